@@ -1,0 +1,71 @@
+"""Drive compute accelerators through one thin, fast, backend-neutral runtime.
+
+Start with `create_device`. See docs/architecture.md for the layers, and the
+rules (S1, Q1, C1, M1, I1 ...) that docstrings name.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata as _metadata
+
+from hal import errors as errors
+from hal import native as native
+from hal import plugin as plugin
+from hal import protocols as protocols
+from hal._buffer import Buffer as Buffer
+from hal._commands import CommandBuffer as CommandBuffer
+from hal._device import Device as Device
+from hal._device import create_device as create_device
+from hal._executable import Executable as Executable
+from hal._executable import Kernel as Kernel
+from hal._fence import Fence as Fence
+from hal._fence import wait_all as wait_all
+from hal._fence import wait_any as wait_any
+from hal._lifecycle import install as _install
+from hal._queue import Queue as Queue
+from hal._registry import BackendStatus as BackendStatus
+from hal._registry import DeviceDescription as DeviceDescription
+from hal._registry import backends as backends
+from hal._registry import devices as devices
+from hal._semaphore import Semaphore as Semaphore
+from hal._semaphore import Timepoint as Timepoint
+from hal._semaphore import create_semaphore as create_semaphore
+from hal._signature import Signature as Signature
+from hal._submission import Submission as Submission
+from hal.errors import HalError as HalError
+from hal.native import MemoryType as MemoryType
+
+__all__ = [
+    "BackendStatus",
+    "Buffer",
+    "CommandBuffer",
+    "Device",
+    "DeviceDescription",
+    "Executable",
+    "Fence",
+    "HalError",
+    "Kernel",
+    "MemoryType",
+    "Queue",
+    "Semaphore",
+    "Signature",
+    "Submission",
+    "Timepoint",
+    "backends",
+    "create_device",
+    "create_semaphore",
+    "devices",
+    "errors",
+    "native",
+    "plugin",
+    "protocols",
+    "wait_all",
+    "wait_any",
+]
+
+try:
+    __version__ = _metadata.version("hal-core")
+except _metadata.PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0"
+
+_install((Buffer, CommandBuffer, Device, Executable, Fence, Kernel, Queue, Semaphore, Submission))

@@ -1,0 +1,170 @@
+"""Hold what the queues of one native context share, and end it (rules S5, Q6)."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from hal import _progress, _sync, _timeline
+from hal._events import EventPool
+from hal._failure import fresh, keep
+from hal._stream import StreamQueue
+from hal._submission import CANCELLED, ISSUED, Submission
+from hal._timeline import Work
+from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
+from hal.native import NativeDevice
+
+__all__ = ["Context", "wait_idle"]
+
+_NAP_SECONDS = 0.001
+"""Pause between two looks at another thread that is in the middle of a native call."""
+
+
+class Context:
+    """Be one native context: its queues, its event pool, and whether it is lost."""
+
+    __slots__ = ("_rotation", "events", "lost", "max_in_flight", "name", "native", "queues")
+
+    def __init__(self, native: NativeDevice, name: str, max_in_flight: int) -> None:
+        self.native = native
+        self.name = name
+        self.max_in_flight = max_in_flight
+        self.events = EventPool(native)
+        self.queues: list[StreamQueue] = []  # replaced, never changed in place
+        self.lost: BaseException | None = None
+        self._rotation = 0
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise why nothing can be submitted to a closed queue; under the lock."""
+        if self.lost is not None:
+            raise fresh(self.lost)
+        message = f"{what} is closed; create another with hal.create_device or create_queue"
+        raise ClosedError(message)
+
+    def harvest_some(self, queue: StreamQueue) -> None:
+        """Retire what has completed on a queue and, in rotation, on one other."""
+        queue._harvest()
+        queues = self.queues
+        self._rotation += 1
+        if queues:
+            other = queues[self._rotation % len(queues)]
+            if other is not queue:
+                other._harvest()
+
+    def harvest(self) -> None:
+        """Retire what has completed on every queue."""
+        for queue in self.queues:
+            queue._harvest()
+
+    def lose(self, error: BaseException, work: Work) -> None:
+        """Mark the context lost and fail everything unretired on it, and only that (S5)."""
+        with _timeline.lock:
+            if self.lost is not None:
+                return
+            self.lost = keep(error)
+            for queue in self.queues:
+                queue._abandon(error, work)
+
+    def close_queues(
+        self, queues: list[StreamQueue], deadline: float
+    ) -> tuple[str, ...]:
+        """Cancel what is not issued, wait for the rest, destroy the streams (Q6).
+
+        Returns a description of every operation that was still running at
+        `deadline`; the context is lost then, and its streams are left behind.
+        """
+        work: Work = []
+        with _timeline.lock:
+            for queue in queues:
+                queue._closed = True
+            for queue in queues:
+                queue._cancel(CANCELLED, work)
+        _progress.drain(work)
+        abandoned: tuple[str, ...] = ()
+        while True:
+            if self.lost is None:
+                for queue in queues:
+                    queue._harvest()
+            with _timeline.lock:
+                issuing = any(queue._issuing is not None for queue in queues)
+                running = [op for queue in queues for op in (*queue._ring, *queue._hosts)]
+            if not issuing and not running:
+                break
+            remaining = deadline - _sync.monotonic()
+            if remaining <= 0:
+                abandoned = tuple(operation._describe() for operation in running)
+                self._give_up(abandoned, work)
+                break
+            self._wait_for(running, min(remaining, 0.05))
+        self.queues = [queue for queue in self.queues if queue not in queues]
+        if not abandoned:
+            self._destroy_streams(queues, deadline)
+        return abandoned
+
+    def _wait_for(self, running: list[Submission], seconds: float) -> None:
+        """Wait a while for something of `running` to end."""
+        last = running[-1] if running else None
+        if last is None or last._state != ISSUED:
+            # In another thread's hands, or failed and kept for its resources only.
+            nap(min(seconds, _NAP_SECONDS))
+            return
+        try:
+            last.wait(seconds)
+        except HalError:
+            return  # it is looked at again, whatever became of it
+
+    def _give_up(self, abandoned: tuple[str, ...], work: Work) -> None:
+        """Lose the context: its work did not end in time."""
+        error = DeviceLostError(
+            f"{self.name} was closed while {len(abandoned)} operations were still running and "
+            f"did not end in time: {', '.join(abandoned[:8])}"
+        )
+        self.lose(error, work)
+        with _timeline.lock:
+            for queue in self.queues:
+                queue._abandon(error, work)
+        _progress.drain(work)
+
+    def _destroy_streams(self, queues: list[StreamQueue], deadline: float) -> None:
+        """Destroy idle streams, once no other thread is in a native call on them."""
+        with _timeline.lock:
+            for queue in queues:
+                queue._dead = True
+        while any(queue._notifier.arming for queue in queues) and _sync.monotonic() < deadline:
+            nap(_NAP_SECONDS)
+        if self.lost is not None:
+            return
+        self.native.bind()
+        for queue in queues:
+            queue._notifier.close()
+            self.native.destroy_stream(queue._stream)
+
+    def close_events(self, deadline: float) -> None:
+        """Destroy the events, once no thread is in a native call on one."""
+        while not self.events.is_idle() and _sync.monotonic() < deadline:
+            nap(_NAP_SECONDS)
+        self.events.close()
+
+
+def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
+    """Block until everything submitted so far to `queues` has ended, well or not.
+
+    Raises `DeadlineExceededError` after `timeout` seconds; None is for ever.
+    """
+    deadline = None if timeout is None else _sync.monotonic() + timeout
+    with _timeline.lock:
+        operations = [operation for queue in queues for operation in queue._unended()]
+    for operation in operations:
+        remaining = None if deadline is None else max(deadline - _sync.monotonic(), 0.0)
+        try:
+            operation.wait(remaining)
+        except DeadlineExceededError:
+            raise
+        except HalError:
+            continue  # its error is its own
+
+
+def nap(seconds: float) -> None:
+    """Sleep for a moment."""
+    gate = _sync.Lock()
+    gate.acquire()
+    gate.acquire(timeout=seconds)

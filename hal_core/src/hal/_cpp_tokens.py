@@ -1,0 +1,128 @@
+"""Cut C++ source into tokens with their exact places, and match their brackets.
+
+Just enough for finding declarations: comments are dropped, a preprocessor
+line is one token, nothing is expanded. Line splices, raw strings, digit
+separators and digraphs are honoured, so that what merely looks like code is
+never taken for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+__all__ = ["Token", "bracket_depths", "matching_parentheses", "tokenize", "without_splices"]
+
+# A line splice may stand inside any token but a raw string.
+_SPLICE: Final = r"(?:\\[ \t\v\f]*\r?\n)"
+_COMMENT: Final = (
+    rf"/{_SPLICE}*/(?:{_SPLICE}|[^\n])*+"
+    rf"|/{_SPLICE}*\*[\s\S]*?(?:\*{_SPLICE}*/|\Z)"
+)  # fmt: skip
+_RAW_STRING: Final = (
+    rf"(?:u{_SPLICE}*8|[uUL])?{_SPLICE}*R{_SPLICE}*"
+    r'"(?P<delimiter>[^ ()\\\t\v\f\n]{0,16})\([\s\S]*?(?:\)(?P=delimiter)"|\Z)'
+)
+# A quote that is never closed ends with its line, as in GCC: prose under ``#if 0`` has them.
+_QUOTED: Final = (
+    rf'"(?:{_SPLICE}|\\[^\n]|[^"\\\n])*+"?'
+    rf"|'(?:{_SPLICE}|\\[^\n]|[^'\\\n])*+'?"
+)  # fmt: skip
+
+_TOKEN: Final = re.compile(
+    rf"(?P<newline>\n)|(?P<space>(?:[ \t\r\v\f\ufeff]|{_SPLICE})++|{_COMMENT})"
+    rf"|(?P<string>{_RAW_STRING}|{_QUOTED})"
+    rf"|(?P<number>\.?[0-9](?:{_SPLICE}|[eEpP][+-]|'\w|[\w.])*+)"
+    rf"|(?P<word>(?:[^\W\d]|\$)(?:{_SPLICE}|[\w$])*+)"
+    r"|(?P<sign><:(?!:(?![:>]))|:>|<%|%>|%:|::|->|&&|<<|<=|\.\.\.|[\s\S])"
+)
+_REST_OF_DIRECTIVE: Final = re.compile(rf"(?:{_SPLICE}|{_COMMENT}|{_RAW_STRING}|{_QUOTED}|[^\n])*+")
+_INVISIBLE: Final = re.compile(rf"{_COMMENT}|{_SPLICE}")
+_SPLICES: Final = re.compile(_SPLICE)
+_DIGRAPHS: Final = {"<:": "[", ":>": "]", "<%": "{", "%>": "}", "%:": "#"}
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
+
+
+class Token(NamedTuple):
+    """Be one token of C++.
+
+    Attributes
+    ----------
+    kind
+        "word", "number", "string" (characters too), "sign", or "directive".
+    text
+        The token without splices, a digraph in its plain form; a directive
+        without its comments.
+    start, end
+        Its offsets in the source.
+    """
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokenize(source: str) -> Iterator[Token]:
+    """Yield the tokens in order; never fails: what is no C++ comes out as signs."""
+    position, at_line_start = 0, True
+    while match := _TOKEN.match(source, position):
+        kind, start, position = match.lastgroup, match.start(), match.end()
+        if kind == "newline":
+            at_line_start = True
+        elif kind is not None and kind != "space":
+            text = without_splices(match[0]) if kind == "word" else match[0]
+            text = _DIGRAPHS.get(text, text)
+            if at_line_start and text == "#":
+                if rest := _REST_OF_DIRECTIVE.match(source, position):
+                    position = rest.end()
+                    text += _INVISIBLE.sub(_visible, rest[0])
+                yield Token("directive", text, start, position)
+            else:
+                at_line_start = False
+                yield Token(kind, text, start, position)
+
+
+def _visible(match: re.Match[str]) -> str:
+    return " " if match[0][0] == "/" else ""  # a comment counts as a space
+
+
+def without_splices(text: str) -> str:
+    """Return the text with its spliced lines joined."""
+    return _SPLICES.sub("", text) if "\\" in text else text
+
+
+def matching_parentheses(texts: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of each ``(`` outside every bracket, and of its ``)``."""
+    expected: list[str] = []
+    start = 0
+    for index, text in enumerate(texts):
+        if text in _CLOSING:
+            if not expected:
+                start = index
+            expected.append(_CLOSING[text])
+        elif expected and text == expected[-1]:
+            expected.pop()
+            if not expected and text == ")":
+                yield start, index
+
+
+def bracket_depths(texts: Iterable[str]) -> list[int]:
+    """Return how many brackets each token of a type is in; brackets count as outside themselves.
+
+    Angle brackets count, but for those in parentheses, which may compare.
+    """
+    expected: list[str] = []
+    depths: list[int] = []
+    for text in texts:
+        if expected and text == expected[-1]:
+            expected.pop()
+            depths.append(len(expected))
+            continue
+        depths.append(len(expected))
+        if text in _CLOSING:
+            expected.append(_CLOSING[text])
+        elif text == "<" and (not expected or expected[-1] == ">"):
+            expected.append(">")
+    return depths

@@ -1,0 +1,85 @@
+"""Say in words what a wait still waits for, and who has promised it (rule S9)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from hal import _timeline
+from hal._timeline import Timeline
+
+if TYPE_CHECKING:
+    from hal._stream import StreamQueue
+    from hal._submission import Submission
+
+__all__ = ["describe_wait", "queues"]
+
+queues: weakref.WeakSet[StreamQueue] = weakref.WeakSet()
+"""Every queue of the process: where promises are looked for."""
+
+_DEPTH: Final = 4
+"""How many promises in a row are followed; longer chains repeat themselves."""
+
+_WIDTH: Final = 8
+"""How many unmet waits of one list are told."""
+
+
+def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
+    """Return "for ...", with every unmet wait and its promise. No lock held."""
+    everything = list(queues)
+    with _timeline.lock:
+        unmet = {
+            (timeline, value): None
+            for entries in groups
+            for timeline, value in entries
+            if timeline._value < value
+        }
+        lines = [_entry(timeline, value, everything, _DEPTH) for timeline, value in unmet]
+    shown = lines[:_WIDTH]
+    if len(lines) > _WIDTH:
+        shown.append(f"{len(lines) - _WIDTH} more")
+    mode = "for" if len(groups) == 1 else "for any of"
+    return f"{mode} " + "; ".join(shown)
+
+
+def _entry(timeline: Timeline, value: int, everything: list[StreamQueue], depth: int) -> str:
+    name = getattr(timeline, "_name", None) or "a semaphore"
+    head = f"{name}@{value} (now {timeline._value}), promised by "
+    promise = _promise(timeline, value, everything)
+    if promise is None:
+        return head + "nobody"
+    operation, state = promise
+    text = f"{head}{operation._describe()}, which {state}"
+    if operation._state == 0 and depth:
+        waits = [
+            _entry(other, least, everything, depth - 1)
+            for other, least in operation._waits[:_WIDTH]
+            if other._value < least
+        ]
+        if waits:
+            text += " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
+        else:
+            text += " behind others in its queue"
+    return text
+
+
+def _promise(
+    timeline: Timeline, value: int, everything: list[StreamQueue]
+) -> tuple[Submission, str] | None:
+    """Return the operation that will bring `value`, and what it is doing; under the lock."""
+    covering = timeline._covering(value)
+    if covering is not None:
+        return covering, "is running"
+    for queue in everything:
+        states = (
+            (queue._unissued(), "is not issued"),
+            (queue._hosts, "is running on the host"),
+            ([queue._issuing] if queue._issuing else [], "is being issued"),
+        )
+        for operations, state in states:
+            for operation in operations:
+                for signalled, promised in operation._signals:
+                    if signalled is timeline and promised >= value:
+                        return operation, state
+    return None

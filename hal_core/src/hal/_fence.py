@@ -1,0 +1,135 @@
+"""Define fences: sets of timepoints that are waited for together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from hal import _wait
+from hal._semaphore import Semaphore, Timepoint
+from hal._submission import Submission
+from hal.errors import ArgumentTypeError
+
+__all__ = ["Fence", "Waitable", "wait_all", "wait_any", "wait_entries"]
+
+Waitable = "Timepoint | Submission | Fence"
+
+
+class Fence:
+    """Hold a set of timepoints, one value (the highest) per semaphore; immutable.
+
+    It stands in any wait list and is reached once all of its timepoints are.
+    An empty fence is reached. Model: IREE's ``iree_hal_fence_t``.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, timepoints: Iterable[Timepoint | Submission | Fence] = ()) -> None:
+        highest: dict[Semaphore, int] = {}
+        for semaphore, value in wait_entries(timepoints):
+            if value > highest.get(semaphore, -1):
+                highest[semaphore] = value
+        self._entries = tuple(Timepoint(*entry) for entry in highest.items())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Timepoint]:
+        return iter(self._entries)
+
+    def __or__(self, other: Fence) -> Fence:
+        """Return the fence of both sets."""
+        if not isinstance(other, Fence):
+            return NotImplemented
+        return Fence((*self._entries, *other._entries))
+
+    def __repr__(self) -> str:
+        return f"<Fence {list(self._entries)}>"
+
+    def poll(self) -> bool:
+        """Return whether every timepoint is reached; never blocks; raises a failure."""
+        return _wait.poll_all(self._entries)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until every timepoint is reached; errors as `wait_all`."""
+        _wait.wait_all(self._entries, timeout)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail every semaphore of the set with `error`."""
+        for semaphore, _ in self._entries:
+            semaphore.fail(error)
+
+
+def wait_entries(
+    waits: Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence,
+) -> tuple[tuple[Semaphore, int], ...]:
+    """Return a wait list as ``(semaphore, value)`` pairs.
+
+    Raises `ArgumentTypeError` for anything that is no timepoint, submission
+    or fence, or an iterable of them.
+    """
+    if isinstance(waits, Timepoint):
+        return (waits,)
+    if isinstance(waits, Submission):
+        return ((waits._as_semaphore(), 1),)
+    if isinstance(waits, Fence):
+        return waits._entries
+    entries: list[tuple[Semaphore, int]] = []
+    try:
+        iterator = iter(waits)
+    except TypeError:
+        raise ArgumentTypeError(_not_waitable(waits)) from None
+    for wait in iterator:
+        if isinstance(wait, Timepoint):
+            if not isinstance(wait[0], Semaphore):
+                raise ArgumentTypeError(_not_waitable(wait))
+            entries.append(wait[0].at(wait[1]))
+        elif isinstance(wait, Submission):
+            entries.append((wait._as_semaphore(), 1))
+        elif isinstance(wait, Fence):
+            entries.extend(wait._entries)
+        else:
+            raise ArgumentTypeError(_not_waitable(wait))
+    return tuple(entries)
+
+
+def _not_waitable(wait: object) -> str:
+    return (
+        "a wait list takes timepoints (semaphore.at(value)), submissions and fences, "
+        f"not {type(wait).__name__}"
+    )
+
+
+def wait_all(
+    timepoints: Iterable[Timepoint | Submission | Fence], timeout: float | None = None
+) -> None:
+    """Block until every timepoint is reached, for `timeout` seconds at most.
+
+    None is for ever; an empty list returns at once. Raises the failure of a
+    failed semaphore of the set as soon as there is one, afresh, and
+    `DeadlineExceededError` at the time-out (S6).
+    """
+    _wait.wait_all(wait_entries(timepoints), timeout)
+
+
+def wait_any(
+    timepoints: Iterable[Timepoint | Submission | Fence], timeout: float | None = None
+) -> int | None:
+    """Block until a timepoint is reached and return its index; errors as `wait_all`.
+
+    The lowest index where several are. None, at once, for an empty list. A
+    fence counts as a whole. A failure in the set ends the wait even if
+    another entry is reached (S6).
+    """
+    groups = [wait_entries(entry) for entry in _as_list(timepoints)]
+    return _wait.wait_groups(groups, timeout)
+
+
+def _as_list(
+    timepoints: Iterable[Timepoint | Submission | Fence],
+) -> list[Timepoint | Submission | Fence]:
+    if isinstance(timepoints, (Timepoint, Submission, Fence)):
+        return [timepoints]
+    try:
+        return list(timepoints)
+    except TypeError:
+        raise ArgumentTypeError(_not_waitable(timepoints)) from None

@@ -1,0 +1,366 @@
+"""Find the kernels of portable source without a compiler.
+
+The portable dialect is what CUDA C++ and HIP C++ have in common. Of what kind
+and how large a parameter is, only the compiler knows: see `hal._type_table`,
+whose functions this module offers too.
+
+What `scan` asks of a kernel (a ``__global__`` function with a body):
+
+- it stands at global scope (``extern "C"`` is fine) and is no template;
+- there is one of its name, whatever the preprocessor would choose, and its
+  head is not put together by ``#if``;
+- every parameter has a name, and none is a reference or has a default.
+
+Macros are not expanded: a kernel that a macro writes is not found. Text under
+``#if 0`` is skipped; both sides of any other condition are read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from typing import Final
+
+from hal._cpp_tokens import (
+    Token,
+    bracket_depths,
+    matching_parentheses,
+    tokenize,
+    without_splices,
+)
+from hal._type_table import read_type_table, type_table
+from hal.errors import InvalidArgumentError
+from hal.native import EntryPoint
+
+__all__ = ["read_type_table", "scan", "type_table"]
+
+_COMMAND: Final = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
+_LITERALS: Final = {"0": False, "false": False, "1": True, "true": True}
+
+# fmt: off
+# Words whose parentheses hold no parameters.
+_NO_FUNCTIONS: Final = frozenset({
+    "__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__", "__attribute__",
+    "__attribute", "__declspec", "alignas", "decltype", "__typeof__", "typeof", "noexcept", "throw",
+    "requires", "explicit", "asm", "__asm__",
+})
+_ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "__declspec"})
+_QUALIFIERS: Final = frozenset({
+    "const", "volatile", "restrict", "__restrict", "__restrict__", "register", "struct", "class",
+    "union", "enum", "typename",
+})
+_NO_NAMES: Final = _QUALIFIERS | {
+    "void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto",
+    "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "__int64", "_Float16", "__fp16",
+    "__bf16", "decltype",
+}
+# fmt: on
+
+
+@dataclasses.dataclass(slots=True)
+class _Conditional:
+    """Be an open ``#if``, and what each of its branches starts from."""
+
+    state: tuple[tuple[str, ...], tuple[Token, ...], int, EntryPoint | None]
+    skipping: bool
+    dead: bool  # stands in text that is skipped itself
+    taken: bool  # a branch under ``#if 1`` was read, so no other is
+    unknown: bool  # at least one condition is for the compiler to decide
+
+
+def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
+    """Find every kernel that the source defines, in the order of the text.
+
+    Parameters
+    ----------
+    source
+        Text in the portable dialect.
+    filename
+        What errors call it.
+
+    Returns
+    -------
+    tuple[EntryPoint, ...]
+        The kernels with their exact places in `source`. The type text of a
+        parameter is a C++ type-id, as in ``float *[2]``: without its name,
+        comments and attributes. The line is that of ``__global__``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a kernel that breaks a rule of the dialect (see the module), with
+        file, line, kernel and what to do.
+    """
+    return _Scanner(source, filename).scan()
+
+
+class _Scanner:
+    """Walk the tokens once, with the open scopes and the current declaration's head at hand.
+
+    Scopes named "namespace", "extern" and "class" hold declarations. "kernel",
+    "body" and "inner" (braces inside a declaration's parentheses) are opaque:
+    only their braces count.
+    """
+
+    def __init__(self, source: str, filename: str) -> None:
+        self._source = source
+        self._filename = filename
+        self._found: dict[int, EntryPoint] = {}  # by the place of the parameters
+        self._scopes: list[str] = []
+        self._head: list[Token] = []
+        self._parentheses = 0
+        self._kernel: EntryPoint | None = None  # whose body is open, or was last
+        self._conditionals: list[_Conditional] = []
+
+    def scan(self) -> tuple[EntryPoint, ...]:
+        for token in tokenize(self._source):
+            if token.kind == "directive":
+                self._directive(token)
+            elif not self._conditionals or not self._conditionals[-1].skipping:
+                self._step(token)
+        if self._kernel is not None and "kernel" in self._scopes:
+            raise self._error(self._kernel, "its body is never closed; a '}' is missing")
+        found = sorted(self._found.values(), key=lambda entry: entry.body_start)
+        seen: dict[str, EntryPoint] = {}
+        for entry in found:
+            first = seen.setdefault(entry.name, entry)
+            if first is not entry:
+                raise self._error(
+                    entry,
+                    f"line {first.line} defines it already, and a kernel has no overloads or "
+                    "variants; rename one, or keep one and put the #if inside its body or in "
+                    "front of it, around an alias for the types that differ",
+                )
+        return tuple(found)
+
+    def _step(self, token: Token) -> None:
+        text = token.text
+        opaque = self._opaque()
+        if text == "{":
+            self._scopes.append("body" if opaque else self._open(token))
+        elif text == "}":
+            self._close(token)
+        elif opaque:
+            return
+        elif text == ";":
+            self._end_declaration()
+        else:
+            self._parentheses += (text == "(") - (text == ")")
+            self._head.append(token)
+
+    def _opaque(self) -> bool:
+        return bool(self._scopes) and self._scopes[-1] in {"kernel", "body", "inner"}
+
+    def _open(self, token: Token) -> str:
+        texts = [part.text for part in self._head]
+        if self._parentheses > 0:
+            return "inner"
+        if "__global__" in texts:
+            kernel = self._read_head(token)
+            self._kernel = kernel or self._kernel
+            return "kernel" if kernel else "body"
+        if "namespace" in texts:
+            scope = "namespace"
+        elif texts[-2:-1] == ["extern"] and texts[-1][0] == '"':
+            scope = "extern"
+        elif {"class", "struct", "union"}.intersection(texts) and texts[-1] not in {")", "="}:
+            scope = "class"
+        else:
+            return "body"
+        self._end_declaration()
+        return scope
+
+    def _close(self, token: Token) -> None:
+        if not self._scopes:
+            return  # one too many: the compiler says so
+        scope = self._scopes.pop()
+        if scope == "kernel" and self._kernel is not None:
+            entry = dataclasses.replace(self._kernel, body_end=token.end)
+            self._found[entry.parameters_start] = entry
+        if scope != "inner" and not self._opaque():
+            self._end_declaration()
+
+    def _end_declaration(self) -> None:
+        self._head.clear()
+        self._parentheses = 0
+
+    def _directive(self, token: Token) -> None:
+        match = _COMMAND.match(token.text)
+        name, rest = match.groups() if match else ("", "")
+        decided = _LITERALS.get(rest.strip()) if name in {"if", "elif"} else None
+        current = self._conditionals[-1] if self._conditionals else None
+        if name in {"if", "ifdef", "ifndef"}:
+            dead = current is not None and current.skipping
+            current = _Conditional(
+                state=(tuple(self._scopes), tuple(self._head), self._parentheses, self._kernel),
+                skipping=dead or decided is False,
+                dead=dead,
+                taken=decided is True,
+                unknown=decided is None,
+            )
+            self._conditionals.append(current)
+        elif name == "endif" and current is not None:
+            self._conditionals.pop()
+        elif name not in {"else", "elif", "elifdef", "elifndef"}:
+            current = None  # #define, #pragma
+        elif current is not None and not current.dead:
+            current.skipping = current.taken or decided is False
+            if not current.skipping:
+                scopes, head, self._parentheses, self._kernel = current.state
+                self._scopes, self._head = list(scopes), list(head)
+                current.taken = decided is True
+                current.unknown |= decided is None and name != "else"
+        undecided = current is not None and current.unknown and not current.dead
+        if self._head and (undecided or name == "include"):
+            # Leave a mark: what is being declared is for the preprocessor to put together.
+            self._head.append(Token("mark", "#", token.start, token.end))
+
+    # Heads of declarations
+
+    def _read_head(self, brace: Token) -> EntryPoint | None:
+        """Return the kernel whose body the brace opens, or None if it is no function."""
+        head = self._head
+        texts = [token.text for token in head]
+        groups = [
+            (start, end)
+            for start, end in matching_parentheses(texts)
+            if start > 0 and texts[start - 1] not in _NO_FUNCTIONS
+        ]
+        if not groups:
+            return None
+        start, end = groups[-1]
+        entry = EntryPoint(
+            name=texts[start - 1],
+            parameters=(),
+            line=self._line(head[texts.index("__global__")]),
+            parameters_start=head[start].end,
+            parameters_end=head[end].start,
+            body_start=brace.start,
+            body_end=brace.end,
+        )
+        if "template" in texts[:start] or entry.name == ">":
+            raise self._error(
+                entry,
+                "a template cannot be an entry point; make it a __device__ function, and call it "
+                "from a kernel with plain types",
+            )
+        if head[start - 1].kind != "word":
+            raise self._error(
+                entry, "its name is not plainly written before the '('; write it there"
+            )
+        if "#" in texts[start:]:
+            raise self._error(
+                entry,
+                "a preprocessor line stands in its declaration, so that its parameters are not "
+                "known; put the #if in front of it, around an alias for the types that differ",
+            )
+        if texts[start - 2] == "::" or "namespace" in self._scopes:
+            raise self._error(
+                entry, "it is in a namespace; move it to global scope (what it calls may stay)"
+            )
+        if "class" in self._scopes:
+            raise self._error(entry, "it is in a class; move it to global scope")
+        tokens = _without_attributes(head[start + 1 : end])
+        if [token.text for token in tokens] in ([], ["void"]):
+            return entry
+        parts: list[list[Token]] = [[]]
+        depths = bracket_depths(token.text for token in tokens)
+        for token, depth in zip(tokens, depths, strict=True):
+            if depth == 0 and token.text == ",":
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        parameters = tuple(
+            self._parameter(entry, number, part) for number, part in enumerate(parts, start=1)
+        )
+        return dataclasses.replace(entry, parameters=parameters)
+
+    def _parameter(self, entry: EntryPoint, number: int, tokens: list[Token]) -> tuple[str, str]:
+        texts = [token.text for token in tokens]
+        depths = bracket_depths(texts)
+        outer = {text for text, depth in zip(texts, depths, strict=True) if depth == 0}
+        index = _find_name(tokens)
+        if "..." in outer:
+            problem = "makes the kernel variadic; give it a fixed number of parameters"
+        elif "=" in outer:
+            problem = "has a default value; remove it, and pass the value"
+        elif "auto" in outer:
+            problem = "makes the kernel a template; write out its type"
+        elif outer & {"&", "&&"} or {("(", "&"), ("(", "&&")}.intersection(
+            itertools.pairwise(texts)
+        ):
+            problem = "is a reference; take a pointer, or take it by value"
+        elif index is None:
+            problem = (
+                "has no name that can be found, and arguments are checked by name; write it as "
+                "`type name`, with an alias where the type is involved"
+            )
+        else:
+            nameless = [*tokens[:index], tokens[index]._replace(text=""), *tokens[index + 1 :]]
+            return self._text(nameless), tokens[index].text
+        line = self._line(tokens[0]) if tokens else entry.line
+        raise self._error(entry, f"parameter {number} (`{self._text(tokens)}`) {problem}", line)
+
+    def _text(self, tokens: list[Token]) -> str:
+        """Return the tokens' text, with one space wherever the source has space or comments."""
+        pieces: list[str] = []
+        end = tokens[0].start if tokens else 0
+        for token in tokens:
+            if without_splices(self._source[end : token.start]):
+                pieces.append(" ")
+            pieces.append(token.text)
+            end = token.end
+        return "".join(pieces).strip()
+
+    def _line(self, token: Token) -> int:
+        return self._source.count("\n", 0, token.start) + 1
+
+    def _error(
+        self, entry: EntryPoint, problem: str, line: int | None = None
+    ) -> InvalidArgumentError:
+        name = entry.name if entry.name.isidentifier() else "?"
+        where = f"{self._filename}:{line or entry.line}"
+        return InvalidArgumentError(f"{where}: kernel '{name}': {problem}")
+
+
+def _without_attributes(tokens: list[Token]) -> list[Token]:
+    kept: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        text = tokens[index].text
+        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if (text == "[" and after == "[") or (text in _ATTRIBUTES and after == "("):
+            index += text != "["
+            depths = bracket_depths(token.text for token in tokens[index:])
+            index += next((i for i in range(1, len(depths)) if depths[i] == 0), len(depths))
+        elif text != "__grid_constant__":
+            kept.append(tokens[index])
+        index += 1
+    return kept
+
+
+def _find_name(tokens: list[Token]) -> int | None:
+    """Return which token of a parameter is its name, or None if that cannot be told."""
+    texts = [token.text for token in tokens]
+    depths = bracket_depths(texts)
+    index = len(tokens) - 1
+    for start, end in matching_parentheses(texts):
+        if depths[start] == 0 and start > 0 and texts[start - 1] not in _NO_FUNCTIONS:
+            # A pointer to an array or to a function: (*name)
+            index = end - 1
+            if texts[start + 1] != "*" or not {"*", *_QUALIFIERS}.issuperset(
+                texts[start + 1 : index]
+            ):
+                return None
+            break
+    else:
+        while index > 0 and texts[index] == "]":
+            index = max(i for i in range(-1, index) if i < 0 or depths[i] == depths[index]) - 1
+    if index < 1 or tokens[index].kind != "word" or texts[index] in _NO_NAMES:
+        return None
+    if texts[index - 1] == "::":
+        return None
+    # `const Foo`, `struct Foo`: what is left must be a type, not only words about one.
+    rest = (token for token in tokens[:index] if token.kind == "word")
+    return index if any(token.text not in _QUALIFIERS for token in rest) else None

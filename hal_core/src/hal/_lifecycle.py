@@ -1,0 +1,67 @@
+"""End everything in order: at interpreter exit, and after a fork (rule Q6)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import TYPE_CHECKING, NoReturn
+
+from hal.errors import ClosedError
+
+if TYPE_CHECKING:
+    from hal._device import Device
+
+__all__ = ["devices", "install", "refuse_after_fork"]
+
+devices: weakref.WeakSet[Device] = weakref.WeakSet()
+"""Every open device of this process."""
+
+_EXIT_SECONDS = 10.0
+"""How long the exit hook lets a device's work end."""
+
+_forked = False
+
+
+def install(public_classes: tuple[type, ...]) -> None:
+    """Register the exit hook, and what makes every call in a forked child raise.
+
+    A child has its parent's handles but none of its threads, and a driver's
+    context does not survive the fork. Replacing the methods costs nothing
+    where nobody forks, which a check in every call would.
+    """
+    atexit.register(_close_all)
+    os.register_at_fork(after_in_child=lambda: _disable(public_classes))
+
+
+def refuse_after_fork() -> None:
+    """Raise `ClosedError` in a forked child."""
+    if _forked:
+        _refuse()
+
+
+def _close_all() -> None:
+    for device in list(devices):
+        device.close(_EXIT_SECONDS)
+
+
+def _disable(public_classes: tuple[type, ...]) -> None:
+    global _forked  # noqa: PLW0603 - one process, one flag
+    _forked = True
+    atexit.unregister(_close_all)
+    for kind in public_classes:
+        for name, member in list(vars(kind).items()):
+            if name.startswith("_") and name not in {"__await__", "__enter__", "__iter__"}:
+                continue
+            if isinstance(member, property):
+                setattr(kind, name, property(_refuse))
+            elif callable(member):
+                setattr(kind, name, _refuse)
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    message = (
+        f"process {os.getpid()} was forked from the one that imported hal: a device's context does "
+        "not survive a fork; start the process with the 'spawn' method and open the device there"
+    )
+    raise ClosedError(message)

@@ -1,0 +1,64 @@
+"""Have a driver wake the progress thread when an operation has completed.
+
+The driver never calls Python: a stream of its own, one per queue, waits for
+the operation's event and then runs a plain C function that posts a doorbell
+(design section 5, "Notification").
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hal import _timeline
+from hal._events import Event
+from hal.errors import HalError
+from hal.native import NativeDevice
+
+__all__ = ["Notifier"]
+
+
+class Notifier:
+    """Hold the notify stream of one queue; only the progress thread arms it."""
+
+    IDLE: Final = 0
+    """Nothing of the queue is wanted."""
+    ARMED: Final = 1
+    """The driver will post."""
+    BEHIND: Final = 2
+    """The driver will post too late or not at all: ask again soon."""
+
+    __slots__ = ("_native", "_stream", "armed", "arming")
+
+    def __init__(self, native: NativeDevice) -> None:
+        self._native = native
+        self._stream = 0
+        # The sequence that the driver was last asked to post for; under the lock.
+        self.armed = 0
+        # Whether the progress thread is in a native call on the stream; under the lock.
+        self.arming = False
+
+    def arm(self, event: Event, function: int, argument: int) -> int:
+        """Have ``function(argument)`` called after `event`, whose count this gives up."""
+        native = self._native
+        try:
+            native.bind()
+            if not self._stream:
+                self._stream = native.create_stream()
+            native.wait_event(self._stream, event.handle)
+            native.notify(self._stream, function, argument)
+        except HalError:
+            # What is wrong with the device will be seen by whoever asks the event.
+            return self.BEHIND
+        else:
+            return self.ARMED
+        finally:
+            with _timeline.lock:
+                self.arming = False
+                event.release()
+
+    def close(self) -> None:
+        """Destroy the stream, once it has posted for all that it was armed for."""
+        if self._stream:
+            self._native.synchronize_stream(self._stream)
+            self._native.destroy_stream(self._stream)
+            self._stream = 0

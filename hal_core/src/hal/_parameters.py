@@ -1,0 +1,281 @@
+"""Describe a kernel's parameters, convert arguments for them, and hold the bytes of a launch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, SupportsInt
+
+import numpy as np
+
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+
+__all__ = ["TYPES", "Converter", "Layout", "Parameter", "ParameterBlock", "Resolver", "conversion"]
+
+Resolver = Callable[[object, str], int | None]
+"""Take an argument and its parameter's name. Return the device address of a buffer or None for
+what is no buffer; raise for a buffer that may not be used here."""
+
+Converter = Callable[[Any], object]
+"""Turn an argument into what `struct` packs rightly; raise ValueError, OverflowError or TypeError
+for a value that cannot be."""
+
+_CODES: Final[dict[tuple[str, int], tuple[str, str]]] = {
+    ("ptr", 8): ("ptr", "Q"),
+    ("int", 1): ("i8", "b"),
+    ("int", 2): ("i16", "h"),
+    ("int", 4): ("i32", "i"),
+    ("int", 8): ("i64", "q"),
+    ("uint", 1): ("u8", "B"),
+    ("uint", 2): ("u16", "H"),
+    ("uint", 4): ("u32", "I"),
+    ("uint", 8): ("u64", "Q"),
+    ("float", 2): ("f16", "e"),
+    ("float", 4): ("f32", "f"),
+    ("float", 8): ("f64", "d"),
+    ("bool", 1): ("bool", "?"),
+}
+TYPES: Final = {name: key for key, (name, _) in _CODES.items()}
+"""Kind and size of each type that a signature's text can name, but for records."""
+
+_TAKES: Final = {
+    "ptr": "a buffer, or None for a null pointer",
+    "int": "an int or a numpy integer",
+    "uint": "an int or a numpy integer",
+    "float": "a float or an int, Python's or numpy's",
+    "bool": "a bool",
+    "record": "bytes, a numpy record or a ctypes structure",
+}
+_LARGEST: Final = {2: 65504.0, 4: 3.4028234663852886e38, 8: 1.7976931348623157e308}
+_PRINTABLE_BITS: Final = 1024
+_DOUBLE: Final = 8
+_DOUBLE_BITS: Final = 53
+_ADDRESS: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Describe one parameter of a kernel.
+
+    Raises `InvalidArgumentError` for a kind that does not come in that size.
+
+    Attributes
+    ----------
+    name
+        What it is called in the source.
+    kind
+        "ptr", "int" (signed), "uint", "float", "bool", or "record": anything
+        else that can be copied byte by byte.
+    size, alignment
+        In bytes.
+    """
+
+    name: str
+    kind: str
+    size: int
+    alignment: int
+
+    def __post_init__(self) -> None:
+        known = self.kind == "record" or (self.kind, self.size) in _CODES
+        power_of_two = self.alignment > 0 and self.alignment & (self.alignment - 1) == 0
+        if not known or self.size < 1 or not power_of_two:
+            message = (
+                f"parameter '{self.name}': there is no kind {self.kind!r} of {self.size} bytes "
+                f"aligned to {self.alignment}"
+            )
+            raise InvalidArgumentError(message)
+
+    @property
+    def type(self) -> str:
+        """The type as a signature spells it: ``"f32"``, ``"ptr"``, ``"bytes[12]"``."""
+        return f"bytes[{self.size}]" if self.kind == "record" else _CODES[self.kind, self.size][0]
+
+    @property
+    def code(self) -> str:
+        """The format of its value in `struct`."""
+        return f"{self.size}s" if self.kind == "record" else _CODES[self.kind, self.size][1]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Know where each value stands, counted from the first pointer."""
+
+    parameters: tuple[Parameter, ...]
+    offsets: tuple[int, ...]
+
+    def pack_one(
+        self, kernel_name: str, index: int, argument: object, resolve: Resolver | None = None
+    ) -> bytes:
+        """Return one argument's bytes, or raise what is wrong with it.
+
+        Without `resolve` a buffer's bytes are zeros.
+        """
+        parameter = self.parameters[index]
+        convert = conversion(kernel_name, parameter, argument)
+        if parameter.kind == "ptr" and convert is None:
+            address = resolve(argument, parameter.name) if resolve else 0
+            if address is None:
+                raise wrong_type(kernel_name, parameter, argument)
+            return _ADDRESS.pack(address)
+        try:
+            return struct.pack(f"<{parameter.code}", convert(argument) if convert else argument)
+        except TypeError as error:
+            raise wrong_type(kernel_name, parameter, argument) from error
+        except (struct.error, OverflowError, ValueError) as error:
+            message = (
+                f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
+                f"{_range(parameter)}, not {_shown(parameter, argument)}"
+            )
+            raise InvalidArgumentError(message) from error
+
+
+class ParameterBlock:
+    """Hold the packed arguments of one launch: their bytes, and an array of pointers to them.
+
+    The storage lives as long as the block and never moves. Buffers are not
+    kept alive by it. Several threads may read a block; one may patch it while
+    no other reads.
+
+    Attributes
+    ----------
+    address
+        Where the array of one pointer per argument begins, as
+        `hal.native.NativeDevice.launch` takes it; valid memory also without
+        arguments.
+    """
+
+    __slots__ = ("_layout", "_storage", "address")
+
+    def __init__(self, layout: Layout, storage: ctypes.Array[ctypes.c_char], address: int) -> None:
+        self._layout = layout
+        self._storage = storage
+        self.address = address
+
+    def set(self, kernel_name: str, index: int, argument: object, resolve: Resolver) -> None:
+        """Replace an argument in place, checked as in `Signature.pack`; 0 <= `index`.
+
+        Raises what `Signature.pack` raises, and then leaves the block as it was.
+        """
+        packed = self._layout.pack_one(kernel_name, index, argument, resolve)
+        ctypes.memmove(self.address + self._layout.offsets[index], packed, len(packed))
+
+    def set_address(self, index: int, address: int) -> None:
+        """Replace the device address for a pointer in place; checks nothing."""
+        offset = self.address - ctypes.addressof(self._storage) + self._layout.offsets[index]
+        _ADDRESS.pack_into(self._storage, offset, address)
+
+
+def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Converter | None:
+    """Return what an argument of such a type needs before `struct` packs it; None for nothing.
+
+    The answer depends on the argument's type only, and may be remembered for
+    it. For a pointer None means that the argument has to be resolved. Raises
+    `ArgumentTypeError` for a type that the parameter does not take.
+    """
+    kind = parameter.kind
+    if kind == "ptr":
+        return _null if argument is None else None
+    if kind == "record":
+        # numpy's numbers offer their bytes too, but a number is no structure.
+        if not isinstance(argument, np.generic) or isinstance(argument, np.void):
+            return functools.partial(_record, parameter.size)
+    elif kind == "bool":
+        if isinstance(argument, (bool, np.bool_)):
+            return None
+    elif isinstance(argument, (int, np.integer)):
+        # bool is an int to Python, and timedelta64 an integer to numpy.
+        if not isinstance(argument, (bool, np.timedelta64)):
+            return _sticky if kind == "float" and parameter.size < _DOUBLE else None
+    elif kind == "float":
+        if isinstance(argument, np.longdouble):
+            return functools.partial(_narrow, np.dtype(f"f{parameter.size}").type)
+        if isinstance(argument, (float, np.floating)):
+            return None
+    raise wrong_type(kernel_name, parameter, argument)
+
+
+def wrong_type(kernel_name: str, parameter: Parameter, argument: object) -> HalError:
+    """Return the error of an argument whose type its parameter does not take."""
+    hint = ""
+    if parameter.kind == "ptr" and isinstance(argument, (int, np.integer)):
+        hint = "; a number is never taken for an address"
+    elif parameter.kind == "ptr" and isinstance(argument, np.ndarray):
+        hint = "; copy the array to the device first, with device.upload(array)"
+    elif parameter.kind == "record" and isinstance(argument, np.generic):
+        hint = "; if its bytes are meant, pass value.tobytes()"
+    return ArgumentTypeError(
+        f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
+        f"{_TAKES[parameter.kind]}, not {type(argument).__name__}{hint}"
+    )
+
+
+def _range(parameter: Parameter) -> str:
+    bits = 8 * parameter.size
+    if parameter.kind == "int":
+        return f"{-(1 << (bits - 1))} to {(1 << (bits - 1)) - 1}"
+    if parameter.kind == "uint":
+        return f"0 to {(1 << bits) - 1}"
+    if parameter.kind == "float":
+        return f"finite values up to {_LARGEST[parameter.size]:.8g}, infinities and NaN"
+    return f"exactly {parameter.size} bytes"
+
+
+def _shown(parameter: Parameter, argument: object) -> str:
+    if parameter.kind == "record":
+        return str(len(_bytes_of(argument)))
+    if isinstance(argument, int) and argument.bit_length() > _PRINTABLE_BITS:
+        return f"an integer of {argument.bit_length()} bits"  # Python refuses to print the longest
+    return str(argument)
+
+
+def _null(_: object) -> int:
+    return 0
+
+
+def _sticky(argument: SupportsInt) -> int:
+    """Fit an integer into a double so that rounding it again to fewer bits is exact.
+
+    `struct` goes through a double, and rounding twice can end elsewhere than
+    rounding once: so bits are cut off, and the last one kept says that
+    something was.
+    """
+    value = int(argument)
+    excess = value.bit_length() - _DOUBLE_BITS
+    if excess <= 0:
+        return value
+    magnitude = abs(value)
+    kept = magnitude >> excess
+    kept = (kept | (kept << excess != magnitude)) << excess
+    return kept if value > 0 else -kept
+
+
+def _narrow(target: type[np.floating], argument: np.longdouble) -> float:
+    with np.errstate(over="ignore"):
+        result = target(argument)
+        if np.isinf(result) and not np.isinf(argument):
+            raise OverflowError
+    return float(result)
+
+
+def _record(size: int, argument: object) -> bytes:
+    data = _bytes_of(argument)
+    if len(data) != size:
+        raise ValueError
+    return data
+
+
+def _bytes_of(argument: object) -> bytes:
+    """Return the bytes of what has any; raise TypeError for what has none."""
+    if type(argument) is bytes:
+        return argument
+    if isinstance(argument, (np.void, np.ndarray)):
+        if argument.dtype.hasobject:
+            raise TypeError  # its bytes are addresses in this process
+        return argument.tobytes()
+    return memoryview(argument).tobytes()  # type: ignore[arg-type]  # raises TypeError

@@ -1,0 +1,177 @@
+"""Do what follows once the locks are let go, and what nobody waits for.
+
+`drain` works off a `Work` list without recursion: what one step causes joins
+the same list. The *progress thread*, started on first need and asleep without
+need, takes over what exceeds a caller's budget (Q1) and serves awaits,
+callbacks, waits across drivers, sleeping host waiters, backlogs and frees. It
+runs no user code.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from hal import _sync, _timeline
+from hal._failure import fresh
+from hal._helpers import Dispatcher, Pool
+from hal._notifier import Notifier
+from hal._timeline import CALLBACK, HOST, ISSUE, RELEASE, WAKE, WATCH, Work
+
+if TYPE_CHECKING:
+    from hal._memory import Heap
+    from hal._stream import StreamQueue
+
+__all__ = ["BUDGET", "drain", "hand_over", "reap_later", "start", "watch"]
+
+BUDGET: Final = 64
+"""Operations that one call issues for others before it hands over (rule Q1)."""
+
+_NET_SECONDS: Final = 0.1
+"""Longest sleep while something is watched: after a device error nobody is notified."""
+
+_SHORT_SECONDS: Final = 0.001
+"""Sleep while a notification for earlier work stands behind one for later work."""
+
+_REAP: Final = 100
+"""The kind of a heap to be reaped, besides those of `hal._timeline`."""
+
+_dispatcher = Dispatcher("hal-dispatcher")
+_pool = Pool("hal-host-call")
+
+
+def drain(work: Work, budget: int = BUDGET) -> None:
+    """Do all of `work`; hand the rest to the progress thread once `budget` is spent.
+
+    Only released and ready operations count, and only they are handed over.
+    Call it with no lock held.
+    """
+    rest: Work = []
+    position = 0
+    try:
+        # `work` grows while it is worked off, so its length is read each time.
+        while position < len(work):
+            kind, item = entry = work[position]
+            position += 1
+            if kind == WAKE:
+                item.release()
+            elif kind == RELEASE:
+                if budget > 0:
+                    budget -= 1
+                    operation, index = item
+                    with _timeline.lock:
+                        operation._queue._release(operation, index, work)
+                else:
+                    rest.append(entry)
+            elif kind == ISSUE:
+                if budget > 0:
+                    budget -= item._pump(work, budget)
+                else:
+                    rest.append(entry)
+            elif kind == WATCH:
+                watch(item)
+            elif kind == CALLBACK:
+                function, error = item
+                _dispatcher.post(function, None if error is None else fresh(error))
+            elif kind == HOST:
+                _pool.run(item._run_on_host)
+            # GARBAGE needs nothing: it is dropped with the list.
+    finally:
+        # After Ctrl-C the rest is still there: it must not end with this call.
+        rest += work[position:]
+        work.clear()
+        if rest:
+            _progress.post(rest)
+
+
+def hand_over(work: Work) -> None:
+    """Let the progress thread do all of `work`; the caller is being interrupted."""
+    if work:
+        _progress.post(work)
+
+
+class _Progress:
+    """Be the progress thread's state; one per process."""
+
+    __slots__ = ("_bell", "_inbox", "_lock", "_watched")
+
+    def __init__(self) -> None:
+        self._inbox: deque[tuple[int, Any]] = deque()
+        self._watched: dict[StreamQueue, None] = {}
+        self._lock = _sync.Lock()
+        self._bell: _sync.Doorbell | None = None
+
+    def post(self, work: Work) -> None:
+        """Hand work to the thread; never blocks. No lock held."""
+        self._inbox.extend(work)
+        self.bell().ring()
+
+    def reap(self, heap: Heap) -> None:
+        """Note a heap to be reaped, with no lock taken: appends, and posts at the most."""
+        self._inbox.append((_REAP, heap))
+        if self._bell is not None:
+            self._bell.ring()
+
+    def bell(self) -> _sync.Doorbell:
+        """Return the doorbell that wakes the thread, which is started on first need."""
+        bell = self._bell
+        if bell is not None:
+            return bell
+        with self._lock:
+            bell = self._bell
+            start = bell is None
+            if bell is None:
+                bell = self._bell = _sync.Doorbell()
+        if start:
+            _sync.start_thread("hal-progress", self._run)
+        return bell
+
+    def _run(self) -> None:
+        inbox, watched = self._inbox, self._watched
+        bell = self.bell()
+        pause = _NET_SECONDS
+        while True:
+            bell.wait(pause if watched else 3600.0)
+            work: Work = []
+            # Small steps, so that a flood does not hold up the watched.
+            while inbox and len(work) < BUDGET:
+                kind, item = inbox.popleft()
+                if kind == WATCH:
+                    watched[item] = None
+                elif kind == _REAP:
+                    item.reap()
+                else:
+                    work.append((kind, item))
+            drain(work)
+            del work
+            pause = _NET_SECONDS
+            for queue in list(watched):
+                state = queue._serve(bell.function, bell.argument)
+                if state == Notifier.IDLE:
+                    del watched[queue]
+                elif state == Notifier.BEHIND:
+                    pause = _SHORT_SECONDS
+            if inbox:
+                bell.ring()
+
+
+
+_progress = _Progress()
+
+
+def watch(queue: StreamQueue) -> None:
+    """Have the progress thread retire what is wanted of `queue`."""
+    _progress.post([(WATCH, queue)])
+
+
+def reap_later(heap: Heap) -> None:
+    """Have the progress thread free what finalisers left; a finaliser may call this (I10).
+
+    It takes no lock, so it cannot start the thread: the allocation did.
+    """
+    _progress.reap(heap)
+
+
+def start() -> None:
+    """Start the progress thread unless it runs. No lock held."""
+    _progress.bell()

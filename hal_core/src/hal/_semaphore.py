@@ -1,0 +1,278 @@
+"""Define timeline semaphores, the public face of a timeline (rules S1 to S9)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NamedTuple
+
+from hal import _progress, _timeline, _wait
+from hal._failure import fresh, keep
+from hal._timeline import MAX_VALUE, Timeline, Work
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+
+__all__ = ["Callback", "Semaphore", "Timepoint", "check_value", "create_semaphore"]
+
+_numbers = itertools.count(1)
+
+
+class Timepoint(NamedTuple):
+    """Name a value of a semaphore: something to wait for, or to signal."""
+
+    semaphore: Semaphore
+    value: int
+
+    def __repr__(self) -> str:
+        return f"{self.semaphore.name}@{self.value}"
+
+
+class Semaphore(Timeline):
+    """Hold a 64-bit value that only rises; hosts and queues wait for it and signal it.
+
+    Made by `hal.create_semaphore`. Belongs to no device and outlives them all
+    (S3). Every method may be called from any thread, and none blocks but
+    `wait`. Models: ``VkSemaphore`` of type timeline, IREE's HAL semaphore.
+    """
+
+    __slots__ = ("__weakref__", "_name")
+
+    def __init__(self, initial: int = 0, name: str | None = None) -> None:
+        super().__init__(initial)
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """Return the name given at creation, or a number that is never used again."""
+        if self._name is None:
+            self._name = f"semaphore {next(_numbers)}"
+        return self._name
+
+    def __repr__(self) -> str:
+        state = f"value={self._value}" if self._failure is None else f"failed={self._failure!r}"
+        return f"<Semaphore {self.name!r} {state}>"
+
+    def at(self, value: int) -> Timepoint:
+        """Return the timepoint of `value`, 0 to 2**63 - 1.
+
+        Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else.
+        """
+        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        return Timepoint(self, value)
+
+    def query(self) -> int:
+        """Return the value; all work that it depends on has retired and is visible (S7).
+
+        Asks the events of the work in flight first. Raises the failure of a
+        failed semaphore, afresh.
+        """
+        if self._points:
+            _harvest(self)
+        failure = self._failure
+        if failure is not None:
+            raise fresh(failure)
+        return self._value
+
+    def poll(self, value: int) -> bool:
+        """Return whether `value` has been reached; raises the failure as `query` does."""
+        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        if self._value < value and self._points and self._failure is None:
+            _harvest(self)
+        failure = self._failure
+        if failure is not None:
+            raise fresh(failure)
+        return self._value >= value
+
+    def wait(self, value: int, timeout: float | None = None) -> None:
+        """Block until `value` is reached, for `timeout` seconds at most; None is for ever.
+
+        Raises the failure of a failed semaphore, also for a value that it had
+        reached (S4), and `DeadlineExceededError` at the time-out, whose text
+        tells who has promised the value (S9). Ctrl-C ends the wait. Must not
+        be called from a callback of `on_reached`, which it would hold up.
+        """
+        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        if self._failure is None and self._value >= value:
+            return
+        _wait.wait_all(((self, value),), timeout)
+
+    def signal(self, value: int) -> None:
+        """Raise the value to `value` at once and let go whoever waits for it.
+
+        Issues at most 64 released operations itself and leaves the rest to
+        the progress thread (Q1). Raises `InvalidArgumentError`, and changes
+        nothing, unless `value` exceeds every value signalled or reserved
+        before (S1); on a failed semaphore raises the failure.
+        """
+        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        if self._points:
+            _harvest(self)
+        work: Work = []
+        with _timeline.lock:
+            if self._failure is not None:
+                raise fresh(self._failure)
+            if value <= self._reserved:
+                raise InvalidArgumentError(_not_above(self, value))
+            self._reserved = value
+            self._advance(value, work)
+        if work:
+            _progress.drain(work)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail for good: every wait, also for a reached value, raises `error` afresh.
+
+        The first failure wins; a later one is dropped. `error` is kept
+        without its traceback. Raises `ArgumentTypeError` if it is no
+        exception.
+        """
+        if not isinstance(error, BaseException):
+            message = f"fail() takes an exception, not {type(error).__name__}"
+            raise ArgumentTypeError(message)
+        keep(error)
+        work: Work = []
+        with _timeline.lock:
+            self._fail(error, work)
+        if work:
+            _progress.drain(work)
+
+    def on_reached(
+        self, value: int, function: Callable[[HalError | None], object]
+    ) -> Callback:
+        """Call ``function(None)`` once `value` is reached, or ``function(error)`` on failure.
+
+        Always on a dispatcher thread of ours, in the order in which values
+        were reached; never inline (S8). Returns a handle whose ``cancel()``
+        takes the callback back. What the function raises goes to
+        `sys.unraisablehook`.
+        """
+        value = check_value(value)
+        if not callable(function):
+            message = f"on_reached() takes a function, not {type(function).__name__}"
+            raise ArgumentTypeError(message)
+        callback = Callback(self, value, function)
+        work: Work = []
+        with _timeline.lock:
+            if self._failure is not None or self._value >= value:
+                callback._notice(0, work)
+            else:
+                self._await_reached(value, callback, 0, work)
+        _progress.drain(work)
+        return callback
+
+    def reached(self, value: int) -> Awaitable[None]:
+        """Return an awaitable for asyncio that ends when `value` is reached (S8).
+
+        Awaiting raises the failure of a failed semaphore. Cancelling the task
+        leaves nothing behind.
+        """
+        return _Reached(self, check_value(value))
+
+class Callback:
+    """Take back a function that `Semaphore.on_reached` was given."""
+
+    __slots__ = ("_function", "_semaphore", "_value")
+
+    def __init__(
+        self,
+        semaphore: Semaphore,
+        value: int,
+        function: Callable[[HalError | None], object],
+    ) -> None:
+        self._semaphore = semaphore
+        self._value = value
+        self._function: Callable[[HalError | None], object] | None = function
+
+    def cancel(self) -> bool:
+        """Return True if the function had not been sent off and now never will be."""
+        with _timeline.lock:
+            found = self._semaphore._forget(self._value, self)
+            self._function = None if found else self._function
+        return found
+
+    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
+        failure = self._semaphore._failure
+        work.append((_timeline.CALLBACK, (self._function, failure)))
+
+
+class _Reached:
+    """Await a value in asyncio."""
+
+    __slots__ = ("_semaphore", "_value")
+
+    def __init__(self, semaphore: Semaphore, value: int) -> None:
+        self._semaphore = semaphore
+        self._value = value
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return _await_value(self._semaphore, self._value).__await__()
+
+
+async def _await_value(semaphore: Semaphore, value: int) -> None:
+    """Wait in asyncio without blocking its loop."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: HalError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    def arrive(error: HalError | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, error)
+
+    if semaphore.poll(value):
+        return
+    callback = semaphore.on_reached(value, arrive)
+    try:
+        await future
+    finally:
+        callback.cancel()
+
+
+def create_semaphore(initial: int = 0, *, name: str | None = None) -> Semaphore:
+    """Create a timeline semaphore that belongs to no device (rule S3).
+
+    `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
+    pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for others.
+    """
+    if name is not None and not isinstance(name, str):
+        message = f"the name of a semaphore is a str, not {type(name).__name__}"
+        raise ArgumentTypeError(message)
+    return Semaphore(check_value(initial), name)
+
+
+def check_value(value: object) -> int:
+    """Return a semaphore's value as an int, or raise what is wrong with it."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        message = f"a semaphore's value is an int, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    number = int(value.__index__())
+    if not 0 <= number <= MAX_VALUE:
+        message = f"a semaphore's value is 0 to 2**63 - 1; {number} was asked for"
+        raise InvalidArgumentError(message)
+    return number
+
+
+def _not_above(semaphore: Semaphore, value: int) -> str:
+    """Say why `value` cannot be signalled; under the lock."""
+    return (
+        f"{semaphore.name} cannot be signalled to {value}: its value is {semaphore._value} and "
+        f"{semaphore._reserved} is the highest value signalled or reserved so far; "
+        f"signal {semaphore._reserved + 1} or more"
+    )
+
+
+def _harvest(semaphore: Semaphore) -> None:
+    """Retire what has finished on the queues that will signal `semaphore`."""
+    with _timeline.lock:
+        queues = {operation._queue for _, operation in semaphore._points}
+    for queue in queues:
+        queue._harvest()

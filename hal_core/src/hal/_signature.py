@@ -1,0 +1,252 @@
+"""Type a kernel's arguments: check them by name and lay them out for a launch.
+
+A `Signature` is compiled once per kernel and packs many times. So `pack`
+looks only at the arguments' types, and remembers for each combination what is
+left to do to the values; `struct` checks ranges on the way, and only when it
+refuses is the culprit looked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from ctypes import addressof
+from typing import Final
+
+from hal._parameters import (
+    TYPES,
+    Converter,
+    Layout,
+    Parameter,
+    ParameterBlock,
+    Resolver,
+    conversion,
+    wrong_type,
+)
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+__all__ = ["Parameter", "ParameterBlock", "Resolver", "Signature"]
+
+_Plan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
+
+_POINTER: Final = 8
+_RECORD_ALIGNMENT: Final = 16  # what C++ gives a structure without alignas, at most
+_STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; more is arranged here
+_MAX_PLANS: Final = 64
+_DECLARATION: Final = re.compile(
+    r"\s*(?P<type>\w+(?:\[(?P<bytes>[0-9]+)\])?)(?:\s+(?P<name>[\w$]+))?\s*"
+)
+
+
+class Signature:
+    """Be the typed parameters of a kernel, ready to pack arguments.
+
+    Immutable; any thread may use it. `str` gives ``"(f32 a, ptr x, bytes[12]
+    p)"``, which `parse` reads. Signatures are equal when their parameters are.
+
+    Parameters
+    ----------
+    parameters
+        In the kernel's order. Raises `InvalidArgumentError` if two share a name.
+    """
+
+    __slots__ = (
+        "_alignment",
+        "_layout",
+        "_names",
+        "_offsets",
+        "_ones",
+        "_pack_into",
+        "_plans",
+        "_pointer_bytes",
+        "_storage_type",
+        "parameters",
+    )
+
+    def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self.parameters: Final = tuple(parameters)
+        self._names = names = tuple(parameter.name for parameter in self.parameters)
+        for name in names:
+            if names.count(name) > 1:
+                message = f"a signature has two parameters '{name}'; give each its own name"
+                raise InvalidArgumentError(message)
+        # The pointers stand first, then the values, each aligned.
+        self._pointer_bytes = end = _POINTER * len(names)
+        code = f"<{end}s"
+        offsets: list[int] = []
+        for parameter in self.parameters:
+            offset = -(-end // parameter.alignment) * parameter.alignment
+            code += f"{offset - end}x{parameter.code}"
+            end = offset + parameter.size
+            offsets.append(offset)
+        self._layout = Layout(self.parameters, tuple(offsets))
+        self._pack_into = struct.Struct(code).pack_into
+        self._alignment = max((each.alignment for each in self.parameters), default=1)
+        slack = self._alignment if self._alignment > _STORAGE_ALIGNMENT else 0
+        self._storage_type = ctypes.c_char * max(1, end + slack)
+        # All pointers as one number: the base times `ones`, plus the offsets. A multiplication
+        # costs a third of one addition per argument.
+        self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(names)))
+        self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
+        self._plans: dict[tuple[type, ...], _Plan] = {}
+
+    @classmethod
+    def parse(cls, text: str) -> Signature:
+        """Return the signature that a text such as ``"(f32 a, ptr x, bytes[12] p)"`` describes.
+
+        The parentheses and the names may be left out (``"ptr,u32"``); a
+        parameter without one is called ``arg0``, ``arg1`` and so on by its
+        place. Records are aligned to 16 bytes. Raises `InvalidArgumentError`
+        for anything else, and lists the types there are.
+        """
+        inside = text.strip()
+        if inside.startswith("(") and inside.endswith(")"):
+            inside = inside[1:-1].strip()
+        parameters: list[Parameter] = []
+        for index, part in enumerate(inside.split(",") if inside else ()):
+            match = _DECLARATION.fullmatch(part)
+            spelled = match["type"] if match else ""
+            name = (match["name"] if match else None) or f"arg{index}"
+            if match and match["bytes"] and spelled.startswith("bytes["):
+                size = int(match["bytes"])
+                parameters.append(Parameter(name, "record", size, _RECORD_ALIGNMENT))
+            elif spelled in TYPES:
+                kind, size = TYPES[spelled]
+                parameters.append(Parameter(name, kind, size, size))
+            else:
+                message = (
+                    f"signature {text!r}: {part.strip()!r} is no parameter; write a type and a "
+                    f"name, as in '(f32 a, ptr x)', with one of {', '.join(TYPES)}, bytes[N]"
+                )
+                raise InvalidArgumentError(message)
+        return cls(parameters)
+
+    def pack(
+        self,
+        kernel_name: str,
+        arguments: Sequence[object] | Mapping[str, object],
+        resolve: Resolver,
+    ) -> ParameterBlock:
+        """Check arguments and pack them for a launch.
+
+        A pointer takes a buffer, or None for a null pointer, and never a
+        number. An integer takes an int or a numpy integer in its range; a
+        float takes those and floats, rounded once to the nearest; a bool takes
+        a bool. A record takes exactly its bytes: bytes-like, a numpy record or
+        array, or a ctypes structure.
+
+        Parameters
+        ----------
+        kernel_name
+            What errors call the kernel.
+        arguments
+            In order, or by name.
+        resolve
+            Called once with each argument of a pointer that is not None; what
+            it raises is passed on.
+
+        Raises
+        ------
+        ArgumentTypeError
+            If arguments are missing, surplus or of a type that their parameter
+            does not take.
+        InvalidArgumentError
+            If a value is out of its parameter's range, or a record has another
+            size.
+        """
+        if type(arguments) is not tuple:
+            arguments = self._in_order(kernel_name, arguments)
+        plan = self._plans.get(tuple(map(type, arguments)))
+        if plan is None:
+            plan = self._make_plan(kernel_name, arguments)
+        pointers, conversions = plan
+        values = [*arguments]
+        for index, name in pointers:
+            address = resolve(values[index], name)
+            if address is None:
+                raise wrong_type(kernel_name, self.parameters[index], values[index])
+            values[index] = address
+        storage = self._storage_type()
+        base = addressof(storage)
+        offset = 0
+        if self._alignment > _STORAGE_ALIGNMENT:
+            offset = -base % self._alignment
+            base += offset
+        try:
+            for index, convert in conversions:
+                values[index] = convert(values[index])
+            self._pack_into(
+                storage,
+                offset,
+                (base * self._ones + self._offsets).to_bytes(self._pointer_bytes, "little"),
+                *values,
+            )
+        except (struct.error, OverflowError, ValueError, TypeError):
+            for index, argument in enumerate(arguments):
+                self._layout.pack_one(kernel_name, index, argument)
+            raise
+        return ParameterBlock(self._layout, storage, base)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Signature) and self.parameters == other.parameters
+
+    def __hash__(self) -> int:
+        return hash(self.parameters)
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.parameters))})"
+
+    def __repr__(self) -> str:
+        return f"Signature({self.parameters!r})"
+
+    def _make_plan(self, kernel_name: str, arguments: tuple[object, ...]) -> _Plan:
+        """Check the number and the types of arguments, and remember what their values need."""
+        count = len(self.parameters)
+        if len(arguments) != count:
+            missing = [parameter.name for parameter in self.parameters[len(arguments) :]]
+            surplus = [f"argument {i + 1}" for i in range(count, len(arguments))]
+            raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
+        pointers: list[tuple[int, str]] = []
+        conversions: list[tuple[int, Converter]] = []
+        for index, parameter in enumerate(self.parameters):
+            convert = conversion(kernel_name, parameter, arguments[index])
+            if convert is not None:
+                conversions.append((index, convert))
+            elif parameter.kind == "ptr":
+                pointers.append((index, parameter.name))
+        if len(self._plans) >= _MAX_PLANS:
+            self._plans.clear()  # types made at run time must not pile up
+        plan = (tuple(pointers), tuple(conversions))
+        self._plans[tuple(map(type, arguments))] = plan
+        return plan
+
+    def _in_order(self, kernel_name: str, arguments: object) -> tuple[object, ...]:
+        if isinstance(arguments, Mapping):
+            names = self._names
+            if len(arguments) == len(names):
+                try:
+                    return tuple(map(arguments.__getitem__, names))
+                except KeyError:
+                    pass
+            missing = [name for name in names if name not in arguments]
+            surplus = [str(name) for name in arguments if name not in names]
+            raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
+        if isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes, bytearray)):
+            return tuple(arguments)
+        message = (
+            f"kernel '{kernel_name}' takes its arguments as a tuple or, by name, as a mapping, "
+            f"not as {type(arguments).__name__}; write (value,) for a single one"
+        )
+        raise ArgumentTypeError(message)
+
+    def _wrong_count(
+        self, kernel_name: str, given: int, missing: list[str], surplus: list[str]
+    ) -> ArgumentTypeError:
+        wrong = [f"missing: {', '.join(missing)}"] if missing else []
+        wrong += [f"not in the signature: {', '.join(surplus)}"] if surplus else []
+        return ArgumentTypeError(
+            f"kernel '{kernel_name}' takes {len(self.parameters)} arguments {self}, got {given} "
+            f"({'; '.join(wrong)})"
+        )

@@ -1,0 +1,725 @@
+"""Issue operations on a native stream and retire them (design section 5).
+
+A queue has one native stream, a ring of issued operations, and a backlog of
+those that are not issued yet. What guards what:
+
+- The timeline lock guards ring, backlog and every operation's state. No native
+  call is made under it (I5).
+- The *baton*, ``_issuing``, is the queue lock of the design: the thread that
+  set it, to the operation that it issues, owns the native stream, its sequence
+  and its table of waits. It is
+  taken under the timeline lock and never waited for: whoever finds it taken
+  leaves the operation in the backlog, and its holder looks there again before
+  it lets go, under the same lock. So no submission ever blocks on another (Q1)
+  and no thread holds two queues.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from hal import _explain, _progress, _timeline
+from hal._failure import keep
+from hal._notifier import Notifier
+from hal._submission import DONE, FAILED, ISSUED, ISSUING, PENDING, Submission
+from hal._timeline import GARBAGE, HOST, ISSUE, WATCH, Work
+from hal.errors import (
+    CancelledError,
+    DeviceLostError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+)
+
+if TYPE_CHECKING:
+    from hal._context import Context
+    from hal._events import Event
+    from hal._semaphore import Semaphore
+    from hal._timeline import Timeline
+    from hal._wait import HostWaiter
+
+__all__ = ["StreamQueue"]
+
+_ids = itertools.count()
+
+
+class StreamQueue:
+    """Order operations on one native stream; the engine under `hal.Queue`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_backlog",
+        "_closed",
+        "_context",
+        "_dead",
+        "_domain",
+        "_followers",
+        "_hosts",
+        "_id",
+        "_issuing",
+        "_leader",
+        "_limit",
+        "_name",
+        "_native",
+        "_notifier",
+        "_ordered",
+        "_pending",
+        "_ring",
+        "_seen",
+        "_sequence",
+        "_stream",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(self, context: Context, name: str, *, ordered: bool) -> None:
+        self._context = context
+        self._native = context.native
+        self._domain = context.native.domain
+        self._name = name
+        self._ordered = ordered
+        self._id = next(_ids)  # never used again, unlike id()
+        self._limit = context.max_in_flight
+        self._closed = False
+        self._dead = False  # its native stream is being destroyed
+        self._sequence = 0
+        self._issuing: Submission | None = None  # the baton
+        self._ring: deque[Submission] = deque()  # issued and unretired, in stream order
+        # Ordered: all that are not issued, in order. Unordered: those that are ready.
+        self._backlog: deque[Submission] = deque()
+        # Unordered: all that are not issued.
+        self._pending: dict[Submission, None] = {}
+        self._hosts: dict[Submission, None] = {}  # host operations that run now
+        # Queue id -> highest sequence of that queue that this stream has waited for
+        self._seen: dict[int, int] = {}
+        self._leader: HostWaiter | None = None
+        self._followers: dict[HostWaiter, None] = {}
+        self._wanted: set[int] = set()  # sequences that somebody asleep waits for
+        self._watched = False  # by the progress thread
+        self._notifier = Notifier(context.native)
+        self._native.bind()
+        self._stream = self._native.create_stream()
+        _explain.queues.add(self)
+
+    @property
+    def name(self) -> str:
+        """Return the queue's name, with its device's in front."""
+        return self._name
+
+    @property
+    def ordered(self) -> bool:
+        """Return whether the queue is first-in first-out (Q2)."""
+        return self._ordered
+
+    # Submission
+
+    def _submit(
+        self,
+        kind: str,
+        payload: tuple[Any, ...],
+        waits: tuple[tuple[Semaphore, int], ...],
+        signals: tuple[tuple[Semaphore, int], ...],
+        is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
+    ) -> Submission:
+        """Submit a checked operation; never waits for the device or the host (Q1)."""
+        operation = Submission(self, kind, payload, waits, signals, is_host)
+        work: Work = []
+        with _timeline.lock:
+            if self._closed:
+                self._context.refuse(self._name)
+            for semaphore, value in signals:
+                if value <= semaphore._reserved and semaphore._failure is None:
+                    raise InvalidArgumentError(_not_above(semaphore, value))
+            if self._context.lost is not None:
+                self._end(operation, FAILED, self._context.lost, work)
+            elif (
+                not self._backlog
+                and self._issuing is None
+                and not is_host
+                and not (self._ordered and self._hosts)
+                and len(self._ring) < self._limit
+                and self._claim(operation, work)
+            ):
+                # The short way: nothing stands before it, so it is issued at once.
+                self._issuing = operation
+            elif operation._state == PENDING:
+                self._stand_in_line(operation, work)
+        if operation._state == ISSUING:
+            self._issue_all(operation, work, _progress.BUDGET)
+            if not self._sequence & 63:
+                self._context.harvest_some(self)
+        if work:
+            _progress.drain(work)
+        return operation
+
+    def _stand_in_line(self, operation: Submission, work: Work) -> None:
+        """Register for the waits and join the backlog; under the lock."""
+        remaining = 0
+        for index, (semaphore, value) in enumerate(operation._waits):
+            if semaphore._failure is not None:
+                operation._remaining = remaining
+                self._end(operation, FAILED, semaphore._failure, work)
+                return
+            if not self._resolve(operation, index, semaphore, value, work):
+                remaining += 1
+        operation._remaining = remaining
+        if self._ordered:
+            self._backlog.append(operation)
+        else:
+            self._pending[operation] = None
+            if not remaining:
+                self._backlog.append(operation)
+        if not remaining and self._issuing is None:
+            work.append((ISSUE, self))
+
+    def _resolve(
+        self, operation: Submission, index: int, timeline: Timeline, value: int, work: Work
+    ) -> bool:
+        """Return True if a wait stops the issue no longer, else register it; under the lock."""
+        if timeline._value >= value:
+            return True
+        if operation._is_host:
+            # Nothing of the host's can wait on a stream: only "reached" will do (M1).
+            timeline._await_reached(value, operation, index, work)
+            return False
+        if self._point(timeline, value) is not None:
+            return True
+        if timeline._covering(value) is not None:
+            # Recorded, but by a driver whose events this stream cannot wait for.
+            timeline._await_reached(value, operation, index, work)
+        else:
+            timeline._await_recorded(value, operation, index)
+        return False
+
+    def _point(self, timeline: Timeline, value: int) -> Submission | None:
+        """Return the smallest recorded point that this stream can wait for; under the lock."""
+        points = timeline._points
+        for position in range(bisect_left(points, (value,)), len(points)):
+            operation = points[position][1]
+            if operation._queue._domain is self._domain:
+                return operation
+        return None
+
+    def _release(self, operation: Submission, index: int, work: Work) -> None:
+        """Resolve a released wait again, against the new state; under the lock."""
+        if operation._state != PENDING:
+            return
+        timeline, value = operation._waits[index]
+        if timeline._failure is not None:
+            self._end(operation, FAILED, timeline._failure, work)
+        elif self._resolve(operation, index, timeline, value, work):
+            operation._remaining -= 1
+            if operation._remaining:
+                return
+            if not self._ordered:
+                self._backlog.append(operation)
+            if self._issuing is None and self._backlog and self._backlog[0] is operation:
+                work.append((ISSUE, self))
+
+    # Issue
+
+    def _pump(self, work: Work, budget: int) -> int:
+        """Issue what is ready, `budget` operations at most; return how many those were."""
+        with _timeline.lock:
+            if self._issuing is not None:
+                return 0  # the baton's holder looks again before it lets go
+            operation = self._next(work)
+            if operation is None:
+                return 0
+            self._issuing = operation
+        return self._issue_all(operation, work, budget)
+
+    def _issue_all(self, first: Submission, work: Work, budget: int) -> int:
+        """Issue a claimed operation and what is ready behind it; lets the baton go."""
+        operation: Submission | None = first
+        count = 0
+        try:
+            while operation is not None:
+                count += 1
+                operation = self._issue(operation, work, count < budget)
+        except BaseException:
+            # Ctrl-C: what the operation has caused must not end with this call.
+            if operation is not None:
+                self._recover(operation, work)
+            _progress.hand_over(work)
+            raise
+        return count
+
+    def _next(self, work: Work) -> Submission | None:
+        """Claim the next operation that may be issued; under the lock."""
+        backlog, ring = self._backlog, self._ring
+        while backlog:
+            operation = backlog[0]
+            if operation._state != PENDING:  # failed or cancelled where it stood
+                backlog.popleft()
+                continue
+            if operation._remaining:
+                return None
+            if self._ordered and (self._hosts or (operation._is_host and ring)):
+                # A host operation begins when all before it has ended, and all
+                # after it begins when it has: first-in first-out, without a stream.
+                if ring:
+                    self._want(ring[-1], work)
+                return None
+            if not operation._is_host and len(ring) >= self._limit:
+                self._want(ring[len(ring) // 2], work)
+                return None
+            if not self._claim(operation, work):
+                continue  # it failed
+            backlog.popleft()
+            self._pending.pop(operation, None)
+            if not operation._is_host:
+                return operation
+            operation._state = ISSUED
+            self._hosts[operation] = None
+            work.append((HOST, operation))
+        return None
+
+    def _claim(self, operation: Submission, work: Work) -> bool:
+        """Turn the waits into stream waits and reserve the signals; under the lock.
+
+        Returns False, with the operation still pending if a wait is not
+        resolved, or ended if it cannot be issued any more (S1, S5).
+        """
+        stream_waits: list[Submission] = []
+        dependencies: list[Submission] | None = None
+        for timeline, value in operation._waits:
+            if timeline._failure is not None:
+                self._end(operation, FAILED, timeline._failure, work)
+                return False
+            if timeline._value >= value:
+                continue
+            point = None if operation._is_host else self._point(timeline, value)
+            if point is None:
+                return False
+            if dependencies is None:
+                dependencies = [point]
+            else:
+                dependencies.append(point)
+            queue = point._queue
+            if queue is not self and self._seen.get(queue._id, 0) < point._sequence:
+                stream_waits.append(point)
+        signals = operation._signals
+        for semaphore, value in signals:
+            if value <= semaphore._reserved and semaphore._failure is None:
+                error = InvalidArgumentError(_not_above(semaphore, value))
+                self._end(operation, FAILED, error, work)
+                return False
+        for semaphore, value in signals:
+            if semaphore._failure is None:
+                semaphore._reserved = value
+        for point in stream_waits:
+            point._event.count += 1
+        operation._stream_waits = stream_waits
+        operation._dependencies = dependencies
+        operation._state = ISSUING
+        return True
+
+    def _issue(self, operation: Submission, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal, and positional for speed
+        """Make the native calls of a claimed operation and publish its signals.
+
+        Holds the baton. Returns the next operation, claimed, if there is one
+        and `more` are wanted; else the baton is let go.
+        """
+        native, stream = self._native, self._stream
+        waits = operation._stream_waits
+        event = None
+        try:
+            native.bind()
+            if waits:
+                for point in waits:
+                    native.wait_event(stream, point._event.handle)
+                    self._seen[point._queue._id] = point._sequence
+            function, arguments, _ = operation._payload  # type: ignore[misc] # until it retires
+            function(stream, *arguments)
+            event = self._context.events.take()
+            native.record_event(event.handle, stream)
+        except BaseException as error:  # noqa: BLE001 - Ctrl-C as well; raised again in there
+            return self._break_off(operation, event, error, work, more)
+        with _timeline.lock:
+            for point in waits:
+                point._event.release()
+            self._enter_ring(operation, event)
+            operation._state = ISSUED
+            if self._context.lost is None:
+                for semaphore, value in operation._signals:
+                    semaphore._publish(value, operation, work)
+            else:
+                self._abandon(self._context.lost, work)
+            return self._look_again(work, more)
+
+    def _enter_ring(self, operation: Submission, event: Event) -> None:
+        """Append to the ring; under the lock, with the baton."""
+        self._sequence += 1
+        operation._sequence = self._sequence
+        operation._event = event
+        self._ring.append(operation)
+
+    def _look_again(self, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal
+        """Claim the next operation, or let the baton go; under the lock."""
+        if self._backlog:
+            if more:
+                operation = self._next(work)
+                if operation is not None:
+                    self._issuing = operation
+                    return operation
+            else:
+                work.append((ISSUE, self))
+        self._issuing = None
+        return None
+
+    def _break_off(
+        self,
+        operation: Submission,
+        event: Event | None,
+        error: BaseException,
+        work: Work,
+        more: bool,  # noqa: FBT001 - internal
+    ) -> Submission | None:
+        """Fail an operation whose issue broke off part-way; keep its resources until idle.
+
+        The signals fail now. What the stream got of the work still runs: the
+        event is recorded behind it, or the stream drained (Q5).
+        """
+        native, stream = self._native, self._stream
+        lost: BaseException | None = error if isinstance(error, DeviceLostError) else None
+        recorded = False
+        if lost is None:
+            try:
+                if event is None:
+                    event = self._context.events.take()
+                native.record_event(event.handle, stream)
+                recorded = True
+            except HalError:
+                try:
+                    native.synchronize_stream(stream)
+                except HalError as second:
+                    lost = second
+        with _timeline.lock:
+            for point in operation._stream_waits:
+                point._event.release()
+            # It may break off before its waits reached the stream, so that its
+            # event says nothing of what it depended on. It has failed anyway.
+            operation._dependencies = None
+            operation._state = ISSUED
+            self._fail_issued(operation, _as_failure(error), work)
+            if recorded and event is not None:
+                self._enter_ring(operation, event)
+            else:
+                if event is not None:
+                    event.release()
+                self._drop(operation, work)
+            interrupted = not isinstance(error, Exception)
+            following = self._look_again(work, more and not interrupted)
+        if lost is not None:
+            self._context.lose(lost, work)
+        if interrupted:
+            raise error
+        return following
+
+    def _recover(self, operation: Submission, work: Work) -> None:
+        """Let the baton go after Ctrl-C between the native calls and the publication."""
+        with _timeline.lock:
+            if self._issuing is not operation:
+                return
+            entered = bool(self._ring) and self._ring[-1] is operation
+        if not entered:
+            self._native.synchronize_stream(self._stream)
+        with _timeline.lock:
+            operation._state = ISSUED
+            self._fail_issued(operation, CancelledError("the operation was interrupted"), work)
+            if not entered:
+                self._drop(operation, work)
+            self._look_again(work, more=False)
+
+    # Retirement
+
+    def _ask(self, operation: Submission) -> bool:
+        """Ask the event of an issued operation and retire through it if it is complete.
+
+        The caller has counted the event under the lock; this gives it back.
+        Returns whether the operation has retired.
+        """
+        error: BaseException | None = None
+        done = False
+        event = operation._event
+        try:
+            self._native.bind()
+            done = self._native.query_event(event.handle)
+        except HalError as raised:
+            error = raised
+        finally:
+            work: Work = []
+            culprit = None
+            with _timeline.lock:
+                event.release()
+                # Unretired now means that the event was this operation's all the
+                # time; had it been recorded again for others, this one had retired.
+                retired = operation._retired
+                if not retired:
+                    if done:
+                        self._retire_through(operation, work)
+                        retired = True
+                    elif error is not None and not isinstance(error, DeviceLostError):
+                        culprit = self._ring[0]
+                        if culprit is operation:
+                            self._fail_issued(operation, error, work)
+                            self._retire_through(operation, work)
+                            retired = True
+                        else:
+                            culprit._event.count += 1
+        if isinstance(error, DeviceLostError):
+            self._context.lose(error, work)
+        if work:
+            _progress.drain(work)
+        if culprit is not None and culprit is not operation:
+            # Whose error it is, only asking from the oldest on can tell.
+            return self._ask_in_order(culprit, operation)
+        return retired
+
+    def _ask_in_order(self, first: Submission, last: Submission) -> bool:
+        """Ask from `first`, held and the oldest, up to `last`; return whether that retired."""
+        asked = first
+        while self._ask(asked):
+            with _timeline.lock:
+                if last._retired or not self._ring:
+                    return last._retired
+                asked = self._ring[0]
+                asked._event.count += 1
+        return last._retired
+
+    def _harvest(self) -> None:
+        """Retire all that has completed, in stream order; never blocks."""
+        low = self._hold(0)
+        if low is None or not self._ask(low):
+            return
+        high = self._hold(-1)
+        if high is None or self._ask(high):
+            return
+        first, last = low._sequence, high._sequence
+        while last - first > 1:
+            middle = (first + last) // 2
+            with _timeline.lock:
+                ring = self._ring
+                if not ring:
+                    return
+                offset = middle - ring[0]._sequence
+                operation = ring[offset] if 0 <= offset < len(ring) else None
+                if operation is not None:
+                    operation._event.count += 1
+            if operation is None or self._ask(operation):
+                first = middle
+            else:
+                last = middle
+
+    def _hold(self, index: int) -> Submission | None:
+        """Return the operation at `index` of the ring, its event counted."""
+        with _timeline.lock:
+            if not self._ring:
+                return None
+            operation = self._ring[index]
+            operation._event.count += 1
+            return operation
+
+    def _retire_through(self, operation: Submission, work: Work) -> None:
+        """Retire an operation, all before it, and what those depend on; under the lock.
+
+        Its event is complete, so the events of all those are, too (I3). What
+        one depends on retires first, on whatever queue, and passes its failure on.
+        """
+        stack = [operation]
+        while stack:
+            target = stack[-1]
+            if target._retired:
+                stack.pop()
+                continue
+            queue = target._queue
+            head = queue._ring[0]
+            dependencies = head._dependencies
+            while dependencies:
+                other = dependencies[-1]
+                if not other._retired:
+                    stack.append(other)
+                    break
+                if other._state != DONE and head._state == ISSUED:
+                    queue._fail_issued(head, other._error, work)
+                dependencies.pop()
+            else:
+                queue._retire_head(head, work)
+
+    def _retire_head(self, head: Submission, work: Work) -> None:
+        """Take the oldest operation out of the ring and publish its end; under the lock."""
+        self._ring.popleft()
+        if head._state == ISSUED:
+            head._state = DONE
+            for semaphore, value in head._signals:
+                semaphore._advance(value, work)
+        head._event.release()
+        self._drop(head, work)
+        if self._backlog and self._issuing is None:
+            work.append((ISSUE, self))
+
+    def _drop(self, operation: Submission, work: Work) -> None:
+        """Let go of everything that an ended operation used; under the lock."""
+        operation._retired = True
+        payload = operation._payload
+        if payload is not None:
+            # What it keeps alive is dropped outside the lock: it may be large.
+            work.append((GARBAGE, payload))
+        operation._payload = None
+        operation._waits = operation._signals = ()
+        operation._dependencies = None
+
+    # Failure
+
+    def _fail_issued(self, operation: Submission, error: BaseException, work: Work) -> None:
+        """Fail the handle and the signals of an issued operation; under the lock."""
+        if operation._state != ISSUED:
+            return
+        operation._state = FAILED
+        operation._error = keep(error)
+        for semaphore, _ in operation._signals:
+            semaphore._fail(error, work)
+
+    def _end(
+        self, operation: Submission, state: int, error: BaseException, work: Work
+    ) -> None:
+        """Fail or cancel an operation that was not issued; under the lock."""
+        operation._state = state
+        operation._error = keep(error)
+        if operation._remaining:
+            for timeline, value in operation._waits:
+                timeline._forget(value, operation)
+        for semaphore, _ in operation._signals:
+            semaphore._fail(error, work)
+        self._drop(operation, work)
+        self._pending.pop(operation, None)
+        if self._backlog and self._issuing is None:
+            work.append((ISSUE, self))
+
+    def _abandon(self, error: BaseException, work: Work) -> None:
+        """Fail every operation that has not retired: the device is lost; under the lock."""
+        for operation in self._ring:
+            self._fail_issued(operation, error, work)
+            self._drop(operation, work)
+        self._ring.clear()
+        for operation in self._hosts:
+            self._fail_issued(operation, error, work)
+        for operation in self._unissued():
+            self._end(operation, FAILED, error, work)
+        self._backlog.clear()
+
+    def _cancel(self, state: int, work: Work) -> int:
+        """Cancel every operation that was not issued; return how many; under the lock."""
+        operations = self._unissued()
+        for operation in operations:
+            error = CancelledError(
+                f"{operation._describe()} was cancelled: the queue was closed before it was issued"
+            )
+            self._end(operation, state, error, work)
+        self._backlog.clear()
+        return len(operations)
+
+    def _unissued(self) -> list[Submission]:
+        """Return every operation that is not issued, in order; under the lock."""
+        source = self._backlog if self._ordered else self._pending
+        return [operation for operation in source if operation._state == PENDING]
+
+    def _unended(self) -> list[Submission]:
+        """Return operations such that all have ended once these have; under the lock."""
+        operations = [*self._unissued(), *self._hosts]
+        if self._ring:
+            operations.append(self._ring[-1])
+        if self._issuing is not None:
+            operations.append(self._issuing)
+        return operations
+
+    # Host operations
+
+    def _run_host(self, operation: Submission) -> None:
+        """Run a host operation on the calling thread, one of the pool's, and end it."""
+        payload = operation._payload
+        error: BaseException | None = None
+        if payload is not None:
+            try:
+                payload[0](*payload[1])
+            except BaseException as raised:  # noqa: BLE001 - whatever user code raises
+                error = raised
+        del payload
+        work: Work = []
+        with _timeline.lock:
+            self._hosts.pop(operation, None)
+            if operation._state == ISSUED:
+                if error is not None:
+                    self._fail_issued(operation, error, work)
+                else:
+                    operation._state = DONE
+                    for semaphore, value in operation._signals:
+                        semaphore._advance(value, work)
+            self._drop(operation, work)
+            if self._backlog and self._issuing is None:
+                work.append((ISSUE, self))
+        _progress.drain(work)
+
+    # The progress thread
+
+    def _want(self, operation: Submission, work: Work) -> None:
+        """Have the progress thread retire an operation as soon as it ends; under the lock."""
+        if operation._retired or operation._is_host:
+            return
+        sequence = operation._sequence
+        if sequence in self._wanted and self._watched:
+            return
+        self._wanted.add(sequence)
+        if not self._watched or sequence < self._notifier.armed:
+            self._watched = True
+            work.append((WATCH, self))
+
+    def _serve(self, function: int, argument: int) -> int:
+        """Retire, and have the driver post for the next wanted operation.
+
+        Called by the progress thread. Returns one of `Notifier`'s states.
+        """
+        self._harvest()
+        with _timeline.lock:
+            ring = self._ring
+            first = ring[0]._sequence if ring else self._sequence + 1
+            self._wanted = wanted = {number for number in self._wanted if number >= first}
+            if not wanted or self._dead:
+                self._watched = False
+                return Notifier.IDLE
+            sequence = min(wanted)
+            armed = self._notifier.armed
+            if first <= armed:
+                return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
+            operation = ring[sequence - first]
+            operation._event.count += 1
+            self._notifier.armed = sequence
+            self._notifier.arming = True
+        return self._notifier.arm(operation._event, function, argument)
+
+
+def _as_failure(error: BaseException) -> BaseException:
+    """Return what an operation fails with when its issue raised `error`."""
+    if isinstance(error, HalError):
+        return error
+    if isinstance(error, Exception):
+        failure: HalError = OperationError(
+            f"the backend raised {error!r} while the operation was issued; "
+            "a plugin must raise a HalError"
+        )
+        failure.__cause__ = error
+        return failure
+    return CancelledError(f"the operation was interrupted by {type(error).__name__}")
+
+
+def _not_above(semaphore: Timeline, value: int) -> str:
+    """Say why an operation cannot signal `value`; under the lock."""
+    return (
+        f"an operation cannot signal {value}: the semaphore's value is {semaphore._value} and "
+        f"{semaphore._reserved} is the highest value signalled or reserved so far; "
+        f"signal {semaphore._reserved + 1} or more"
+    )

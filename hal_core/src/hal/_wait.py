@@ -1,0 +1,270 @@
+"""Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
+
+A waiter first polls: it asks the event of the smallest covering point of every
+queue that has one, letting the interpreter lock go at each turn, for 50
+microseconds at most. Then it has the progress thread notified and sleeps on a
+lock of its own in bounded slices. One waiter at a time polls a queue, its
+*leader*; the others sleep, and when the leader leaves, for whatever reason, it
+wakes one of them. The condition is always "failed, or reached", never the
+event alone, which may have been recorded again for other work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from hal import _explain, _progress, _sync, _timeline
+from hal._failure import fresh
+from hal._timeline import WAKE, Timeline, Work
+from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._stream import StreamQueue
+    from hal._submission import Submission
+
+__all__ = ["Entries", "HostWaiter", "check_timeout", "poll_all", "wait_all", "wait_groups"]
+
+Entries: TypeAlias = Sequence[tuple[Timeline, int]]
+
+_POLL_SECONDS: Final = 50e-6
+"""How long a waiter polls before it sleeps: about what a wake-up costs."""
+
+_SLICE_SECONDS: Final = 0.05
+"""Longest sleep: a net for wake-ups lost outside this process's control."""
+
+
+def wait_all(entries: Entries, timeout: float | None) -> None:
+    """Block until all entries are reached; see `hal.wait_all`."""
+    wait_groups((entries,), timeout)
+
+
+def wait_groups(groups: Sequence[Entries], timeout: float | None) -> int | None:
+    """Block until all entries of one group are reached and return its index."""
+    if not groups:
+        return None
+    if timeout is not None:
+        timeout = check_timeout(timeout)
+    return HostWaiter(groups).wait(timeout)
+
+
+def poll_all(entries: Entries) -> bool:
+    """Return whether all entries are reached, raising the first failure among them."""
+    _ask_all(entries)
+    with _timeline.lock:
+        for timeline, _ in entries:
+            if timeline._failure is not None:
+                raise fresh(timeline._failure)
+        return all(timeline._value >= value for timeline, value in entries)
+
+
+def _ask_all(entries: Entries) -> None:
+    """Ask the covering point of every entry that is not reached, and retire through it."""
+    for timeline, value in entries:
+        if timeline._value < value and timeline._failure is None:
+            with _timeline.lock:
+                operation = timeline._covering(value)
+                if operation is not None:
+                    operation._event.count += 1
+            if operation is not None:
+                operation._queue._ask(operation)
+
+
+def check_timeout(timeout: float) -> float:
+    """Return a time-out in seconds as a float, or raise what is wrong with it."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        message = f"a timeout is seconds as a number, or None; not {type(timeout).__name__}"
+        raise ArgumentTypeError(message)
+    if math.isnan(timeout) or timeout < 0:
+        message = f"a timeout is 0 or more seconds, or None for ever; {timeout} was given"
+        raise InvalidArgumentError(message)
+    return float(timeout)
+
+
+class HostWaiter:
+    """Be one thread's wait for any of several groups of entries."""
+
+    __slots__ = ("_follows", "_gate", "_groups", "_leads", "_registered")
+
+    def __init__(self, groups: Sequence[Entries]) -> None:
+        self._groups = groups
+        self._gate: _sync.Lock | None = None
+        self._leads: list[StreamQueue] = []
+        self._follows: list[StreamQueue] = []
+        self._registered = False
+
+    def wait(self, timeout: float | None) -> int:
+        """Block as `wait_groups` says."""
+        start = _sync.monotonic()
+        deadline = None if timeout is None else start + timeout
+        poll_until = start + _POLL_SECONDS
+        had_points = True
+        try:
+            while True:
+                with _timeline.lock:
+                    index = self._scan()
+                    if index is not None:
+                        return index
+                    points = self._points_to_ask()
+                retired = False
+                for operation in points:
+                    retired |= operation._queue._ask(operation)
+                if retired:
+                    continue
+                now = _sync.monotonic()
+                if deadline is not None and now >= deadline:
+                    return self._give_up(timeout)
+                if points:
+                    if not had_points:
+                        # Woken because something was recorded: there is news to poll.
+                        had_points = True
+                        poll_until = now + _POLL_SECONDS
+                    if now < poll_until:
+                        _sync.yield_thread()
+                        continue
+                else:
+                    had_points = False
+                slice_ = _SLICE_SECONDS
+                if deadline is not None:
+                    slice_ = min(slice_, deadline - now)
+                index = self._sleep(slice_)
+                if index is not None:
+                    return index
+        finally:
+            self._leave()
+
+    def _scan(self) -> int | None:
+        """Return the first group that is reached, or raise a failure; under the lock."""
+        found = None
+        for index, entries in enumerate(self._groups):
+            reached = True
+            for timeline, value in entries:
+                if timeline._failure is not None:
+                    raise fresh(timeline._failure)
+                if timeline._value < value:
+                    reached = False
+            if reached and found is None:
+                found = index
+        return found
+
+    def _points_to_ask(self) -> list[Submission]:
+        """Return held operations of the queues that this waiter leads; under the lock.
+
+        One per queue, since a stream completes in order: where everything is
+        waited for the last one, else the first.
+        """
+        chosen: dict[StreamQueue, Submission] = {}
+        every = len(self._groups) == 1
+        for entries in self._groups:
+            for timeline, value in entries:
+                if timeline._value >= value:
+                    continue
+                operation = timeline._covering(value)
+                if operation is None:
+                    continue
+                queue = operation._queue
+                if queue._leader is None:
+                    queue._leader = self
+                    self._leads.append(queue)
+                elif queue._leader is not self:
+                    continue
+                known = chosen.get(queue)
+                if known is None or (operation._sequence > known._sequence) == every:
+                    chosen[queue] = operation
+        for operation in chosen.values():
+            operation._event.count += 1
+        return list(chosen.values())
+
+    def _sleep(self, seconds: float) -> int | None:
+        """Register, sleep until woken or for `seconds`, and take the registration back.
+
+        Returns the index of a group that turned out to be reached meanwhile.
+        """
+        gate = _sync.Lock()
+        gate.acquire()
+        work: Work = []
+        with _timeline.lock:
+            index = self._scan()
+            if index is not None:
+                return index
+            self._register(work)
+            self._gate = gate
+            self._stop_leading(work)
+        if work:
+            _progress.drain(work)
+        gate.acquire(timeout=seconds)
+        with _timeline.lock:
+            self._unregister()
+        return None
+
+    def _register(self, work: Work) -> None:
+        """Register for every entry that is not reached; under the lock."""
+        self._registered = True
+        position = 0
+        for entries in self._groups:
+            for timeline, value in entries:
+                if timeline._value < value:
+                    operation = timeline._covering(value)
+                    if operation is None:
+                        timeline._await_recorded(value, self, position)
+                    else:
+                        leader = operation._queue._leader
+                        if leader is not None and leader is not self:
+                            # Its leader retires for this one too, or wakes it on leaving.
+                            operation._queue._followers[self] = None
+                            self._follows.append(operation._queue)
+                            timeline._register_reached(value, self, position)
+                        else:
+                            timeline._await_reached(value, self, position, work)
+                position += 1
+
+    def _unregister(self) -> None:
+        """Leave no registration behind; under the lock."""
+        self._gate = None
+        if not self._registered:
+            return
+        self._registered = False
+        for entries in self._groups:
+            for timeline, value in entries:
+                timeline._forget(value, self)
+        for queue in self._follows:
+            queue._followers.pop(self, None)
+        self._follows.clear()
+
+    def _stop_leading(self, work: Work) -> None:
+        """Give up every lead, and wake a follower of each; under the lock."""
+        for queue in self._leads:
+            if queue._leader is self:
+                queue._leader = None
+                for follower in queue._followers:
+                    follower._notice(0, work)
+                    break
+        self._leads.clear()
+
+    def _leave(self) -> None:
+        """End the wait, however it ended."""
+        work: Work = []
+        with _timeline.lock:
+            self._unregister()
+            self._stop_leading(work)
+        if work:
+            _progress.drain(work)
+
+    def _give_up(self, timeout: float | None) -> int:
+        """Look once more, and raise the time-out with what is still waited for."""
+        for entries in self._groups:
+            _ask_all(entries)
+        with _timeline.lock:
+            index = self._scan()
+            if index is not None:
+                return index
+        message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
+        raise DeadlineExceededError(message)
+
+    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - all are looked at again
+        """Wake the thread if it sleeps; under the lock."""
+        gate = self._gate
+        if gate is not None:
+            self._gate = None
+            work.append((WAKE, gate))

@@ -1,0 +1,181 @@
+"""Define the one tree of errors that hal raises.
+
+::
+
+    Exception
+    └── HalError                      status, native_name, native_code
+        ├── InvalidArgumentError      (ValueError)    an argument is out of range or makes no sense
+        ├── ArgumentTypeError         (TypeError)     an argument has the wrong type
+        ├── UnimplementedError        (NotImplementedError)  the backend lacks the feature
+        ├── NotFoundError             (LookupError)   a kernel, global or device name is unknown
+        ├── OutOfMemoryError          (MemoryError)   no memory left, after everything was given back
+        ├── DeadlineExceededError     (TimeoutError)  a wait ran out of time
+        ├── CompilationError                          the compiler refused a kernel's source
+        ├── ClosedError               (ValueError)    the object was closed, or belongs to a parent process
+        ├── CancelledError                            the operation was cancelled before it was issued
+        ├── OperationError                            the device refused or failed one operation
+        ├── DeviceLostError                           the native context is gone; nothing on it can go on
+        ├── SemaphoreFailedError                      a semaphore was failed with an error that is not a HalError
+        └── BackendError
+            ├── BackendNotFoundError  (LookupError)   no plugin of that name is installed
+            ├── BackendUnavailableError               installed, but there is no driver or device here
+            └── PluginError                           installed and broken; the cause is chained
+
+A message says what was asked, what is there, and what to do. ``native_name``
+and ``native_code`` keep the vendor's own error where there was one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "ArgumentTypeError",
+    "BackendError",
+    "BackendNotFoundError",
+    "BackendUnavailableError",
+    "CancelledError",
+    "ClosedError",
+    "CompilationError",
+    "DeadlineExceededError",
+    "DeviceLostError",
+    "HalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OperationError",
+    "OutOfMemoryError",
+    "PluginError",
+    "SemaphoreFailedError",
+    "UnimplementedError",
+]
+
+
+class HalError(Exception):
+    """Be the base of every error that hal raises on purpose.
+
+    Attributes
+    ----------
+    status
+        A stable, upper-case name of the class of error, as in
+        ``"INVALID_ARGUMENT"``; the same for a subclass that adds none.
+    native_name, native_code
+        The vendor's name and number of the error, or None where the error
+        did not come from a vendor's library.
+    """
+
+    status: ClassVar[str] = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        native_name: str | None = None,
+        native_code: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.native_name = native_name
+        self.native_code = native_code
+
+
+class InvalidArgumentError(HalError, ValueError):
+    """Report an argument that is out of range or contradicts another."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class ArgumentTypeError(HalError, TypeError):
+    """Report an argument of the wrong type."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class UnimplementedError(HalError, NotImplementedError):
+    """Report a feature that this backend, device or driver version lacks."""
+
+    status = "UNIMPLEMENTED"
+
+
+class NotFoundError(HalError, LookupError):
+    """Report a name (of a kernel, a global, a device) that does not exist."""
+
+    status = "NOT_FOUND"
+
+
+class OutOfMemoryError(HalError, MemoryError):
+    """Report that memory ran out after finished work and caches gave theirs back."""
+
+    status = "RESOURCE_EXHAUSTED"
+
+
+class DeadlineExceededError(HalError, TimeoutError):
+    """Report that a wait ran out of time; the text lists what it still waits for."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+class CompilationError(HalError):
+    """Report that the compiler refused a kernel's source.
+
+    Attributes
+    ----------
+    log
+        The compiler's whole output, with the user's file names and lines.
+    """
+
+    status = "INVALID_ARGUMENT"
+
+    def __init__(self, message: str = "", *, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class ClosedError(HalError, ValueError):
+    """Report the use of something closed, or of a parent process's object after a fork."""
+
+    status = "FAILED_PRECONDITION"
+
+
+class CancelledError(HalError):
+    """Report an operation that was cancelled before it was issued."""
+
+    status = "CANCELLED"
+
+
+class OperationError(HalError):
+    """Report that the device refused or failed one operation; others go on."""
+
+    status = "INTERNAL"
+
+
+class DeviceLostError(HalError):
+    """Report that the native context is gone: every unretired operation on it failed."""
+
+    status = "UNAVAILABLE"
+
+
+class SemaphoreFailedError(HalError):
+    """Report a semaphore failed with an error that is no HalError; that one is the cause."""
+
+    status = "ABORTED"
+
+
+class BackendError(HalError):
+    """Be the base of the errors of finding and opening a backend."""
+
+    status = "UNAVAILABLE"
+
+
+class BackendNotFoundError(BackendError, LookupError):
+    """Report that no plugin of that name is installed."""
+
+    status = "NOT_FOUND"
+
+
+class BackendUnavailableError(BackendError):
+    """Report that a plugin is installed, but its driver or device is not here."""
+
+
+class PluginError(BackendError):
+    """Report that a plugin is installed and broken; the cause is chained."""
+
+    status = "INTERNAL"

@@ -1,0 +1,383 @@
+"""Define what a vendor implements: native primitives, and nothing generic.
+
+A plugin subclasses `NativeDriver` and `NativeDevice`. Everything that is the
+same on every device (timelines, pending work, command buffers, lifetimes,
+failure) is the core's. The rules that hold for every method:
+
+- Handles (streams, events, modules, functions, graphs) are positive integers,
+  opaque to the core. Addresses are integers. Sizes and offsets are bytes.
+- The core has checked every argument: sizes fit, ranges lie inside their
+  allocation, handles are alive, features are declared. A method may assume so.
+- The core calls `bind` on a thread before the first primitive of each batch.
+  Any thread may call any method; for one stream the core makes one call at a
+  time, for different streams several threads call at once.
+- A method that takes a stream only enqueues, and neither waits for the device
+  nor for the host, but for what its docstring says. The interpreter lock
+  should be let go in every call that can take longer than a microsecond.
+- A failure raises: `DeviceLostError` when the context cannot go on,
+  `OutOfMemoryError` when memory ended, `UnimplementedError` for a missing
+  feature, `OperationError` otherwise, each with ``native_name`` and
+  ``native_code``.
+- No method calls back into the core, and no driver thread runs Python.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = [
+    "FEATURES",
+    "CompileRequest",
+    "DeviceInfo",
+    "EntryPoint",
+    "FunctionInfo",
+    "MemoryType",
+    "NativeDevice",
+    "NativeDriver",
+]
+
+
+class MemoryType(enum.Enum):
+    """Name a kind of memory (rule M1)."""
+
+    DEVICE = "device"
+    """Device-local: ``cuMemAlloc``, ``hipMalloc``."""
+    HOST = "host"
+    """Host-local and pinned, reached by the device: ``cuMemHostAlloc``, ``hipHostMalloc``."""
+    SHARED = "shared"
+    """Device-local and host-visible: ``cuMemAllocManaged``, ``hipMallocManaged``."""
+
+
+FEATURES: Final = frozenset(
+    {
+        "compile",  # portable kernel source to an image
+        "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
+        "pageable_copies",  # copies from and to any host memory enqueue without blocking
+    }
+)
+"""Every optional feature that `NativeDevice.features` may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Describe one physical device.
+
+    Attributes
+    ----------
+    index
+        The ordinal in the driver's own order, from 0.
+    name
+        The vendor's name of the device.
+    uuid
+        A string that is the same in every process on this machine.
+    architecture
+        The compile target: ``"sm_90"``, ``"gfx942"``, ``"x86_64"``.
+    total_memory
+        Bytes of device memory.
+    compute_units
+        Multiprocessors, compute units or processor cores.
+    max_threads_per_block, max_shared_memory
+        Limits of one block: threads, and bytes of shared memory.
+    warp_size
+        Threads that run in lock-step.
+    driver
+        The driver's name and version, for reports.
+    properties
+        Whatever else the vendor tells, for display only.
+    """
+
+    index: int
+    name: str
+    uuid: str
+    architecture: str
+    total_memory: int
+    compute_units: int
+    max_threads_per_block: int
+    max_shared_memory: int
+    warp_size: int
+    driver: str
+    properties: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """Describe one ``__global__`` function as `hal.kernel_source.scan` finds it.
+
+    Attributes
+    ----------
+    name
+        The function's name, without namespaces.
+    parameters
+        Its parameters as ``(type text, name)``, in order.
+    line
+        The line of the declaration in the source, from 1.
+    parameters_start, parameters_end
+        Offsets in the source: just after the opening parenthesis, and of the
+        closing one.
+    body_start, body_end
+        Offsets of the opening brace and just after the closing one.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+    line: int
+    parameters_start: int
+    parameters_end: int
+    body_start: int
+    body_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """Ask for an image of portable kernel source.
+
+    Attributes
+    ----------
+    source
+        The user's text in the portable dialect (see docs/kernels.md).
+    filename
+        What errors call the source.
+    entries
+        Its entry points.
+    type_table
+        C++ text to append after the source, at namespace scope. It defines
+        two globals marked ``HAL_TABLE``, a macro that the backend defines
+        before it so that `NativeDevice.get_global` finds them in the image.
+    defines
+        Macros, name to value.
+    options
+        Further options, passed to the compiler as they are.
+    include_directories
+        Directories for ``#include``, in order.
+    """
+
+    source: str
+    filename: str
+    entries: tuple[EntryPoint, ...]
+    type_table: str
+    defines: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    include_directories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionInfo:
+    """Describe a loaded kernel as the driver knows it.
+
+    Attributes
+    ----------
+    max_threads_per_block
+        Threads that a block of this kernel may have.
+    static_shared_memory
+        Bytes of shared memory that it declares itself.
+    parameter_sizes
+        Bytes of each parameter in order, or None where the driver cannot say.
+    """
+
+    max_threads_per_block: int
+    static_shared_memory: int
+    parameter_sizes: tuple[int, ...] | None
+
+
+class NativeDriver(ABC):
+    """Enumerate and open the devices of one vendor's driver."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def devices(self) -> Sequence[DeviceInfo]:
+        """Return every device in the driver's order, index i at position i; create no context."""
+
+    @abstractmethod
+    def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
+        """Open a device and retain its context.
+
+        `parameters` are the backend's own settings, as the user wrote them.
+        Raises `InvalidArgumentError` for one that it does not know, and
+        `BackendUnavailableError` if the device cannot be opened.
+        """
+
+
+class NativeDevice(ABC):
+    """Hold one device's context and make native calls on it.
+
+    Attributes
+    ----------
+    info
+        What the device is.
+    features
+        The optional features that work natively here, out of `FEATURES`.
+    domain
+        Devices with equal domains can wait for each other's events on their
+        streams. Usually the driver object. Compared with ``is``.
+    max_in_flight
+        Operations that one stream takes before a launch would block (Q1).
+    """
+
+    __slots__ = ("domain", "features", "info", "max_in_flight")
+
+    info: DeviceInfo
+    features: frozenset[str]
+    domain: object
+    max_in_flight: int
+
+    # Context
+
+    @abstractmethod
+    def bind(self) -> None:
+        """Make this device's context current on the calling thread; cheap when it is."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the context.
+
+        Every stream, event, allocation and module has been destroyed before,
+        unless the device was lost.
+        """
+
+    # Streams and events
+
+    @abstractmethod
+    def create_stream(self) -> int:
+        """Create a stream that never synchronises with others by itself."""
+
+    @abstractmethod
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy an idle stream."""
+
+    @abstractmethod
+    def synchronize_stream(self, stream: int) -> None:
+        """Block until the stream is idle, with the interpreter lock let go."""
+
+    @abstractmethod
+    def create_event(self) -> int:
+        """Create an event without timing; it counts as complete until it is recorded."""
+
+    @abstractmethod
+    def destroy_event(self, event: int) -> None:
+        """Destroy an event that no stream has yet to wait for."""
+
+    @abstractmethod
+    def record_event(self, event: int, stream: int) -> None:
+        """Let the event stand for all work enqueued on the stream so far; overwrites."""
+
+    @abstractmethod
+    def wait_event(self, stream: int, event: int) -> None:
+        """Make later work of the stream wait for the event's last record.
+
+        The record is captured by the call: recording again later changes
+        nothing for this wait. The event may belong to another device of the
+        same domain.
+        """
+
+    @abstractmethod
+    def query_event(self, event: int) -> bool:
+        """Return whether the event's last record has completed; never blocks.
+
+        Raises `OperationError` if the work before it failed and the context
+        lives on, `DeviceLostError` if the context does not.
+        """
+
+    @abstractmethod
+    def notify(self, stream: int, function: int, argument: int) -> None:
+        """Call a plain C function on a driver's thread after the stream's work so far.
+
+        `function` is the address of a ``void (*)(void *)`` that makes no
+        native call, `argument` what it is given.
+        """
+
+    # Memory
+
+    @abstractmethod
+    def allocate(self, size: int, memory: MemoryType) -> int:
+        """Return the address of `size` > 0 bytes, aligned to 256; may block.
+
+        Raises `OutOfMemoryError` when there is no more.
+        """
+
+    @abstractmethod
+    def free(self, address: int, memory: MemoryType) -> None:
+        """Give back an allocation that no work uses; may block until the device is idle."""
+
+    @abstractmethod
+    def host_pointer(self, address: int, memory: MemoryType) -> int | None:
+        """Return where the host sees the allocation, or None where it does not."""
+
+    @abstractmethod
+    def memory_info(self) -> tuple[int, int]:
+        """Return the free and the total bytes of device memory."""
+
+    # Transfers, on a stream
+
+    @abstractmethod
+    def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
+        """Write `count` > 0 times the low `width` bytes (1, 2 or 4) of `pattern`.
+
+        `address` is a multiple of `width`.
+        """
+
+    @abstractmethod
+    def copy(self, stream: int, target: int, source: int, size: int) -> None:
+        """Copy `size` > 0 bytes between allocations of this device that do not overlap."""
+
+    @abstractmethod
+    def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Copy `size` > 0 bytes from host memory, which the core keeps alive until then.
+
+        May block where the memory is pageable and the device does not declare
+        ``pageable_copies``.
+        """
+
+    @abstractmethod
+    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Copy `size` > 0 bytes to host memory; the rest as `copy_from_host`."""
+
+    # Kernels
+
+    @abstractmethod
+    def compile(self, request: CompileRequest) -> bytes:
+        """Compile portable source to an image; blocks, on any thread.
+
+        Raises `CompilationError` with the compiler's log.
+        """
+
+    @abstractmethod
+    def load_module(self, image: bytes) -> int:
+        """Load an image; raises `OperationError` when it is not one for this device."""
+
+    @abstractmethod
+    def unload_module(self, module: int) -> None:
+        """Unload a module that no work uses."""
+
+    @abstractmethod
+    def get_function(self, module: int, name: str) -> int:
+        """Return a kernel of the module; raises `NotFoundError`."""
+
+    @abstractmethod
+    def function_info(self, function: int) -> FunctionInfo:
+        """Describe a kernel."""
+
+    @abstractmethod
+    def get_global(self, module: int, name: str) -> tuple[int, int]:
+        """Return a global's address and size in bytes; raises `NotFoundError`."""
+
+    @abstractmethod
+    def launch(
+        self,
+        stream: int,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_memory: int,
+        parameters: int,
+    ) -> None:
+        """Launch a kernel over ``grid`` blocks of ``block`` threads, all > 0.
+
+        `shared_memory` is the dynamic shared memory in bytes. `parameters` is
+        the address of an array with one pointer to each argument's bytes;
+        they are copied during the call.
+        """

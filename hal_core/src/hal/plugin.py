@@ -1,0 +1,69 @@
+"""Define how a vendor's distribution announces its backend.
+
+A plugin is an entry point in the group ``hal.backends`` whose name is the
+backend's name and whose object carries one hook::
+
+    from hal.plugin import Backend, hookimpl
+
+    @hookimpl
+    def hal_backend() -> Backend:
+        return Backend(name="acme", summary="Acme One accelerators", probe=..., open=...)
+
+Importing the object and calling the hook must load no vendor library and open
+no device: that is what `Backend.probe` and `Backend.open` are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pluggy
+
+from hal.native import NativeDriver
+
+__all__ = ["ENTRY_POINT_GROUP", "NATIVE_API", "Backend", "hookimpl", "hookspec"]
+
+ENTRY_POINT_GROUP = "hal.backends"
+NATIVE_API = 1
+"""The version of `hal.native` that this core speaks."""
+
+hookspec = pluggy.HookspecMarker("hal")
+hookimpl = pluggy.HookimplMarker("hal")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Describe one backend; the record that the hook returns.
+
+    Attributes
+    ----------
+    name
+        The backend's name, the same as its entry point's: ``"cuda"``.
+    summary
+        One line for ``hal devices``, without the name.
+    probe
+        Check that the driver and at least one device are here. May load the
+        vendor's library; must not create a context. Raises
+        `BackendUnavailableError` with the native reason.
+    open
+        Return the driver. Called once per process, on first use, after a
+        `probe` that passed; the core keeps what it returns.
+    native_api
+        The version of `hal.native` that the plugin was written for.
+    """
+
+    name: str
+    summary: str
+    probe: Callable[[], None]
+    open: Callable[[], NativeDriver]
+    native_api: int = NATIVE_API
+
+
+class HookSpecification:
+    """Hold the hooks that a plugin may implement."""
+
+    @hookspec
+    def hal_backend(self) -> Backend:
+        """Return the record of this plugin's backend; load nothing, open nothing."""
+        raise NotImplementedError
