@@ -95,7 +95,8 @@ class Context:
                 self._give_up(abandoned, work)
                 break
             self._wait_for(running, min(remaining, 0.05))
-        self.queues = [queue for queue in self.queues if queue not in queues]
+        with _timeline.lock:
+            self.queues = [queue for queue in self.queues if queue not in queues]
         if not abandoned:
             self._destroy_streams(queues, deadline)
         return abandoned
@@ -119,9 +120,6 @@ class Context:
             f"did not end in time: {', '.join(abandoned[:8])}"
         )
         self.lose(error, work)
-        with _timeline.lock:
-            for queue in self.queues:
-                queue._abandon(error, work)
         _progress.drain(work)
 
     def _destroy_streams(self, queues: list[StreamQueue], deadline: float) -> None:

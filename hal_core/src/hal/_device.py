@@ -74,7 +74,7 @@ class Device:
         self._heap = Heap(self._context)
         self._queues = Queues(self, self._context)
         self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
-        _lifecycle.devices.add(self)
+        _lifecycle.devices[self] = None
 
     @property
     def name(self) -> str:
@@ -284,7 +284,7 @@ class Device:
             if self._closed:
                 return ()
             self._closed = True
-        _lifecycle.devices.discard(self)
+        _lifecycle.devices.pop(self, None)
         deadline = _sync.monotonic() + seconds
         context = self._context
         abandoned = context.close_queues(list(context.queues), deadline)

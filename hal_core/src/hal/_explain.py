@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from hal import _timeline
+from hal import _lifecycle, _timeline
 from hal._timeline import Timeline
 
 if TYPE_CHECKING:
     from hal._stream import StreamQueue
     from hal._submission import Submission
 
-__all__ = ["describe_wait", "queues"]
-
-queues: weakref.WeakSet[StreamQueue] = weakref.WeakSet()
-"""Every queue of the process: where promises are looked for."""
+__all__ = ["describe_wait"]
 
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
@@ -27,7 +23,9 @@ _WIDTH: Final = 8
 
 def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
     """Return "for ...", with every unmet wait and its promise. No lock held."""
-    everything = list(queues)
+    everything = [
+        queue for device in list(_lifecycle.devices) for queue in device._context.queues
+    ]
     with _timeline.lock:
         unmet = {
             (timeline, value): None

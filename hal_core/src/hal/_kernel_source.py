@@ -153,9 +153,9 @@ class _Scanner:
         return bool(self._scopes) and self._scopes[-1] in {"kernel", "body", "inner"}
 
     def _open(self, token: Token) -> str:
-        texts = [part.text for part in self._head]
         if self._parentheses > 0:
             return "inner"
+        texts = [part.text for part in self._head]
         if "__global__" in texts:
             kernel = self._read_head(token)
             self._kernel = kernel or self._kernel
@@ -307,7 +307,7 @@ class _Scanner:
         pieces: list[str] = []
         end = tokens[0].start if tokens else 0
         for token in tokens:
-            if without_splices(self._source[end : token.start]):
+            if token.text and without_splices(self._source[end : token.start]):
                 pieces.append(" ")
             pieces.append(token.text)
             end = token.end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import weakref
 from typing import TYPE_CHECKING, NoReturn
 
 from hal.errors import ClosedError
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["devices", "install", "refuse_after_fork"]
 
-devices: weakref.WeakSet[Device] = weakref.WeakSet()
-"""Every open device of this process."""
+devices: dict[Device, None] = {}
+"""Every open device of this process; what is not closed before is closed at exit."""
 
 _EXIT_SECONDS = 10.0
 """How long the exit hook lets a device's work end."""

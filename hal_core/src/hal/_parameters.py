@@ -102,12 +102,15 @@ class Parameter:
         return f"{self.type} {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """Know where each value stands, counted from the first pointer."""
+    """Know where each value stands, in bytes from the first pointer, and how it is packed."""
 
-    parameters: tuple[Parameter, ...]
-    offsets: tuple[int, ...]
+    __slots__ = ("_packers", "offsets", "parameters")
+
+    def __init__(self, parameters: tuple[Parameter, ...], offsets: tuple[int, ...]) -> None:
+        self.parameters = parameters
+        self.offsets = offsets
+        self._packers = tuple(struct.Struct(f"<{each.code}").pack for each in parameters)
 
     def pack_one(
         self, kernel_name: str, index: int, argument: object, resolve: Resolver | None = None
@@ -124,7 +127,7 @@ class Layout:
                 raise wrong_type(kernel_name, parameter, argument)
             return _ADDRESS.pack(address)
         try:
-            return struct.pack(f"<{parameter.code}", convert(argument) if convert else argument)
+            return self._packers[index](convert(argument) if convert else argument)
         except TypeError as error:
             raise wrong_type(kernel_name, parameter, argument) from error
         except (struct.error, OverflowError, ValueError) as error:

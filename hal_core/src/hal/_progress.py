@@ -9,6 +9,7 @@ runs no user code.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,10 +58,14 @@ def drain(work: Work, budget: int = BUDGET) -> None:
                 item.release()
             elif kind == RELEASE:
                 if budget > 0:
-                    budget -= 1
-                    operation, index = item
+                    released = list(itertools.islice(item, budget))
+                    if not released:
+                        continue
+                    budget -= len(released)
                     with _timeline.lock:
-                        operation._queue._release(operation, index, work)
+                        for operation, index in released:
+                            operation._queue._release(operation, index, work)
+                    work.append(entry)  # what is left of it comes after what is ready now
                 else:
                     rest.append(entry)
             elif kind == ISSUE:

@@ -159,7 +159,7 @@ class Semaphore(Timeline):
             if self._failure is not None or self._value >= value:
                 callback._notice(0, work)
             else:
-                self._await_reached(value, callback, 0, work)
+                self._until_reached(value, work).watch(value, callback, 0)
         _progress.drain(work)
         return callback
 

@@ -67,13 +67,12 @@ class Signature:
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
         self.parameters: Final = tuple(parameters)
-        self._names = names = tuple(parameter.name for parameter in self.parameters)
-        for name in names:
-            if names.count(name) > 1:
-                message = f"a signature has two parameters '{name}'; give each its own name"
-                raise InvalidArgumentError(message)
+        self._names = dict.fromkeys(parameter.name for parameter in self.parameters)
+        if len(self._names) != len(self.parameters):
+            message = f"{self} has two parameters of one name; give each its own"
+            raise InvalidArgumentError(message)
         # The pointers stand first, then the values, each aligned.
-        self._pointer_bytes = end = _POINTER * len(names)
+        self._pointer_bytes = end = _POINTER * len(self.parameters)
         code = f"<{end}s"
         offsets: list[int] = []
         for parameter in self.parameters:
@@ -88,7 +87,7 @@ class Signature:
         self._storage_type = ctypes.c_char * max(1, end + slack)
         # All pointers as one number: the base times `ones`, plus the offsets. A multiplication
         # costs a third of one addition per argument.
-        self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(names)))
+        self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(offsets)))
         self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
         self._plans: dict[tuple[type, ...], _Plan] = {}
 
@@ -224,14 +223,10 @@ class Signature:
 
     def _in_order(self, kernel_name: str, arguments: object) -> tuple[object, ...]:
         if isinstance(arguments, Mapping):
-            names = self._names
-            if len(arguments) == len(names):
-                try:
-                    return tuple(map(arguments.__getitem__, names))
-                except KeyError:
-                    pass
-            missing = [name for name in names if name not in arguments]
-            surplus = [str(name) for name in arguments if name not in names]
+            if arguments.keys() == self._names.keys():
+                return tuple(map(arguments.__getitem__, self._names))
+            missing = [name for name in self._names if name not in arguments]
+            surplus = [str(name) for name in arguments if name not in self._names]
             raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
         if isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes, bytearray)):
             return tuple(arguments)

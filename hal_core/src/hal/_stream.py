@@ -19,9 +19,9 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from hal import _explain, _progress, _timeline
+from hal import _progress, _timeline
 from hal._failure import keep
 from hal._notifier import Notifier
 from hal._submission import DONE, FAILED, ISSUED, ISSUING, PENDING, Submission
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["StreamQueue"]
 
 _ids = itertools.count()
+
+_HARVEST_MASK: Final = 63
+"""Submissions harvest whenever their sequence has these bits clear: now and then."""
 
 
 class StreamQueue:
@@ -102,7 +105,6 @@ class StreamQueue:
         self._notifier = Notifier(context.native)
         self._native.bind()
         self._stream = self._native.create_stream()
-        _explain.queues.add(self)
 
     @property
     def name(self) -> str:
@@ -127,30 +129,34 @@ class StreamQueue:
         """Submit a checked operation; never waits for the device or the host (Q1)."""
         operation = Submission(self, kind, payload, waits, signals, is_host)
         work: Work = []
-        with _timeline.lock:
-            if self._closed:
-                self._context.refuse(self._name)
-            for semaphore, value in signals:
-                if value <= semaphore._reserved and semaphore._failure is None:
-                    raise InvalidArgumentError(_not_above(semaphore, value))
-            if self._context.lost is not None:
-                self._end(operation, FAILED, self._context.lost, work)
-            elif (
-                not self._backlog
-                and self._issuing is None
-                and not is_host
-                and not (self._ordered and self._hosts)
-                and len(self._ring) < self._limit
-                and self._claim(operation, work)
-            ):
-                # The short way: nothing stands before it, so it is issued at once.
-                self._issuing = operation
-            elif operation._state == PENDING:
-                self._stand_in_line(operation, work)
-        if operation._state == ISSUING:
-            self._issue_all(operation, work, _progress.BUDGET)
-            if not self._sequence & 63:
-                self._context.harvest_some(self)
+        try:
+            with _timeline.lock:
+                if self._closed:
+                    self._context.refuse(self._name)
+                for semaphore, value in signals:
+                    if value <= semaphore._reserved and semaphore._failure is None:
+                        raise InvalidArgumentError(_not_above(semaphore, value))
+                if self._context.lost is not None:
+                    self._end(operation, FAILED, self._context.lost, work)
+                elif (
+                    not self._backlog
+                    and self._issuing is None
+                    and not is_host
+                    and not (self._ordered and self._hosts)
+                    and len(self._ring) < self._limit
+                    and self._claim(operation, work)
+                ):
+                    # The short way: nothing stands before it, so it is issued at once.
+                    self._issuing = operation
+                elif operation._state == PENDING:
+                    self._stand_in_line(operation, work)
+            if operation._state == ISSUING and self._issuing is operation:
+                self._issue_all(operation, work, _progress.BUDGET)
+                if not self._sequence & _HARVEST_MASK:
+                    self._context.harvest_some(self)
+        except BaseException:
+            self._recover(operation, work)
+            raise
         if work:
             _progress.drain(work)
         return operation
@@ -183,15 +189,15 @@ class StreamQueue:
             return True
         if operation._is_host:
             # Nothing of the host's can wait on a stream: only "reached" will do (M1).
-            timeline._await_reached(value, operation, index, work)
+            timeline._until_reached(value, work).hold_back(value, operation, index)
             return False
         if self._point(timeline, value) is not None:
             return True
         if timeline._covering(value) is not None:
             # Recorded, but by a driver whose events this stream cannot wait for.
-            timeline._await_reached(value, operation, index, work)
+            timeline._until_reached(value, work).hold_back(value, operation, index)
         else:
-            timeline._await_recorded(value, operation, index)
+            timeline._until_recorded().hold_back(value, operation, index)
         return False
 
     def _point(self, timeline: Timeline, value: int) -> Submission | None:
@@ -241,10 +247,8 @@ class StreamQueue:
                 count += 1
                 operation = self._issue(operation, work, count < budget)
         except BaseException:
-            # Ctrl-C: what the operation has caused must not end with this call.
             if operation is not None:
                 self._recover(operation, work)
-            _progress.hand_over(work)
             raise
         return count
 
@@ -421,11 +425,17 @@ class StreamQueue:
         return following
 
     def _recover(self, operation: Submission, work: Work) -> None:
-        """Let the baton go after Ctrl-C between the native calls and the publication."""
+        """Put things right after Ctrl-C outside of the native calls.
+
+        The baton is let go, and what the operation has caused so far must not
+        end with this call.
+        """
         with _timeline.lock:
-            if self._issuing is not operation:
-                return
+            ours = self._issuing is operation
             entered = bool(self._ring) and self._ring[-1] is operation
+        if not ours:
+            _progress.hand_over(work)
+            return
         if not entered:
             self._native.synchronize_stream(self._stream)
         with _timeline.lock:
@@ -434,6 +444,7 @@ class StreamQueue:
             if not entered:
                 self._drop(operation, work)
             self._look_again(work, more=False)
+        _progress.hand_over(work)
 
     # Retirement
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hal import _timeline
 from hal._failure import fresh
 from hal._semaphore import Semaphore
-from hal._timeline import RELEASE, Work
 from hal.errors import HalError
 
 if TYPE_CHECKING:
@@ -165,10 +164,6 @@ class Submission:
                     if state == ISSUED and not self._is_host:
                         semaphore._points.append((1, self))
         return semaphore
-
-    def _notice(self, index: int, work: Work) -> None:
-        """Resolve wait `index` again later; under the lock."""
-        work.append((RELEASE, (self, index)))
 
     def _run_on_host(self) -> None:
         self._queue._run_host(self)

@@ -18,7 +18,7 @@ from hal import _sync
 if TYPE_CHECKING:
     from hal._submission import Submission
 
-__all__ = ["MAX_VALUE", "Timeline", "Waiter", "Waiters", "Work", "lock"]
+__all__ = ["MAX_VALUE", "Timeline", "Waiters", "Watcher", "Work", "lock"]
 
 MAX_VALUE: Final = 2**63 - 1
 """The highest value of a semaphore: what Vulkan, CUDA and HIP can all hold signed."""
@@ -38,8 +38,8 @@ Work: TypeAlias = list[tuple[int, Any]]
 """What follows from a change: ``(kind, item)``, kinds as above."""
 
 
-class Waiter(Protocol):
-    """Whoever can be registered for a value."""
+class Watcher(Protocol):
+    """Whoever is told at once of what it is registered for: a thread, a callback."""
 
     def _notice(self, index: int, work: Work) -> None:
         """Put what the release of wait `index` asks for into `work`."""
@@ -48,59 +48,73 @@ class Waiter(Protocol):
 class Waiters:
     """Keep who waits for which value; every step costs the same for any number of them.
 
-    A bucket per distinct value, and a heap of the values, in which removed
-    ones may linger: they are passed over, and cleared out once they are the
-    greater part.
+    A bucket per distinct value and kind of waiter, and a heap of their keys,
+    in which removed ones may linger: they are passed over, and cleared out
+    once they are the greater part. Watchers are told one by one; operations
+    are released by the bucket, since there may be a hundred thousand.
     """
 
-    __slots__ = ("_buckets", "_values")
+    __slots__ = ("_buckets", "_keys")
 
     def __init__(self) -> None:
-        self._buckets: dict[int, dict[Waiter, int]] = {}
-        self._values: list[int] = []
+        # value * 2 for watchers, and + 1 for operations, to {waiter: index of its wait}
+        self._buckets: dict[int, dict[Any, int]] = {}
+        self._keys: list[int] = []
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def add(self, value: int, waiter: Waiter, index: int) -> bool:
-        """Register; return False if `waiter` stands at `value` already."""
-        bucket = self._buckets.get(value)
-        if bucket is None:
-            self._buckets[value] = {waiter: index}
-            heapq.heappush(self._values, value)
-            return True
-        if waiter in bucket:
-            return False
-        bucket[waiter] = index
-        return True
+    def watch(self, value: int, watcher: Watcher, index: int) -> None:
+        """Register a watcher, once per value."""
+        self._add(value << 1, watcher, index)
 
-    def discard(self, value: int, waiter: Waiter) -> bool:
-        """Remove; return whether it was there."""
-        bucket = self._buckets.get(value)
-        if bucket is None or bucket.pop(waiter, None) is None:
-            return False
-        if not bucket:
-            del self._buckets[value]
-            if len(self._values) > 2 * len(self._buckets) + 16:
-                self._values = list(self._buckets)
-                heapq.heapify(self._values)
-        return True
+    def hold_back(self, value: int, operation: Submission, index: int) -> None:
+        """Register an operation, once per value."""
+        self._add(value << 1 | 1, operation, index)
+
+    def discard(self, value: int, waiter: object) -> bool:
+        """Remove a watcher or an operation; return whether it was there."""
+        for key in (value << 1, value << 1 | 1):
+            bucket = self._buckets.get(key)
+            if bucket is None or bucket.pop(waiter, None) is None:
+                continue
+            if not bucket:
+                del self._buckets[key]
+                if len(self._keys) > 2 * len(self._buckets) + 16:
+                    self._keys = list(self._buckets)
+                    heapq.heapify(self._keys)
+            return True
+        return False
 
     def any_up_to(self, value: int) -> bool:
         """Return whether someone waits for `value` or less."""
-        values = self._values
-        while values and values[0] not in self._buckets:
-            heapq.heappop(values)
-        return bool(values) and values[0] <= value
+        keys = self._keys
+        while keys and keys[0] not in self._buckets:
+            heapq.heappop(keys)
+        return bool(keys) and keys[0] <= value << 1 | 1
 
     def take(self, value: int, work: Work) -> None:
         """Release all who wait for `value` or less."""
-        values = self._values
-        while values and values[0] <= value:
-            bucket = self._buckets.pop(heapq.heappop(values), None)
-            if bucket is not None:
-                for waiter, index in bucket.items():
-                    waiter._notice(index, work)
+        keys = self._keys
+        last = value << 1 | 1
+        while keys and keys[0] <= last:
+            key = heapq.heappop(keys)
+            bucket = self._buckets.pop(key, None)
+            if bucket is None:
+                continue
+            if key & 1:
+                work.append((RELEASE, iter(bucket.items())))
+            else:
+                for watcher, index in bucket.items():
+                    watcher._notice(index, work)
+
+    def _add(self, key: int, waiter: object, index: int) -> None:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets[key] = {waiter: index}
+            heapq.heappush(self._keys, key)
+        else:
+            bucket[waiter] = index
 
 
 class Timeline:
@@ -167,26 +181,30 @@ class Timeline:
             return None
         return points[bisect_left(points, (value,))][1]
 
-    def _await_recorded(self, value: int, waiter: Waiter, index: int) -> bool:
-        """Register until `value` is recorded or reached."""
+    def _until_recorded(self) -> Waiters:
+        """Return the register of those who wait until a value is recorded or reached."""
         if self._recorded is None:
             self._recorded = Waiters()
-        return self._recorded.add(value, waiter, index)
+        return self._recorded
 
-    def _await_reached(self, value: int, waiter: Waiter, index: int, work: Work) -> bool:
-        """Register until `value` is reached, and have somebody retire it."""
+    def _until_reached(self, value: int, work: Work) -> Waiters:
+        """Return the register of those who wait until a value is reached.
+
+        Has somebody retire what will bring `value`, if that is known by now;
+        if not, the publication will.
+        """
         operation = self._covering(value)
         if operation is not None:
             operation._queue._want(operation, work)
-        return self._register_reached(value, waiter, index)
+        return self._reached_register()
 
-    def _register_reached(self, value: int, waiter: Waiter, index: int) -> bool:
-        """Register until `value` is reached."""
+    def _reached_register(self) -> Waiters:
+        """Return the same register, where somebody else sees to the retirement."""
         if self._reached is None:
             self._reached = Waiters()
-        return self._reached.add(value, waiter, index)
+        return self._reached
 
-    def _forget(self, value: int, waiter: Waiter) -> bool:
+    def _forget(self, value: int, waiter: object) -> bool:
         """Take a registration back; return whether there was one."""
         found = False
         for waiters in (self._recorded, self._reached):

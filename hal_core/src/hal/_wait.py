@@ -83,16 +83,23 @@ def check_timeout(timeout: float) -> float:
 
 
 class HostWaiter:
-    """Be one thread's wait for any of several groups of entries."""
+    """Be one thread's wait until all entries of any of several groups are reached.
 
-    __slots__ = ("_follows", "_gate", "_groups", "_leads", "_registered")
+    What was reached stays so, hence each group is a list that only shrinks,
+    and only its last entry is looked at: a wait for many costs what it
+    counts, not that for every turn.
+    """
+
+    __slots__ = ("_follows", "_gate", "_groups", "_leads", "_missing", "_registered", "_unmet")
 
     def __init__(self, groups: Sequence[Entries]) -> None:
         self._groups = groups
+        self._unmet = [list(entries) for entries in groups]
         self._gate: _sync.Lock | None = None
         self._leads: list[StreamQueue] = []
         self._follows: list[StreamQueue] = []
-        self._registered = False
+        self._registered: list[tuple[Timeline, int]] = []
+        self._missing = 0  # notices that must come before the thread is woken
 
     def wait(self, timeout: float | None) -> int:
         """Block as `wait_groups` says."""
@@ -101,6 +108,8 @@ class HostWaiter:
         poll_until = start + _POLL_SECONDS
         had_points = True
         try:
+            with _timeline.lock:
+                self._check_failures()
             while True:
                 with _timeline.lock:
                     index = self._scan()
@@ -136,42 +145,46 @@ class HostWaiter:
 
     def _scan(self) -> int | None:
         """Return the first group that is reached, or raise a failure; under the lock."""
-        found = None
-        for index, entries in enumerate(self._groups):
-            reached = True
-            for timeline, value in entries:
+        for index, entries in enumerate(self._unmet):
+            while entries:
+                timeline, value = entries[-1]
                 if timeline._failure is not None:
                     raise fresh(timeline._failure)
                 if timeline._value < value:
-                    reached = False
-            if reached and found is None:
-                found = index
-        return found
+                    break
+                entries.pop()
+            if not entries:
+                self._check_failures()
+                return index
+        return None
+
+    def _check_failures(self) -> None:
+        """Raise the first failure in the set, of a reached entry as well; under the lock."""
+        for entries in self._groups:
+            for timeline, _ in entries:
+                if timeline._failure is not None:
+                    raise fresh(timeline._failure)
 
     def _points_to_ask(self) -> list[Submission]:
         """Return held operations of the queues that this waiter leads; under the lock.
 
-        One per queue, since a stream completes in order: where everything is
-        waited for the last one, else the first.
+        The smallest covering point of every queue that has one.
         """
         chosen: dict[StreamQueue, Submission] = {}
-        every = len(self._groups) == 1
-        for entries in self._groups:
-            for timeline, value in entries:
-                if timeline._value >= value:
-                    continue
-                operation = timeline._covering(value)
-                if operation is None:
-                    continue
-                queue = operation._queue
-                if queue._leader is None:
-                    queue._leader = self
-                    self._leads.append(queue)
-                elif queue._leader is not self:
-                    continue
-                known = chosen.get(queue)
-                if known is None or (operation._sequence > known._sequence) == every:
-                    chosen[queue] = operation
+        for entries in self._unmet:
+            timeline, value = entries[-1]
+            operation = timeline._covering(value)
+            if operation is None:
+                continue
+            queue = operation._queue
+            if queue._leader is None:
+                queue._leader = self
+                self._leads.append(queue)
+            elif queue._leader is not self:
+                continue
+            known = chosen.get(queue)
+            if known is None or operation._sequence < known._sequence:
+                chosen[queue] = operation
         for operation in chosen.values():
             operation._event.count += 1
         return list(chosen.values())
@@ -200,34 +213,36 @@ class HostWaiter:
 
     def _register(self, work: Work) -> None:
         """Register for every entry that is not reached; under the lock."""
-        self._registered = True
-        position = 0
-        for entries in self._groups:
+        counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
+        self._missing = 0
+        for entries in self._unmet:
             for timeline, value in entries:
-                if timeline._value < value:
-                    operation = timeline._covering(value)
-                    if operation is None:
-                        timeline._await_recorded(value, self, position)
-                    else:
-                        leader = operation._queue._leader
-                        if leader is not None and leader is not self:
-                            # Its leader retires for this one too, or wakes it on leaving.
-                            operation._queue._followers[self] = None
-                            self._follows.append(operation._queue)
-                            timeline._register_reached(value, self, position)
-                        else:
-                            timeline._await_reached(value, self, position, work)
-                position += 1
+                if timeline._value >= value:
+                    continue
+                position = len(self._registered)
+                self._registered.append((timeline, value))
+                if counting:
+                    # Woken by the last one; the progress thread retires them all.
+                    self._missing = position
+                    timeline._until_reached(value, work).watch(value, self, position)
+                    continue
+                operation = timeline._covering(value)
+                if operation is None:
+                    timeline._until_recorded().watch(value, self, position)
+                elif operation._queue._leader in {None, self}:
+                    timeline._until_reached(value, work).watch(value, self, position)
+                else:
+                    # Its leader retires for this one too, or wakes it on leaving.
+                    operation._queue._followers[self] = None
+                    self._follows.append(operation._queue)
+                    timeline._reached_register().watch(value, self, position)
 
     def _unregister(self) -> None:
         """Leave no registration behind; under the lock."""
         self._gate = None
-        if not self._registered:
-            return
-        self._registered = False
-        for entries in self._groups:
-            for timeline, value in entries:
-                timeline._forget(value, self)
+        for timeline, value in self._registered:
+            timeline._forget(value, self)
+        self._registered.clear()
         for queue in self._follows:
             queue._followers.pop(self, None)
         self._follows.clear()
@@ -238,7 +253,7 @@ class HostWaiter:
             if queue._leader is self:
                 queue._leader = None
                 for follower in queue._followers:
-                    follower._notice(0, work)
+                    follower._wake(work)
                     break
         self._leads.clear()
 
@@ -253,7 +268,7 @@ class HostWaiter:
 
     def _give_up(self, timeout: float | None) -> int:
         """Look once more, and raise the time-out with what is still waited for."""
-        for entries in self._groups:
+        for entries in self._unmet:
             _ask_all(entries)
         with _timeline.lock:
             index = self._scan()
@@ -262,7 +277,14 @@ class HostWaiter:
         message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
         raise DeadlineExceededError(message)
 
-    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - all are looked at again
+    def _notice(self, index: int, work: Work) -> None:
+        """Wake the thread, unless it waits for more than this; under the lock."""
+        if self._missing and self._registered[index][0]._failure is None:
+            self._missing -= 1
+            return
+        self._wake(work)
+
+    def _wake(self, work: Work) -> None:
         """Wake the thread if it sleeps; under the lock."""
         gate = self._gate
         if gate is not None:

@@ -1,0 +1,82 @@
+# The repository's commands. Each does its own set-up, in .venv, and needs no more than
+# Python 3.11 or later, make and access to a package index.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq --no-input
+PROJECTS := Makefile pyproject.toml $(wildcard */pyproject.toml)
+# A name on the path may be a shim that fails, so each candidate is tried.
+PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
+DEV := import tomllib; \
+    print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"])
+FIND_COMPILER := from hal_cpu._toolchain import find_compiler; find_compiler()
+
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: help demo test bench coverage clean
+
+help:
+	@echo 'make demo      find the edges in a picture on the CPU backend (arguments: ARGS="--help")'
+	@echo 'make test      run every check: ruff, mypy, import-linter, pytest (arguments: ARGS="-k name")'
+	@echo 'make bench     measure what the runtime costs (arguments: ARGS="--help")'
+	@echo 'make coverage  run the tests and say which lines they miss'
+	@echo 'make clean     remove the virtual environment and what the tools left'
+
+demo: $(VENV)/.demo
+	@$(BIN)/hal demo $(ARGS)
+
+# $(call check,kind,command): run one kind of check; the first that fails ends the run by name.
+define check
+@echo "== $(1)"
+@$(2) || { echo "make test: $(1) failed" >&2; exit 1; }
+endef
+
+test: $(VENV)/.test
+	$(call check,ruff check,$(BIN)/ruff check .)
+	$(call check,ruff format,$(BIN)/ruff format --check .)
+	$(call check,mypy,$(BIN)/mypy)
+	$(call check,import-linter,$(BIN)/lint-imports)
+	$(call check,pytest,$(BIN)/python -m pytest $(ARGS))
+
+bench: $(VENV)/.bench
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+coverage: $(VENV)/.test
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage report --show-missing --skip-covered
+
+clean:
+	rm -rf $(VENV) .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+
+$(VENV)/.created:
+	@for python in $(PYTHONS); do \
+	    if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	            >/dev/null 2>&1; then \
+	        echo "== set-up: $$($$python --version) in $(VENV)"; \
+	        $$python -m venv --clear $(VENV) && touch $@ && exit 0; \
+	    fi; \
+	done; \
+	echo "make: found no Python 3.11 or later with its venv and ensurepip modules; tried:" \
+	    "$(PYTHONS). Install one (Debian: apt-get install python3-venv), or give PYTHON=." >&2; \
+	exit 1
+
+# The build backend is installed beforehand, so that pip makes no environment of its own for each
+# member. Without a C++ compiler on the machine, one comes as a wheel.
+$(VENV)/.demo: $(VENV)/.created $(PROJECTS)
+	@echo "== set-up: the core, the CPU backend and the demo's libraries"
+	@$(PIP) install hatchling editables
+	@$(PIP) install --no-build-isolation -e './hal_core[cli,demo]' -e ./hal_cpu
+	@$(BIN)/python -c '$(FIND_COMPILER)' 2>/dev/null || \
+	    { echo "== set-up: a C++ compiler"; $(PIP) install --no-build-isolation -e './hal_cpu[zig]'; }
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	@echo "== set-up: the other members and the tools"
+	@$(BIN)/python -c '$(DEV)' | xargs $(PIP) install
+	@$(PIP) install --no-build-isolation -e ./hal_cuda -e ./hal_hip -e ./conformance
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.demo benchmarks/requirements.txt
+	@echo "== set-up: what the benchmarks compare with"
+	@$(PIP) install -r benchmarks/requirements.txt
+	@touch $@

@@ -1,0 +1,1 @@
+"""Be the conformance suite of hal; in this version, its registration only."""

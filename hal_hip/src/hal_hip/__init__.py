@@ -1,0 +1,1 @@
+"""Be the HIP backend of hal; in this version, its registration only."""

@@ -1,0 +1,1 @@
+"""Be a plugin whose import fails."""

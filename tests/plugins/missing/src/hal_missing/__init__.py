@@ -1,0 +1,1 @@
+"""Be a plugin whose driver library is not on this machine."""

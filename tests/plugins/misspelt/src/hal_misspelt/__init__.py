@@ -1,0 +1,1 @@
+"""Be a plugin that spells its hook wrong."""
