@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +17,7 @@ from hal.errors import (
 
 if TYPE_CHECKING:
     from hal._device import Device
-    from hal._fence import Fence
-    from hal._semaphore import Timepoint
-    from hal._submission import Submission
+    from hal._fence import Waits
 
 __all__ = ["Buffer", "check_index", "check_range"]
 
@@ -138,7 +135,7 @@ class Buffer:
         self,
         dtype: DTypeLike | None = None,
         *,
-        wait: Iterable[Timepoint | Submission | Fence] = (),
+        wait: Waits = (),
         timeout: float | None = None,
     ) -> NDArray[Any]:
         """Copy to a new numpy array, after `wait`; blocks until it is there.
@@ -166,6 +163,7 @@ class Buffer:
         if storage is None:
             message = "the buffer is closed; allocate another"
             raise ClosedError(message)
+        self._device._live()
         return storage
 
 

@@ -18,6 +18,9 @@ __all__ = ["Context", "wait_idle"]
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
+_left_behind: list[object] = []
+"""What operations use that were abandoned while they ran: it can never be given back."""
+
 
 class Context:
     """Be one native context: its queues, its event pool, and whether it is lost."""
@@ -119,6 +122,9 @@ class Context:
             f"{self.name} was closed while {len(abandoned)} operations were still running and "
             f"did not end in time: {', '.join(abandoned[:8])}"
         )
+        with _timeline.lock:
+            for queue in self.queues:
+                _left_behind.extend(queue._payloads())
         self.lose(error, work)
         _progress.drain(work)
 

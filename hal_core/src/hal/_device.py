@@ -288,12 +288,10 @@ class Device:
         deadline = _sync.monotonic() + seconds
         context = self._context
         abandoned = context.close_queues(list(context.queues), deadline)
-        if abandoned or context.lost is not None:
-            # Native objects of a lost context are not touched, but for the context.
-            self._native.close()
-            return abandoned
-        context.close_events(deadline)
-        return self._heap.close()
+        if context.lost is None:
+            context.close_events(deadline)
+        # Work that goes on after a time-out keeps its context: it is left behind.
+        return abandoned + self._heap.close(release_context=not abandoned)
 
     def _live(self) -> None:
         """Raise unless the device is open."""
@@ -319,7 +317,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     limit_text = rest.pop("max_in_flight", None)
     limit = None
     if limit_text is not None:
-        if not limit_text.isdigit() or not int(limit_text):
+        if not (limit_text.isascii() and limit_text.isdecimal() and int(limit_text)):
             message = f"max_in_flight is a number of 1 or more, not {limit_text!r}"
             raise InvalidArgumentError(message)
         limit = int(limit_text)

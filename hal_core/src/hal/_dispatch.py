@@ -84,7 +84,7 @@ def check_dispatch(
 def _three(value: int | Sequence[int], what: str, kernel: Kernel) -> tuple[int, int, int]:
     """Return a grid or a block as three numbers, 1 where none is given."""
     if value.__class__ is int:
-        numbers: list[int] = [value]  # type: ignore[list-item]
+        numbers: list[int] = [value]
     else:
         try:
             numbers = [int(number.__index__()) for number in value]  # type: ignore[union-attr]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from hal import _wait
 from hal._semaphore import Semaphore, Timepoint
 from hal._submission import Submission
 from hal.errors import ArgumentTypeError
 
-__all__ = ["Fence", "Waitable", "wait_all", "wait_any", "wait_entries"]
+__all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]
 
-Waitable = "Timepoint | Submission | Fence"
 
 
 class Fence:
@@ -23,12 +23,12 @@ class Fence:
 
     __slots__ = ("_entries",)
 
-    def __init__(self, timepoints: Iterable[Timepoint | Submission | Fence] = ()) -> None:
+    def __init__(self, timepoints: Waits = ()) -> None:
         highest: dict[Semaphore, int] = {}
         for semaphore, value in wait_entries(timepoints):
             if value > highest.get(semaphore, -1):
                 highest[semaphore] = value
-        self._entries = tuple(Timepoint(*entry) for entry in highest.items())
+        self._entries = tuple(semaphore.at(value) for semaphore, value in highest.items())
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -59,10 +59,12 @@ class Fence:
             semaphore.fail(error)
 
 
-def wait_entries(
-    waits: Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence,
-) -> tuple[tuple[Semaphore, int], ...]:
-    """Return a wait list as ``(semaphore, value)`` pairs.
+Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence
+"""What a wait list may be: timepoints, submissions and fences, or a single one."""
+
+
+def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
+    """Return a wait list as timepoints.
 
     Raises `ArgumentTypeError` for anything that is no timepoint, submission
     or fence, or an iterable of them.
@@ -70,21 +72,19 @@ def wait_entries(
     if isinstance(waits, Timepoint):
         return (waits,)
     if isinstance(waits, Submission):
-        return ((waits._as_semaphore(), 1),)
+        return (waits._as_semaphore().at(1),)
     if isinstance(waits, Fence):
         return waits._entries
-    entries: list[tuple[Semaphore, int]] = []
+    entries: list[Timepoint] = []
     try:
         iterator = iter(waits)
     except TypeError:
         raise ArgumentTypeError(_not_waitable(waits)) from None
     for wait in iterator:
         if isinstance(wait, Timepoint):
-            if not isinstance(wait[0], Semaphore):
-                raise ArgumentTypeError(_not_waitable(wait))
-            entries.append(wait[0].at(wait[1]))
+            entries.append(wait)
         elif isinstance(wait, Submission):
-            entries.append((wait._as_semaphore(), 1))
+            entries.append(wait._as_semaphore().at(1))
         elif isinstance(wait, Fence):
             entries.extend(wait._entries)
         else:
@@ -99,9 +99,7 @@ def _not_waitable(wait: object) -> str:
     )
 
 
-def wait_all(
-    timepoints: Iterable[Timepoint | Submission | Fence], timeout: float | None = None
-) -> None:
+def wait_all(timepoints: Waits, timeout: float | None = None) -> None:
     """Block until every timepoint is reached, for `timeout` seconds at most.
 
     None is for ever; an empty list returns at once. Raises the failure of a
@@ -111,9 +109,7 @@ def wait_all(
     _wait.wait_all(wait_entries(timepoints), timeout)
 
 
-def wait_any(
-    timepoints: Iterable[Timepoint | Submission | Fence], timeout: float | None = None
-) -> int | None:
+def wait_any(timepoints: Waits, timeout: float | None = None) -> int | None:
     """Block until a timepoint is reached and return its index; errors as `wait_all`.
 
     The lowest index where several are. None, at once, for an empty list. A
@@ -124,9 +120,7 @@ def wait_any(
     return _wait.wait_groups(groups, timeout)
 
 
-def _as_list(
-    timepoints: Iterable[Timepoint | Submission | Fence],
-) -> list[Timepoint | Submission | Fence]:
+def _as_list(timepoints: Waits) -> list[Timepoint | Submission | Fence]:
     if isinstance(timepoints, (Timepoint, Submission, Fence)):
         return [timepoints]
     try:

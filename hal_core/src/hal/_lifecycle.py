@@ -6,6 +6,7 @@ import atexit
 import os
 from typing import TYPE_CHECKING, NoReturn
 
+from hal import _timeline
 from hal.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def _disable(public_classes: tuple[type, ...]) -> None:
     global _forked  # noqa: PLW0603 - one process, one flag
     _forked = True
     atexit.unregister(_close_all)
-    for kind in public_classes:
+    # A thread that no longer exists may hold the lock: nobody may wait for it.
+    _timeline.lock = _RefusingLock()  # type: ignore[assignment]
+    for kind in {base for each in public_classes for base in each.__mro__[:-1]}:
         for name, member in list(vars(kind).items()):
             if name.startswith("_") and name not in {"__await__", "__enter__", "__iter__"}:
                 continue
@@ -56,6 +59,16 @@ def _disable(public_classes: tuple[type, ...]) -> None:
                 setattr(kind, name, property(_refuse))
             elif callable(member):
                 setattr(kind, name, _refuse)
+
+
+class _RefusingLock:
+    """Stand for the timeline lock in a forked child."""
+
+    def __enter__(self) -> None:
+        _refuse()
+
+    def __exit__(self, *_: object) -> None:
+        """Never get here."""
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:

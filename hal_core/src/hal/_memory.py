@@ -186,10 +186,11 @@ class Heap:
                 break
             self._release(what, handle)
 
-    def close(self) -> tuple[str, ...]:
+    def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Free all but what numpy views still show; the native device closes after the last.
 
-        Returns a line for each of those.
+        Returns a line for each of those. Nothing is freed on a lost context,
+        which takes its memory along.
         """
         self.reap()
         kept: list[str] = []
@@ -207,8 +208,8 @@ class Heap:
         for handle in modules:
             self._release(UNLOAD, handle)
         with self._lock:
-            self._closing = True
-            last = not self._storages
+            self._closing = release_context
+            last = release_context and not self._storages
         if last:
             self._context.native.close()
         return tuple(kept)

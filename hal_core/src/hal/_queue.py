@@ -14,7 +14,7 @@ from hal._buffer import Buffer
 from hal._context import Context, wait_idle
 from hal._commands import CommandBuffer, execute
 from hal._dispatch import check_dispatch
-from hal._fence import Fence, wait_entries
+from hal._fence import Fence, Waits, wait_entries
 from hal._progress import BUDGET, drain
 from hal._semaphore import Semaphore, Timepoint
 from hal._stream import StreamQueue
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Queue"]
 
-Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence
 Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 
 
@@ -237,46 +236,63 @@ class Queue(StreamQueue):
         self.close()
 
 
-_NO_LISTS: tuple[tuple[()], tuple[()]] = ((), ())
+_Pairs: TypeAlias = tuple[tuple[Semaphore, int], ...]
 
 
-def _lists(
-    wait: Waits, signal: Signals
-) -> tuple[tuple[tuple[Semaphore, int], ...], tuple[tuple[Semaphore, int], ...]]:
+def _lists(wait: Waits, signal: Signals) -> tuple[_Pairs, _Pairs]:
     """Check a wait and a signal list, and return them as pairs.
 
-    Each semaphore stands once in each, and signals above what it is waited for (S1).
+    Each semaphore stands once in each, and is signalled above what it is
+    waited for (S1). On the hottest path: lists of one timepoint are looked
+    at first.
     """
-    if wait == () and signal == ():
-        return _NO_LISTS
-    waits = wait_entries(wait)
-    if len(waits) > 1:
-        waits = Fence(waits)._entries  # type: ignore[arg-type]
-    if isinstance(signal, Timepoint):
-        signal = (signal,)
-    signals: list[tuple[Semaphore, int]] = []
-    try:
-        for entry in signal:
-            if not isinstance(entry, Timepoint) or not isinstance(entry[0], Semaphore):
-                raise ArgumentTypeError(_not_signal(entry))
-            semaphore, value = entry[0].at(entry[1])
+    waits: _Pairs = ()
+    signals: _Pairs = ()
+    if wait:
+        kind = wait.__class__
+        if (kind is list or kind is tuple) and len(wait) == 1:  # type: ignore[arg-type]
+            first = wait[0]  # type: ignore[index]
+            waits = (first,) if first.__class__ is Timepoint else wait_entries(wait)
+        else:
+            waits = Fence(wait_entries(wait))._entries
+    if signal:
+        kind = signal.__class__
+        if (kind is list or kind is tuple) and len(signal) == 1:  # type: ignore[arg-type]
+            first = signal[0]  # type: ignore[index]
+            if first.__class__ is not Timepoint:
+                raise ArgumentTypeError(_not_signal(first))
+            signals = (first,)
+        else:
+            signals = _signal_entries(signal)
+        for semaphore, value in signals:
             for waited, least in waits:
                 if waited is semaphore and value <= least:
                     message = (
                         f"the operation waits for {semaphore.name}@{least} and signals "
-                        f"{semaphore.name}@{value}: it would wait for itself; signal more than {least}"
+                        f"{semaphore.name}@{value}: it would wait for itself; "
+                        f"signal more than {least}"
                     )
                     raise InvalidArgumentError(message)
-            for other, _ in signals:
-                if other is semaphore:
-                    message = f"{semaphore.name} stands twice in the signal list"
-                    raise InvalidArgumentError(message)
-            signals.append((semaphore, value))
-    except TypeError as error:
-        if isinstance(error, ArgumentTypeError):
-            raise
+    return waits, signals
+
+
+def _signal_entries(signal: Signals) -> _Pairs:
+    """Return a signal list as pairs, or raise what is wrong with it."""
+    if isinstance(signal, Timepoint):
+        return (signal,)
+    try:
+        entries = tuple(signal)
+    except TypeError:
         raise ArgumentTypeError(_not_signal(signal)) from None
-    return waits, tuple(signals)
+    seen: set[Semaphore] = set()
+    for entry in entries:
+        if not isinstance(entry, Timepoint):
+            raise ArgumentTypeError(_not_signal(entry))
+        if entry[0] in seen:
+            message = f"{entry[0].name} stands twice in the signal list"
+            raise InvalidArgumentError(message)
+        seen.add(entry[0])
+    return entries
 
 
 def _not_signal(entry: object) -> str:

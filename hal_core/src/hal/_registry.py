@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Final, NamedTuple, NoReturn
 
+from hal._lifecycle import refuse_after_fork
 from hal._plugins import BackendStatus, DeviceDescription, Plugin, load_all
 from hal._sync import Lock, get_ident
 from hal.errors import (
@@ -70,6 +71,7 @@ def devices() -> tuple[DeviceDescription, ...]:
     Opens every backend's driver, but no device. A backend that is broken or
     unavailable has no device here; `backends` tells why.
     """
+    refuse_after_fork()
     return _registry.devices()
 
 

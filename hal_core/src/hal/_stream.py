@@ -415,7 +415,7 @@ class StreamQueue:
             else:
                 if event is not None:
                     event.release()
-                self._drop(operation, work)
+                work.append((GARBAGE, self._drop(operation)))
             interrupted = not isinstance(error, Exception)
             following = self._look_again(work, more and not interrupted)
         if lost is not None:
@@ -442,7 +442,7 @@ class StreamQueue:
             operation._state = ISSUED
             self._fail_issued(operation, CancelledError("the operation was interrupted"), work)
             if not entered:
-                self._drop(operation, work)
+                work.append((GARBAGE, self._drop(operation)))
             self._look_again(work, more=False)
         _progress.hand_over(work)
 
@@ -454,36 +454,41 @@ class StreamQueue:
         The caller has counted the event under the lock; this gives it back.
         Returns whether the operation has retired.
         """
-        error: BaseException | None = None
-        done = False
-        event = operation._event
+        answer: bool | HalError = False
         try:
             self._native.bind()
-            done = self._native.query_event(event.handle)
-        except HalError as raised:
-            error = raised
+            answer = self._native.query_event(operation._event.handle)
+        except HalError as error:
+            answer = error
         finally:
-            work: Work = []
-            culprit = None
-            with _timeline.lock:
-                event.release()
-                # Unretired now means that the event was this operation's all the
-                # time; had it been recorded again for others, this one had retired.
-                retired = operation._retired
-                if not retired:
-                    if done:
+            # Also after Ctrl-C: the count must be given back.
+            retired = self._settle(operation, answer)
+        return retired
+
+    def _settle(self, operation: Submission, answer: bool | HalError) -> bool:  # noqa: FBT001 - internal
+        """Give back the count of an event that was asked, and do what its answer means."""
+        work: Work = []
+        culprit = None
+        lost = isinstance(answer, DeviceLostError)
+        with _timeline.lock:
+            operation._event.release()
+            # Unretired now means that the event was this operation's all the
+            # time; had it been recorded again for others, this one had retired.
+            retired = operation._retired
+            if not retired:
+                if answer is True:
+                    self._retire_through(operation, work)
+                    retired = True
+                elif answer is not False and not lost:
+                    culprit = self._ring[0]
+                    if culprit is operation:
+                        self._fail_issued(operation, answer, work)
                         self._retire_through(operation, work)
                         retired = True
-                    elif error is not None and not isinstance(error, DeviceLostError):
-                        culprit = self._ring[0]
-                        if culprit is operation:
-                            self._fail_issued(operation, error, work)
-                            self._retire_through(operation, work)
-                            retired = True
-                        else:
-                            culprit._event.count += 1
-        if isinstance(error, DeviceLostError):
-            self._context.lose(error, work)
+                    else:
+                        culprit._event.count += 1
+        if isinstance(answer, DeviceLostError):
+            self._context.lose(answer, work)
         if work:
             _progress.drain(work)
         if culprit is not None and culprit is not operation:
@@ -542,6 +547,7 @@ class StreamQueue:
         one depends on retires first, on whatever queue, and passes its failure on.
         """
         stack = [operation]
+        garbage: list[object] = []
         while stack:
             target = stack[-1]
             if target._retired:
@@ -559,9 +565,10 @@ class StreamQueue:
                     queue._fail_issued(head, other._error, work)
                 dependencies.pop()
             else:
-                queue._retire_head(head, work)
+                queue._retire_head(head, garbage, work)
+        work.append((GARBAGE, garbage))
 
-    def _retire_head(self, head: Submission, work: Work) -> None:
+    def _retire_head(self, head: Submission, garbage: list[object], work: Work) -> None:
         """Take the oldest operation out of the ring and publish its end; under the lock."""
         self._ring.popleft()
         if head._state == ISSUED:
@@ -569,20 +576,21 @@ class StreamQueue:
             for semaphore, value in head._signals:
                 semaphore._advance(value, work)
         head._event.release()
-        self._drop(head, work)
+        garbage.append(self._drop(head))
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
 
-    def _drop(self, operation: Submission, work: Work) -> None:
-        """Let go of everything that an ended operation used; under the lock."""
-        operation._retired = True
+    def _drop(self, operation: Submission) -> object:
+        """Let go of everything that an ended operation used; under the lock.
+
+        Returns what it kept alive, to be dropped outside the lock: it may be large.
+        """
         payload = operation._payload
-        if payload is not None:
-            # What it keeps alive is dropped outside the lock: it may be large.
-            work.append((GARBAGE, payload))
+        operation._retired = True
         operation._payload = None
         operation._waits = operation._signals = ()
         operation._dependencies = None
+        return payload
 
     # Failure
 
@@ -606,16 +614,23 @@ class StreamQueue:
                 timeline._forget(value, operation)
         for semaphore, _ in operation._signals:
             semaphore._fail(error, work)
-        self._drop(operation, work)
+        work.append((GARBAGE, self._drop(operation)))
         self._pending.pop(operation, None)
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
+
+    def _payloads(self) -> list[object]:
+        """Return what the issued operations keep alive; under the lock."""
+        operations = list(self._ring)
+        if self._issuing is not None:
+            operations.append(self._issuing)
+        return [operation._payload for operation in operations]
 
     def _abandon(self, error: BaseException, work: Work) -> None:
         """Fail every operation that has not retired: the device is lost; under the lock."""
         for operation in self._ring:
             self._fail_issued(operation, error, work)
-            self._drop(operation, work)
+            work.append((GARBAGE, self._drop(operation)))
         self._ring.clear()
         for operation in self._hosts:
             self._fail_issued(operation, error, work)
@@ -642,8 +657,10 @@ class StreamQueue:
     def _unended(self) -> list[Submission]:
         """Return operations such that all have ended once these have; under the lock."""
         operations = [*self._unissued(), *self._hosts]
-        if self._ring:
-            operations.append(self._ring[-1])
+        for operation in reversed(self._ring):
+            if operation._state == ISSUED:  # what has failed ends no later than those before it
+                operations.append(operation)
+                break
         if self._issuing is not None:
             operations.append(self._issuing)
         return operations
@@ -670,7 +687,7 @@ class StreamQueue:
                     operation._state = DONE
                     for semaphore, value in operation._signals:
                         semaphore._advance(value, work)
-            self._drop(operation, work)
+            work.append((GARBAGE, self._drop(operation)))
             if self._backlog and self._issuing is None:
                 work.append((ISSUE, self))
         _progress.drain(work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal import _timeline
 from hal._failure import fresh
@@ -12,6 +12,7 @@ from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._events import Event
+    from hal._queue import Queue
     from hal._stream import StreamQueue
 
 __all__ = ["Submission"]
@@ -112,9 +113,9 @@ class Submission:
         return self._kind
 
     @property
-    def queue(self) -> StreamQueue:
+    def queue(self) -> Queue:
         """Return the queue that it was submitted to."""
-        return self._queue
+        return cast("Queue", self._queue)
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until it is done, for `timeout` seconds at most; None is for ever.

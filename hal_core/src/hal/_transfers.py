@@ -36,10 +36,10 @@ def fill(
 ) -> Payload:
     """Check a fill; see `Queue.fill`."""
     check_buffer(device, buffer, "fill")
-    pattern = _pattern(value, buffer.dtype)
+    pattern, width = _pattern(value, buffer._dtype)
     start, length = check_range(buffer, offset, size, "fill")
-    width = len(pattern)
-    if start % width or length % width or (buffer.address + start) % width:
+    address = buffer._address + start
+    if width > 1 and (start % width or length % width or address % width):
         message = (
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
             f"{width}; offset {start} and size {length} were given"
@@ -47,13 +47,7 @@ def fill(
         raise InvalidArgumentError(message)
     if not length:
         return NOTHING
-    arguments = (
-        buffer.address + start,
-        int.from_bytes(pattern, "little"),
-        width,
-        length // width,
-    )
-    return device._native.fill, arguments, buffer._storage
+    return device._native.fill, (address, pattern, width, length // width), buffer._storage
 
 
 def update(device: Device, buffer: Buffer, data: object, offset: object) -> Payload:
@@ -79,7 +73,7 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> Paylo
     start, length = check_range(buffer, offset, host.size, "read")
     if not length:
         return NOTHING
-    arguments = (host.ctypes.data, buffer.address + start, length)
+    arguments = (host.ctypes.data, buffer._address + start, length)
     return device._native.copy_to_host, arguments, (buffer._storage, host)
 
 
@@ -98,8 +92,8 @@ def copy(
     target_start, _ = check_range(target, target_offset, length, "copy: the target")
     if not length:
         return NOTHING
-    source_address = source.address + source_start
-    target_address = target.address + target_start
+    source_address = source._address + source_start
+    target_address = target._address + target_start
     if abs(source_address - target_address) < length:
         message = (
             f"copy: {length} bytes from offset {source_start} to offset {target_start} overlap "
@@ -121,7 +115,8 @@ def check_buffer(device: Device, buffer: object, what: str) -> None:
             "copy it there through the host first"
         )
         raise InvalidArgumentError(message)
-    buffer._live()
+    if buffer._storage is None or device._closed:
+        buffer._live()
 
 
 def _from_host(
@@ -130,7 +125,7 @@ def _from_host(
     start, length = check_range(buffer, offset, host.size, what)
     if not length:
         return NOTHING
-    arguments = (buffer.address + start, host.ctypes.data, length)
+    arguments = (buffer._address + start, host.ctypes.data, length)
     return device._native.copy_from_host, arguments, (buffer._storage, host)
 
 
@@ -161,8 +156,10 @@ def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:
     return np.frombuffer(view.cast("B"), np.uint8)
 
 
-def _pattern(value: object, dtype: np.dtype[Any]) -> bytes:
-    """Return the 1, 2 or 4 bytes of a fill's value."""
+def _pattern(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return a fill's pattern as a number, and its width of 1, 2 or 4 bytes."""
+    if value.__class__ is int and dtype == np.uint8 and 0 <= value < 256: # noqa: PLR2004 - a byte
+        return value, 1 # the short way for plain bytes
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
     elif isinstance(value, np.generic):
@@ -187,7 +184,7 @@ def _pattern(value: object, dtype: np.dtype[Any]) -> bytes:
             "use update or write for longer ones"
         )
         raise InvalidArgumentError(message)
-    return pattern
+    return int.from_bytes(pattern, "little"), len(pattern)
 
 
 def _number(value: float, dtype: np.dtype[Any]) -> bytes:
@@ -196,8 +193,11 @@ def _number(value: float, dtype: np.dtype[Any]) -> bytes:
         message = f"fill: {value!r} is no {dtype}, the buffer's type; pass an int or a numpy scalar"
         raise ArgumentTypeError(message)
     try:
-        return np.array(value, dtype).tobytes()
-    except OverflowError:
+        with np.errstate(over="raise"):
+            return np.array(value).astype(dtype).tobytes() if dtype.kind in "fc" else (
+                np.array(value, dtype).tobytes()
+            )
+    except (OverflowError, FloatingPointError):
         message = f"fill: {value!r} does not fit into {dtype}, the buffer's type"
         raise InvalidArgumentError(message) from None
     except (TypeError, ValueError):

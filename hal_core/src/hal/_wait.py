@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from hal import _explain, _progress, _sync, _timeline
 from hal._failure import fresh
 from hal._timeline import WAKE, Timeline, Work
-from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgumentError
+from hal.errors import (
+    ArgumentTypeError,
+    DeadlineExceededError,
+    HalError,
+    InvalidArgumentError,
+)
 
 if TYPE_CHECKING:
     from hal._stream import StreamQueue
@@ -116,24 +121,18 @@ class HostWaiter:
                     if index is not None:
                         return index
                     points = self._points_to_ask()
-                retired = False
-                for operation in points:
-                    retired |= operation._queue._ask(operation)
-                if retired:
-                    continue
-                now = _sync.monotonic()
-                if deadline is not None and now >= deadline:
-                    return self._give_up(timeout)
                 if points:
                     if not had_points:
                         # Woken because something was recorded: there is news to poll.
                         had_points = True
-                        poll_until = now + _POLL_SECONDS
-                    if now < poll_until:
-                        _sync.yield_thread()
+                        poll_until = _sync.monotonic() + _POLL_SECONDS
+                    if self._poll(points, poll_until, deadline):
                         continue
                 else:
                     had_points = False
+                now = _sync.monotonic()
+                if deadline is not None and now >= deadline:
+                    return self._give_up(timeout)
                 slice_ = _SLICE_SECONDS
                 if deadline is not None:
                     slice_ = min(slice_, deadline - now)
@@ -188,6 +187,45 @@ class HostWaiter:
         for operation in chosen.values():
             operation._event.count += 1
         return list(chosen.values())
+
+    def _poll(
+        self, points: list[Submission], poll_until: float, deadline: float | None
+    ) -> bool:
+        """Ask held operations until one has ended, or something else, or the time is up.
+
+        Returns whether there is news. At least one turn is made.
+        """
+        if deadline is not None:
+            poll_until = min(poll_until, deadline)
+        answers: list[bool | HalError] = [False] * len(points)
+        news = False
+        try:
+            while not news:
+                for position, operation in enumerate(points):
+                    native = operation._queue._native
+                    try:
+                        native.bind()
+                        answer: bool | HalError = native.query_event(operation._event.handle)
+                    except HalError as error:
+                        answer = error
+                    if answer is not False:
+                        answers[position] = answer
+                        news = True
+                if news or self._looks_changed() or _sync.monotonic() >= poll_until:
+                    break
+                _sync.yield_thread()
+        finally:
+            for operation, answer in zip(points, answers, strict=True):
+                operation._queue._settle(operation, answer)
+        return news or self._looks_changed()
+
+    def _looks_changed(self) -> bool:
+        """Return whether a look under the lock is worth it: reads single fields only."""
+        for entries in self._unmet:
+            timeline, value = entries[-1]
+            if timeline._value >= value or timeline._failure is not None:
+                return True
+        return False
 
     def _sleep(self, seconds: float) -> int | None:
         """Register, sleep until woken or for `seconds`, and take the registration back.
