@@ -77,19 +77,20 @@ class Context:
         """
         work: Work = []
         with _timeline.lock:
-            for queue in queues:
+            ours = [queue for queue in queues if not queue._closed]
+            for queue in ours:
                 queue._closed = True
-            for queue in queues:
+            for queue in ours:
                 queue._cancel(CANCELLED, work)
         _progress.drain(work)
         abandoned: tuple[str, ...] = ()
         while True:
             if self.lost is None:
-                for queue in queues:
+                for queue in ours:
                     queue._harvest()
             with _timeline.lock:
-                issuing = any(queue._issuing is not None for queue in queues)
-                running = [op for queue in queues for op in (*queue._ring, *queue._hosts)]
+                issuing = any(queue._issuing is not None for queue in ours)
+                running = [op for queue in ours for op in (*queue._ring, *queue._hosts)]
             if not issuing and not running:
                 break
             remaining = deadline - _sync.monotonic()
@@ -98,10 +99,15 @@ class Context:
                 self._give_up(abandoned, work)
                 break
             self._wait_for(running, min(remaining, 0.05))
-        with _timeline.lock:
-            self.queues = [queue for queue in self.queues if queue not in queues]
         if not abandoned:
-            self._destroy_streams(queues, deadline)
+            self._destroy_streams(ours, deadline)
+        with _timeline.lock:
+            self.queues = [queue for queue in self.queues if queue not in ours]
+            for queue in ours:
+                queue._gone = True
+        # Another thread may be closing the others: none is closed before all are.
+        while not all(queue._gone for queue in queues) and _sync.monotonic() < deadline:
+            nap(_NAP_SECONDS)
         return abandoned
 
     def _wait_for(self, running: list[Submission], seconds: float) -> None:

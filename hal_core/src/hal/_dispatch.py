@@ -67,12 +67,6 @@ def check_dispatch(
         used.append(argument._storage)
         return argument.address
 
-    if not isinstance(args, Mapping):
-        try:
-            args = tuple(args)
-        except TypeError:
-            message = f"dispatch of {kernel.name!r}: args is a sequence or a mapping by name, not {type(args).__name__}"
-            raise ArgumentTypeError(message) from None
     parameters = kernel.signature.pack(kernel.name, args, resolve)
     if not all(blocks):
         return _transfers.NOTHING

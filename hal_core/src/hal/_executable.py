@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -119,7 +120,11 @@ def load_executable(
 ) -> Executable:
     """Load an image; the signatures are the given ones, else those in the image."""
     module = device._heap.load(image)
-    if signatures is None:
+    kernels: dict[str, Kernel] = {}
+    if signatures is not None:
+        for name, signature in signatures.items():
+            kernels[name] = Kernel(device, module, name, signature)
+    else:
         try:
             names = _read_global(device, module, "hal_kernels").tobytes()
             parameters = _read_global(device, module, "hal_parameters").tobytes()
@@ -129,10 +134,10 @@ def load_executable(
                 "signatures={'name': '(f32 a, ptr x)'} to load()"
             )
             raise InvalidArgumentError(message) from error
-        signatures = read_type_table(names, parameters)
-    kernels = {
-        name: Kernel(device, module, name, signature) for name, signature in signatures.items()
-    }
+        for name, signature in read_type_table(names, parameters).items():
+            # The table lists kernels by the source; an #if may have left one out.
+            with contextlib.suppress(NotFoundError):
+                kernels[name] = Kernel(device, module, name, signature)
     return Executable(image, kernels)
 
 

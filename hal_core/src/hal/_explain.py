@@ -42,8 +42,7 @@ def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
 
 
 def _entry(timeline: Timeline, value: int, everything: list[StreamQueue], depth: int) -> str:
-    name = getattr(timeline, "_name", None) or "a semaphore"
-    head = f"{name}@{value} (now {timeline._value}), promised by "
+    head = f"{timeline.name}@{value} (now {timeline._value}), promised by "
     promise = _promise(timeline, value, everything)
     if promise is None:
         return head + "nobody"

@@ -29,7 +29,7 @@ def fresh(error: BaseException) -> HalError:
     its traceback and link unrelated contexts.
     """
     if isinstance(error, HalError):
-        copy = error.__class__.__new__(error.__class__)
+        copy = _blank(error.__class__)
         copy.args = error.args
         copy.__dict__.update(error.__dict__)
         copy.__dict__.pop("__notes__", None)
@@ -37,3 +37,19 @@ def fresh(error: BaseException) -> HalError:
         copy = SemaphoreFailedError(f"the semaphore was failed with {error!r}")
     copy.__cause__ = error
     return copy
+
+
+def _blank(kind: type[HalError]) -> HalError:
+    """Return an exception of a class without calling its initialiser, which may ask for more.
+
+    A builtin among the bases (`MemoryError`, `OSError`) makes its own objects.
+    """
+    for base in kind.__mro__:
+        if "__new__" in vars(base):
+            try:
+                made: HalError = vars(base)["__new__"](kind)
+            except TypeError:
+                continue  # another base has the say
+            return made
+    message = f"{kind.__name__} cannot be made"
+    raise TypeError(message)

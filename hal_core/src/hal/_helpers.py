@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hal import _sync
 
-__all__ = ["Dispatcher", "Pool"]
+__all__ = ["Dispatcher", "Pool", "report"]
 
 _IDLE_SECONDS: Final = 30.0
 """How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
@@ -118,8 +118,12 @@ def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
     try:
         function(*arguments)
     except BaseException as error:  # noqa: BLE001 - whatever user code raises
-        hook = sys.unraisablehook
-        hook(_Unraisable(function, error))  # type: ignore[arg-type]
+        report(function, error)
+
+
+def report(function: Callable[..., object], error: BaseException) -> None:
+    """Tell `sys.unraisablehook` of an error that has nobody to go to."""
+    sys.unraisablehook(_Unraisable(function, error))  # type: ignore[arg-type]
 
 
 class _Unraisable:
@@ -131,5 +135,5 @@ class _Unraisable:
         self.exc_type = type(error)
         self.exc_value = error
         self.exc_traceback = error.__traceback__
-        self.err_msg = "Exception ignored in a callback of hal"
+        self.err_msg = "Exception ignored on a thread of hal"
         self.object = function

@@ -98,9 +98,9 @@ def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
 class _Scanner:
     """Walk the tokens once, with the open scopes and the current declaration's head at hand.
 
-    Scopes named "namespace", "extern" and "class" hold declarations. "kernel",
-    "body" and "inner" (braces inside a declaration's parentheses) are opaque:
-    only their braces count.
+    Scopes named "namespace", "extern" and "class" hold declarations, "inner"
+    (braces in parentheses) is part of one, and of "kernel" and "body" only the
+    braces count.
     """
 
     def __init__(self, source: str, filename: str) -> None:
@@ -136,24 +136,24 @@ class _Scanner:
 
     def _step(self, token: Token) -> None:
         text = token.text
-        opaque = self._opaque()
-        if text == "{":
-            self._scopes.append("body" if opaque else self._open(token))
-        elif text == "}":
+        scope = self._scopes[-1] if self._scopes else ""
+        if text == "}":
             self._close(token)
-        elif opaque:
-            return
-        elif text == ";":
+        elif scope in {"kernel", "body"}:
+            if text == "{":
+                self._scopes.append("body")
+        elif text == "{":
+            self._scopes.append(self._open(token))
+        elif text == ";" and scope != "inner":
             self._end_declaration()
         else:
-            self._parentheses += (text == "(") - (text == ")")
             self._head.append(token)
-
-    def _opaque(self) -> bool:
-        return bool(self._scopes) and self._scopes[-1] in {"kernel", "body", "inner"}
+            if scope != "inner":
+                self._parentheses += (text == "(") - (text == ")")
 
     def _open(self, token: Token) -> str:
         if self._parentheses > 0:
+            self._head.append(token)
             return "inner"
         texts = [part.text for part in self._head]
         if "__global__" in texts:
@@ -178,7 +178,9 @@ class _Scanner:
         if scope == "kernel" and self._kernel is not None:
             entry = dataclasses.replace(self._kernel, body_end=token.end)
             self._found[entry.parameters_start] = entry
-        if scope != "inner" and not self._opaque():
+        if scope == "inner":
+            self._head.append(token)
+        elif not self._scopes or self._scopes[-1] not in {"kernel", "body"}:
             self._end_declaration()
 
     def _end_declaration(self) -> None:

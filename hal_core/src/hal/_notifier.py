@@ -11,7 +11,6 @@ from typing import Final
 
 from hal import _timeline
 from hal._events import Event
-from hal.errors import HalError
 from hal.native import NativeDevice
 
 __all__ = ["Notifier"]
@@ -46,7 +45,7 @@ class Notifier:
                 self._stream = native.create_stream()
             native.wait_event(self._stream, event.handle)
             native.notify(self._stream, function, argument)
-        except HalError:
+        except Exception:  # noqa: BLE001 - whatever a plugin raises there
             # What is wrong with the device will be seen by whoever asks the event.
             return self.BEHIND
         else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal import _sync, _timeline
 from hal._failure import fresh
-from hal._helpers import Dispatcher, Pool
+from hal._helpers import Dispatcher, Pool, report
 from hal._notifier import Notifier
 from hal._timeline import CALLBACK, HOST, ISSUE, RELEASE, WAKE, WATCH, Work
 
@@ -132,33 +132,40 @@ class _Progress:
         return bell
 
     def _run(self) -> None:
-        inbox, watched = self._inbox, self._watched
         bell = self.bell()
         pause = _NET_SECONDS
         while True:
-            bell.wait(pause if watched else 3600.0)
-            work: Work = []
-            # Small steps, so that a flood does not hold up the watched.
-            while inbox and len(work) < BUDGET:
-                kind, item = inbox.popleft()
-                if kind == WATCH:
-                    watched[item] = None
-                elif kind == _REAP:
-                    item.reap()
-                else:
-                    work.append((kind, item))
-            drain(work)
-            del work
-            pause = _NET_SECONDS
-            for queue in list(watched):
-                state = queue._serve(bell.function, bell.argument)
-                if state == Notifier.IDLE:
-                    del watched[queue]
-                elif state == Notifier.BEHIND:
-                    pause = _SHORT_SECONDS
-            if inbox:
-                bell.ring()
+            bell.wait(pause if self._watched else 3600.0)
+            try:
+                pause = self._turn(bell)
+            except Exception as error:  # noqa: BLE001 - it serves every device of the process
+                report(self._run, error)
+                pause = _NET_SECONDS
 
+    def _turn(self, bell: _sync.Doorbell) -> float:
+        """Do what there is to do; return how long to sleep at most."""
+        inbox, watched = self._inbox, self._watched
+        work: Work = []
+        # Small steps, so that a flood does not hold up the watched.
+        while inbox and len(work) < BUDGET:
+            kind, item = inbox.popleft()
+            if kind == WATCH:
+                watched[item] = None
+            elif kind == _REAP:
+                item.reap()
+            else:
+                work.append((kind, item))
+        drain(work)
+        pause = _NET_SECONDS
+        for queue in list(watched):
+            state = queue._serve(bell.function, bell.argument)
+            if state == Notifier.IDLE:
+                del watched[queue]
+            elif state == Notifier.BEHIND:
+                pause = _SHORT_SECONDS
+        if inbox:
+            bell.ring()
+        return pause
 
 
 _progress = _Progress()

@@ -224,8 +224,6 @@ class Queue(StreamQueue):
         Returns a line for every operation that had to be abandoned, none if
         all went well. May be called twice, and from ``with``.
         """
-        if self._closed:
-            return ()
         deadline = _sync.monotonic() + check_timeout(timeout)
         return self._context.close_queues([self], deadline)
 

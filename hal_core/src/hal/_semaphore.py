@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from hal._timeline import MAX_VALUE, Timeline, Work
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 __all__ = ["Callback", "Semaphore", "Timepoint", "check_value", "create_semaphore"]
-
-_numbers = itertools.count(1)
 
 _new_timepoint: Final = tuple.__new__
 """What makes a timepoint of values that were checked; twice as fast as the class."""
@@ -58,18 +55,7 @@ class Semaphore(Timeline):
     `wait`. Models: ``VkSemaphore`` of type timeline, IREE's HAL semaphore.
     """
 
-    __slots__ = ("__weakref__", "_name")
-
-    def __init__(self, initial: int = 0, name: str | None = None) -> None:
-        super().__init__(initial)
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        """Return the name given at creation, or a number that is never used again."""
-        if self._name is None:
-            self._name = f"semaphore {next(_numbers)}"
-        return self._name
+    __slots__ = ("__weakref__",)
 
     def __repr__(self) -> str:
         state = f"value={self._value}" if self._failure is None else f"failed={self._failure!r}"

@@ -60,6 +60,7 @@ class StreamQueue:
         "_dead",
         "_domain",
         "_followers",
+        "_gone",
         "_hosts",
         "_id",
         "_issuing",
@@ -88,6 +89,7 @@ class StreamQueue:
         self._limit = context.max_in_flight
         self._closed = False
         self._dead = False  # its native stream is being destroyed
+        self._gone = False  # and is, or was left behind
         self._sequence = 0
         self._issuing: Submission | None = None  # the baton
         self._ring: deque[Submission] = deque()  # issued and unretired, in stream order
@@ -454,58 +456,45 @@ class StreamQueue:
         The caller has counted the event under the lock; this gives it back.
         Returns whether the operation has retired.
         """
-        answer: bool | HalError = False
+        answer: bool | DeviceLostError = False
         try:
-            self._native.bind()
-            answer = self._native.query_event(operation._event.handle)
-        except HalError as error:
-            answer = error
+            answer = self._query(operation)
         finally:
             # Also after Ctrl-C: the count must be given back.
             retired = self._settle(operation, answer)
         return retired
 
-    def _settle(self, operation: Submission, answer: bool | HalError) -> bool:  # noqa: FBT001 - internal
+    def _query(self, operation: Submission) -> bool | DeviceLostError:
+        """Return whether an operation's event, which the caller holds, is complete."""
+        try:
+            self._native.bind()
+            return self._native.query_event(operation._event.handle)
+        except DeviceLostError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
+            lost = DeviceLostError(f"asking an event raised {error!r}: nothing on it can go on")
+            lost.__cause__ = error
+            return lost
+
+    def _settle(self, operation: Submission, answer: bool | DeviceLostError) -> bool:  # noqa: FBT001 - internal
         """Give back the count of an event that was asked, and do what its answer means."""
         work: Work = []
-        culprit = None
-        lost = isinstance(answer, DeviceLostError)
+        garbage: list[object] = []
         with _timeline.lock:
             operation._event.release()
             # Unretired now means that the event was this operation's all the
             # time; had it been recorded again for others, this one had retired.
             retired = operation._retired
-            if not retired:
-                if answer is True:
-                    self._retire_through(operation, work)
-                    retired = True
-                elif answer is not False and not lost:
-                    culprit = self._ring[0]
-                    if culprit is operation:
-                        self._fail_issued(operation, answer, work)
-                        self._retire_through(operation, work)
-                        retired = True
-                    else:
-                        culprit._event.count += 1
+            if answer is True and not retired:
+                garbage = self._retire_through(operation, work)
+                retired = True
+        del garbage  # outside of the lock: it may be large
         if isinstance(answer, DeviceLostError):
             self._context.lose(answer, work)
+            retired = operation._retired
         if work:
             _progress.drain(work)
-        if culprit is not None and culprit is not operation:
-            # Whose error it is, only asking from the oldest on can tell.
-            return self._ask_in_order(culprit, operation)
         return retired
-
-    def _ask_in_order(self, first: Submission, last: Submission) -> bool:
-        """Ask from `first`, held and the oldest, up to `last`; return whether that retired."""
-        asked = first
-        while self._ask(asked):
-            with _timeline.lock:
-                if last._retired or not self._ring:
-                    return last._retired
-                asked = self._ring[0]
-                asked._event.count += 1
-        return last._retired
 
     def _harvest(self) -> None:
         """Retire all that has completed, in stream order; never blocks."""
@@ -540,10 +529,10 @@ class StreamQueue:
             operation._event.count += 1
             return operation
 
-    def _retire_through(self, operation: Submission, work: Work) -> None:
+    def _retire_through(self, operation: Submission, work: Work) -> list[object]:
         """Retire an operation, all before it, and what those depend on; under the lock.
 
-        Its event is complete, so the events of all those are, too (I3). What
+        Returns what they kept alive, to be dropped outside the lock. Its event is complete, so the events of all those are, too (I3). What
         one depends on retires first, on whatever queue, and passes its failure on.
         """
         stack = [operation]
@@ -566,7 +555,7 @@ class StreamQueue:
                 dependencies.pop()
             else:
                 queue._retire_head(head, garbage, work)
-        work.append((GARBAGE, garbage))
+        return garbage
 
     def _retire_head(self, head: Submission, garbage: list[object], work: Work) -> None:
         """Take the oldest operation out of the ring and publish its end; under the lock."""

@@ -10,6 +10,7 @@ follows from a change into a `Work` list (see `hal._progress.drain`).
 from __future__ import annotations
 
 import heapq
+import itertools
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -36,6 +37,9 @@ GARBAGE: Final = 6
 
 Work: TypeAlias = list[tuple[int, Any]]
 """What follows from a change: ``(kind, item)``, kinds as above."""
+
+
+_numbers = itertools.count(1)
 
 
 class Watcher(Protocol):
@@ -120,9 +124,10 @@ class Waiters:
 class Timeline:
     """Hold a value, the operations that will raise it, and who waits for it."""
 
-    __slots__ = ("_failure", "_points", "_reached", "_recorded", "_reserved", "_value")
+    __slots__ = ("_failure", "_name", "_points", "_reached", "_recorded", "_reserved", "_value")
 
-    def __init__(self, initial: int) -> None:
+    def __init__(self, initial: int, name: str | None) -> None:
+        self._name = name
         self._value = initial
         self._reserved = initial  # the highest value reserved or signalled (S1)
         self._failure: BaseException | None = None
@@ -130,6 +135,13 @@ class Timeline:
         self._points: list[tuple[int, Submission]] = []
         self._recorded: Waiters | None = None  # until a covering point is recorded, or reached
         self._reached: Waiters | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name given at creation, or a number that is never used again."""
+        if self._name is None:
+            self._name = f"semaphore {next(_numbers)}"
+        return self._name
 
     def _advance(self, value: int, work: Work) -> None:
         """Raise the value if `value` is above it."""

@@ -21,7 +21,7 @@ from hal._timeline import WAKE, Timeline, Work
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
-    HalError,
+    DeviceLostError,
     InvalidArgumentError,
 )
 
@@ -95,7 +95,7 @@ class HostWaiter:
     counts, not that for every turn.
     """
 
-    __slots__ = ("_follows", "_gate", "_groups", "_leads", "_missing", "_registered", "_unmet")
+    __slots__ = ("_followed", "_follows", "_gate", "_groups", "_leads", "_missing", "_registered", "_unmet")
 
     def __init__(self, groups: Sequence[Entries]) -> None:
         self._groups = groups
@@ -103,6 +103,7 @@ class HostWaiter:
         self._gate: _sync.Lock | None = None
         self._leads: list[StreamQueue] = []
         self._follows: list[StreamQueue] = []
+        self._followed: set[StreamQueue] = set()  # at any time during this wait
         self._registered: list[tuple[Timeline, int]] = []
         self._missing = 0  # notices that must come before the thread is woken
 
@@ -111,12 +112,13 @@ class HostWaiter:
         start = _sync.monotonic()
         deadline = None if timeout is None else start + timeout
         poll_until = start + _POLL_SECONDS
-        had_points = True
+        had_points = to_check = True
         try:
-            with _timeline.lock:
-                self._check_failures()
             while True:
                 with _timeline.lock:
+                    if to_check:
+                        self._check_failures()
+                        to_check = False
                     index = self._scan()
                     if index is not None:
                         return index
@@ -139,8 +141,10 @@ class HostWaiter:
                 index = self._sleep(slice_)
                 if index is not None:
                     return index
+                to_check = True  # a failure may be what has woken it
         finally:
-            self._leave()
+            if self._leads or self._registered or self._followed:
+                self._leave()
 
     def _scan(self) -> int | None:
         """Return the first group that is reached, or raise a failure; under the lock."""
@@ -197,19 +201,13 @@ class HostWaiter:
         """
         if deadline is not None:
             poll_until = min(poll_until, deadline)
-        answers: list[bool | HalError] = [False] * len(points)
+        answers: list[bool | DeviceLostError] = [False] * len(points)
         news = False
         try:
             while not news:
                 for position, operation in enumerate(points):
-                    native = operation._queue._native
-                    try:
-                        native.bind()
-                        answer: bool | HalError = native.query_event(operation._event.handle)
-                    except HalError as error:
-                        answer = error
-                    if answer is not False:
-                        answers[position] = answer
+                    answers[position] = operation._queue._query(operation)
+                    if answers[position] is not False:
                         news = True
                 if news or self._looks_changed() or _sync.monotonic() >= poll_until:
                     break
@@ -273,6 +271,7 @@ class HostWaiter:
                     # Its leader retires for this one too, or wakes it on leaving.
                     operation._queue._followers[self] = None
                     self._follows.append(operation._queue)
+                    self._followed.add(operation._queue)
                     timeline._reached_register().watch(value, self, position)
 
     def _unregister(self) -> None:
@@ -290,10 +289,16 @@ class HostWaiter:
         for queue in self._leads:
             if queue._leader is self:
                 queue._leader = None
-                for follower in queue._followers:
-                    follower._wake(work)
-                    break
+                self._wake_follower(queue, work)
         self._leads.clear()
+
+    @staticmethod
+    def _wake_follower(queue: StreamQueue, work: Work) -> None:
+        """Wake one of those who sleep while somebody else polls; under the lock."""
+        for follower in queue._followers:
+            if follower._gate is not None:  # else it is awake by now, for something else
+                follower._wake(work)
+                return
 
     def _leave(self) -> None:
         """End the wait, however it ended."""
@@ -301,6 +306,10 @@ class HostWaiter:
         with _timeline.lock:
             self._unregister()
             self._stop_leading(work)
+            for queue in self._followed:
+                # Perhaps it was woken to lead, and leaves instead: it passes that on.
+                if queue._leader is None:
+                    self._wake_follower(queue, work)
         if work:
             _progress.drain(work)
 

@@ -105,7 +105,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """Describe one ``__global__`` function as `hal.kernel_source.scan` finds it.
+    """Describe one ``__global__`` function as the core's scanner finds it.
 
     Attributes
     ----------
@@ -278,8 +278,10 @@ class NativeDevice(ABC):
     def query_event(self, event: int) -> bool:
         """Return whether the event's last record has completed; never blocks.
 
-        Raises `OperationError` if the work before it failed and the context
-        lives on, `DeviceLostError` if the context does not.
+        Raises `DeviceLostError`, and nothing else, if work failed on the
+        device: as in CUDA and HIP such an error is the whole context's. The
+        core asks the newest event of a stream first, and takes an answer of
+        True for all before it.
         """
 
     @abstractmethod

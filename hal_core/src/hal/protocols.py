@@ -1,8 +1,8 @@
 """Define what users and other libraries type against; no code.
 
 Each protocol has the public members of the class of the same name in `hal`,
-with the same parameters: what a rule id points to is in docs/. A proxy that
-traces or counts, or a fake in a test, need not inherit.
+with the same parameters. A proxy that traces or counts, or a fake in a test,
+need not inherit. The ids in parentheses are those of the rules in docs/.
 
 What is handed back to hal has to be hal's own, and is typed so: a queue
 refuses any other buffer, kernel, command buffer, timepoint, submission or
@@ -21,19 +21,20 @@ from collections.abc import (
     Awaitable,
     Callable,
     Generator,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
+from hal._fence import Waits
 from hal._memory import MemoryStatistics
+from hal._queue import Signals
 from hal.native import DeviceInfo, MemoryType, NativeDevice
 
 __all__ = [
@@ -52,15 +53,6 @@ __all__ = [
     "Submission",
     "Waits",
 ]
-
-Waits: TypeAlias = (
-    "Iterable[hal.Timepoint | hal.Submission | hal.Fence]"
-    " | hal.Timepoint | hal.Submission | hal.Fence"
-)
-"""What an operation waits for."""
-
-Signals: TypeAlias = "Iterable[hal.Timepoint] | hal.Timepoint"
-"""What an operation signals when it has ended."""
 
 
 @runtime_checkable
@@ -108,9 +100,7 @@ class Semaphore(Protocol):
     def fail(self, error: BaseException) -> None:
         """Fail for good; the first failure wins (S4)."""
 
-    def on_reached(
-        self, value: int, function: Callable[[hal.HalError | None], object]
-    ) -> Callback:
+    def on_reached(self, value: int, function: Callable[[hal.HalError | None], object]) -> Callback:
         """Call `function` on a thread of hal's once `value` is reached or it fails (S8)."""
 
     def reached(self, value: int) -> Awaitable[None]:
@@ -207,7 +197,7 @@ class Buffer(Protocol):
         self,
         dtype: DTypeLike | None = None,
         *,
-        wait: Iterable[hal.Timepoint | hal.Submission | hal.Fence] = (),
+        wait: Waits = (),
         timeout: float | None = None,
     ) -> NDArray[Any]:
         """Copy to a new numpy array, after `wait`; blocks for `timeout` seconds at most."""
