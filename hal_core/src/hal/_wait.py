@@ -1,8 +1,8 @@
 """Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
 
 A waiter first polls: it asks the event of the smallest covering point of every
-queue that has one, letting the interpreter lock go at each turn, for 50
-microseconds at most. Then it has the progress thread notified and sleeps on a
+queue that has one, or looks for a host's signal, letting the interpreter lock
+go at each turn, for 50 microseconds at most. Then it has the progress thread notified and sleeps on a
 lock of its own in bounded slices. One waiter at a time polls a queue, its
 *leader*; the others sleep, and when the leader leaves, for whatever reason, it
 wakes one of them. The condition is always "failed, or reached", never the
@@ -95,7 +95,7 @@ class HostWaiter:
     counts, not that for every turn.
     """
 
-    __slots__ = ("_followed", "_follows", "_gate", "_groups", "_leads", "_missing", "_registered", "_unmet")
+    __slots__ = ("_followed", "_follows", "_gate", "_groups", "_is_led", "_leads", "_missing", "_registered", "_unmet")
 
     def __init__(self, groups: Sequence[Entries]) -> None:
         self._groups = groups
@@ -105,6 +105,7 @@ class HostWaiter:
         self._follows: list[StreamQueue] = []
         self._followed: set[StreamQueue] = set()  # at any time during this wait
         self._registered: list[tuple[Timeline, int]] = []
+        self._is_led = False  # somebody else polls a queue that it waits for
         self._missing = 0  # notices that must come before the thread is woken
 
     def wait(self, timeout: float | None) -> int:
@@ -123,15 +124,12 @@ class HostWaiter:
                     if index is not None:
                         return index
                     points = self._points_to_ask()
-                if points:
-                    if not had_points:
-                        # Woken because something was recorded: there is news to poll.
-                        had_points = True
-                        poll_until = _sync.monotonic() + _POLL_SECONDS
-                    if self._poll(points, poll_until, deadline):
-                        continue
-                else:
-                    had_points = False
+                if points and not had_points:
+                    # Woken because something was recorded: there is news to poll.
+                    poll_until = _sync.monotonic() + _POLL_SECONDS
+                had_points = bool(points)
+                if self._poll(points, poll_until, deadline):
+                    continue
                 now = _sync.monotonic()
                 if deadline is not None and now >= deadline:
                     return self._give_up(timeout)
@@ -174,6 +172,7 @@ class HostWaiter:
         The smallest covering point of every queue that has one.
         """
         chosen: dict[StreamQueue, Submission] = {}
+        self._is_led = False
         for entries in self._unmet:
             timeline, value = entries[-1]
             operation = timeline._covering(value)
@@ -184,6 +183,7 @@ class HostWaiter:
                 queue._leader = self
                 self._leads.append(queue)
             elif queue._leader is not self:
+                self._is_led = True
                 continue
             known = chosen.get(queue)
             if known is None or operation._sequence < known._sequence:
@@ -195,10 +195,13 @@ class HostWaiter:
     def _poll(
         self, points: list[Submission], poll_until: float, deadline: float | None
     ) -> bool:
-        """Ask held operations until one has ended, or something else, or the time is up.
+        """Ask held operations until one has ended, or the time is up; at least once.
 
-        Returns whether there is news. At least one turn is made.
+        With none to ask, looks for a host's signal, unless others poll for
+        this one. Returns whether there is news.
         """
+        if not points and self._is_led:
+            return False
         if deadline is not None:
             poll_until = min(poll_until, deadline)
         answers: list[bool | DeviceLostError] = [False] * len(points)
