@@ -201,6 +201,8 @@ def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
         message = f"{what}: {dtype} holds Python objects, which device memory cannot"
         raise ArgumentTypeError(message)
     if not dtype.itemsize or size % dtype.itemsize:
-        message = f"{what}: {size} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
+        message = (
+            f"{what}: {size} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
+        )
         raise InvalidArgumentError(message)
     return (size // dtype.itemsize,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from hal import _transfers
 from hal._dispatch import check_dispatch
@@ -48,7 +48,7 @@ class CommandBuffer:
         """Return how many commands were recorded, barriers and no-ops left out."""
         return len(self._commands)
 
-    def __enter__(self) -> CommandBuffer:
+    def __enter__(self) -> Self:
         self._recording()
         return self
 
@@ -86,9 +86,7 @@ class CommandBuffer:
     ) -> None:
         """Record what `Queue.copy` does."""
         self._recording()
-        self._add(
-            _transfers.copy(self._device, source, target, source_offset, target_offset, size)
-        )
+        self._add(_transfers.copy(self._device, source, target, source_offset, target_offset, size))
 
     def dispatch(
         self,

@@ -67,9 +67,7 @@ class Context:
             for queue in self.queues:
                 queue._abandon(error, work)
 
-    def close_queues(
-        self, queues: list[StreamQueue], deadline: float
-    ) -> tuple[str, ...]:
+    def close_queues(self, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
         """Cancel what is not issued, wait for the rest, destroy the streams (Q6).
 
         Returns a description of every operation that was still running at
@@ -130,7 +128,7 @@ class Context:
         )
         with _timeline.lock:
             for queue in self.queues:
-                _left_behind.extend(queue._payloads())
+                _left_behind.extend(queue._in_use())
         self.lose(error, work)
         _progress.drain(work)
 

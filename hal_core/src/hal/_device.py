@@ -6,7 +6,7 @@ import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -57,7 +57,12 @@ class Device:
         "_backend",
         "_closed",
         "_context",
+        "_copy",
+        "_copy_from_host",
+        "_copy_to_host",
+        "_fill",
         "_heap",
+        "_launch",
         "_name",
         "_native",
         "_queue_count",
@@ -67,6 +72,13 @@ class Device:
     def __init__(self, backend: str, native: NativeDevice, max_in_flight: int | None) -> None:
         self._backend = backend
         self._native = native
+        # One bound method for all operations: a new one for each would be one more
+        # object for the collector to walk while they are pending.
+        self._fill = native.fill
+        self._copy = native.copy
+        self._copy_from_host = native.copy_from_host
+        self._copy_to_host = native.copy_to_host
+        self._launch = native.launch
         self._name = f"{backend}:{native.info.index}"
         self._closed = False
         self._queue_count = 0
@@ -120,7 +132,7 @@ class Device:
         state = "closed" if self._closed else "lost" if self.lost else "open"
         return f"<Device {self._name} {self.info.name!r} {state}>"
 
-    def __enter__(self) -> Device:
+    def __enter__(self) -> Self:
         self._live()
         return self
 
@@ -296,7 +308,9 @@ class Device:
     def _live(self) -> None:
         """Raise unless the device is open."""
         if self._closed:
-            message = f"{self._name} is closed; open it again with hal.create_device({self._name!r})"
+            message = (
+                f"{self._name} is closed; open it again with hal.create_device({self._name!r})"
+            )
             raise ClosedError(message)
 
 
@@ -331,5 +345,3 @@ def _dtype(dtype: DTypeLike) -> np.dtype[np.generic]:
     except TypeError:
         message = f"{dtype!r} is no numpy dtype"
         raise ArgumentTypeError(message) from None
-
-

@@ -41,7 +41,10 @@ def check_dispatch(
     threads = _three(block, "block", kernel)
     for axis, count, most in zip("xyz", blocks, _MAX_GRID, strict=True):
         if count > most:
-            message = f"dispatch of {kernel.name!r}: the grid has {count} blocks along {axis}, and at most {most} may be"
+            message = (
+                f"dispatch of {kernel.name!r}: the grid has {count} blocks along {axis}, "
+                f"and at most {most} may be"
+            )
             raise InvalidArgumentError(message)
     total = threads[0] * threads[1] * threads[2]
     if not 0 < total <= kernel.max_threads_per_block:
@@ -72,7 +75,7 @@ def check_dispatch(
         return _transfers.NOTHING
     used.append(parameters)
     arguments = (kernel._function, blocks, threads, shared, parameters.address)
-    return device._native.launch, arguments, used
+    return device._launch, arguments, used
 
 
 def _three(value: int | Sequence[int], what: str, kernel: Kernel) -> tuple[int, int, int]:
@@ -84,11 +87,17 @@ def _three(value: int | Sequence[int], what: str, kernel: Kernel) -> tuple[int, 
             numbers = [int(number.__index__()) for number in value]  # type: ignore[union-attr]
         except (TypeError, AttributeError):
             if not hasattr(value, "__index__") or isinstance(value, bool):
-                message = f"dispatch of {kernel.name!r}: the {what} is an int or up to three, not {value!r}"
+                message = (
+                    f"dispatch of {kernel.name!r}: the {what} is an int or up to three, "
+                    f"not {value!r}"
+                )
                 raise ArgumentTypeError(message) from None
             numbers = [int(value.__index__())]
     if not 1 <= len(numbers) <= 3 or min(numbers) < 0:  # noqa: PLR2004 - three dimensions
-        message = f"dispatch of {kernel.name!r}: the {what} is one to three numbers of 0 or more, not {value!r}"
+        message = (
+            f"dispatch of {kernel.name!r}: the {what} is one to three numbers of 0 or more, "
+            f"not {value!r}"
+        )
         raise InvalidArgumentError(message)
     first, second, third = (*numbers, 1, 1)[:3]
     return first, second, third

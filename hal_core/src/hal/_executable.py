@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hal._kernel_source import read_type_table
 from hal._memory import Module
@@ -141,7 +142,7 @@ def load_executable(
     return Executable(image, kernels)
 
 
-def _read_global(device: Device, module: Module, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _read_global(device: Device, module: Module, name: str) -> NDArray[np.uint8]:
     """Copy a global of a module to the host; blocks."""
     native = device._native
     native.bind()

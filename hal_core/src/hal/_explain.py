@@ -23,9 +23,7 @@ _WIDTH: Final = 8
 
 def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
     """Return "for ...", with every unmet wait and its promise. No lock held."""
-    everything = [
-        queue for device in list(_lifecycle.devices) for queue in device._context.queues
-    ]
+    everything = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
     with _timeline.lock:
         unmet = {
             (timeline, value): None

@@ -13,7 +13,6 @@ from hal.errors import ArgumentTypeError
 __all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]
 
 
-
 class Fence:
     """Hold a set of timepoints, one value (the highest) per semaphore; immutable.
 

@@ -41,7 +41,7 @@ _dispatcher = Dispatcher("hal-dispatcher")
 _pool = Pool("hal-host-call")
 
 
-def drain(work: Work, budget: int = BUDGET) -> None:
+def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
     """Do all of `work`; hand the rest to the progress thread once `budget` is spent.
 
     Only released and ready operations count, and only they are handed over.

@@ -7,12 +7,12 @@ valid input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from hal import _sync, _transfers
 from hal._buffer import Buffer
-from hal._context import Context, wait_idle
 from hal._commands import CommandBuffer, execute
+from hal._context import Context, wait_idle
 from hal._dispatch import check_dispatch
 from hal._fence import Fence, Waits, wait_entries
 from hal._progress import BUDGET, drain
@@ -116,9 +116,7 @@ class Queue(StreamQueue):
 
         The ranges must not overlap.
         """
-        payload = _transfers.copy(
-            self._device, source, target, source_offset, target_offset, size
-        )
+        payload = _transfers.copy(self._device, source, target, source_offset, target_offset, size)
         return self._submit("copy", payload, *_lists(wait, signal))
 
     def write(
@@ -227,7 +225,7 @@ class Queue(StreamQueue):
         deadline = _sync.monotonic() + check_timeout(timeout)
         return self._context.close_queues([self], deadline)
 
-    def __enter__(self) -> Queue:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

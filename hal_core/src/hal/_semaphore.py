@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from hal import _progress, _timeline, _wait
 from hal._failure import fresh, keep
@@ -26,7 +26,7 @@ class Timepoint(tuple["Semaphore", int]):
 
     __slots__ = ()
 
-    def __new__(cls, semaphore: Semaphore, value: int) -> Timepoint:
+    def __new__(cls, semaphore: Semaphore, value: int) -> Self:
         """Check and make; raises `ArgumentTypeError` or `InvalidArgumentError`."""
         if not isinstance(semaphore, Semaphore):
             message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
@@ -148,9 +148,7 @@ class Semaphore(Timeline):
         if work:
             _progress.drain(work)
 
-    def on_reached(
-        self, value: int, function: Callable[[HalError | None], object]
-    ) -> Callback:
+    def on_reached(self, value: int, function: Callable[[HalError | None], object]) -> Callback:
         """Call ``function(None)`` once `value` is reached, or ``function(error)`` on failure.
 
         Always on a dispatcher thread of ours, in the order in which values
@@ -179,6 +177,7 @@ class Semaphore(Timeline):
         leaves nothing behind.
         """
         return _Reached(self, check_value(value))
+
 
 class Callback:
     """Take back a function that `Semaphore.on_reached` was given."""

@@ -1,4 +1,4 @@
-"""Issue operations on a native stream and retire them (design section 5).
+"""Issue operations on a native stream (design section 5).
 
 A queue has one native stream, a ring of issued operations, and a backlog of
 those that are not issued yet. What guards what:
@@ -7,25 +7,23 @@ those that are not issued yet. What guards what:
   call is made under it (I5).
 - The *baton*, ``_issuing``, is the queue lock of the design: the thread that
   set it, to the operation that it issues, owns the native stream, its sequence
-  and its table of waits. It is
-  taken under the timeline lock and never waited for: whoever finds it taken
-  leaves the operation in the backlog, and its holder looks there again before
-  it lets go, under the same lock. So no submission ever blocks on another (Q1)
-  and no thread holds two queues.
+  and its table of waits. It is taken under the timeline lock and never waited
+  for: whoever finds it taken leaves the operation in the backlog, and its
+  holder looks there again before it lets go, under the same lock. So no
+  submission ever blocks on another (Q1) and no thread holds two queues.
 """
 
 from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _timeline
 from hal._failure import keep
-from hal._notifier import Notifier
+from hal._ring import Ring
 from hal._submission import DONE, FAILED, ISSUED, ISSUING, PENDING, Submission
-from hal._timeline import GARBAGE, HOST, ISSUE, WATCH, Work
+from hal._timeline import GARBAGE, HOST, ISSUE, Work
 from hal.errors import (
     CancelledError,
     DeviceLostError,
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from hal._events import Event
     from hal._semaphore import Semaphore
     from hal._timeline import Timeline
-    from hal._wait import HostWaiter
 
 __all__ = ["StreamQueue"]
 
@@ -49,62 +46,39 @@ _HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear: now and then."""
 
 
-class StreamQueue:
+class StreamQueue(Ring):
     """Order operations on one native stream; the engine under `hal.Queue`."""
 
     __slots__ = (
         "__weakref__",
-        "_backlog",
         "_closed",
-        "_context",
-        "_dead",
         "_domain",
-        "_followers",
         "_gone",
         "_hosts",
         "_id",
-        "_issuing",
-        "_leader",
         "_limit",
         "_name",
-        "_native",
-        "_notifier",
         "_ordered",
         "_pending",
-        "_ring",
         "_seen",
-        "_sequence",
         "_stream",
-        "_wanted",
-        "_watched",
     )
 
     def __init__(self, context: Context, name: str, *, ordered: bool) -> None:
-        self._context = context
-        self._native = context.native
+        super().__init__(context)
         self._domain = context.native.domain
         self._name = name
         self._ordered = ordered
         self._id = next(_ids)  # never used again, unlike id()
         self._limit = context.max_in_flight
         self._closed = False
-        self._dead = False  # its native stream is being destroyed
-        self._gone = False  # and is, or was left behind
-        self._sequence = 0
-        self._issuing: Submission | None = None  # the baton
-        self._ring: deque[Submission] = deque()  # issued and unretired, in stream order
-        # Ordered: all that are not issued, in order. Unordered: those that are ready.
-        self._backlog: deque[Submission] = deque()
-        # Unordered: all that are not issued.
+        self._gone = False  # the native stream is destroyed, or was left behind
+        # The backlog holds, if ordered: all that are not issued, in order; if
+        # unordered: those that are ready, and this all that are not issued.
         self._pending: dict[Submission, None] = {}
         self._hosts: dict[Submission, None] = {}  # host operations that run now
         # Queue id -> highest sequence of that queue that this stream has waited for
         self._seen: dict[int, int] = {}
-        self._leader: HostWaiter | None = None
-        self._followers: dict[HostWaiter, None] = {}
-        self._wanted: set[int] = set()  # sequences that somebody asleep waits for
-        self._watched = False  # by the progress thread
-        self._notifier = Notifier(context.native)
         self._native.bind()
         self._stream = self._native.create_stream()
 
@@ -137,7 +111,7 @@ class StreamQueue:
                     self._context.refuse(self._name)
                 for semaphore, value in signals:
                     if value <= semaphore._reserved and semaphore._failure is None:
-                        raise InvalidArgumentError(_not_above(semaphore, value))
+                        raise InvalidArgumentError(_not_above(semaphore, value))  # noqa: TRY301
                 if self._context.lost is not None:
                     self._end(operation, FAILED, self._context.lost, work)
                 elif (
@@ -284,13 +258,13 @@ class StreamQueue:
             work.append((HOST, operation))
         return None
 
-    def _claim(self, operation: Submission, work: Work) -> bool:
+    def _claim(self, operation: Submission, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
         """Turn the waits into stream waits and reserve the signals; under the lock.
 
         Returns False, with the operation still pending if a wait is not
         resolved, or ended if it cannot be issued any more (S1, S5).
         """
-        stream_waits: list[Submission] = []
+        stream_waits: list[Submission] | None = None
         dependencies: list[Submission] | None = None
         for timeline, value in operation._waits:
             if timeline._failure is not None:
@@ -307,7 +281,7 @@ class StreamQueue:
                 dependencies.append(point)
             queue = point._queue
             if queue is not self and self._seen.get(queue._id, 0) < point._sequence:
-                stream_waits.append(point)
+                stream_waits = [*(stream_waits or ()), point]
         signals = operation._signals
         for semaphore, value in signals:
             if value <= semaphore._reserved and semaphore._failure is None:
@@ -317,9 +291,10 @@ class StreamQueue:
         for semaphore, value in signals:
             if semaphore._failure is None:
                 semaphore._reserved = value
-        for point in stream_waits:
-            point._event.count += 1
-        operation._stream_waits = stream_waits
+        if stream_waits:
+            for point in stream_waits:
+                point._event.count += 1
+        operation._stream_waits = stream_waits or ()
         operation._dependencies = dependencies
         operation._state = ISSUING
         return True
@@ -339,8 +314,7 @@ class StreamQueue:
                 for point in waits:
                     native.wait_event(stream, point._event.handle)
                     self._seen[point._queue._id] = point._sequence
-            function, arguments, _ = operation._payload  # type: ignore[misc] # until it retires
-            function(stream, *arguments)
+            operation._function(stream, *operation._arguments)
             event = self._context.events.take()
             native.record_event(event.handle, stream)
         except BaseException as error:  # noqa: BLE001 - Ctrl-C as well; raised again in there
@@ -356,13 +330,6 @@ class StreamQueue:
             else:
                 self._abandon(self._context.lost, work)
             return self._look_again(work, more)
-
-    def _enter_ring(self, operation: Submission, event: Event) -> None:
-        """Append to the ring; under the lock, with the baton."""
-        self._sequence += 1
-        operation._sequence = self._sequence
-        operation._event = event
-        self._ring.append(operation)
 
     def _look_again(self, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal
         """Claim the next operation, or let the baton go; under the lock."""
@@ -448,153 +415,9 @@ class StreamQueue:
             self._look_again(work, more=False)
         _progress.hand_over(work)
 
-    # Retirement
-
-    def _ask(self, operation: Submission) -> bool:
-        """Ask the event of an issued operation and retire through it if it is complete.
-
-        The caller has counted the event under the lock; this gives it back.
-        Returns whether the operation has retired.
-        """
-        answer: bool | DeviceLostError = False
-        try:
-            answer = self._query(operation)
-        finally:
-            # Also after Ctrl-C: the count must be given back.
-            retired = self._settle(operation, answer)
-        return retired
-
-    def _query(self, operation: Submission) -> bool | DeviceLostError:
-        """Return whether an operation's event, which the caller holds, is complete."""
-        try:
-            self._native.bind()
-            return self._native.query_event(operation._event.handle)
-        except DeviceLostError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
-            lost = DeviceLostError(f"asking an event raised {error!r}: nothing on it can go on")
-            lost.__cause__ = error
-            return lost
-
-    def _settle(self, operation: Submission, answer: bool | DeviceLostError) -> bool:  # noqa: FBT001 - internal
-        """Give back the count of an event that was asked, and do what its answer means."""
-        work: Work = []
-        garbage: list[object] = []
-        with _timeline.lock:
-            operation._event.release()
-            # Unretired now means that the event was this operation's all the
-            # time; had it been recorded again for others, this one had retired.
-            retired = operation._retired
-            if answer is True and not retired:
-                garbage = self._retire_through(operation, work)
-                retired = True
-        del garbage  # outside of the lock: it may be large
-        if isinstance(answer, DeviceLostError):
-            self._context.lose(answer, work)
-            retired = operation._retired
-        if work:
-            _progress.drain(work)
-        return retired
-
-    def _harvest(self) -> None:
-        """Retire all that has completed, in stream order; never blocks."""
-        low = self._hold(0)
-        if low is None or not self._ask(low):
-            return
-        high = self._hold(-1)
-        if high is None or self._ask(high):
-            return
-        first, last = low._sequence, high._sequence
-        while last - first > 1:
-            middle = (first + last) // 2
-            with _timeline.lock:
-                ring = self._ring
-                if not ring:
-                    return
-                offset = middle - ring[0]._sequence
-                operation = ring[offset] if 0 <= offset < len(ring) else None
-                if operation is not None:
-                    operation._event.count += 1
-            if operation is None or self._ask(operation):
-                first = middle
-            else:
-                last = middle
-
-    def _hold(self, index: int) -> Submission | None:
-        """Return the operation at `index` of the ring, its event counted."""
-        with _timeline.lock:
-            if not self._ring:
-                return None
-            operation = self._ring[index]
-            operation._event.count += 1
-            return operation
-
-    def _retire_through(self, operation: Submission, work: Work) -> list[object]:
-        """Retire an operation, all before it, and what those depend on; under the lock.
-
-        Returns what they kept alive, to be dropped outside the lock. Its event is complete, so the events of all those are, too (I3). What
-        one depends on retires first, on whatever queue, and passes its failure on.
-        """
-        stack = [operation]
-        garbage: list[object] = []
-        while stack:
-            target = stack[-1]
-            if target._retired:
-                stack.pop()
-                continue
-            queue = target._queue
-            head = queue._ring[0]
-            dependencies = head._dependencies
-            while dependencies:
-                other = dependencies[-1]
-                if not other._retired:
-                    stack.append(other)
-                    break
-                if other._state != DONE and head._state == ISSUED:
-                    queue._fail_issued(head, other._error, work)
-                dependencies.pop()
-            else:
-                queue._retire_head(head, garbage, work)
-        return garbage
-
-    def _retire_head(self, head: Submission, garbage: list[object], work: Work) -> None:
-        """Take the oldest operation out of the ring and publish its end; under the lock."""
-        self._ring.popleft()
-        if head._state == ISSUED:
-            head._state = DONE
-            for semaphore, value in head._signals:
-                semaphore._advance(value, work)
-        head._event.release()
-        garbage.append(self._drop(head))
-        if self._backlog and self._issuing is None:
-            work.append((ISSUE, self))
-
-    def _drop(self, operation: Submission) -> object:
-        """Let go of everything that an ended operation used; under the lock.
-
-        Returns what it kept alive, to be dropped outside the lock: it may be large.
-        """
-        payload = operation._payload
-        operation._retired = True
-        operation._payload = None
-        operation._waits = operation._signals = ()
-        operation._dependencies = None
-        return payload
-
     # Failure
 
-    def _fail_issued(self, operation: Submission, error: BaseException, work: Work) -> None:
-        """Fail the handle and the signals of an issued operation; under the lock."""
-        if operation._state != ISSUED:
-            return
-        operation._state = FAILED
-        operation._error = keep(error)
-        for semaphore, _ in operation._signals:
-            semaphore._fail(error, work)
-
-    def _end(
-        self, operation: Submission, state: int, error: BaseException, work: Work
-    ) -> None:
+    def _end(self, operation: Submission, state: int, error: BaseException, work: Work) -> None:
         """Fail or cancel an operation that was not issued; under the lock."""
         operation._state = state
         operation._error = keep(error)
@@ -608,12 +431,12 @@ class StreamQueue:
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
 
-    def _payloads(self) -> list[object]:
+    def _in_use(self) -> list[object]:
         """Return what the issued operations keep alive; under the lock."""
         operations = list(self._ring)
         if self._issuing is not None:
             operations.append(self._issuing)
-        return [operation._payload for operation in operations]
+        return [operation._resources for operation in operations]
 
     def _abandon(self, error: BaseException, work: Work) -> None:
         """Fail every operation that has not retired: the device is lost; under the lock."""
@@ -658,14 +481,11 @@ class StreamQueue:
 
     def _run_host(self, operation: Submission) -> None:
         """Run a host operation on the calling thread, one of the pool's, and end it."""
-        payload = operation._payload
         error: BaseException | None = None
-        if payload is not None:
-            try:
-                payload[0](*payload[1])
-            except BaseException as raised:  # noqa: BLE001 - whatever user code raises
-                error = raised
-        del payload
+        try:
+            operation._function(*operation._arguments)
+        except BaseException as raised:  # noqa: BLE001 - whatever user code raises
+            error = raised
         work: Work = []
         with _timeline.lock:
             self._hosts.pop(operation, None)
@@ -680,43 +500,6 @@ class StreamQueue:
             if self._backlog and self._issuing is None:
                 work.append((ISSUE, self))
         _progress.drain(work)
-
-    # The progress thread
-
-    def _want(self, operation: Submission, work: Work) -> None:
-        """Have the progress thread retire an operation as soon as it ends; under the lock."""
-        if operation._retired or operation._is_host:
-            return
-        sequence = operation._sequence
-        if sequence in self._wanted and self._watched:
-            return
-        self._wanted.add(sequence)
-        if not self._watched or sequence < self._notifier.armed:
-            self._watched = True
-            work.append((WATCH, self))
-
-    def _serve(self, function: int, argument: int) -> int:
-        """Retire, and have the driver post for the next wanted operation.
-
-        Called by the progress thread. Returns one of `Notifier`'s states.
-        """
-        self._harvest()
-        with _timeline.lock:
-            ring = self._ring
-            first = ring[0]._sequence if ring else self._sequence + 1
-            self._wanted = wanted = {number for number in self._wanted if number >= first}
-            if not wanted or self._dead:
-                self._watched = False
-                return Notifier.IDLE
-            sequence = min(wanted)
-            armed = self._notifier.armed
-            if first <= armed:
-                return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
-            operation = ring[sequence - first]
-            operation._event.count += 1
-            self._notifier.armed = sequence
-            self._notifier.arming = True
-        return self._notifier.arm(operation._event, function, argument)
 
 
 def _as_failure(error: BaseException) -> BaseException:

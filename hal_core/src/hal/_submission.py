@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal import _timeline
@@ -41,16 +41,17 @@ class Submission:
     # every operation, and a second object would cost a fifth of the budget.
     __slots__ = (
         "__weakref__",
+        "_arguments",
         "_dependencies",
         "_error",
         "_event",
-        "_held",
+        "_function",
         "_is_host",
         "_kind",
-        "_payload",
         "_private",
         "_queue",
         "_remaining",
+        "_resources",
         "_retired",
         "_sequence",
         "_signals",
@@ -70,8 +71,9 @@ class Submission:
     ) -> None:
         self._queue = queue
         self._kind = kind
-        # (what to call, its arguments after the stream, what to keep alive)
-        self._payload: tuple[Any, ...] | None = payload
+        # What to call, its arguments after the stream, and what to keep alive. The
+        # collector walks everything that is pending: no container is kept for them.
+        self._function, self._arguments, self._resources = payload
         self._waits = waits
         self._signals = signals
         self._is_host = is_host
@@ -82,13 +84,12 @@ class Submission:
         # Operations, on whatever queue, that must retire before this one does
         self._dependencies: list[Submission] | None = None
         # The following are set when they first mean something:
-        # _stream_waits, _held, _sequence, _event, _error
+        # _stream_waits, _sequence, _event, _error
 
     _error: BaseException
     _event: Event
-    _held: list[Submission]
     _sequence: int
-    _stream_waits: list[Submission]
+    _stream_waits: Sequence[Submission]
 
     @property
     def state(self) -> str:

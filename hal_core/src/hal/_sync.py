@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Lock = threading.Lock
-"""A lock that is not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
+"""A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 
 get_ident = threading.get_ident
 """Return an integer that names the calling thread."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hal._buffer import Buffer, check_index, check_range
+from hal._buffer import Buffer, check_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def _nothing(stream: int) -> None:
 NOTHING: Final[Payload] = (_nothing, (), None)
 
 
-def fill(
-    device: Device, buffer: Buffer, value: object, offset: object, size: object
-) -> Payload:
+def fill(device: Device, buffer: Buffer, value: object, offset: object, size: object) -> Payload:
     """Check a fill; see `Queue.fill`."""
     check_buffer(device, buffer, "fill")
     pattern, width = _pattern(value, buffer._dtype)
@@ -47,7 +45,7 @@ def fill(
         raise InvalidArgumentError(message)
     if not length:
         return NOTHING
-    return device._native.fill, (address, pattern, width, length // width), buffer._storage
+    return device._fill, (address, pattern, width, length // width), buffer._storage
 
 
 def update(device: Device, buffer: Buffer, data: object, offset: object) -> Payload:
@@ -74,7 +72,7 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> Paylo
     if not length:
         return NOTHING
     arguments = (host.ctypes.data, buffer._address + start, length)
-    return device._native.copy_to_host, arguments, (buffer._storage, host)
+    return device._copy_to_host, arguments, (buffer._storage, host)
 
 
 def copy(
@@ -101,7 +99,7 @@ def copy(
         )
         raise InvalidArgumentError(message)
     arguments = (target_address, source_address, length)
-    return device._native.copy, arguments, (source._storage, target._storage)
+    return device._copy, arguments, (source._storage, target._storage)
 
 
 def check_buffer(device: Device, buffer: object, what: str) -> None:
@@ -126,7 +124,7 @@ def _from_host(
     if not length:
         return NOTHING
     arguments = (buffer._address + start, host.ctypes.data, length)
-    return device._native.copy_from_host, arguments, (buffer._storage, host)
+    return device._copy_from_host, arguments, (buffer._storage, host)
 
 
 def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:
@@ -158,8 +156,8 @@ def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:
 
 def _pattern(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return a fill's pattern as a number, and its width of 1, 2 or 4 bytes."""
-    if value.__class__ is int and dtype == np.uint8 and 0 <= value < 256: # noqa: PLR2004 - a byte
-        return value, 1 # the short way for plain bytes
+    if value.__class__ is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
+        return value, 1  # the short way for plain bytes
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
     elif isinstance(value, np.generic):
@@ -168,8 +166,7 @@ def _pattern(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
         pattern = _number(value, dtype)
     else:
         message = (
-            "fill takes 1, 2 or 4 bytes, a numpy scalar or a number, "
-            f"not {type(value).__name__}"
+            f"fill takes 1, 2 or 4 bytes, a numpy scalar or a number, not {type(value).__name__}"
         )
         raise ArgumentTypeError(message)
     # A longer pattern that repeats itself (zero, say) is a shorter one.
@@ -194,8 +191,10 @@ def _number(value: float, dtype: np.dtype[Any]) -> bytes:
         raise ArgumentTypeError(message)
     try:
         with np.errstate(over="raise"):
-            return np.array(value).astype(dtype).tobytes() if dtype.kind in "fc" else (
-                np.array(value, dtype).tobytes()
+            return (
+                np.array(value).astype(dtype).tobytes()
+                if dtype.kind in "fc"
+                else (np.array(value, dtype).tobytes())
             )
     except (OverflowError, FloatingPointError):
         message = f"fill: {value!r} does not fit into {dtype}, the buffer's type"

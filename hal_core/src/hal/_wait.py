@@ -95,7 +95,17 @@ class HostWaiter:
     counts, not that for every turn.
     """
 
-    __slots__ = ("_followed", "_follows", "_gate", "_groups", "_is_led", "_leads", "_missing", "_registered", "_unmet")
+    __slots__ = (
+        "_followed",
+        "_follows",
+        "_gate",
+        "_groups",
+        "_is_led",
+        "_leads",
+        "_missing",
+        "_registered",
+        "_unmet",
+    )
 
     def __init__(self, groups: Sequence[Entries]) -> None:
         self._groups = groups
@@ -192,9 +202,7 @@ class HostWaiter:
             operation._event.count += 1
         return list(chosen.values())
 
-    def _poll(
-        self, points: list[Submission], poll_until: float, deadline: float | None
-    ) -> bool:
+    def _poll(self, points: list[Submission], poll_until: float, deadline: float | None) -> bool:
         """Ask held operations until one has ended, or the time is up; at least once.
 
         With none to ask, looks for a host's signal, unless others poll for

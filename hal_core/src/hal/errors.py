@@ -3,23 +3,23 @@
 ::
 
     Exception
-    └── HalError                      status, native_name, native_code
-        ├── InvalidArgumentError      (ValueError)    an argument is out of range or makes no sense
-        ├── ArgumentTypeError         (TypeError)     an argument has the wrong type
-        ├── UnimplementedError        (NotImplementedError)  the backend lacks the feature
-        ├── NotFoundError             (LookupError)   a kernel, global or device name is unknown
-        ├── OutOfMemoryError          (MemoryError)   no memory left, after everything was given back
-        ├── DeadlineExceededError     (TimeoutError)  a wait ran out of time
-        ├── CompilationError                          the compiler refused a kernel's source
-        ├── ClosedError               (ValueError)    the object was closed, or belongs to a parent process
-        ├── CancelledError                            the operation was cancelled before it was issued
-        ├── OperationError                            the device refused or failed one operation
-        ├── DeviceLostError                           the native context is gone; nothing on it can go on
-        ├── SemaphoreFailedError                      a semaphore was failed with an error that is not a HalError
+    └── HalError                    status, native_name, native_code
+        ├── InvalidArgumentError    ValueError: out of range, or makes no sense
+        ├── ArgumentTypeError       TypeError: an argument has the wrong type
+        ├── UnimplementedError      NotImplementedError: the backend lacks the feature
+        ├── NotFoundError           LookupError: a kernel, global or device is unknown
+        ├── OutOfMemoryError        MemoryError: after everything unused was given back
+        ├── DeadlineExceededError   TimeoutError: a wait ran out of time
+        ├── CompilationError        the compiler refused a kernel's source
+        ├── ClosedError             ValueError: closed, or a parent process's
+        ├── CancelledError          the operation was cancelled before it was issued
+        ├── OperationError          the device refused or failed one operation
+        ├── DeviceLostError         the native context is gone; nothing on it can go on
+        ├── SemaphoreFailedError    a semaphore was failed with an error that is no HalError
         └── BackendError
-            ├── BackendNotFoundError  (LookupError)   no plugin of that name is installed
-            ├── BackendUnavailableError               installed, but there is no driver or device here
-            └── PluginError                           installed and broken; the cause is chained
+            ├── BackendNotFoundError     LookupError: no plugin of that name is installed
+            ├── BackendUnavailableError  installed, but no driver or device is here
+            └── PluginError              installed and broken; the cause is chained
 
 A message says what was asked, what is there, and what to do. ``native_name``
 and ``native_code`` keep the vendor's own error where there was one.

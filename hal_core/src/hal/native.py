@@ -259,7 +259,7 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def destroy_event(self, event: int) -> None:
-        """Destroy an event that no stream has yet to wait for."""
+        """Destroy an event whose last record is complete; streams may still hold waits for it."""
 
     @abstractmethod
     def record_event(self, event: int, stream: int) -> None:

@@ -1,0 +1,251 @@
+"""Retire what a native stream has completed (design section 5, "Who retires").
+
+A ring holds the issued operations of one stream in its order. Whoever asks an
+event and finds it complete retires all up to it: first what those depend on,
+on whatever queue, so that retirement is causal (I3). The timeline lock guards
+everything here; events are asked outside of it (I5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hal import _progress, _timeline
+from hal._failure import keep
+from hal._notifier import Notifier
+from hal._submission import DONE, FAILED, ISSUED, Submission
+from hal._timeline import ISSUE, WATCH, Work
+from hal.errors import DeviceLostError
+
+if TYPE_CHECKING:
+    from hal._context import Context
+    from hal._events import Event
+    from hal._wait import HostWaiter
+
+__all__ = ["Ring"]
+
+
+class Ring:
+    """Hold the operations in flight on one native stream."""
+
+    __slots__ = (
+        "_backlog",
+        "_context",
+        "_dead",
+        "_followers",
+        "_issuing",
+        "_leader",
+        "_native",
+        "_notifier",
+        "_ring",
+        "_sequence",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._native = context.native
+        self._sequence = 0  # of the last operation that entered; from 1 on
+        self._ring: deque[Submission] = deque()  # issued and unretired, in stream order
+        self._backlog: deque[Submission] = deque()  # see `hal._stream`
+        self._issuing: Submission | None = None  # the baton, see `hal._stream`
+        self._leader: HostWaiter | None = None  # who polls it for all, see `hal._wait`
+        self._followers: dict[HostWaiter, None] = {}
+        self._wanted: set[int] = set()  # sequences that somebody asleep waits for
+        self._watched = False  # by the progress thread
+        self._notifier = Notifier(context.native)
+        self._dead = False  # its native stream is being destroyed
+
+    def _enter_ring(self, operation: Submission, event: Event) -> None:
+        """Append to the ring; under the lock, with the baton."""
+        self._sequence += 1
+        operation._sequence = self._sequence
+        operation._event = event
+        self._ring.append(operation)
+
+    def _ask(self, operation: Submission) -> bool:
+        """Ask the event of an issued operation and retire through it if it is complete.
+
+        The caller has counted the event under the lock; this gives it back.
+        Returns whether the operation has retired.
+        """
+        answer: bool | DeviceLostError = False
+        try:
+            answer = self._query(operation)
+        finally:
+            # Also after Ctrl-C: the count must be given back.
+            retired = self._settle(operation, answer)
+        return retired
+
+    def _query(self, operation: Submission) -> bool | DeviceLostError:
+        """Return whether an operation's event, which the caller holds, is complete."""
+        try:
+            self._native.bind()
+            return self._native.query_event(operation._event.handle)
+        except DeviceLostError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
+            lost = DeviceLostError(f"asking an event raised {error!r}: nothing on it can go on")
+            lost.__cause__ = error
+            return lost
+
+    def _settle(
+        self,
+        operation: Submission,
+        answer: bool | DeviceLostError,  # noqa: FBT001 - internal
+    ) -> bool:
+        """Give back the count of an event that was asked, and do what its answer means."""
+        work: Work = []
+        garbage: list[object] = []
+        with _timeline.lock:
+            operation._event.release()
+            # Unretired now means that the event was this operation's all the
+            # time; had it been recorded again for others, this one had retired.
+            retired = operation._retired
+            if answer is True and not retired:
+                garbage = self._retire_through(operation, work)
+                retired = True
+        del garbage  # outside of the lock: it may be large
+        if isinstance(answer, DeviceLostError):
+            self._context.lose(answer, work)
+            retired = operation._retired
+        if work:
+            _progress.drain(work)
+        return retired
+
+    def _harvest(self) -> None:
+        """Retire all that has completed, in stream order; never blocks."""
+        low = self._hold(0)
+        if low is None or not self._ask(low):
+            return
+        high = self._hold(-1)
+        if high is None or self._ask(high):
+            return
+        first, last = low._sequence, high._sequence
+        while last - first > 1:
+            middle = (first + last) // 2
+            with _timeline.lock:
+                ring = self._ring
+                if not ring:
+                    return
+                offset = middle - ring[0]._sequence
+                operation = ring[offset] if 0 <= offset < len(ring) else None
+                if operation is not None:
+                    operation._event.count += 1
+            if operation is None or self._ask(operation):
+                first = middle
+            else:
+                last = middle
+
+    def _hold(self, index: int) -> Submission | None:
+        """Return the operation at `index` of the ring, its event counted."""
+        with _timeline.lock:
+            if not self._ring:
+                return None
+            operation = self._ring[index]
+            operation._event.count += 1
+            return operation
+
+    def _retire_through(self, operation: Submission, work: Work) -> list[object]:
+        """Retire an operation, all before it, and what those depend on; under the lock.
+
+        Returns what they kept alive, to be dropped outside the lock. Its event is complete, so the events of all those are, too (I3). What
+        one depends on retires first, on whatever queue, and passes its failure on.
+        """
+        stack = [operation]
+        garbage: list[object] = []
+        while stack:
+            target = stack[-1]
+            if target._retired:
+                stack.pop()
+                continue
+            queue = target._queue
+            head = queue._ring[0]
+            dependencies = head._dependencies
+            while dependencies:
+                other = dependencies[-1]
+                if not other._retired:
+                    stack.append(other)
+                    break
+                if other._state != DONE and head._state == ISSUED:
+                    queue._fail_issued(head, other._error, work)
+                dependencies.pop()
+            else:
+                queue._retire_head(head, garbage, work)
+        return garbage
+
+    def _retire_head(self, head: Submission, garbage: list[object], work: Work) -> None:
+        """Take the oldest operation out of the ring and publish its end; under the lock."""
+        self._ring.popleft()
+        if head._state == ISSUED:
+            head._state = DONE
+            for semaphore, value in head._signals:
+                semaphore._advance(value, work)
+        head._event.release()
+        garbage.append(self._drop(head))
+        if self._backlog and self._issuing is None:
+            work.append((ISSUE, self))
+
+    def _drop(self, operation: Submission) -> object:
+        """Let go of everything that an ended operation used; under the lock.
+
+        Returns what it kept alive, to be dropped outside the lock: it may be large.
+        """
+        resources = operation._resources
+        if operation._is_host:
+            # The user's function and arguments: dropping them may run the user's code.
+            resources = (operation._function, operation._arguments, resources)
+        operation._retired = True
+        operation._function = operation._resources = None
+        operation._arguments = ()
+        operation._waits = operation._signals = ()
+        operation._dependencies = None
+        return resources
+
+    def _fail_issued(self, operation: Submission, error: BaseException, work: Work) -> None:
+        """Fail the handle and the signals of an issued operation; under the lock."""
+        if operation._state != ISSUED:
+            return
+        operation._state = FAILED
+        operation._error = keep(error)
+        for semaphore, _ in operation._signals:
+            semaphore._fail(error, work)
+
+    # The progress thread
+
+    def _want(self, operation: Submission, work: Work) -> None:
+        """Have the progress thread retire an operation as soon as it ends; under the lock."""
+        if operation._retired or operation._is_host:
+            return
+        sequence = operation._sequence
+        if sequence in self._wanted and self._watched:
+            return
+        self._wanted.add(sequence)
+        if not self._watched or sequence < self._notifier.armed:
+            self._watched = True
+            work.append((WATCH, self))
+
+    def _serve(self, function: int, argument: int) -> int:
+        """Retire, and have the driver post for the next wanted operation.
+
+        Called by the progress thread. Returns one of `Notifier`'s states.
+        """
+        self._harvest()
+        with _timeline.lock:
+            ring = self._ring
+            first = ring[0]._sequence if ring else self._sequence + 1
+            self._wanted = wanted = {number for number in self._wanted if number >= first}
+            if not wanted or self._dead:
+                self._watched = False
+                return Notifier.IDLE
+            sequence = min(wanted)
+            armed = self._notifier.armed
+            if first <= armed:
+                return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
+            operation = ring[sequence - first]
+            operation._event.count += 1
+            self._notifier.armed = sequence
+            self._notifier.arming = True
+        return self._notifier.arm(operation._event, function, argument)
