@@ -151,8 +151,9 @@ class Ring:
     def _retire_through(self, operation: Submission, work: Work) -> list[object]:
         """Retire an operation, all before it, and what those depend on; under the lock.
 
-        Returns what they kept alive, to be dropped outside the lock. Its event is complete, so the events of all those are, too (I3). What
-        one depends on retires first, on whatever queue, and passes its failure on.
+        Its event is complete, so the events of all those are, too (I3). What
+        one depends on retires first, on whatever queue, and passes its failure
+        on. Returns what they kept alive, to be dropped outside the lock.
         """
         stack = [operation]
         garbage: list[object] = []

@@ -2,11 +2,11 @@
 
 A waiter first polls: it asks the event of the smallest covering point of every
 queue that has one, or looks for a host's signal, letting the interpreter lock
-go at each turn, for 50 microseconds at most. Then it has the progress thread notified and sleeps on a
-lock of its own in bounded slices. One waiter at a time polls a queue, its
-*leader*; the others sleep, and when the leader leaves, for whatever reason, it
-wakes one of them. The condition is always "failed, or reached", never the
-event alone, which may have been recorded again for other work.
+go at each turn, for 50 microseconds at most. Then it has the progress thread
+notified and sleeps on a lock of its own in bounded slices. One waiter at a time
+polls a queue, its *leader*; the others sleep, and when the leader leaves, for
+whatever reason, it wakes one of them. The condition is always "failed, or
+reached", never the event alone, which may have been recorded again for others.
 """
 
 from __future__ import annotations
