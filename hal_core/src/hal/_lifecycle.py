@@ -20,6 +20,9 @@ devices: dict[Device, None] = {}
 _EXIT_SECONDS = 10.0
 """How long the exit hook lets a device's work end."""
 
+_SPECIAL = frozenset({"__await__", "__enter__", "__getitem__", "__iter__", "__len__", "__or__"})
+"""Methods that refuse in a forked child though their names are not public."""
+
 _forked = False
 
 
@@ -53,7 +56,7 @@ def _disable(public_classes: tuple[type, ...]) -> None:
     _timeline.lock = _RefusingLock()  # type: ignore[assignment]
     for kind in {base for each in public_classes for base in each.__mro__[:-1]}:
         for name, member in list(vars(kind).items()):
-            if name.startswith("_") and name not in {"__await__", "__enter__", "__iter__"}:
+            if name.startswith("_") and name not in _SPECIAL:
                 continue
             if isinstance(member, property):
                 setattr(kind, name, property(_refuse))

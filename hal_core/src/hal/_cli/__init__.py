@@ -1,0 +1,34 @@
+"""Provide the command ``hal``.
+
+`main` is the entry point. It imports the libraries of the ``cli`` extra only
+when it runs, so that their absence can be told in one line.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+__all__ = ["main"]
+
+_LIBRARIES = ("rich", "typer")
+
+
+def main() -> int:
+    """Run ``hal`` with the process's arguments; return the exit status.
+
+    0: done. 1: it ran and the answer is no (a check failed), or the libraries
+    of the ``cli`` or ``demo`` extra are missing. 2: the user's mistake, or
+    something that this machine lacks, said in one line on standard error. 130:
+    stopped with Ctrl-C.
+    """
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        sys.stderr.write(
+            f"hal: the command line needs {' and '.join(missing)}; "
+            'install the extra: pip install "hal-core[cli]"\n'
+        )
+        return 1
+    from hal._cli.app import run  # noqa: PLC0415 - only after the check above
+
+    return run(sys.argv[1:])

@@ -1,0 +1,64 @@
+"""Assemble the commands and turn every expected error into one line."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from hal._cli.demo import demo
+from hal._cli.devices import devices
+from hal._cli.output import write_error
+from hal.errors import HalError
+
+__all__ = ["run"]
+
+app = typer.Typer(
+    name="hal",
+    help="A backend-neutral runtime for compute accelerators.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command()(devices)
+app.command()(demo)
+
+
+def _print_version(requested: bool) -> None:  # noqa: FBT001 - typer's signature
+    if requested:
+        sys.stdout.write(f"hal {importlib.metadata.version('hal-core')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; return the exit status, as `hal._cli.main` says."""
+    try:
+        app(args=list(arguments), prog_name="hal")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except HalError as error:
+        write_error(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -1,0 +1,218 @@
+"""Watch a run from the host, through public means, to draw its timeline.
+
+The host asks the three semaphores for their values, over and over, and the
+submissions whether they were issued. So a time is the moment when the host
+*saw* something, late by up to the gap between two looks, which is measured and
+told. When the device really began an operation the host cannot know. What it
+can know is from when on nothing held the operation back: it was issued, every
+value it waits for was reached and the operation before it in its queue had
+retired. From there to its retirement the bar is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hal.demo.pipeline import STAGES, Pipeline, Step
+from hal.errors import DeadlineExceededError
+
+__all__ = ["Observation", "Observer", "Operation", "Overlap"]
+
+_REST_SECONDS: Final = 20e-6
+_MANY_PROCESSORS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Tell when one operation passed its stations, in seconds from the run's start.
+
+    Attributes
+    ----------
+    number, tile, stage
+        As in `hal.demo.pipeline.Step`.
+    submitted
+        The submitting call returned.
+    issued
+        It was seen on the device's queue.
+    ready
+        Nothing held it back any more: issued, its waits reached, the one
+        before it in its queue retired.
+    retired
+        Its semaphore was seen at its value.
+    """
+
+    number: int
+    tile: int
+    stage: str
+    submitted: float
+    issued: float
+    ready: float
+    retired: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Tell how busy the queues were, as parts of the run's time, from 0 to 1.
+
+    Attributes
+    ----------
+    busy
+        For each stage, the part in which one of its operations was ready or
+        running.
+    together
+        The part in which two or more queues were busy.
+    """
+
+    busy: dict[str, float]
+    together: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Hold what was seen of one run.
+
+    Attributes
+    ----------
+    operations
+        All of them, in the order of their submission.
+    seconds
+        From the first submission to the last retirement.
+    resolution, worst_resolution
+        The median and the longest gap between two looks, in seconds.
+    """
+
+    operations: tuple[Operation, ...]
+    seconds: float
+    resolution: float
+    worst_resolution: float
+
+    def overlap(self) -> Overlap:
+        """Return how busy the queues were."""
+        changes = sorted(
+            (moment, change, operation.stage)
+            for operation in self.operations
+            for moment, change in ((operation.ready, 1), (operation.retired, -1))
+        )
+        running = dict.fromkeys(STAGES, 0)
+        busy = dict.fromkeys(STAGES, 0.0)
+        together = before = 0.0
+        for moment, change, stage in changes:
+            active = [name for name, count in running.items() if count]
+            for name in active:
+                busy[name] += moment - before
+            if len(active) > 1:
+                together += moment - before
+            before = moment
+            running[stage] += change
+        whole = self.seconds or 1.0
+        return Overlap({name: time_ / whole for name, time_ in busy.items()}, together / whole)
+
+
+class Observer:
+    """Note times during `Pipeline.run`: pass it `submitted` and `drained`."""
+
+    def __init__(self, pipeline: Pipeline, *, timeout: float = 120.0) -> None:
+        self._semaphores = (pipeline.uploaded, pipeline.computed, pipeline.downloaded)
+        # A run may follow others on the same semaphores.
+        self._first = self._semaphores[0].query()
+        self._steps: dict[str, list[Step]] = {stage: [] for stage in STAGES}
+        self._submitted: dict[str, list[float]] = {stage: [] for stage in STAGES}
+        self._issued: dict[str, list[float]] = {stage: [] for stage in STAGES}
+        self._retired: dict[str, list[float]] = {stage: [] for stage in STAGES}
+        self._looks: list[float] = []
+        self._timeout = timeout
+        self._start = time.perf_counter()
+
+    def submitted(self, step: Step) -> None:
+        """Note a submission, and look once at everything."""
+        self._steps[step.stage].append(step)
+        self._submitted[step.stage].append(time.perf_counter() - self._start)
+        self._look()
+
+    def drained(self) -> None:
+        """Look until everything submitted has retired.
+
+        Raises what failed on the device, and `DeadlineExceededError` after
+        the time limit.
+        """
+        deadline = time.perf_counter() + self._timeout
+        while not self._look():
+            _rest()
+            if time.perf_counter() > deadline:
+                message = f"the pipeline has not finished after {self._timeout:g} s"
+                raise DeadlineExceededError(message)
+
+    def observation(self) -> Observation:
+        """Return what was seen, after the run has ended."""
+        operations = []
+        order = {stage: index for index, stage in enumerate(STAGES)}
+        stage_of = {id(s): stage for s, stage in zip(self._semaphores, STAGES, strict=True)}
+        for stage in STAGES:
+            retired = self._retired[stage]
+            for index, step in enumerate(self._steps[stage]):
+                # Value v of a semaphore is raised by the stage's step v - 1.
+                producers = [
+                    self._retired[stage_of[id(semaphore)]][value - 1 - self._first]
+                    for semaphore, value in step.waits
+                    if value > self._first
+                ]
+                issued = min(self._issued[stage][index], retired[index])
+                before = retired[index - 1] if index else 0.0
+                ready = min(max([issued, before, *producers]), retired[index])
+                operations.append(
+                    Operation(
+                        number=step.number - self._first,
+                        tile=step.tile,
+                        stage=stage,
+                        submitted=self._submitted[stage][index],
+                        issued=issued,
+                        ready=ready,
+                        retired=retired[index],
+                    )
+                )
+        operations.sort(key=lambda operation: (operation.number, order[operation.stage]))
+        gaps = _gaps(self._looks)
+        return Observation(
+            operations=tuple(operations),
+            seconds=max((operation.retired for operation in operations), default=0.0),
+            resolution=statistics.median(gaps),
+            worst_resolution=max(gaps),
+        )
+
+    def _look(self) -> bool:
+        """Note what is new; return whether everything submitted so far has retired."""
+        # Against the flow: what a later stage has reached, the earlier ones then show too.
+        values = [semaphore.query() - self._first for semaphore in reversed(self._semaphores)]
+        now = time.perf_counter() - self._start
+        everything = True
+        for stage, value in zip(STAGES, reversed(values), strict=True):
+            steps, issued, retired = self._steps[stage], self._issued[stage], self._retired[stage]
+            while len(issued) < len(steps) and steps[len(issued)].submission.state != "pending":
+                issued.append(now)
+            # It may have retired before its submission returned and was noted.
+            while len(retired) < min(value, len(steps)):
+                retired.append(now)
+            everything = everything and len(retired) == len(steps)
+        self._looks.append(now)
+        return everything
+
+
+def _rest() -> None:
+    """Let others run between two looks."""
+    if len(os.sched_getaffinity(0)) < _MANY_PROCESSORS:
+        # Spinning would see more, but take a processor from a device that is the processors.
+        time.sleep(_REST_SECONDS)
+    else:
+        # Lets go of the interpreter lock only. Even time.sleep(0) takes a timer's 50 microseconds.
+        select.select((), (), (), 0)
+
+
+def _gaps(looks: Sequence[float]) -> list[float]:
+    return [later - earlier for earlier, later in itertools.pairwise(looks)] or [0.0]

@@ -1,0 +1,206 @@
+"""Run the demo from picture to report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import hal
+from hal.demo import picture, reference, timeline
+from hal.demo.observe import Observer, Overlap
+from hal.demo.pipeline import Pipeline
+from hal.demo.tiles import choose_size
+from hal.errors import InvalidArgumentError
+
+__all__ = ["Report", "Settings", "run"]
+
+_SMALLEST_SIGMA = 0.3
+"""Leaves a blur of one pixel's radius."""
+_LARGEST_SIGMA = 32.0
+_LARGEST_PICTURE = 1 << 26
+_OBSERVED_RUNS = 5
+"""A busy machine takes the processor from the host for milliseconds, in which it sees nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Say what to run on what.
+
+    Attributes
+    ----------
+    source
+        The picture, or None for the photograph that scikit-image brings.
+    device
+        As for `hal.create_device`.
+    output, timeline_output
+        Where the edges and the timeline are written.
+    sigma
+        The blur's standard deviation in pixels, 0.3 to 32.
+    tile_size
+        Pixels along a tile's side, at least 16, or None to choose.
+    slots
+        Tiles in flight, at least 1.
+    passes
+        How often the picture goes through in the timed run, at least 1.
+    """
+
+    source: Path | None
+    device: str
+    output: Path
+    timeline_output: Path
+    sigma: float = 2.0
+    tile_size: int | None = None
+    slots: int = 3
+    passes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Hold what a run found.
+
+    Attributes
+    ----------
+    name, width, height
+        The picture.
+    device
+        The device's name.
+    tiles, tile_size, slots, passes
+        How it was cut and sent.
+    seconds
+        The timed run, all passes.
+    error, tolerance
+        The greatest difference from the reference, and the one allowed, in
+        units of the edge magnitude.
+    overlap
+        How busy the queues were in the run of the timeline.
+    output, timeline_output
+        The pictures that were written.
+    """
+
+    name: str
+    width: int
+    height: int
+    device: str
+    tiles: int
+    tile_size: int
+    slots: int
+    passes: int
+    seconds: float
+    error: float
+    tolerance: float
+    overlap: Overlap
+    output: Path
+    timeline_output: Path
+
+    @property
+    def passed(self) -> bool:
+        """Whether every pixel of every run is within the tolerance."""
+        return self.error <= self.tolerance
+
+    @property
+    def megapixels_per_second(self) -> float:
+        """Millions of pixels from the host, through the device and back, in a second."""
+        return 1e-6 * self.width * self.height * self.passes / self.seconds
+
+
+def run(settings: Settings) -> Report:
+    """Run the demo; write both pictures; return the report, whether or not the check passed.
+
+    Runs of one pipeline: one to warm up, one timed, some observed, which are
+    slower for it. The one that the host saw best makes the timeline. All but
+    the first are checked; the host's arrays are overwritten in between.
+
+    Raises
+    ------
+    HalError
+        For a setting out of range, a picture that cannot be read or written,
+        and everything that creating a device or running on it may raise.
+    """
+    _check(settings)
+    if settings.source is None:
+        name, pixels = picture.load_shipped()
+    else:
+        name, pixels = settings.source.name, picture.load(settings.source)
+    height, width, _ = pixels.shape
+    if width * height > _LARGEST_PICTURE:
+        message = f"the picture has {width} x {height} pixels; the demo takes 64 million at most"
+        raise InvalidArgumentError(message)
+    tile_size = settings.tile_size or choose_size(width, height)
+    with (
+        hal.create_device(settings.device) as device,
+        Pipeline(
+            device, pixels, sigma=settings.sigma, tile_size=tile_size, slots=settings.slots
+        ) as pipeline,
+    ):
+        device_name = device.info.name
+        expected = reference.edges(pixels, settings.sigma)
+        pipeline.run()
+        pipeline.forget()
+        seconds = pipeline.run(passes=settings.passes)
+        edges = pipeline.edges()
+        error = _difference(edges, expected)
+        observations = []
+        for _ in range(_OBSERVED_RUNS):
+            pipeline.forget()
+            observer = Observer(pipeline)
+            pipeline.run(submitted=observer.submitted, drained=observer.drained)
+            observations.append(observer.observation())
+            error = max(error, _difference(pipeline.edges(), expected))
+        observation = min(observations, key=lambda seen: seen.worst_resolution)
+        tiles, slots = pipeline.tiles, pipeline.slots
+    overlap = observation.overlap()
+    picture.save_edges(edges, settings.output)
+    drawing = timeline.draw(
+        observation,
+        tiles,
+        pixels,
+        title=f"{name}: blur and edges, {len(tiles)} tiles, {slots} in flight",
+        subtitle=(
+            f"{width} by {height} pixels in tiles of {tile_size}, on {device_name}; "
+            "ordered by timeline semaphores alone"
+        ),
+    )
+    picture.save_image(drawing, settings.timeline_output)
+    return Report(
+        name=name,
+        width=width,
+        height=height,
+        device=device_name,
+        tiles=len(tiles),
+        tile_size=tile_size,
+        slots=slots,
+        passes=settings.passes,
+        seconds=seconds,
+        error=error,
+        tolerance=reference.tolerance(settings.sigma),
+        overlap=overlap,
+        output=settings.output,
+        timeline_output=settings.timeline_output,
+    )
+
+
+def _check(settings: Settings) -> None:
+    if not _SMALLEST_SIGMA <= settings.sigma <= _LARGEST_SIGMA:
+        message = (
+            f"sigma must be from {_SMALLEST_SIGMA:g} to {_LARGEST_SIGMA:g} pixels, "
+            f"not {settings.sigma:g}"
+        )
+        raise InvalidArgumentError(message)
+    outputs = {settings.output.resolve(), settings.timeline_output.resolve()}
+    if len(outputs) == 1:
+        message = f"both pictures would be written to {str(settings.output)!r}"
+        raise InvalidArgumentError(message)
+    if settings.source is not None and settings.source.resolve() in outputs:
+        message = f"the result would overwrite the picture {str(settings.source)!r}"
+        raise InvalidArgumentError(message)
+    picture.check_output(settings.output)
+    picture.check_output(settings.timeline_output)
+
+
+def _difference(edges: npt.NDArray[np.float32], expected: npt.NDArray[np.float64]) -> float:
+    """Return the greatest difference, infinity where there is no number."""
+    difference = np.abs(edges - expected)
+    return float(np.where(np.isnan(difference), np.inf, difference).max())

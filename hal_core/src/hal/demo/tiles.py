@@ -1,0 +1,64 @@
+"""Cut a picture into tiles with halos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Tile", "choose_size", "cut", "extend"]
+
+_SIZES: Final = (64, 128, 256, 512, 1024, 2048)
+_MOST_TILES: Final = 36
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Describe one tile: where in the picture its results lie, in pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    @property
+    def area(self) -> tuple[slice, slice]:
+        """The tile's rows and columns in the picture."""
+        return (
+            slice(self.top, self.top + self.height),
+            slice(self.left, self.left + self.width),
+        )
+
+    def region(self, halo: int) -> tuple[slice, slice]:
+        """Return the rows and columns of the tile with its halo in the extended picture."""
+        return (
+            slice(self.top, self.top + self.height + 2 * halo),
+            slice(self.left, self.left + self.width + 2 * halo),
+        )
+
+
+def choose_size(width: int, height: int) -> int:
+    """Return the smallest tile size, a power of two, that makes at most 36 tiles."""
+    for size in _SIZES:
+        if -(-width // size) * -(-height // size) <= _MOST_TILES:
+            return size
+    return _SIZES[-1]
+
+
+def cut(width: int, height: int, size: int) -> tuple[Tile, ...]:
+    """Return the tiles of a picture, row by row.
+
+    Each is `size` pixels wide and high, less at the right and lower edges.
+    """
+    return tuple(
+        Tile(left, top, min(size, width - left), min(size, height - top))
+        for top in range(0, height, size)
+        for left in range(0, width, size)
+    )
+
+
+def extend(picture: npt.NDArray[np.uint8], halo: int) -> npt.NDArray[np.uint8]:
+    """Return the picture with `halo` more pixels on each side, each like the nearest in it."""
+    return np.pad(picture, ((halo, halo), (halo, halo), (0, 0)), mode="edge")

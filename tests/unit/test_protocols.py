@@ -1,0 +1,223 @@
+"""Prove that the public classes are what `hal.protocols` says, by name and by type."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, get_type_hints
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import hal
+from hal import native, protocols
+from hal._device import Queues
+from hal._semaphore import Callback
+
+ROOT = Path(__file__).parents[2]
+
+CLASSES: dict[type, type] = {
+    protocols.Buffer: hal.Buffer,
+    protocols.Callback: Callback,
+    protocols.CommandBuffer: hal.CommandBuffer,
+    protocols.Device: hal.Device,
+    protocols.Driver: native.NativeDriver,
+    protocols.Executable: hal.Executable,
+    protocols.Fence: hal.Fence,
+    protocols.Kernel: hal.Kernel,
+    protocols.Queue: hal.Queue,
+    protocols.Queues: Queues,
+    protocols.Semaphore: hal.Semaphore,
+    protocols.Submission: hal.Submission,
+}
+OPERATORS = {
+    "__await__",
+    "__contains__",
+    "__enter__",
+    "__exit__",
+    "__getitem__",
+    "__iter__",
+    "__len__",
+    "__or__",
+}
+NOT_CHECKABLE = {protocols.Buffer, protocols.Submission}
+
+if TYPE_CHECKING:
+    # `test_mypy_agrees` has mypy check this; it never runs.
+
+    def conform(
+        buffer: hal.Buffer,
+        callback: Callback,
+        commands: hal.CommandBuffer,
+        device: hal.Device,
+        driver: native.NativeDriver,
+        executable: hal.Executable,
+        fence: hal.Fence,
+        kernel: hal.Kernel,
+        queue: hal.Queue,
+        queues: Queues,
+        semaphore: hal.Semaphore,
+        submission: hal.Submission,
+    ) -> tuple[
+        protocols.Buffer,
+        protocols.Callback,
+        protocols.CommandBuffer,
+        protocols.Device,
+        protocols.Driver,
+        protocols.Executable,
+        protocols.Fence,
+        protocols.Kernel,
+        protocols.Queue,
+        protocols.Queues,
+        protocols.Semaphore,
+        protocols.Submission,
+    ]:
+        return (
+            buffer,
+            callback,
+            commands,
+            device,
+            driver,
+            executable,
+            fence,
+            kernel,
+            queue,
+            queues,
+            semaphore,
+            submission,
+        )
+
+    def differ(queue: hal.Queue) -> protocols.Device:
+        # mypy reports the comment as unused should it ever stop to see a difference.
+        return queue  # type: ignore[return-value]
+
+
+def public_members(kind: type) -> dict[str, object]:
+    """Return what a class of hal shows to users, inherited or not."""
+    members: dict[str, object] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith("hal"):
+            members.update(vars(base))
+    return {name: member for name, member in members.items() if name[0] != "_" or name in OPERATORS}
+
+
+def parameters(member: object) -> list[tuple[str, object, object]]:
+    """Return the names, kinds and defaults of a method's parameters."""
+    assert callable(member)
+    return [
+        (parameter.name, parameter.kind, parameter.default)
+        for parameter in inspect.signature(member).parameters.values()
+    ]
+
+
+def test_every_protocol_has_its_class() -> None:
+    aliases = {"Signals", "Waits"}
+    assert {protocol.__name__ for protocol in CLASSES} == set(protocols.__all__) - aliases
+
+
+@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
+def test_members_are_the_same(protocol: type) -> None:
+    assert public_members(protocol).keys() == public_members(CLASSES[protocol]).keys()
+
+
+@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
+def test_a_method_is_a_method_and_an_attribute_an_attribute(protocol: type) -> None:
+    members = public_members(CLASSES[protocol])
+    for name, member in public_members(protocol).items():
+        assert inspect.isfunction(member) == inspect.isfunction(members[name]), name
+
+
+@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
+def test_parameters_are_the_same(protocol: type) -> None:
+    members = public_members(CLASSES[protocol])
+    for name, member in public_members(protocol).items():
+        if inspect.isfunction(member):
+            assert parameters(member) == parameters(members[name]), name
+
+
+def test_there_is_no_code_and_methods_have_docstrings() -> None:
+    tree = ast.parse(inspect.getsource(protocols))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert functions
+    for function in functions:
+        (statement,) = function.body
+        assert isinstance(statement, ast.Expr)
+        assert isinstance(statement.value, ast.Constant)
+        documented = isinstance(statement.value.value, str)
+        assert documented != (function.name in OPERATORS), function.name
+
+
+@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
+def test_annotations_can_be_evaluated(protocol: type) -> None:
+    for name, member in public_members(protocol).items():
+        function = member.fget if isinstance(member, property) else member
+        assert "return" in get_type_hints(function), name
+
+
+def scale(
+    device: protocols.Device, queue: protocols.Queue, values: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], hal.Submission]:
+    """Be a library's function that is typed against the protocols alone."""
+    buffer = device.allocate(values.nbytes, dtype=values.dtype)
+    ready = device.create_semaphore()
+    with device.record() as commands:
+        commands.copy(buffer, device.upload(values))
+    written = queue.write(buffer, values, wait=ready.at(1))
+    submission = queue.execute(commands, wait=[written], signal=())
+    ready.signal(1)
+    return copy_of(buffer, submission), submission
+
+
+def copy_of(buffer: protocols.Buffer, submission: hal.Submission) -> NDArray[np.uint8]:
+    """Be a function that only reads a buffer."""
+    return buffer.numpy(wait=[submission], timeout=30)
+
+
+def test_functions_can_be_typed_against_the_protocols() -> None:
+    values = np.arange(32, dtype=np.uint8)
+    with hal.create_device("cpu") as device:
+        found, submission = scale(device, device.create_queue(), values)
+        assert submission.state == "done"
+    np.testing.assert_array_equal(found, values)
+
+
+def test_isinstance_knows_the_classes() -> None:
+    with hal.create_device("cpu") as device, device.record() as commands:
+        semaphore = hal.create_semaphore()
+        instances = {
+            protocols.Callback: semaphore.on_reached(1, print),
+            protocols.CommandBuffer: commands,
+            protocols.Device: device,
+            protocols.Fence: hal.Fence([semaphore.at(1)]),
+            protocols.Queue: device.queue,
+            protocols.Queues: device.queues,
+            protocols.Semaphore: semaphore,
+        }
+        for protocol, instance in instances.items():
+            for other in instances:
+                expected = other is protocol
+                assert isinstance(instance, other) == expected, (protocol, other)
+
+
+@pytest.mark.parametrize("protocol", NOT_CHECKABLE, ids=lambda protocol: protocol.__name__)
+def test_isinstance_is_refused_where_it_would_have_effects(protocol: type) -> None:
+    with pytest.raises(TypeError, match="runtime_checkable"):
+        isinstance(object(), protocol)
+
+
+@pytest.mark.timeout(300)
+def test_mypy_agrees() -> None:
+    pytest.importorskip("mypy")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(Path(__file__).relative_to(ROOT))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
