@@ -1,0 +1,189 @@
+"""The command line: what it prints, where, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("typer", reason="the cli extra is not installed")
+pytest.importorskip("rich", reason="the cli extra is not installed")
+
+import hal
+from hal._cli.app import run
+from hal.native import DeviceInfo
+
+TIME_LIMIT = 120
+
+
+@pytest.fixture(autouse=True)
+def _plain_terminal(monkeypatch):
+    for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def hal_process(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+
+
+def info(**changes: object) -> DeviceInfo:
+    fields = {
+        "index": 1,
+        "name": "Acme [One]",
+        "uuid": "acme-0001",
+        "architecture": "acme1",
+        "total_memory": 3 << 30,
+        "compute_units": 7,
+        "max_threads_per_block": 1024,
+        "max_shared_memory": 1 << 16,
+        "warp_size": 32,
+        "driver": "acme 1.2",
+        "properties": {"fans": 2},
+    }
+    return DeviceInfo(**(fields | changes))
+
+
+@pytest.fixture
+def acme(monkeypatch):
+    """Three backends in three states, one device, whatever is installed here."""
+    backends = (
+        hal.BackendStatus("acme", "available", "", "Acme's accelerators", "hal-acme", "1.2.3"),
+        hal.BackendStatus("beta", "unavailable", "no libbeta.so\nhere", "Beta", "hal-beta", "2.0"),
+        hal.BackendStatus("broke", "broken", "ImportError: [nope]", "", "", ""),
+    )
+    monkeypatch.setattr(hal, "backends", lambda *, probe=False: backends)
+    monkeypatch.setattr(hal, "devices", lambda: (hal.DeviceDescription("acme", info()),))
+    return backends
+
+
+def test_help_names_the_commands(capsys):
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "devices" in out
+    assert "demo" in out
+    assert "\x1b[" not in out
+
+
+@pytest.mark.parametrize("command", ["devices", "demo"])
+def test_help_of_each_command(capsys, command):
+    assert run([command, "--help"]) == 0
+    assert "Usage: hal " + command in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert run(["--version"]) == 0
+    name, version = capsys.readouterr().out.split()
+    assert name == "hal"
+    assert version[0].isdigit()
+
+
+@pytest.mark.parametrize("arguments", [["demmo"], ["devices", "--jason"], ["demo", "--slots", "0"]])
+def test_a_wrong_command_line_exits_with_2(capsys, arguments):
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+def test_devices_lists_every_backend_with_state_and_reason(capsys, acme):
+    assert run(["devices"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "\x1b[" not in captured.out
+    lines = captured.out.splitlines()
+
+    def line_of(text: str) -> str:
+        return next(line for line in lines if text in line)
+
+    assert "available" in line_of("Acme's accelerators")
+    assert "hal-acme 1.2.3" in line_of("Acme's accelerators")
+    assert "unavailable" in line_of("no libbeta.so here")
+    assert "broken" in line_of("ImportError: [nope]")
+    device = line_of("acme:1")
+    for text in ("Acme [One]", "acme1", "7", "3.0 GiB", "acme 1.2", "acme-0001"):
+        assert text in device
+
+
+def test_devices_as_json(capsys, acme):
+    assert run(["devices", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [backend["state"] for backend in record["backends"]] == [
+        "available",
+        "unavailable",
+        "broken",
+    ]
+    assert record["backends"][1]["reason"] == "no libbeta.so\nhere"
+    (device,) = record["devices"]
+    assert device["spec"] == "acme:1"
+    assert device["backend"] == "acme"
+    assert device["total_memory"] == 3 << 30
+    assert device["properties"] == {"fans": 2}
+
+
+def test_devices_of_this_machine(capsys):
+    assert run(["devices", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert {backend["name"] for backend in record["backends"]} == {
+        backend.name for backend in hal.backends()
+    }
+    assert [device["spec"] for device in record["devices"]] == [
+        device.spec for device in hal.devices()
+    ]
+
+
+def test_without_any_backend(capsys, monkeypatch):
+    monkeypatch.setattr(hal, "backends", lambda *, probe=False: ())
+    monkeypatch.setattr(hal, "devices", lambda: ())
+    assert run(["devices"]) == 0
+    out = capsys.readouterr().out
+    assert "No backend is installed" in out
+    assert "No device." in out
+
+
+def test_missing_extra_is_told_with_the_pip_command():
+    result = hal_process(
+        "import sys; sys.modules['typer'] = None\n"
+        "from hal._cli import main; raise SystemExit(main())"
+    )
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert 'pip install "hal-core[cli]"' in result.stderr
+
+
+def test_missing_demo_extra_is_told_with_the_pip_command():
+    result = hal_process(
+        "import sys; sys.modules['scipy'] = sys.modules['PIL'] = None\n"
+        "sys.argv = ['hal', 'demo']\n"
+        "from hal._cli import main; raise SystemExit(main())"
+    )
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "Pillow, scipy" in result.stderr
+    assert "[cli,demo]" in result.stderr
+
+
+def test_ctrl_c_exits_with_130(monkeypatch):
+    def interrupted(*, probe: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hal, "backends", interrupted)
+    assert run(["devices"]) in {1, 130}
+
+
+def test_the_command_line_needs_no_demo_library():
+    result = hal_process(
+        "import sys\n"
+        "for name in ('PIL', 'scipy', 'skimage'): sys.modules[name] = None\n"
+        "sys.argv = ['hal', 'devices']\n"
+        "from hal._cli import main; raise SystemExit(main())"
+    )
+    assert result.returncode == 0, result.stderr

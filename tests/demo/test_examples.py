@@ -1,0 +1,54 @@
+"""Every example runs to its end; the benchmarks measure something."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+TIME_LIMIT = 55
+
+
+def run(*command: str) -> str:
+    result = subprocess.run(
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 2
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path):
+    assert run(str(path)).strip()
+
+
+def test_a_quick_benchmark(tmp_path):
+    path = tmp_path / "numbers.json"
+    run(
+        str(ROOT / "benchmarks" / "run.py"),
+        *("--quick", "--groups", "timelines", "kernels", "--json", str(path)),
+    )
+    record = json.loads(path.read_text())
+    names = [metric["name"] for metric in record["groups"]["timelines"]]
+    assert "submit" in names
+    assert "500 pending: release" in names
+    assert all(metric["medians"]["hal"] > 0 for metric in record["groups"]["timelines"])
+    assert [metric["unit"] for metric in record["groups"]["kernels"]] == ["GB/s", "GB/s"]
+    assert record["machine"]["processors"] >= 1
+    assert (
+        record["command"]
+        == "python benchmarks/run.py --device cpu --quick --groups timelines kernels"
+    )
