@@ -1,0 +1,1 @@
+"""The reference backend of hal: streams, memory and kernels on the processor."""

@@ -1,0 +1,148 @@
+"""Compile portable kernel source to a shared object."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from hal.errors import CompilationError
+from hal.native import CompileRequest
+from hal_cpu import _dialect, _toolchain
+
+__all__ = ["compile_image", "missing_features"]
+
+_OPTIONS: Final = (
+    "-std=c++17",
+    "-O3",
+    "-shared",
+    "-fPIC",
+    "-w",
+    "-fno-exceptions",
+    "-fno-rtti",
+    # What a processor does with the environment of floating point is not
+    # observed; neither changes a result. -ffast-math would.
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    # A thread whose stack is full meets the page that guards it, and not what is behind.
+    "-fstack-clash-protection",
+    # As GPUs' compilers do by default.
+    "-ffp-contract=fast",
+    # The image's own definitions, whatever else the process has by those names.
+    "-Wl,-Bsymbolic",
+)
+_FAMILY: Final = {
+    # Unique symbols would be one for all images, and keep them from being unloaded.
+    "gcc": ("-fno-gnu-unique", "-fno-semantic-interposition", "-Wl,--as-needed", "-lm"),
+    "clang": ("-Wl,--as-needed", "-lm"),
+    # Its C++ runtime would be built first, for a minute; kernels need nothing of it.
+    "zig": ("-nostdlib", "-fno-sanitize=undefined"),
+}
+_NATIVE: Final = "-march=native"
+_FEATURES: Final = re.compile(
+    r"sse|ssse|avx|fma|bmi|abm|popcnt|f16c|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|adx|lzcnt|rdrnd|"
+    r"fp|asimd|sve|sme|atomics|crc32|lrcpc|dcp|i8mm|bf16|flagm"
+)
+_ERROR: Final = re.compile(r"(?:fatal )?error:|undefined (?:reference|symbol)")
+_ERRORS_SHOWN: Final = 5
+
+
+def compile_image(request: CompileRequest) -> bytes:
+    """Return the image of a request, from the cache if it holds it.
+
+    Raises `CompilationError` with the compiler's log, in which the user's
+    source has the user's file name, lines and columns; and
+    `InvalidArgumentError` for macros that are none.
+    """
+    compiler = _toolchain.find_compiler()
+    given, _ = _dialect.split_options(request.options)
+    options = [*_OPTIONS, *_FAMILY[compiler.family], *given]
+    for folder in request.include_directories:
+        options += ["-I", str(Path(folder).absolute())]
+    features = " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))
+    headers = {
+        name: (resources.files("hal_cpu") / name).read_bytes() for name in ("kernel.h", "image.h")
+    }
+    foreign = ""
+    if _dialect.has_includes(request):
+        foreign = _preprocess(request, compiler, options)
+    text = _dialect.rewrite(request, _dialect.foreign_text(foreign), features)
+    debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
+    key = _toolchain.cache_key(
+        "kernel",
+        text,
+        foreign,
+        request.filename,
+        *headers.values(),
+        compiler.identity,
+        "\0".join(options),
+        debug,
+    )
+    # A debugger wants the source beside the image: make both.
+    image = None if debug else _toolchain.load_entry(key)
+    if image is not None:
+        return image
+    with _toolchain.work_directory() as directory:
+        # What the user wrote: messages quote its lines, and debuggers show them.
+        source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
+        source.write_text(request.source, encoding="utf-8")
+        for name, content in headers.items():
+            (directory / name).write_bytes(content)
+        text = text.replace(f'"{_dialect.SOURCE}"', _quote(str(source)))
+        (directory / "image.cpp").write_text(text, encoding="utf-8")
+        image = _run(request, compiler, options, directory, source)
+    _toolchain.store_entry(key, image)
+    return image
+
+
+def _quote(text: str) -> str:
+    """Return a C string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def missing_features(wanted: str) -> list[str]:
+    """Return which of an image's processor features this processor lacks."""
+    return sorted(set(wanted.split()) - _toolchain.processor_features())
+
+
+def _preprocess(request: CompileRequest, compiler: _toolchain.Compiler, options: list[str]) -> str:
+    """Return the source with all that it includes, or "" if the compiler has errors to tell."""
+    with _toolchain.work_directory() as directory:
+        source = directory / "source.cpp"
+        text = f'{_dialect.definitions(request)}#line 1 "{_dialect.SOURCE}"\n{request.source}\n'
+        source.write_text(text, encoding="utf-8")
+        target = directory / "source.i"
+        status, _ = _toolchain.run_compiler(
+            [*compiler.cxx, *options, "-E", str(source), "-o", str(target)]
+        )
+        return target.read_text(encoding="utf-8", errors="replace") if status == 0 else ""
+
+
+def _run(
+    request: CompileRequest,
+    compiler: _toolchain.Compiler,
+    options: list[str],
+    directory: Path,
+    source: Path,
+) -> bytes:
+    """Run the compiler on ``image.cpp``; return what it made."""
+    target = directory / "image.so"
+    log = ""
+    for native in ([_NATIVE], []):
+        # Libraries count only after what needs them.
+        command = [*compiler.cxx, *native, str(directory / "image.cpp"), "-o", str(target)]
+        status, log = _toolchain.run_compiler([*command, *options])
+        if status == 0 and target.is_file():
+            return target.read_bytes()
+        if "march" not in log and "native" not in log:
+            break
+    log = log.replace(str(source), request.filename).replace(f"{directory}/", "")
+    errors = [line for line in log.splitlines() if _ERROR.search(line)]
+    shown = errors[:_ERRORS_SHOWN] or log.strip().splitlines()[-_ERRORS_SHOWN:]
+    if len(errors) > _ERRORS_SHOWN:
+        shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
+    message = "\n".join([f"{request.filename} does not compile:", *shown])
+    raise CompilationError(message, log=log)

@@ -1,0 +1,459 @@
+"""Rewrite portable kernel source into C++ for the processor.
+
+What `kernel.h` cannot do with macros is done on the text, at places that the
+core's scan and a small tokeniser of our own give:
+
+- each kernel takes one more parameter, ``hal_thread``;
+- after each kernel stands the macro that exports it;
+- ``extern __shared__ T name[]`` becomes a pointer to the block's memory.
+
+Lines and columns of what the user wrote stay what they were, so that the
+compiler's messages need no translation but for the name of the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from hal.errors import InvalidArgumentError
+from hal.native import CompileRequest, EntryPoint
+
+__all__ = [
+    "PRELUDE",
+    "SOURCE",
+    "definitions",
+    "foreign_text",
+    "has_includes",
+    "rewrite",
+    "split_options",
+]
+
+SOURCE: Final = "hal_user_source.cpp"
+"""What the rewritten text calls the file with the user's own text, until it has a path."""
+PRELUDE: Final = "kernel.h"
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    |(?P<string>(?:u8|[uUL])?R"(?P<mark>[^ ()\\\t\v\f\n]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
+        |"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
+    |(?P<number>\.?[0-9](?:[eEpP][+-]|'?\w|\.)*)
+    |(?P<word>[^\W\d]\w*)
+    |(?P<sign>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_DIRECTIVE: Final = re.compile(
+    r"""(?:\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|[^\n])*""", re.DOTALL
+)
+_DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
+_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
+_MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
+
+_BARRIERS: Final = frozenset({"__syncthreads"})
+_THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads"})
+_WORD: Final = re.compile(r"\w+")
+# Words before a parenthesis that is not a function's.
+_KEYWORDS: Final = frozenset(
+    _WORD.findall(
+        """if while for switch return sizeof alignof decltype catch alignas __attribute__ __align__
+        __launch_bounds__ static_assert noexcept"""
+    )
+)
+# Words of a declaration that are not what it declares.
+_COMMON: Final = frozenset(
+    _WORD.findall(
+        """alignas auto bool char class const constexpr double enum extern float inline int long
+        mutable public private protected short signed static struct template thread_local typedef
+        typename union unsigned using void volatile __device__ __host__ __constant__ __shared__
+        __global__ __restrict__ __forceinline__ __noinline__ __managed__ __align__ size_t int8_t
+        int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
+    )
+)
+
+
+class _Token(NamedTuple):
+    """Be one token of the source; a preprocessor line is one, of kind "directive"."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class _Edit(NamedTuple):
+    """Say what takes the place of a range of the source."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Hold the words of one declaration outside kernels, and the names that it may define."""
+
+    words: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Body:
+    """Hold the place of a function's braces and the words in it, a kernel's parameters included."""
+
+    start: int
+    end: int = 0
+    words: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Text:
+    """Hold what one walk over a text finds.
+
+    Attributes
+    ----------
+    chunks
+        The declarations outside kernels, macros among them.
+    macros
+        The macros alone.
+    kernels
+        The kernels by name.
+    functions
+        The other functions' bodies.
+    dynamic
+        The names at namespace scope that stand for dynamic shared memory.
+    edits
+        What to change for shared memory.
+    """
+
+    chunks: list[_Chunk] = field(default_factory=list)
+    macros: list[_Chunk] = field(default_factory=list)
+    kernels: dict[str, _Body] = field(default_factory=dict)
+    functions: list[_Body] = field(default_factory=list)
+    dynamic: set[str] = field(default_factory=set)
+    edits: list[_Edit] = field(default_factory=list)
+
+
+def has_includes(request: CompileRequest) -> bool:
+    """Return whether text may be read that is not in the request itself."""
+    return bool(
+        _INCLUDE.search(request.source)
+        or any(_INCLUDE.search(value) for value in request.defines.values())
+        or any(option.startswith(("-i", "--i", "@")) for option in request.options)
+    )
+
+
+def split_options(options: Sequence[str]) -> tuple[list[str], str]:
+    """Return the options without those that define macros, and these as preprocessor lines.
+
+    On the command line the macros would reach `kernel.h` too.
+    """
+    others: list[str] = []
+    lines: list[str] = []
+    waiting = iter(options)
+    for option in waiting:
+        if option[:2] in {"-D", "-U"}:
+            name, equals, value = (option[2:] or next(waiting, "")).partition("=")
+            if option[:2] == "-U":
+                lines.append(f"#undef {name}\n")
+            else:
+                lines.append(f"#define {name} {value if equals else 1}\n")
+        else:
+            others.append(option)
+    return others, "".join(lines)
+
+
+def definitions(request: CompileRequest) -> str:
+    """Return the request's macros, those among its options too, as preprocessor lines.
+
+    Raises `InvalidArgumentError` for a name that is none, or a value with a
+    line break.
+    """
+    lines = [split_options(request.options)[1]]
+    for name, value in request.defines.items():
+        if not _NAME.fullmatch(name):
+            message = f"defines: {name!r} is no name of a macro"
+            raise InvalidArgumentError(message)
+        if "\n" in value or "\r" in value:
+            message = f"defines: the value of {name!r} has a line break"
+            raise InvalidArgumentError(message)
+        lines.append(f"#define {name} {value}\n")
+    return "".join(lines)
+
+
+def foreign_text(preprocessed: str) -> str:
+    """Return what a preprocessor's output has from other files than the user's source."""
+    lines: list[str] = []
+    own = True
+    for line in preprocessed.splitlines():
+        marker = _MARKER.match(line)
+        if marker:
+            own = marker[1] == SOURCE
+        elif not own:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
+    """Return the C++ text of an image.
+
+    Parameters
+    ----------
+    request
+        What to compile.
+    foreign
+        Further text that the source includes, to find what uses barriers.
+    features
+        The processor's features that the image will need.
+    """
+    macros = definitions(request)
+    text = _read(request.source, request.entries)
+    others = [*_read(foreign, ()).chunks, *_read(macros, ()).chunks, *text.chunks]
+    with_barriers = _spread(_BARRIERS, others)
+    with_thread = _spread(_THREAD | text.dynamic | {"__shared__"}, others)
+    # These a kernel has itself.
+    with_thread -= _THREAD | text.dynamic | {"__shared__"}
+    words = set[str]().union(
+        *(chunk.words for chunk in others), *(body.words for body in text.kernels.values())
+    )
+    flags = "0" if words.isdisjoint({"printf", "assert"}) else "HAL_KERNEL_PRINTS"
+
+    edits = [*text.edits, *_pointers(text)]
+    for entry in request.entries:
+        body = text.kernels[entry.name].words
+        tell = not body.isdisjoint(with_thread)
+        hidden = f"const {'hal_thread_t' if tell else 'hal_quiet_thread_t'} &hal_thread"
+        if entry.parameters:
+            edits.append(_Edit(entry.parameters_start, entry.parameters_start, f"{hidden},"))
+        else:
+            # `(void)` must go.
+            edits.append(_Edit(entry.parameters_start, entry.parameters_end, hidden))
+        barriers = int(not body.isdisjoint(with_barriers))
+        export = f"HAL_KERNEL({entry.name}, {barriers}, {flags})"
+        edits.append(_Edit(entry.body_end, entry.body_end, export))
+    return "".join(
+        [
+            f'#include "{PRELUDE}"\n',
+            f'extern "C" HAL_EXPORT const char hal_image_features[] = "{features}";\n',
+            '#line 1 "defines"\n',
+            macros,
+            f'#line 1 "{SOURCE}"\n',
+            *_apply(request.source, edits),
+            '\n#line 1 "type_table"\n',
+            request.type_table,
+            "\n",
+        ]
+    )
+
+
+def _apply(source: str, edits: Iterable[_Edit]) -> Iterator[str]:
+    """Yield the pieces of the source with the edits made and all other text in its place."""
+    position = 0
+    # Those of one place stay in their order.
+    for edit in sorted(edits, key=lambda edit: edit[:2]):
+        yield source[position : edit.start]
+        # What follows must keep its line and its column.
+        line = source.count("\n", 0, edit.end) + 1
+        before = source[source.rfind("\n", 0, edit.end) + 1 : edit.end]
+        indent = "".join("\t" if letter == "\t" else " " for letter in before)
+        yield f'\n{edit.text}\n#line {line} "{SOURCE}"\n{indent}'
+        position = edit.end
+    yield source[position:]
+
+
+def _spread(roots: frozenset[str], chunks: Sequence[_Chunk]) -> set[str]:
+    """Return the roots and every name whose definition mentions one, directly or not."""
+    found = set(roots)
+    waiting = list(chunks)
+    while True:
+        left = []
+        for chunk in waiting:
+            if chunk.words.isdisjoint(found):
+                left.append(chunk)
+            else:
+                found |= chunk.names
+        if len(left) == len(waiting):
+            return found
+        waiting = left
+
+
+def _lex(source: str) -> Iterator[_Token]:
+    """Yield the tokens of a text, without space and comments."""
+    position, fresh = 0, True
+    while match := _TOKEN.match(source, position):
+        kind = match.lastgroup or ""
+        start, position = match.span()
+        if kind == "space":
+            fresh = fresh or "\n" in match[0]
+            continue
+        if fresh and match[0] == "#":
+            line = _DIRECTIVE.match(source, start)
+            position = line.end() if line else position
+            yield _Token("directive", source[start:position], start, position)
+        else:
+            fresh = False
+            yield _Token(kind, match[0], start, position)
+
+
+def _pointers(text: _Text) -> Iterator[_Edit]:
+    """Yield the edits that let functions see dynamic shared memory from outside of them."""
+    for name in sorted(text.dynamic):
+        mentions = _spread(frozenset({name}), text.macros)
+        for body in [*text.kernels.values(), *text.functions]:
+            if not body.words.isdisjoint(mentions):
+                # In braces of its own, where the function may have another use for the name.
+                yield _Edit(body.start, body.start, f"{{ HAL_DYNAMIC_POINTER({name});")
+                yield _Edit(body.end, body.end, "}")
+
+
+def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
+    """Walk a text once and collect what `rewrite` wants to know of it."""
+    text = _Text(kernels={entry.name: _Body(entry.body_start, entry.body_end) for entry in entries})
+    tokens = list(_lex(source))
+    places = sorted((entry.parameters_start, entry.body_end, entry.name) for entry in entries)
+    reader = _Reader(text)
+    for index, token in enumerate(tokens):
+        while places and token.start >= places[0][1]:
+            places.pop(0)
+        kernel = text.kernels[places[0][2]] if places and token.start >= places[0][0] else None
+        if token.kind == "directive":
+            macros = list(_directive(token.text))
+            text.macros += macros
+            text.chunks += macros
+            continue
+        if token.text == "__shared__":
+            local = kernel is not None or reader.opaque()
+            _shared(text, tokens, index, source, local=local)
+        if kernel is None:
+            reader.step(token)
+        elif token.kind == "word":
+            kernel.words.add(token.text)
+    reader.end_declaration()
+    return text
+
+
+class _Reader:
+    """Split what stands outside kernels into declarations."""
+
+    def __init__(self, text: _Text) -> None:
+        self._text = text
+        self._scopes: list[bool] = []  # for each open brace whether it holds declarations
+        self._chunk = _Chunk()
+        self._head: list[_Token] = []  # the chunk's tokens outside of braces
+        self._function: _Body | None = None
+
+    def opaque(self) -> bool:
+        """Return whether the place is inside a function, a class or an initialiser."""
+        return bool(self._scopes) and not self._scopes[-1]
+
+    def step(self, token: _Token) -> None:
+        """Take the next token."""
+        opaque = self.opaque()
+        if token.kind == "word":
+            self._chunk.words.add(token.text)
+            if self._function is not None:
+                self._function.words.add(token.text)
+        elif token.text == "{":
+            declarations = not opaque and _holds_declarations(self._head)
+            self._scopes.append(declarations)
+            if declarations:
+                self.end_declaration()
+                return
+            if not opaque and _is_function(self._head):
+                self._function = _Body(token.start)
+        elif token.text == "}" and self._scopes:
+            self._scopes.pop()
+        if not opaque:
+            self._head.append(token)
+        if token.text in {";", "}"} and not self.opaque():
+            if self._function is not None:
+                self._function.end = token.end
+                self._text.functions.append(self._function)
+            self.end_declaration()
+
+    def end_declaration(self) -> None:
+        """Put the declaration away and begin the next."""
+        self._chunk.names |= _names(self._head)
+        self._text.chunks.append(self._chunk)
+        self._chunk, self._head, self._function = _Chunk(), [], None
+
+
+def _is_function(head: list[_Token]) -> bool:
+    """Return whether the brace after these tokens opens a function's body."""
+    texts = {token.text for token in head}
+    return "(" in texts and texts.isdisjoint({"class", "struct", "union", "enum", "="})
+
+
+def _holds_declarations(head: list[_Token]) -> bool:
+    """Return whether the brace after these tokens opens a namespace or ``extern "C"``."""
+    texts = [token.text for token in head]
+    return "namespace" in texts or (
+        len(head) > 1 and texts[-2] == "extern" and head[-1].kind == "string"
+    )
+
+
+def _names(head: list[_Token]) -> set[str]:
+    """Return what a declaration may define, judged by its tokens outside all braces.
+
+    For a function that is its name. For the rest (classes, variables, aliases)
+    it is every word that could be one: too many is safe, since a kernel then
+    merely runs in the slower of two ways.
+    """
+    functions: set[str] = set()
+    depth = 0
+    for before, token in itertools.pairwise(head):
+        depth += (before.text == "(") - (before.text == ")")
+        called = token.text == "(" and before.kind == "word" and depth == 0
+        if called and before.text not in _KEYWORDS:
+            functions.add(before.text)
+    return functions or {token.text for token in head if token.kind == "word"} - _COMMON
+
+
+def _directive(text: str) -> Iterator[_Chunk]:
+    """Yield what a preprocessor line defines."""
+    match = _DEFINE.match(text)
+    if match:
+        words = {token.text for token in _lex(text[match.end() :]) if token.kind == "word"}
+        yield _Chunk(words=words, names={match[1]})
+
+
+def _shared(text: _Text, tokens: list[_Token], index: int, source: str, *, local: bool) -> None:
+    """Note the edits of a declaration of shared memory; `index` is that of ``__shared__``."""
+    first = index
+    while first > 0 and tokens[first - 1].text in {"extern", "static", "const", "volatile"}:
+        first -= 1
+    last = index
+    while last < len(tokens) and tokens[last].text != ";":
+        last += 1
+    statement = tokens[first:last]
+    if "extern" not in [token.text for token in statement]:
+        # The macro brings a `static` of its own.
+        for token in statement:
+            if token.text == "static":
+                text.edits.append(_Edit(token.start, token.end, ""))
+        return
+    bracket = next((i for i, token in enumerate(statement) if token.text == "["), None)
+    if bracket is None or bracket + 1 >= len(statement) or statement[bracket + 1].text != "]":
+        return
+    name = statement[bracket - 1].text
+    words: list[str] = []
+    depth = 0
+    skipping = False  # inside __align__(...), which the memory satisfies anyway
+    for token in statement[: bracket - 1]:
+        if token.text in {"__align__", "alignas", "__attribute__"}:
+            skipping = True
+        elif skipping:
+            depth += (token.text == "(") - (token.text == ")")
+            skipping = depth > 0
+        elif token.text not in {"extern", "__shared__", "static"}:
+            words.append(token.text)
+    dimensions = source[statement[bracket + 1].end : statement[-1].end]
+    replacement = f"HAL_DYNAMIC_TYPE({name}, {dimensions}, {' '.join(words)})"
+    if local:
+        replacement += f"; HAL_DYNAMIC_POINTER({name})"
+    else:
+        text.dynamic.add(name)
+    text.edits.append(_Edit(statement[0].start, statement[-1].end, replacement))

@@ -1,0 +1,359 @@
+"""Build and load the C runtime, and give its functions a Python face.
+
+The only module that calls C. `runtime.c` says what each function does.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import platform
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+from hal.errors import BackendUnavailableError, OperationError
+from hal_cpu import _toolchain
+
+__all__ = [
+    "CALL",
+    "COPY",
+    "FILL",
+    "LAUNCH",
+    "WAIT",
+    "KernelRecord",
+    "Library",
+    "Runtime",
+    "describe_errno",
+    "find_symbol",
+    "free_memory",
+    "load_library",
+    "load_runtime",
+    "probe",
+    "processor_count",
+    "read_text",
+    "total_memory",
+    "unload_library",
+]
+
+FILL: Final = 2
+"""The record kinds of runtime.c that a mailbox may name."""
+COPY: Final = 3
+WAIT: Final = 4
+CALL: Final = 5
+LAUNCH: Final = 6
+
+
+@dataclass(slots=True)
+class Library:
+    """Hold a loaded shared object.
+
+    Attributes
+    ----------
+    handle
+        What ``dlopen`` returned.
+    descriptor
+        The file descriptor it was loaded from, open for as long as the object
+        is loaded, or -1.
+    path
+        The name it was loaded by.
+    """
+
+    handle: int
+    descriptor: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Hold the runtime's functions and the memory it shares with Python.
+
+    Attributes
+    ----------
+    progress
+        Words of 64 bits; stream s has completed ``progress[16 * s]`` records
+        of the ``progress[16 * s + 8]`` that were enqueued.
+    mailboxes
+        Bytes; what `enqueue` is to do for stream s stands at ``64 * s``.
+    enqueue
+        Enqueue the mailbox of a stream; returns 0 or an errno. Keeps the
+        interpreter lock.
+    create_stream
+        Takes the number of threads; returns a stream > 0, or -errno.
+    destroy_stream
+        Blocks until the stream has done its work.
+    synchronize
+        Takes stream, count of records, nanoseconds; returns whether the
+        stream has completed them.
+    allocate, free
+        Memory aligned to 256.
+    fence
+        Order reads of `progress` before later reads; None where the
+        processor does so by itself.
+    description
+        The compiler that built it.
+    """
+
+    progress: memoryview
+    mailboxes: memoryview
+    enqueue: Callable[[int], int]
+    create_stream: Callable[[int], int]
+    destroy_stream: Callable[[int], int]
+    synchronize: Callable[[int, int, int], int]
+    allocate: Callable[[int], int | None]
+    free: Callable[[int], None]
+    fence: Callable[[], None] | None
+    description: str
+
+
+def probe() -> None:
+    """Check that this platform is supported and that a compiler is here.
+
+    Raises `BackendUnavailableError` otherwise.
+    """
+    if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:  # noqa: PLR2004
+        message = f"the cpu backend runs on 64-bit Linux, and this is {platform.platform()}"
+        raise BackendUnavailableError(message)
+    _toolchain.find_compiler()
+
+
+def _read_group(name: str) -> str:
+    """Return what this process's control group says of a resource, or "" if it says nothing."""
+    try:
+        with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def processor_count() -> int:
+    """Return how many processors this process may use, its control group's quota included."""
+    count = len(os.sched_getaffinity(0))
+    quota, _, period = _read_group("cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit():
+        count = min(count, max(1, -(-int(quota) // int(period))))
+    return count
+
+
+def total_memory() -> int:
+    """Return the machine's memory in bytes, or what the control group allows of it."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _read_group("memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def free_memory() -> int | None:
+    """Return the bytes that can be had without swapping, or None where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = next((line for line in lines if line.startswith("MemAvailable:")), "")
+        free = int(found.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    limit, used = _read_group("memory.max"), _read_group("memory.current")
+    if limit.isdigit() and used.isdigit():
+        free = min(free, max(int(limit) - int(used), 0))
+    return free
+
+
+class KernelRecord(ctypes.Structure):
+    """Mirror ``struct hal_kernel`` of image.h."""
+
+    _fields_ = (
+        ("abi", ctypes.c_uint),
+        ("flags", ctypes.c_uint),
+        ("name", ctypes.c_char_p),
+        ("run", ctypes.c_void_p),
+        ("max_threads", ctypes.c_uint),
+        ("static_shared_memory", ctypes.c_uint),
+        ("argument_bytes", ctypes.c_uint),
+        ("parameter_count", ctypes.c_uint),
+        ("sizes", ctypes.POINTER(ctypes.c_uint)),
+        ("offsets", ctypes.POINTER(ctypes.c_uint)),
+    )
+
+
+def find_symbol(library: Library, name: str) -> int:
+    """Return the address of a symbol that the library is known to export."""
+    loaded = ctypes.CDLL(library.path, handle=library.handle)
+    return ctypes.addressof(ctypes.c_char.in_dll(loaded, name))
+
+
+def read_text(address: int) -> str:
+    """Return the C string at an address."""
+    return ctypes.string_at(address).decode(errors="replace")
+
+
+def unload_library(library: Library) -> None:
+    """Unload a shared object that nothing uses any more."""
+    _ctypes.dlclose(library.handle)
+    if library.descriptor < 0:
+        return
+    # The loader tells objects apart by name. One that it keeps for reasons of
+    # its own must keep its descriptor too, or a later image under the same
+    # number would be taken for it.
+    try:
+        kept = ctypes.CDLL(library.path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        os.close(library.descriptor)
+    else:
+        _ctypes.dlclose(kept._handle)  # noqa: SLF001 - ctypes documents it
+
+
+def load_library(content: bytes) -> Library:
+    """Load a shared object from memory.
+
+    With ``HAL_CPU_DEBUG_DIR`` in the environment it is loaded from a file in
+    that directory, which stays, so that a debugger finds it.
+
+    Raises `OperationError` with the loader's reason when it cannot.
+    """
+    debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
+    if debug:
+        descriptor, path = tempfile.mkstemp(prefix="image-", suffix=".so", dir=debug)
+        os.close(descriptor)
+        return _load_from_file(content, path)
+    try:
+        descriptor = os.memfd_create("hal-cpu", os.MFD_CLOEXEC)
+    except OSError:
+        return _load_from_directory(content)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        path = f"/proc/self/fd/{descriptor}"
+        return Library(_open(path), descriptor, path)
+    except OperationError:
+        os.close(descriptor)
+        # Some systems let nothing be run from such memory.
+        return _load_from_directory(content)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _load_from_directory(content: bytes) -> Library:
+    """Load a shared object through a file that is gone when this returns."""
+    with tempfile.TemporaryDirectory(prefix="hal-cpu-") as directory:
+        return _load_from_file(content, os.path.join(directory, "image.so"))
+
+
+def _load_from_file(content: bytes, path: str) -> Library:
+    """Write a shared object to a file and load it."""
+    with open(path, "wb") as file:
+        file.write(content)
+    return Library(_open(path), -1, path)
+
+
+def _open(path: str) -> int:
+    """Call dlopen, all symbols resolved now, none of them for others to find."""
+    try:
+        library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        message = f"the system's loader refuses the image: {error}"
+        raise OperationError(message, native_name="dlopen") from error
+    return library._handle  # noqa: SLF001 - ctypes documents it
+
+
+@functools.cache
+def load_runtime() -> Runtime:
+    """Build the runtime, or take it from the cache, and load it; once per process.
+
+    Raises `BackendUnavailableError` when there is no compiler or it fails.
+    """
+    probe()
+    compiler = _toolchain.find_compiler()
+    # Images that were linked against no library take the mathematics from here.
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libm.so.6", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+    library = load_library(_build_runtime(compiler))
+    # The same object with and without the interpreter lock let go: a call that
+    # is over in less than a microsecond must not hand the lock around.
+    free_lock = ctypes.CDLL(library.path, handle=library.handle)
+    keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
+
+    free_lock.hal_cpu_start(processor_count())
+    count = ctypes.c_int()
+    free_lock.hal_cpu_progress.restype = ctypes.c_void_p
+    progress = free_lock.hal_cpu_progress(ctypes.byref(count))
+    free_lock.hal_cpu_mailboxes.restype = ctypes.c_void_p
+    mailboxes = free_lock.hal_cpu_mailboxes()
+    free_lock.hal_cpu_synchronize.argtypes = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64)
+    free_lock.hal_cpu_allocate.argtypes = (ctypes.c_uint64,)
+    free_lock.hal_cpu_allocate.restype = ctypes.c_void_p
+    free_lock.hal_cpu_free.argtypes = (ctypes.c_void_p,)
+    free_lock.hal_cpu_free.restype = None
+    keep_lock.hal_cpu_fence.restype = None
+    # No argtypes here: ctypes passes a small int faster without.
+    keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
+    words = (ctypes.c_uint64 * (16 * count.value)).from_address(progress)
+    letters = (ctypes.c_ubyte * (64 * count.value)).from_address(mailboxes)
+    return Runtime(
+        progress=memoryview(words).cast("B").cast("Q"),
+        mailboxes=memoryview(letters).cast("B"),
+        enqueue=keep_lock.hal_cpu_enqueue,
+        create_stream=free_lock.hal_cpu_stream_create,
+        destroy_stream=free_lock.hal_cpu_stream_destroy,
+        synchronize=free_lock.hal_cpu_synchronize,
+        allocate=free_lock.hal_cpu_allocate,
+        free=free_lock.hal_cpu_free,
+        fence=None if platform.machine() in {"x86_64", "AMD64"} else keep_lock.hal_cpu_fence,
+        description=compiler.version,
+    )
+
+
+def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
+    """Return the runtime's shared object."""
+    folder = resources.files("hal_cpu")
+    names = ("runtime.c", "pool.h", "fibers.h", "image.h")
+    sources = {name: (folder / name).read_bytes() for name in names}
+    options = [
+        "-std=gnu11",
+        "-O3",
+        "-march=native",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-pthread",
+        "-w",
+    ]
+    if compiler.family == "zig":
+        options.append("-fno-sanitize=undefined")
+    key = _toolchain.cache_key(
+        "runtime",
+        *sources.values(),
+        compiler.identity,
+        " ".join(options),
+        " ".join(sorted(_toolchain.processor_features())),
+    )
+    content = _toolchain.load_entry(key)
+    if content is not None:
+        return content
+    with _toolchain.work_directory() as directory:
+        for name, text in sources.items():
+            (directory / name).write_bytes(text)
+        target = directory / "runtime.so"
+        for flags in (options, [option for option in options if option != "-march=native"]):
+            status, log = _toolchain.run_compiler(
+                [*compiler.cc, *flags, str(directory / "runtime.c"), "-o", str(target)]
+            )
+            if status == 0 and target.is_file():
+                content = target.read_bytes()
+                break
+        else:
+            message = f"{' '.join(compiler.cc)} cannot build the cpu backend's runtime:\n{log}"
+            raise BackendUnavailableError(message)
+    _toolchain.store_entry(key, content)
+    return content
+
+
+def describe_errno(number: int) -> str:
+    """Return the name of an error number, as in ``"ENOMEM"``."""
+    return errno.errorcode.get(number, str(number))

@@ -1,0 +1,120 @@
+"""Read what an ELF image says about itself, before it is loaded."""
+
+from __future__ import annotations
+
+import platform
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from hal.errors import OperationError
+
+__all__ = ["Symbol", "read_symbols"]
+
+_MACHINES: Final = {
+    3: "x86",
+    40: "ARM",
+    62: "x86_64",
+    183: "aarch64",
+    190: "an NVIDIA GPU (a cubin)",
+    224: "an AMD GPU (a code object)",
+    243: "riscv64",
+}
+_SHARED_OBJECT: Final = 3
+_SYMBOL_TABLES: Final = {2, 11}  # .symtab and .dynsym
+_DYNAMIC_TABLE: Final = 11
+_THREAD_LOCAL: Final = 6
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """Describe a symbol that an image defines.
+
+    Attributes
+    ----------
+    name
+        Its name, mangled where the language does so.
+    size
+        Bytes.
+    exported
+        Whether the loader finds it.
+    thread_local
+        Whether each thread has its own.
+    """
+
+    name: str
+    size: int
+    exported: bool
+    thread_local: bool
+
+
+def read_symbols(image: bytes) -> dict[str, Symbol]:
+    """Return the symbols that a shared object for this machine defines.
+
+    Raises `OperationError` that says what the image is, if it is none.
+    """
+    _check(image)
+    try:
+        return _read_symbols(image)
+    except (struct.error, IndexError, ValueError) as error:
+        message = f"the image is a damaged ELF file: {error}"
+        raise OperationError(message) from error
+
+
+def _check(image: bytes) -> None:
+    """Raise `OperationError` unless the image is a shared object for this machine."""
+    machine = platform.machine()
+    wanted = f"the cpu backend loads shared objects for {machine}"
+    if image[:4] != b"\x7fELF":
+        message = f"{wanted}, and this image is {_guess(image)}"
+        raise OperationError(message)
+    if len(image) < 64 or image[4:6] != b"\x02\x01":  # noqa: PLR2004 - the header's size
+        message = f"{wanted}, and this image is a 32-bit, big-endian or damaged ELF file"
+        raise OperationError(message)
+    kind, number = struct.unpack_from("<HH", image, 16)
+    target = _MACHINES.get(number, f"machine {number}")
+    if target != machine:
+        message = f"{wanted}, and this image is for {target}: compile it with the cpu backend"
+        raise OperationError(message)
+    if kind != _SHARED_OBJECT:
+        message = f"{wanted}, and this ELF file is of type {kind}: link it with -shared"
+        raise OperationError(message)
+
+
+def _guess(image: bytes) -> str:
+    """Say what an image that is no ELF file may be."""
+    head = bytes(image[:64]).lstrip()
+    if not image:
+        return "empty"
+    if head.startswith((b"//", b".version")):
+        return "text, PTX for an NVIDIA GPU perhaps: compile the source with the cpu backend"
+    if head.startswith((b"\x50\xed\x55\xba", b"__CLANG_OFFLOAD_BUNDLE__")):
+        return "a bundle for GPUs: compile the source with the cpu backend"
+    return f"no ELF file (it begins with {bytes(image[:8])!r})"
+
+
+def _read_symbols(image: bytes) -> dict[str, Symbol]:
+    """Read the symbol tables of a checked image."""
+    (offset,) = struct.unpack_from("<Q", image, 40)
+    entry_size, count = struct.unpack_from("<HH", image, 58)
+    sections = [
+        _SECTION.unpack_from(image, offset + index * entry_size)
+        for index in range(count if offset else 0)
+    ]
+    symbols: dict[str, Symbol] = {}
+    for section in sections:
+        kind, start, size, link = section[1], section[4], section[5], section[6]
+        if kind not in _SYMBOL_TABLES:
+            continue
+        names = sections[link]
+        strings = image[names[4] : names[4] + names[5]]
+        for position in range(start, start + size - _SYMBOL.size + 1, _SYMBOL.size):
+            name_at, info, _, place, _, length = _SYMBOL.unpack_from(image, position)
+            name = strings[name_at : strings.index(b"\0", name_at)].decode(errors="replace")
+            exported = kind == _DYNAMIC_TABLE
+            known = symbols.get(name)
+            if place and name and (known is None or (exported and not known.exported)):
+                symbols[name] = Symbol(name, length, exported, info & 15 == _THREAD_LOCAL)
+    return symbols

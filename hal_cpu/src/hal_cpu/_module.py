@@ -1,0 +1,121 @@
+"""Keep loaded images, and find kernels and variables in them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hal.errors import NotFoundError, OperationError
+from hal.native import FunctionInfo
+from hal_cpu import _compile, _driver, _image
+
+__all__ = ["Module", "describe"]
+
+_ABI: Final = 1
+"""``HAL_IMAGE_ABI`` of image.h."""
+_PREFIX: Final = "hal_kernel_"
+_ARGUMENT_BYTES_AT_MOST: Final = 32768
+
+_shared_memory: Final[dict[int, int]] = {}
+"""Bytes of shared memory that a kernel declares itself, by the address of its record."""
+
+
+class Module:
+    """Hold one loaded image.
+
+    Raises `OperationError` if it is not for this processor, this runtime or
+    this system.
+    """
+
+    __slots__ = ("_functions", "_library", "_symbols")
+
+    def __init__(self, image: bytes) -> None:
+        """Check and load an image."""
+        self._symbols = _image.read_symbols(image)
+        self._functions: list[int] = []
+        self._library = _driver.load_library(image)
+        try:
+            self._check_features()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_features(self) -> None:
+        """Raise `OperationError` if the image was compiled for a better processor."""
+        if self._exports("hal_image_features"):
+            wanted = _driver.read_text(_driver.find_symbol(self._library, "hal_image_features"))
+            missing = _compile.missing_features(wanted)
+            if missing:
+                message = (
+                    f"the image was compiled for a processor with {', '.join(missing)}, which "
+                    "this one lacks: compile the source here"
+                )
+                raise OperationError(message)
+
+    def _exports(self, name: str) -> bool:
+        """Return whether the image itself defines a name that the loader finds."""
+        symbol = self._symbols.get(name)
+        return symbol is not None and symbol.exported
+
+    def close(self) -> None:
+        """Unload the image."""
+        for address in self._functions:
+            _shared_memory.pop(address, None)
+        _driver.unload_library(self._library)
+
+    def function(self, name: str) -> int:
+        """Return the address of a kernel's record.
+
+        Raises `NotFoundError` if there is none of that name, and
+        `OperationError` if its record is one for another version.
+        """
+        symbol = _PREFIX + name
+        if not self._exports(symbol):
+            kernels = ", ".join(sorted(self._kernels())) or "none"
+            message = f"the image has no kernel {name!r}; it has: {kernels}"
+            raise NotFoundError(message)
+        address = _driver.find_symbol(self._library, symbol)
+        record = _driver.KernelRecord.from_address(address)
+        if record.abi != _ABI:
+            message = (
+                f"kernel {name!r} was built for version {record.abi} of image.h, and this "
+                f"backend speaks version {_ABI}: compile it again"
+            )
+            raise OperationError(message)
+        if record.argument_bytes > _ARGUMENT_BYTES_AT_MOST:
+            message = (
+                f"kernel {name!r} takes {record.argument_bytes} bytes of arguments; "
+                f"{_ARGUMENT_BYTES_AT_MOST} is the most"
+            )
+            raise OperationError(message)
+        # What is declared inside a function bears the function's name.
+        mark = f"_ZZ{len(name)}{name}"
+        shared = sum(
+            found.size
+            for found in self._symbols.values()
+            if found.thread_local and found.name.startswith(mark)
+        )
+        self._functions.append(address)
+        _shared_memory[address] = record.static_shared_memory or shared
+        return address
+
+    def _kernels(self) -> list[str]:
+        """Return the names of all kernels."""
+        return [name[len(_PREFIX) :] for name in self._symbols if name.startswith(_PREFIX)]
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Return the address and the bytes of a variable; raises `NotFoundError`."""
+        symbol = self._symbols.get(name)
+        if symbol is None or not symbol.exported or symbol.thread_local:
+            message = f"the image exports no variable {name!r}"
+            raise NotFoundError(message)
+        return _driver.find_symbol(self._library, name), symbol.size
+
+
+def describe(function: int) -> FunctionInfo:
+    """Describe the kernel whose record is at an address."""
+    record = _driver.KernelRecord.from_address(function)
+    return FunctionInfo(
+        max_threads_per_block=record.max_threads,
+        static_shared_memory=_shared_memory[function],
+        parameter_sizes=tuple(record.sizes[: record.parameter_count]),
+    )

@@ -1,0 +1,287 @@
+"""Implement the native primitives on the C runtime."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import struct
+import threading
+from typing import TYPE_CHECKING, Final
+
+from hal.errors import OperationError, OutOfMemoryError
+from hal.native import (
+    FEATURES,
+    CompileRequest,
+    DeviceInfo,
+    FunctionInfo,
+    MemoryType,
+    NativeDevice,
+)
+from hal_cpu import _compile, _driver, _module
+
+if TYPE_CHECKING:
+    from hal_cpu.driver import CpuDriver
+
+__all__ = ["CpuDevice"]
+
+_SLICE: Final = 50_000_000
+"""Nanoseconds that a blocking call stays in C before signals are looked at."""
+_LOOK_FROM: Final = 64 << 20
+"""Bytes from which an allocation asks the system how much there is first."""
+
+_pack_two: Final = struct.Struct("=QQQ").pack_into
+_pack_three: Final = struct.Struct("=QQQQ").pack_into
+_pack_four: Final = struct.Struct("=QQQQQ").pack_into
+_pack_launch: Final = struct.Struct("=QQQIIIIIII").pack_into
+
+_handles = itertools.count(1)
+"""Handles of events and modules, of all devices."""
+
+
+class CpuDevice(NativeDevice):
+    """Run streams as threads, device memory as host memory, kernels as machine code.
+
+    A stream's handle is its slot in the runtime, an event's a key of the
+    driver's table, a function's the address of its ``struct hal_kernel``.
+    """
+
+    __slots__ = (
+        "_allocated",
+        "_completed",
+        "_enqueue",
+        "_events",
+        "_fence",
+        "_lock",
+        "_mail",
+        "_modules",
+        "_runtime",
+        "_sizes",
+        "_threads",
+    )
+
+    def __init__(self, driver: CpuDriver, info: DeviceInfo, threads: int) -> None:
+        """Open the device; `threads` work on one operation."""
+        self.info = info
+        self.features = FEATURES
+        self.domain = driver
+        # A stream takes any number of operations; this bounds the memory.
+        self.max_in_flight = 65536
+        self._runtime = driver.runtime
+        self._events = driver.events
+        self._completed = driver.runtime.progress
+        self._mail = driver.runtime.mailboxes
+        self._enqueue = driver.runtime.enqueue
+        self._fence = driver.runtime.fence
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._sizes: dict[int, int] = {}
+        self._modules: dict[int, _module.Module] = {}
+        self._allocated = 0
+
+    # Context
+
+    def bind(self) -> None:
+        """Do nothing: any thread may use the device."""
+
+    def close(self) -> None:
+        """Do nothing: a device holds no more than its streams, memory and modules."""
+
+    # Streams and events
+
+    def create_stream(self) -> int:
+        """Create a stream: a thread and a queue of records."""
+        stream = self._runtime.create_stream(self._threads)
+        if stream < 0:
+            message = (
+                "cannot create a stream: it needs a thread of its own, and the system gives no more"
+            )
+            raise OperationError(
+                message, native_name=_driver.describe_errno(-stream), native_code=-stream
+            )
+        return stream
+
+    def destroy_stream(self, stream: int) -> None:
+        """End the stream's thread; blocks until all that was enqueued is done."""
+        self._check(self._runtime.destroy_stream(stream))
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Block until all that was enqueued so far is done; Ctrl-C ends it."""
+        enqueued = self._completed[stream * 16 + 8]
+        while not self._runtime.synchronize(stream, enqueued, _SLICE):
+            pass
+
+    def create_event(self) -> int:
+        """Create an event that counts as complete."""
+        event = next(_handles)
+        self._events[event] = (0, 0)
+        return event
+
+    def destroy_event(self, event: int) -> None:
+        """Forget the event; waits that captured it keep what they need."""
+        del self._events[event]
+
+    def record_event(self, event: int, stream: int) -> None:
+        """Let the event stand for the records enqueued so far; takes no record itself."""
+        word = stream << 4
+        self._events[event] = (word, self._completed[word + 8])
+
+    def wait_event(self, stream: int, event: int) -> None:
+        """Make later work of the stream wait for the event's last record."""
+        word, count = self._events[event]
+        if self._completed[word] < count and word != stream << 4:
+            _pack_two(self._mail, stream << 6, _driver.WAIT, word >> 4, count)
+            if error := self._enqueue(stream):
+                self._check(error)
+
+    def query_event(self, event: int) -> bool:
+        """Return whether the event's last record has completed; makes no call."""
+        word, count = self._events[event]
+        if self._completed[word] < count:
+            return False
+        if self._fence is not None:
+            self._fence()
+        return True
+
+    def notify(self, stream: int, function: int, argument: int) -> None:
+        """Call a plain C function on the stream's thread, in order with its other work."""
+        _pack_two(self._mail, stream << 6, _driver.CALL, function, argument)
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    def _check(self, error: int) -> None:
+        """Raise the error that a native call returned, if any."""
+        if error == errno.ENOMEM:
+            message = "no memory for the queue of a stream"
+            raise OutOfMemoryError(message, native_name="ENOMEM", native_code=error)
+        if error:
+            name = _driver.describe_errno(error)
+            message = f"the cpu runtime failed with {name}"
+            raise OperationError(message, native_name=name, native_code=error)
+
+    # Memory
+
+    def allocate(self, size: int, memory: MemoryType) -> int:  # noqa: ARG002 - all one
+        """Return the address of `size` bytes; all kinds of memory are the same here.
+
+        Raises `OutOfMemoryError` when the device's allocations would exceed
+        the machine's memory, or a large one what is free of it now.
+        """
+        total = self.info.total_memory
+        with self._lock:
+            enough = self._allocated + size <= total
+            if enough:
+                self._allocated += size
+        if enough:
+            # The system promises more than it has, and ends processes later.
+            free = self.memory_info()[0] if size >= _LOOK_FROM else size
+            address = self._runtime.allocate(size) if size <= free else None
+            if address:
+                self._sizes[address] = size
+                return address
+            with self._lock:
+                self._allocated -= size
+        free = self.memory_info()[0]
+        message = (
+            f"cannot allocate {size} bytes: {free} of {total} bytes are free, "
+            f"this device holds {self._allocated}"
+        )
+        raise OutOfMemoryError(message, native_name="ENOMEM", native_code=errno.ENOMEM)
+
+    def free(self, address: int, memory: MemoryType) -> None:  # noqa: ARG002 - all one
+        """Give an allocation back to the system."""
+        size = self._sizes.pop(address)
+        self._runtime.free(address)
+        with self._lock:
+            self._allocated -= size
+
+    def host_pointer(self, address: int, memory: MemoryType) -> int | None:  # noqa: ARG002 - all one
+        """Return the address itself."""
+        return address
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return what the system could give without swapping, and what the machine has."""
+        total = self.info.total_memory
+        free = _driver.free_memory()
+        return (max(total - self._allocated, 0) if free is None else min(free, total)), total
+
+    # Transfers
+
+    def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
+        """Enqueue a fill."""
+        _pack_four(self._mail, stream << 6, _driver.FILL, address, pattern, width, count)
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    def copy(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy."""
+        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; never blocks."""
+        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; never blocks."""
+        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    # Kernels
+
+    def compile(self, request: CompileRequest) -> bytes:
+        """Compile portable source to a shared object for this processor."""
+        return _compile.compile_image(request)
+
+    def load_module(self, image: bytes) -> int:
+        """Load a shared object, one's own copy of its variables each time.
+
+        Raises `OperationError` for an image that is not for this processor or
+        not for this version of the runtime.
+        """
+        module = _module.Module(image)
+        handle = next(_handles)
+        self._modules[handle] = module
+        return handle
+
+    def unload_module(self, module: int) -> None:
+        """Unload a shared object."""
+        self._modules.pop(module).close()
+
+    def get_function(self, module: int, name: str) -> int:
+        """Return the address of a kernel's description."""
+        return self._modules[module].function(name)
+
+    def function_info(self, function: int) -> FunctionInfo:
+        """Describe a kernel."""
+        return _module.describe(function)
+
+    def get_global(self, module: int, name: str) -> tuple[int, int]:
+        """Return the address and size of an exported variable."""
+        return self._modules[module].variable(name)
+
+    def launch(
+        self,
+        stream: int,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_memory: int,
+        parameters: int,
+    ) -> None:
+        """Enqueue a launch; the arguments are copied now."""
+        _pack_launch(
+            self._mail,
+            stream << 6,
+            _driver.LAUNCH,
+            function,
+            parameters,
+            *grid,
+            *block,
+            shared_memory,
+        )
+        if error := self._enqueue(stream):
+            self._check(error)

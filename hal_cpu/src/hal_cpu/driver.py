@@ -1,0 +1,138 @@
+"""Enumerate and open the CPU backend's devices."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import uuid
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Final
+
+from hal.errors import BackendUnavailableError, InvalidArgumentError
+from hal.native import DeviceInfo, NativeDevice, NativeDriver
+from hal_cpu import _driver
+from hal_cpu.device import CpuDevice
+
+__all__ = ["CpuDriver"]
+
+_THREADS_AT_MOST: Final = 1024
+_DEVICES_AT_MOST: Final = 64
+_MAX_SHARED_MEMORY: Final = 256 * 1024
+
+
+class CpuDriver(NativeDriver):
+    """Present the machine's processors as one device.
+
+    With ``HAL_CPU_DEVICES=N`` in the environment there are N devices that
+    share the processors and the memory, for programs that need several to be
+    tested.
+
+    Attributes
+    ----------
+    runtime
+        The loaded C runtime.
+    events
+        For each event the index of a stream's counter and the value that it
+        stands for; one table for all devices, which can wait for each other.
+    """
+
+    __slots__ = ("_infos", "events", "runtime")
+
+    def __init__(self) -> None:
+        """Build or find the runtime and load it.
+
+        Raises `BackendUnavailableError` when there is no compiler.
+        """
+        self.runtime = _driver.load_runtime()
+        self.events: dict[int, tuple[int, int]] = {}
+        count = _device_count()
+        self._infos = tuple(_describe(index, self.runtime.description) for index in range(count))
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """Return the one device, or as many as ``HAL_CPU_DEVICES`` says."""
+        return self._infos
+
+    def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
+        """Open a device.
+
+        The one parameter is ``threads``: how many threads, the stream's own
+        included, work on one kernel, fill or copy; by default as many as
+        there are processors. Raises `InvalidArgumentError` for another name,
+        and for a value that is no number from 1 to 1024.
+        """
+        threads = self._infos[index].compute_units
+        for name, value in parameters.items():
+            if name != "threads":
+                message = f"the cpu backend has no parameter {name!r}; it has: threads"
+                raise InvalidArgumentError(message)
+            threads = int(value) if value.isascii() and value.isdigit() else 0
+            if not 1 <= threads <= _THREADS_AT_MOST:
+                message = f"threads={value!r} is no number from 1 to {_THREADS_AT_MOST}"
+                raise InvalidArgumentError(message)
+        return CpuDevice(self, self._infos[index], threads)
+
+
+def _device_count() -> int:
+    """Return how many devices the environment asks for."""
+    text = os.environ.get("HAL_CPU_DEVICES", "1")
+    count = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= count <= _DEVICES_AT_MOST:
+        message = f"HAL_CPU_DEVICES={text!r} is no number from 1 to {_DEVICES_AT_MOST}"
+        raise BackendUnavailableError(message)
+    return count
+
+
+def _describe(index: int, compiler: str) -> DeviceInfo:
+    """Describe device `index`."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return DeviceInfo(
+        index=index,
+        name=_processor_name(),
+        uuid=str(uuid.uuid5(_machine(), f"cpu-{index}")),
+        architecture=platform.machine(),
+        total_memory=_driver.total_memory(),
+        compute_units=_driver.processor_count(),
+        max_threads_per_block=1024,
+        max_shared_memory=_MAX_SHARED_MEMORY,
+        warp_size=1,
+        driver=f"hal-cpu {_version()}, {compiler}",
+        properties={"page_size": page},
+    )
+
+
+def _version() -> str:
+    """Return this distribution's version."""
+    try:
+        return metadata.version("hal-cpu")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+@functools.cache
+def _machine() -> uuid.UUID:
+    """Return an identifier of this machine that tells nothing else about it."""
+    text = platform.node()
+    for name in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
+        try:
+            with open(name, encoding="ascii") as file:
+                text = file.read().strip() or text
+            break
+        except (OSError, ValueError):
+            continue
+    return uuid.UUID(bytes=hashlib.sha256(b"hal-cpu\0" + text.encode()).digest()[:16])
+
+
+def _processor_name() -> str:
+    """Return the processor's name, or that of its architecture."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                name, _, value = line.partition(":")
+                if name.strip() == "model name" and value.strip():
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

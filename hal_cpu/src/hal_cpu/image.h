@@ -1,0 +1,69 @@
+/* The binary interface between the CPU runtime and a kernel image.
+ *
+ * An image is a shared object that exports, for each kernel NAME, one constant
+ *
+ *     const struct hal_kernel hal_kernel_NAME
+ *
+ * with C linkage and default visibility. `device.compile` writes it for you; an
+ * image built elsewhere, in C, C++ or anything that can lay out these structs,
+ * includes this header and writes it by hand (docs/kernels.md shows how).
+ * Neither side needs to link against the other: all that a kernel may call of
+ * the runtime comes as function pointers in `struct hal_worker`. */
+#ifndef HAL_CPU_IMAGE_H
+#define HAL_CPU_IMAGE_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Counts incompatible changes of this file; an image of another number is refused. */
+#define HAL_IMAGE_ABI 1
+
+/* The kernel writes to C's standard output, to be flushed when a launch ends. */
+#define HAL_KERNEL_PRINTS 1u
+
+/* Bytes of packed arguments that a launch takes at most. */
+#define HAL_MAX_ARGUMENT_BYTES 32768u
+
+/* One launch. The same for all its blocks; alive until the last has returned. */
+struct hal_launch {
+  unsigned int grid[3];       /* blocks in x, y and z */
+  unsigned int block[3];      /* threads of a block in x, y and z */
+  unsigned int shared_memory; /* bytes of dynamic shared memory */
+  unsigned int reserved;
+  const void *arguments;      /* packed as hal_kernel.offsets says, aligned to 64 */
+};
+
+/* The operating system's thread that runs blocks; it runs one block at a time. */
+struct hal_worker {
+  void *shared; /* the block's dynamic shared memory, aligned to 64; contents undefined */
+  /* Calls entry(frame, i) for each i < count, each on a stack of its own, and
+   * returns when all have returned. i rises in the order of the first calls. */
+  void (*run_threads)(struct hal_worker *worker, unsigned int count,
+                      void (*entry)(void *frame, unsigned int i), void *frame);
+  /* To be called inside such an entry: returns once every entry that has not
+   * returned has called it too. */
+  void (*barrier)(struct hal_worker *worker);
+};
+
+struct hal_kernel {
+  unsigned int abi;   /* HAL_IMAGE_ABI */
+  unsigned int flags; /* HAL_KERNEL_PRINTS */
+  const char *name;
+  /* Runs the blocks first <= i < last, where block i has the index
+   * x = i % grid[0], y = i / grid[0] % grid[1], z = i / grid[0] / grid[1].
+   * Called on several threads at once with ranges that do not overlap. */
+  void (*run)(const struct hal_launch *launch, struct hal_worker *worker,
+              unsigned long long first, unsigned long long last);
+  unsigned int max_threads;          /* threads of a block, at most */
+  unsigned int static_shared_memory; /* bytes that the kernel declares itself, or 0 */
+  unsigned int argument_bytes;       /* of all packed arguments */
+  unsigned int parameter_count;
+  const unsigned int *sizes;   /* bytes of each parameter */
+  const unsigned int *offsets; /* of each parameter in hal_launch.arguments */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

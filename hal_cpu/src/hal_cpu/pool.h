@@ -1,0 +1,198 @@
+/* Let idle threads sleep and wake, and share work over the processors.
+ *
+ * Part of runtime.c. */
+#ifndef HAL_CPU_POOL_H
+#define HAL_CPU_POOL_H
+
+#include "fibers.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+enum {
+  MAX_HELPERS = 1024,
+  HELPER_SPIN_NS = 50000, /* how long an idle helper looks for work before it sleeps */
+  WAIT_SPIN_NS = 30000,   /* how long a thread looks at another's progress before it sleeps */
+};
+
+/* Threads */
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+static inline int64_t now_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* Sleep while *word == expected, for `timeout` nanoseconds at most (negative: no limit). */
+static void futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout) {
+  struct timespec limit = {timeout / 1000000000, timeout % 1000000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout < 0 ? NULL : &limit, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int count) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+}
+
+static _Atomic bool halting; /* the process is about to end: take no more work */
+static pid_t owner;          /* the process that has the threads; a fork's child has none */
+static int processors = 1;   /* that this process may use */
+
+/* Whether spinning can help at all: with one processor only the thread that it
+ * takes the time from could end it. */
+static inline bool may_spin(void) { return processors > 1; }
+
+/* Look at a condition for a microsecond or so, then let another thread have the
+ * processor if one wants it. */
+#define SPIN(condition)                          \
+  do {                                           \
+    for (int i = 0; i < 32 && !(condition); i++) \
+      relax();                                   \
+    if (!(condition)) sched_yield();             \
+  } while (0)
+
+/* Create a thread that no signal is delivered to, so that Python's stay where they belong. */
+static int start_thread(pthread_t *thread, void *(*function)(void *), void *argument) {
+  sigset_t all, old;
+  sigfillset(&all);
+  /* Faults of a kernel must still end the process at the instruction at fault. */
+  sigdelset(&all, SIGSEGV);
+  sigdelset(&all, SIGBUS);
+  sigdelset(&all, SIGFPE);
+  sigdelset(&all, SIGILL);
+  sigdelset(&all, SIGTRAP);
+  sigdelset(&all, SIGABRT);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  int error = pthread_create(thread, NULL, function, argument);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return error;
+}
+
+/* The pool */
+
+/* A job is a range of indices, of which every thread that takes part claims
+ * pieces. It lies on the stack of the stream's worker that offers it, is linked
+ * into `jobs` while there is something to claim, and ends when no helper uses it. */
+struct job {
+  void (*run)(void *context, struct thread_state *state, uint64_t first, uint64_t last);
+  void *context;
+  uint64_t total, piece;
+  _Atomic uint64_t next;
+  _Atomic uint32_t users; /* helpers inside; rises under the pool's lock only */
+  uint32_t limit;         /* helpers that may take part */
+  struct job *link;
+};
+
+static struct {
+  pthread_mutex_t lock;
+  struct job *jobs;              /* under lock */
+  int helpers;                   /* under lock */
+  _Atomic uint32_t generation;   /* counts offers; what idle helpers look at */
+  _Atomic uint32_t sleepers;
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void work_on(struct job *job, struct thread_state *state) {
+  for (;;) {
+    uint64_t first = atomic_fetch_add_explicit(&job->next, job->piece, memory_order_relaxed);
+    if (first >= job->total) return;
+    uint64_t last = job->total - first < job->piece ? job->total : first + job->piece;
+    job->run(job->context, state, first, last);
+  }
+}
+
+static struct job *join_job(void) {
+  pthread_mutex_lock(&pool.lock);
+  struct job *job = pool.jobs;
+  while (job && (atomic_load_explicit(&job->users, memory_order_relaxed) >= job->limit ||
+                 atomic_load_explicit(&job->next, memory_order_relaxed) >= job->total))
+    job = job->link;
+  if (job) atomic_fetch_add_explicit(&job->users, 1, memory_order_relaxed);
+  pthread_mutex_unlock(&pool.lock);
+  return job;
+}
+
+static void *helper_main(void *unused) {
+  (void)unused;
+  struct thread_state state;
+  start_state(&state);
+  for (;;) {
+    uint32_t seen = atomic_load_explicit(&pool.generation, memory_order_acquire);
+    struct job *job;
+    while ((job = join_job()) != NULL) {
+      work_on(job, &state);
+      /* The job's owner may go on, and its stack may be reused, as soon as the
+       * count falls; waking an address needs nothing of what is there. */
+      if (atomic_fetch_sub_explicit(&job->users, 1, memory_order_release) == 1) futex_wake(&job->users, 1);
+    }
+    if (may_spin()) {
+      int64_t end = now_ns() + HELPER_SPIN_NS;
+      do SPIN(atomic_load_explicit(&pool.generation, memory_order_relaxed) != seen);
+      while (atomic_load_explicit(&pool.generation, memory_order_relaxed) == seen && now_ns() < end);
+    }
+    atomic_fetch_add(&pool.sleepers, 1);
+    while (atomic_load(&pool.generation) == seen) futex_wait(&pool.generation, seen, -1);
+    atomic_fetch_sub(&pool.sleepers, 1);
+  }
+  return NULL; /* helpers live as long as the process */
+}
+
+static void start_helpers(int count) {
+  if (count > MAX_HELPERS) count = MAX_HELPERS;
+  pthread_mutex_lock(&pool.lock);
+  while (pool.helpers < count) {
+    pthread_t thread;
+    /* Fewer helpers are no error: the stream's worker does what is left. */
+    if (start_thread(&thread, helper_main, NULL) != 0) break;
+    pthread_detach(thread);
+    pool.helpers++;
+  }
+  pthread_mutex_unlock(&pool.lock);
+}
+
+/* Run the indices from job->next to job->total, with up to job->limit helpers. */
+static void share(struct job *job, struct thread_state *state) {
+  uint64_t pieces = (job->total - atomic_load_explicit(&job->next, memory_order_relaxed) + job->piece - 1) / job->piece;
+  if (job->limit > pieces - 1) job->limit = (uint32_t)(pieces - 1);
+  if (job->limit == 0) {
+    work_on(job, state);
+    return;
+  }
+  pthread_mutex_lock(&pool.lock);
+  job->link = pool.jobs;
+  pool.jobs = job;
+  pthread_mutex_unlock(&pool.lock);
+  atomic_fetch_add(&pool.generation, 1);
+  if (atomic_load(&pool.sleepers) > 0) futex_wake(&pool.generation, (int)job->limit);
+
+  work_on(job, state);
+
+  pthread_mutex_lock(&pool.lock);
+  struct job **link = &pool.jobs;
+  while (*link != job) link = &(*link)->link;
+  *link = job->link;
+  pthread_mutex_unlock(&pool.lock);
+  int64_t end = 0;
+  uint32_t users;
+  while ((users = atomic_load_explicit(&job->users, memory_order_acquire)) != 0) {
+    int64_t time = now_ns();
+    if (end == 0) end = time + WAIT_SPIN_NS;
+    if (time < end && may_spin())
+      SPIN(atomic_load_explicit(&job->users, memory_order_relaxed) == 0);
+    else
+      futex_wait(&job->users, users, -1);
+  }
+}
+
+#endif

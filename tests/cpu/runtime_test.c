@@ -1,0 +1,271 @@
+/* Exercises the CPU backend's runtime alone, from C, so that sanitizers see all of it.
+ *
+ * Built and run by test_runtime_c.py: this file includes the runtime's source. */
+#include "runtime.c"
+
+#include <semaphore.h>
+
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);      \
+      exit(1);                                                             \
+    }                                                                      \
+  } while (0)
+
+enum { STREAMS = 5, ROUNDS = 300, WORDS = 4096 };
+
+static int enqueue(int slot, uint64_t kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  mailboxes[slot].kind = kind;
+  mailboxes[slot].words[0] = a;
+  mailboxes[slot].words[1] = b;
+  mailboxes[slot].words[2] = c;
+  mailboxes[slot].words[3] = d;
+  return hal_cpu_enqueue(slot);
+}
+
+static uint64_t published(int slot) { return atomic_load(&progress[slot].published); }
+
+static void synchronize(int slot) { CHECK(hal_cpu_synchronize((uint32_t)slot, published(slot), -1) == 1); }
+
+static uint32_t seed = 1;
+static uint32_t roll(uint32_t limit) {
+  seed = seed * 1664525u + 1013904223u;
+  return (seed >> 8) % limit;
+}
+
+/* A kernel by hand: adds `value` to each word, one block for each 64 words. */
+struct add_arguments {
+  uint32_t *words;
+  uint32_t value;
+};
+static const unsigned int add_sizes[] = {8, 4}, add_offsets[] = {0, 8};
+static void add_run(const struct hal_launch *launch, struct hal_worker *worker, unsigned long long first,
+                    unsigned long long last) {
+  const struct add_arguments *arguments = launch->arguments;
+  if (launch->shared_memory) memset(worker->shared, 1, launch->shared_memory);
+  for (unsigned long long i = first * 64; i < last * 64; i++) {
+    arguments->words[i] += arguments->value;
+    for (volatile int delay = 0; delay < 20; delay++) {
+    }
+  }
+}
+static const struct hal_kernel add = {
+    HAL_IMAGE_ABI, 0, "add", add_run, 1024, 0, 16, 2, add_sizes, add_offsets,
+};
+
+/* A kernel with a barrier: each thread adds its right neighbour's word as it was before. */
+struct turn_frame {
+  uint32_t *words;
+  struct hal_worker *worker;
+};
+static void turn_thread(void *frame, unsigned int i) {
+  struct turn_frame *turn = frame;
+  if (i == 7) return; /* one that does not take part */
+  uint32_t right = turn->words[(i + 1) % 64];
+  turn->worker->barrier(turn->worker);
+  turn->words[i] += right;
+  turn->worker->barrier(turn->worker);
+}
+static void turn_run(const struct hal_launch *launch, struct hal_worker *worker, unsigned long long first,
+                     unsigned long long last) {
+  for (unsigned long long block = first; block < last; block++) {
+    struct turn_frame frame = {*(uint32_t *const *)launch->arguments + block * 64, worker};
+    worker->run_threads(worker, 64, turn_thread, &frame);
+  }
+}
+static const struct hal_kernel turn = {HAL_IMAGE_ABI, 0, "turn", turn_run, 1024, 0, 8, 1, add_sizes, add_offsets};
+
+static int launch(int slot, const struct hal_kernel *kernel, uint32_t blocks, uint32_t shared, void *const *arguments) {
+  struct mailbox *mail = &mailboxes[slot];
+  mail->kind = KIND_LAUNCH;
+  mail->launch.kernel = kernel;
+  mail->launch.arguments = arguments;
+  for (int i = 0; i < 3; i++) mail->launch.grid[i] = mail->launch.block[i] = 1;
+  mail->launch.grid[0] = blocks;
+  mail->launch.block[0] = 64;
+  mail->launch.shared_memory = shared;
+  return hal_cpu_enqueue(slot);
+}
+
+static _Atomic int calls;
+static void count(void *argument) {
+  (void)argument;
+  atomic_fetch_add(&calls, 1);
+}
+
+/* Several streams work on one array in turn, each ordered after the last by a wait. */
+static void chain(void) {
+  int slots[STREAMS];
+  for (int i = 0; i < STREAMS; i++) CHECK((slots[i] = hal_cpu_stream_create(3)) > 0);
+  uint32_t *words = hal_cpu_allocate(WORDS * 4), *other = hal_cpu_allocate(WORDS * 4);
+  CHECK(words && other && (uintptr_t)words % 256 == 0);
+  uint32_t expected = 0;
+  int last = slots[0];
+  uint64_t sequence = 0;
+  for (int round = 0; round < ROUNDS; round++) {
+    int slot = slots[roll(STREAMS)];
+    if (slot != last) CHECK(enqueue(slot, KIND_WAIT, (uint64_t)last, sequence, 0, 0) == 0);
+    uint32_t value = roll(1000);
+    switch (roll(5)) {
+      case 0:
+        expected = value;
+        CHECK(enqueue(slot, KIND_FILL, (uint64_t)(uintptr_t)words, value, 4, WORDS) == 0);
+        break;
+      case 1:
+        CHECK(enqueue(slot, KIND_COPY, (uint64_t)(uintptr_t)other, (uint64_t)(uintptr_t)words, WORDS * 4, 0) == 0);
+        CHECK(enqueue(slot, KIND_FILL, (uint64_t)(uintptr_t)words, 0x77, 1, WORDS * 4) == 0);
+        CHECK(enqueue(slot, KIND_COPY, (uint64_t)(uintptr_t)words, (uint64_t)(uintptr_t)other, WORDS * 4, 0) == 0);
+        break;
+      case 2: CHECK(enqueue(slot, KIND_CALL, (uint64_t)(uintptr_t)count, 0, 0, 0) == 0); break;
+      default: {
+        void *arguments[] = {&words, &value};
+        expected += value;
+        CHECK(launch(slot, &add, WORDS / 64, roll(2) * 1000, arguments) == 0);
+      }
+    }
+    last = slot;
+    sequence = published(slot);
+    if (roll(40) == 0) synchronize(slot);
+  }
+  synchronize(last);
+  for (int i = 0; i < WORDS; i++) CHECK(words[i] == expected);
+  for (int i = 0; i < STREAMS; i++) CHECK(hal_cpu_stream_destroy((uint32_t)slots[i]) == 0);
+  hal_cpu_free(words);
+  hal_cpu_free(other);
+}
+
+/* Threads that enqueue on streams of their own and wait for each other's. */
+static int shared_slots[3];
+static _Atomic uint64_t goals[3];
+static void *party(void *argument) {
+  int me = (int)(intptr_t)argument;
+  for (int round = 0; round < 200; round++) {
+    int other = (me + 1 + round % 2) % 3;
+    uint64_t goal = atomic_load(&goals[other]);
+    CHECK(enqueue(shared_slots[me], KIND_WAIT, (uint64_t)shared_slots[other], goal, 0, 0) == 0);
+    CHECK(enqueue(shared_slots[me], KIND_CALL, (uint64_t)(uintptr_t)count, 0, 0, 0) == 0);
+    atomic_store(&goals[me], published(shared_slots[me]));
+    if (round % 16 == 0) CHECK(hal_cpu_synchronize((uint32_t)shared_slots[other], goal, -1) == 1);
+  }
+  return NULL;
+}
+
+static void parties(void) {
+  pthread_t threads[3];
+  for (int i = 0; i < 3; i++) CHECK((shared_slots[i] = hal_cpu_stream_create(1)) > 0);
+  for (int i = 0; i < 3; i++) goals[i] = published(shared_slots[i]);
+  atomic_store(&calls, 0);
+  for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, party, (void *)(intptr_t)i);
+  for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 3; i++) synchronize(shared_slots[i]);
+  CHECK(atomic_load(&calls) == 600);
+  for (int i = 0; i < 3; i++) CHECK(hal_cpu_stream_destroy((uint32_t)shared_slots[i]) == 0);
+}
+
+/* A queue that grows over many chunks while its worker is held up, and is used again. */
+static sem_t gate;
+static void hold(void *argument) {
+  (void)argument;
+  while (sem_wait(&gate) != 0) {
+  }
+}
+static void backlog(void) {
+  sem_init(&gate, 0, 0);
+  int slot = hal_cpu_stream_create(1);
+  uint32_t *words = hal_cpu_allocate(64 * 4);
+  memset(words, 0, 64 * 4);
+  for (int round = 0; round < 3; round++) {
+    CHECK(enqueue(slot, KIND_CALL, (uint64_t)(uintptr_t)hold, 0, 0, 0) == 0);
+    for (uint32_t i = 0; i < 20000; i++) {
+      uint32_t one = 1;
+      void *arguments[] = {&words, &one};
+      if (i % 100 == 0)
+        CHECK(launch(slot, &add, 1, 0, arguments) == 0);
+      else
+        CHECK(enqueue(slot, KIND_FILL, (uint64_t)(uintptr_t)(words + 1), i, 4, 1) == 0);
+    }
+    CHECK(hal_cpu_synchronize((uint32_t)slot, published(slot), 1000000) == 0);
+    sem_post(&gate);
+    synchronize(slot);
+  }
+  CHECK(words[0] == 600 && words[1] == 19999);
+  CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+  hal_cpu_free(words);
+}
+
+/* Patterns of each width at each alignment, next to bytes that must stay. */
+static void patterns(void) {
+  int slot = hal_cpu_stream_create(2);
+  unsigned char *bytes = hal_cpu_allocate(4096);
+  for (uint32_t width = 1; width <= 4; width *= 2)
+    for (uint32_t offset = 0; offset < 16; offset += width)
+      for (uint32_t count = 1; count < 70; count += 17) {
+        memset(bytes, 0xee, 4096);
+        CHECK(enqueue(slot, KIND_FILL, (uint64_t)(uintptr_t)(bytes + offset), 0xa1b2c3d4, width, count) == 0);
+        synchronize(slot);
+        for (uint32_t i = 0; i < 4096; i++) {
+          bool inside = i >= offset && i < offset + width * count;
+          uint32_t shift = (i - offset) % width * 8;
+          CHECK(bytes[i] == (inside ? (unsigned char)(0xa1b2c3d4u >> shift) : 0xee));
+        }
+      }
+  CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+  hal_cpu_free(bytes);
+}
+
+/* Transfers that are shared out over the pool. */
+static void large(void) {
+  enum { BYTES = 9 * 1024 * 1024 + 12 };
+  int slot = hal_cpu_stream_create(3);
+  unsigned char *one = hal_cpu_allocate(BYTES), *two = hal_cpu_allocate(BYTES);
+  CHECK(enqueue(slot, KIND_FILL, (uint64_t)(uintptr_t)one, 0x01020304, 4, BYTES / 4) == 0);
+  CHECK(enqueue(slot, KIND_COPY, (uint64_t)(uintptr_t)two, (uint64_t)(uintptr_t)one, BYTES, 0) == 0);
+  synchronize(slot);
+  for (uint32_t i = 0; i < BYTES; i++) CHECK(two[i] == 4 - i % 4);
+  CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+  hal_cpu_free(one);
+  hal_cpu_free(two);
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+/* The sanitizers do not follow a thread from stack to stack without being told. */
+static void barriers(void) {
+  int slot = hal_cpu_stream_create(3);
+  uint32_t *words = hal_cpu_allocate(WORDS * 4);
+  for (uint32_t i = 0; i < WORDS; i++) words[i] = i;
+  void *arguments[] = {&words};
+  for (int round = 0; round < 20; round++) CHECK(launch(slot, &turn, WORDS / 64, 0, arguments) == 0);
+  synchronize(slot);
+  uint32_t expected[64], before[64];
+  for (uint32_t i = 0; i < 64; i++) expected[i] = i;
+  for (int round = 0; round < 20; round++) {
+    memcpy(before, expected, sizeof before);
+    for (uint32_t i = 0; i < 64; i++)
+      if (i != 7) expected[i] += before[(i + 1) % 64];
+  }
+  for (uint32_t i = 0; i < 64; i++) CHECK(words[i] == expected[i]);
+  CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+  hal_cpu_free(words);
+}
+#else
+static void barriers(void) { (void)turn; }
+#endif
+
+int main(void) {
+  hal_cpu_start(2);
+  for (int i = 0; i < 3; i++) {
+    chain();
+    parties();
+  }
+  backlog();
+  patterns();
+  large();
+  barriers();
+  CHECK(hal_cpu_allocate(UINT64_MAX) == NULL);
+  /* Ends with a stream that still has work. */
+  int slot = hal_cpu_stream_create(1);
+  CHECK(enqueue(slot, KIND_CALL, (uint64_t)(uintptr_t)hold, 0, 0, 0) == 0);
+  puts("done");
+  return 0;
+}

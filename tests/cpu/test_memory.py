@@ -1,0 +1,141 @@
+"""Memory is real, aligned and finite; transfers write exactly what they should."""
+
+import numpy as np
+import pytest
+
+from hal.errors import InvalidArgumentError, OutOfMemoryError
+from hal.native import FEATURES, MemoryType
+
+
+@pytest.mark.parametrize("memory", list(MemoryType))
+@pytest.mark.parametrize("size", [1, 255, 256, 4097, 1 << 20, (9 << 20) + 1])
+def test_allocate(lab, size, memory):
+    address = lab.device.allocate(size, memory)
+    assert address % 256 == 0
+    assert lab.device.host_pointer(address, memory) == address
+    lab.device.free(address, memory)
+
+
+@pytest.mark.parametrize("size", [1 << 45, 1 << 62, (1 << 63) - 1])
+def test_absurd_sizes(lab, size):
+    with pytest.raises(OutOfMemoryError, match=str(size)) as caught:
+        lab.device.allocate(size, MemoryType.DEVICE)
+    assert caught.value.native_name == "ENOMEM"
+
+
+def test_more_than_there_is_in_all(lab):
+    total = lab.device.memory_info()[1]
+    size = total // 4
+    taken = []
+    try:
+        with pytest.raises(OutOfMemoryError):
+            taken.extend(lab.device.allocate(size, MemoryType.DEVICE) for _ in range(6))
+    finally:
+        for address in taken:
+            lab.device.free(address, MemoryType.DEVICE)
+    # A refusal leaves nothing behind.
+    lab.device.free(lab.device.allocate(1 << 20, MemoryType.DEVICE), MemoryType.DEVICE)
+
+
+def test_memory_info(lab):
+    free, total = lab.device.memory_info()
+    assert 0 < free <= total
+    assert total == lab.device.info.total_memory
+
+
+def test_device_information(driver, lab):
+    (info,) = driver.devices()
+    assert lab.device.info == info
+    assert lab.device.features == FEATURES
+    assert info.index == 0
+    assert info.compute_units >= 1
+    assert len(info.uuid) == 36
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"thread": "2"}, "no parameter 'thread'; it has: threads"),
+        ({"threads": "0"}, "threads='0'"),
+        ({"threads": "²"}, "threads='²'"),
+        ({"threads": "-1"}, "threads='-1'"),
+        ({"threads": "4000"}, "from 1 to 1024"),
+    ],
+)
+def test_parameters(driver, parameters, text):
+    with pytest.raises(InvalidArgumentError) as caught:
+        driver.open_device(0, parameters)
+    assert text in str(caught.value)
+
+
+def test_several_devices(python):
+    program = """
+from hal_cpu.driver import CpuDriver
+driver = CpuDriver()
+infos = driver.devices()
+print([info.index for info in infos], len({info.uuid for info in infos}))
+print(driver.open_device(2, {}).info.index)
+"""
+    result = python(program, HAL_CPU_DEVICES="3")
+    assert (result.stdout, result.stderr) == ("[0, 1, 2] 3\n2\n", "")
+    result = python("from hal_cpu.driver import CpuDriver; CpuDriver()", HAL_CPU_DEVICES="none")
+    assert "HAL_CPU_DEVICES='none'" in result.stderr
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("pattern", [0, 0x5A, 0x5A5A5A5A, 0xA1B2C3D4, 0xFFFFFFFF])
+def test_fill(lab, width, pattern):
+    stream = lab.stream()
+    target = lab.array(np.full(4096, 0xEE), "u1")
+    for first in (0, 1, 3, 8, 61):
+        for count in (1, 2, 7, 64, 333):
+            target[:] = 0xEE
+            begin = first * width
+            lab.device.fill(stream, target.ctypes.data + begin, pattern, width, count)
+            lab.finish(stream)
+            expected = np.full(4096, 0xEE, "u1")
+            value = np.array([pattern], "u4").view("u1")[:width]
+            expected[begin : begin + count * width] = np.tile(value, count)
+            assert (target == expected).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("size", [(1 << 19) * 3 + 4, (4 << 20), (9 << 20) + 4, (100 << 20) + 8])
+def test_large_fill(lab, width, size):
+    """Transfers of some MiB are shared out over several threads."""
+    stream = lab.stream()
+    target = lab.array(np.full(size + 8, 0xEE), "u1")
+    lab.device.fill(stream, target.ctypes.data + 4, 0xA1B2C3D4, width, size // width)
+    lab.finish(stream)
+    value = np.array([0xA1B2C3D4], "u4").view("u1")[:width]
+    assert (target[4:-4].reshape(-1, width) == value).all()
+    assert (target[:4] == 0xEE).all()
+    assert (target[-4:] == 0xEE).all()
+
+
+@pytest.mark.parametrize("size", [1, 3, 64, 4097, (1 << 19) + 1, (9 << 20) + 5, (70 << 20) + 3])
+def test_copy(lab, size):
+    stream = lab.stream()
+    random = np.random.default_rng(size)
+    host = random.integers(0, 256, size, "u1")
+    one, two = lab.array(np.zeros(size + 2), "u1"), lab.array(np.zeros(size + 2), "u1")
+    back = np.zeros(size, "u1")
+    lab.device.copy_from_host(stream, one.ctypes.data + 1, host.ctypes.data, size)
+    lab.device.copy(stream, two.ctypes.data + 1, one.ctypes.data + 1, size)
+    lab.device.copy_to_host(stream, back.ctypes.data, two.ctypes.data + 1, size)
+    lab.finish(stream)
+    assert (back == host).all()
+    assert one[0] == one[-1] == two[0] == two[-1] == 0
+
+
+def test_host_copies_do_not_block(lab):
+    stream = lab.stream()
+    gate = lab.gate(stream)
+    target, back = lab.array(np.zeros(4), "u4"), np.zeros(4, "u4")
+    host = np.arange(4, dtype="u4")
+    lab.device.copy_from_host(stream, target.ctypes.data, host.ctypes.data, 16)
+    lab.device.copy_to_host(stream, back.ctypes.data, target.ctypes.data, 16)
+    host += 10  # captured when it runs, not when it is enqueued
+    gate.open()
+    lab.finish(stream)
+    assert back.tolist() == [10, 11, 12, 13]

@@ -1,0 +1,188 @@
+"""Streams keep their own order, run beside each other, and never block their caller."""
+
+import ctypes
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from hal._sync import Doorbell
+
+
+def test_in_order(lab):
+    stream = lab.stream()
+    value = lab.array([0], "u4")
+    for number in range(1000):
+        lab.device.fill(stream, value.ctypes.data, number, 4, 1)
+    lab.finish(stream)
+    assert value[0] == 999
+
+
+def test_streams_overlap(lab):
+    """Each of two streams waits for something that only the other does."""
+    one, two = lab.stream(), lab.stream()
+    first, second = Doorbell(), Doorbell()
+    wait = ctypes.cast(ctypes.CDLL(None).sem_wait, ctypes.c_void_p).value
+    lab.device.notify(one, wait, first.argument)
+    lab.device.notify(one, second.function, second.argument)
+    lab.device.notify(two, first.function, first.argument)
+    lab.device.notify(two, wait, second.argument)
+    lab.finish(one, two)
+
+
+def test_a_held_stream_holds_no_other(lab):
+    held, free = lab.stream(), lab.stream()
+    lab.gate(held)
+    value = lab.array([0], "u4")
+    lab.device.fill(free, value.ctypes.data, 3, 4, 1)
+    lab.finish(free)
+    assert value[0] == 3
+
+
+def test_notify_comes_after_the_work(lab):
+    stream = lab.stream()
+    bell = Doorbell()
+    value = lab.array(np.zeros(1 << 20), "u4")
+    gate = lab.gate(stream)
+    lab.device.fill(stream, value.ctypes.data, 1, 4, value.size)
+    lab.device.notify(stream, bell.function, bell.argument)
+    assert not bell.wait(0.01)
+    gate.open()
+    assert bell.wait(20)
+    assert value.all()
+
+
+def test_a_held_stream_takes_any_number_of_operations(lab):
+    stream = lab.stream()
+    gate = lab.gate(stream)
+    values = lab.array(np.zeros(2), "u4")
+    count = lab.device.max_in_flight + 10_000
+    for number in range(count):
+        lab.device.fill(stream, values.ctypes.data, number, 4, 1)
+    assert not lab.device.query_event(lab.event(stream))
+    gate.open()
+    lab.finish(stream)
+    assert values[0] == count - 1
+
+
+def test_many_streams(lab):
+    streams = [lab.stream() for _ in range(150)]
+    values = lab.array(np.zeros(len(streams)), "u4")
+    for index, stream in enumerate(streams):
+        lab.device.fill(stream, values.ctypes.data + 4 * index, index, 4, 1)
+    lab.finish(*streams)
+    assert values.tolist() == list(range(len(streams)))
+
+
+def test_threads_enqueue_on_streams_of_their_own(lab):
+    streams = [lab.stream() for _ in range(4)]
+    values = lab.array(np.zeros((4, 2)), "u4")
+
+    def work(index):
+        at = values[index].ctypes.data
+        for number in range(2000):
+            lab.device.fill(streams[index], at, number, 4, 1)
+            lab.device.copy(streams[index], at + 4, at, 4)
+            if number % 100 == 0:
+                lab.device.synchronize_stream(streams[index])
+                assert values[index].tolist() == [number, number]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lab.finish(*streams)
+    assert (values == 1999).all()
+
+
+def test_a_signal_ends_synchronize(lab):
+    class AlarmError(Exception):
+        pass
+
+    def handler(number, frame):
+        raise AlarmError
+
+    stream = lab.stream()
+    lab.gate(stream)
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(AlarmError):
+            lab.finish(stream)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_slow_kernel_lets_go_of_the_interpreter(lab):
+    """Python runs on while synchronize waits."""
+    stream = lab.stream()
+    gate = lab.gate(stream)
+    threading.Thread(target=gate.open).start()
+    lab.finish(stream)
+
+
+def test_threads_of_a_destroyed_stream_are_gone(driver):
+    device = driver.open_device(0, {"threads": "1"})
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(20):
+        device.destroy_stream(device.create_stream())
+    streams = [device.create_stream() for _ in range(8)]
+    assert len(os.listdir("/proc/self/task")) == before + 8
+    for stream in streams:
+        device.destroy_stream(stream)
+    assert len(os.listdir("/proc/self/task")) == before
+
+
+PROGRAM = """
+import ctypes, os, sys
+from hal.native import MemoryType
+from hal_cpu.driver import CpuDriver
+device = CpuDriver().open_device(0, {})
+stream = device.create_stream()
+address = device.allocate(1 << 24, MemoryType.DEVICE)
+for _ in range(200):
+    device.fill(stream, address, 1, 4, 1 << 22)
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "",
+        "device.notify(stream, ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p).value, 0)",
+        "os._exit(0) if os.fork() == 0 else os.wait()",
+        "sys.exit(0) if os.fork() == 0 else os.wait()",
+        "raise SystemExit(0)",
+    ],
+    ids=["busy", "stuck", "fork-exit-now", "fork-exit", "exit"],
+)
+def test_exit_with_streams_alive(python, end):
+    result = python(PROGRAM + end)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_no_more_threads(python):
+    """The system's refusal of a thread is an error that says so."""
+    program = """
+import resource
+from hal.errors import OperationError
+from hal_cpu.driver import CpuDriver
+device = CpuDriver().open_device(0, {"threads": "1"})
+limit = 400 << 20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))  # room for few stacks
+streams = []
+try:
+    while len(streams) < 5000:
+        streams.append(device.create_stream())
+except OperationError as error:
+    print("refused", error.native_name)
+for stream in streams:
+    device.destroy_stream(stream)
+"""
+    result = python(program)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("refused E")
