@@ -18,6 +18,9 @@ __all__ = ["Context", "wait_idle"]
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
+_NATIVE_CALL_SECONDS = 1.0
+"""Longest time that another thread may need to ask an event, which it holds meanwhile."""
+
 _left_behind: list[object] = []
 """What operations use that were abandoned while they ran: it can never be given back."""
 
@@ -148,6 +151,7 @@ class Context:
 
     def close_events(self, deadline: float) -> None:
         """Destroy the events, once no thread is in a native call on one."""
+        deadline = min(deadline, _sync.monotonic() + _NATIVE_CALL_SECONDS)
         while not self.events.is_idle() and _sync.monotonic() < deadline:
             nap(_NAP_SECONDS)
         self.events.close()

@@ -14,7 +14,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _sync, _timeline
-from hal._failure import fresh
 from hal._helpers import Dispatcher, Pool, report
 from hal._notifier import Notifier
 from hal._timeline import CALLBACK, HOST, ISSUE, RELEASE, WAKE, WATCH, Work
@@ -53,19 +52,18 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
         # `work` grows while it is worked off, so its length is read each time.
         while position < len(work):
             kind, item = entry = work[position]
-            position += 1
             if kind == WAKE:
-                item.release()
+                if item.locked():
+                    item.release()
             elif kind == RELEASE:
                 if budget > 0:
                     released = list(itertools.islice(item, budget))
-                    if not released:
-                        continue
                     budget -= len(released)
                     with _timeline.lock:
                         for operation, index in released:
                             operation._queue._release(operation, index, work)
-                    work.append(entry)  # what is left of it comes after what is ready now
+                    if released:
+                        work.append(entry)  # what is left comes after what is ready now
                 else:
                     rest.append(entry)
             elif kind == ISSUE:
@@ -76,13 +74,15 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
             elif kind == WATCH:
                 watch(item)
             elif kind == CALLBACK:
-                function, error = item
-                _dispatcher.post(function, None if error is None else fresh(error))
+                callback, failure = item
+                _dispatcher.post(callback._run, failure)
             elif kind == HOST:
                 _pool.run(item._run_on_host)
             # GARBAGE needs nothing: it is dropped with the list.
+            position += 1
     finally:
-        # After Ctrl-C the rest is still there: it must not end with this call.
+        # After Ctrl-C the rest is still there, and must not end with this call. The
+        # entry in hand is done again: each of them may be.
         rest += work[position:]
         work.clear()
         if rest:

@@ -126,7 +126,6 @@ class Semaphore(Timeline):
                 raise fresh(self._failure)
             if value <= self._reserved:
                 raise InvalidArgumentError(_not_above(self, value))
-            self._reserved = value
             self._advance(value, work)
         if work:
             _progress.drain(work)
@@ -202,8 +201,14 @@ class Callback:
         return found
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
-        failure = self._semaphore._failure
-        work.append((_timeline.CALLBACK, (self._function, failure)))
+        work.append((_timeline.CALLBACK, (self, self._semaphore._failure)))
+
+    def _run(self, failure: BaseException | None) -> None:
+        """Call the function, once however often it was sent off; on the dispatcher."""
+        with _timeline.lock:
+            function, self._function = self._function, None
+        if function is not None:
+            function(None if failure is None else fresh(failure))
 
 
 class _Reached:

@@ -76,7 +76,8 @@ class StreamQueue(Ring):
         # The backlog holds, if ordered: all that are not issued, in order; if
         # unordered: those that are ready, and this all that are not issued.
         self._pending: dict[Submission, None] = {}
-        self._hosts: dict[Submission, None] = {}  # host operations that run now
+        # Issued host operations, and whether they have begun to run
+        self._hosts: dict[Submission, bool] = {}
         # Queue id -> highest sequence of that queue that this stream has waited for
         self._seen: dict[int, int] = {}
         self._native.bind()
@@ -130,11 +131,11 @@ class StreamQueue(Ring):
                 self._issue_all(operation, work, _progress.BUDGET)
                 if not self._sequence & _HARVEST_MASK:
                     self._context.harvest_some(self)
+            if work:
+                _progress.drain(work)
         except BaseException:
             self._recover(operation, work)
             raise
-        if work:
-            _progress.drain(work)
         return operation
 
     def _stand_in_line(self, operation: Submission, work: Work) -> None:
@@ -254,7 +255,7 @@ class StreamQueue(Ring):
             if not operation._is_host:
                 return operation
             operation._state = ISSUED
-            self._hosts[operation] = None
+            self._hosts[operation] = False
             work.append((HOST, operation))
         return None
 
@@ -481,6 +482,10 @@ class StreamQueue(Ring):
 
     def _run_host(self, operation: Submission) -> None:
         """Run a host operation on the calling thread, one of the pool's, and end it."""
+        with _timeline.lock:
+            if self._hosts.get(operation) is not False:
+                return  # it was sent off twice, around a Ctrl-C
+            self._hosts[operation] = True
         error: BaseException | None = None
         try:
             operation._function(*operation._arguments)

@@ -148,6 +148,8 @@ class Timeline:
         if value <= self._value or self._failure is not None:
             return
         self._value = value
+        if value > self._reserved:  # a host's signal reserves as it raises
+            self._reserved = value
         points = self._points
         if points:
             if points[0][0] > value:
