@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._fence import Waits
 
-__all__ = ["Buffer", "check_index", "check_range"]
+__all__ = ["Buffer", "check_dtype", "check_index", "check_range"]
 
 
 class Buffer:
@@ -107,7 +107,7 @@ class Buffer:
         """
         storage = self._live()
         offset, size = check_range(self, offset, size, "subspan")
-        kind = self._dtype if dtype is None else np.dtype(dtype)
+        kind = self._dtype if dtype is None else check_dtype(dtype)
         shape = shape_of(size, kind, "subspan")
         return Buffer(self._device, storage, self._offset + offset, size, kind, shape)
 
@@ -144,7 +144,7 @@ class Buffer:
         what `Submission.wait` raises.
         """
         self._live()
-        kind = self._dtype if dtype is None else np.dtype(dtype)
+        kind = self._dtype if dtype is None else check_dtype(dtype)
         shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")
         array = np.empty(shape, kind)
         self._device.queues.download.read(self, array, wait=wait).wait(timeout)
@@ -165,6 +165,15 @@ class Buffer:
             raise ClosedError(message)
         self._device._live()
         return storage
+
+
+def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a numpy type, or raise that it is none."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        message = f"{dtype!r} is no numpy dtype"
+        raise ArgumentTypeError(message) from None
 
 
 def check_index(value: object, what: str) -> int:

@@ -18,7 +18,7 @@ __all__ = ["Context", "wait_idle"]
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
-_NATIVE_CALL_SECONDS = 1.0
+_NATIVE_CALL_SECONDS = 0.25
 """Longest time that another thread may need to ask an event, which it holds meanwhile."""
 
 _left_behind: list[object] = []
@@ -142,7 +142,7 @@ class Context:
                 queue._dead = True
         while any(queue._notifier.arming for queue in queues) and _sync.monotonic() < deadline:
             nap(_NAP_SECONDS)
-        if self.lost is not None:
+        if self.lost is not None or not queues:
             return
         self.native.bind()
         for queue in queues:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _lifecycle, _registry, _sync, _timeline
-from hal._buffer import Buffer, check_index, shape_of
+from hal._buffer import Buffer, check_dtype, check_index, shape_of
 from hal._commands import CommandBuffer
 from hal._context import Context, wait_idle
 from hal._executable import Executable, load_executable
@@ -188,7 +188,7 @@ class Device:
                 f"not {memory!r}"
             )
             raise InvalidArgumentError(message) from None
-        element = _dtype(dtype)
+        element = check_dtype(dtype)
         shape = shape_of(length, element, "allocate")
         storage = self._heap.allocate(max(length, 1), kind)
         return Buffer(self, storage, 0, length, element, shape)
@@ -223,8 +223,12 @@ class Device:
         `CompilationError`, with the user's lines and the compiler's log.
         """
         self._live()
-        if not isinstance(source, str):
-            message = f"compile takes source as a str, not {type(source).__name__}"
+        _check_texts("source", [source])
+        _check_texts("filename", [filename])
+        _check_texts("options", options)
+        _check_texts("include_directories", include_directories, os.PathLike)
+        if defines is not None and not isinstance(defines, Mapping):
+            message = f"compile: defines is a mapping, not {type(defines).__name__}"
             raise ArgumentTypeError(message)
         if "compile" not in self._native.features:
             message = f"{self._name} compiles no kernel source; load an image with device.load()"
@@ -258,7 +262,10 @@ class Device:
         device, and `NotFoundError` for a kernel that is not in it.
         """
         self._live()
-        if not isinstance(image, (bytes, bytearray, memoryview)):
+        if not isinstance(image, (bytes, bytearray, memoryview, str, os.PathLike)):
+            message = f"load takes an image's bytes or a path, not {type(image).__name__}"
+            raise ArgumentTypeError(message)
+        if isinstance(image, (str, os.PathLike)):
             image = pathlib.Path(image).read_bytes()
         parsed = None
         if signatures is not None:
@@ -339,9 +346,13 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     return Device(backend.name, native, limit)
 
 
-def _dtype(dtype: DTypeLike) -> np.dtype[np.generic]:
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        message = f"{dtype!r} is no numpy dtype"
-        raise ArgumentTypeError(message) from None
+def _check_texts(what: str, values: object, *also: type) -> None:
+    """Raise unless `values` is a list of texts; a single text is none."""
+    kinds = (str, *also)
+    if isinstance(values, (str, *also)) or not isinstance(values, Iterable):
+        message = f"compile: {what} is a sequence of texts, not {type(values).__name__}"
+        raise ArgumentTypeError(message)
+    for value in values:
+        if not isinstance(value, kinds):
+            message = f"compile: {what} is text, not {type(value).__name__}"
+            raise ArgumentTypeError(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from hal._device import Device
 
 __all__ = ["Executable", "Kernel", "load_executable"]
+
+
+_Default = TypeVar("_Default")
 
 
 class Kernel:
@@ -102,6 +105,14 @@ class Executable(Mapping[str, Kernel]):
             message = f"there is no kernel {name!r}; there are: {', '.join(self._kernels)}"
             raise NotFoundError(message)
         return kernel
+
+    @overload
+    def get(self, name: str, /) -> Kernel | None: ...
+    @overload
+    def get(self, name: str, /, default: _Default) -> Kernel | _Default: ...
+    def get(self, name: str, /, default: object = None) -> object:
+        """Return a kernel, or `default` where there is none."""
+        return self._kernels.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kernels)

@@ -20,7 +20,9 @@ devices: dict[Device, None] = {}
 _EXIT_SECONDS = 10.0
 """How long the exit hook lets a device's work end."""
 
-_SPECIAL = frozenset({"__await__", "__enter__", "__getitem__", "__iter__", "__len__", "__or__"})
+_SPECIAL = frozenset(
+    {"__await__", "__enter__", "__getitem__", "__init__", "__iter__", "__len__", "__or__"}
+)
 """Methods that refuse in a forked child though their names are not public."""
 
 _forked = False

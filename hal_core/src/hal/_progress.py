@@ -58,10 +58,12 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
             elif kind == RELEASE:
                 if budget > 0:
                     released = list(itertools.islice(item, budget))
-                    budget -= len(released)
+                    # Until they are done, they are still what this entry holds.
+                    work[position] = (RELEASE, itertools.chain(released, item))
                     with _timeline.lock:
                         for operation, index in released:
                             operation._queue._release(operation, index, work)
+                    budget -= len(released)
                     if released:
                         work.append(entry)  # what is left comes after what is ready now
                 else:

@@ -99,15 +99,27 @@ class Ring:
         """Give back the count of an event that was asked, and do what its answer means."""
         work: Work = []
         garbage: list[object] = []
-        with _timeline.lock:
-            operation._event.release()
-            # Unretired now means that the event was this operation's all the
-            # time; had it been recorded again for others, this one had retired.
-            retired = operation._retired
-            if answer is True and not retired:
-                garbage = self._retire_through(operation, work)
-                retired = True
+        foreign = None
+        try:
+            with _timeline.lock:
+                operation._event.release()
+                # Unretired now means that the event was this operation's all the
+                # time; had it been recorded again for others, this one had retired.
+                if answer is True and not operation._retired:
+                    foreign = self._retire_through(operation, garbage, work)
+                retired = operation._retired
+        except BaseException:
+            # Ctrl-C: a retirement that has begun is brought to its end.
+            with _timeline.lock:
+                if answer is True and not operation._retired:
+                    foreign = self._retire_through(operation, garbage, work)
+                    if foreign is not None:
+                        foreign._event.release()
+            _progress.hand_over(work)
+            raise
         del garbage  # outside of the lock: it may be large
+        while foreign is not None and foreign._queue._ask(foreign):
+            foreign, retired = self._retire_again(operation, work)
         if isinstance(answer, DeviceLostError):
             self._context.lose(answer, work)
             retired = operation._retired
@@ -148,15 +160,29 @@ class Ring:
             operation._event.count += 1
             return operation
 
-    def _retire_through(self, operation: Submission, work: Work) -> list[object]:
+    def _retire_again(self, operation: Submission, work: Work) -> tuple[Submission | None, bool]:
+        """Go on with a retirement; return what it needs asked next, and whether it is done."""
+        garbage: list[object] = []
+        with _timeline.lock:
+            foreign = None
+            if not operation._retired:
+                foreign = self._retire_through(operation, garbage, work)
+            return foreign, operation._retired
+
+    def _retire_through(
+        self, operation: Submission, garbage: list[object], work: Work
+    ) -> Submission | None:
         """Retire an operation, all before it, and what those depend on; under the lock.
 
         Its event is complete, so the events of all those are, too (I3). What
         one depends on retires first, on whatever queue, and passes its failure
-        on. Returns what they kept alive, to be dropped outside the lock.
+        on. What they kept alive goes to `garbage`, to be dropped outside the lock.
+
+        Returns an operation of another context, its event counted, that must be
+        asked first: if that device is lost, its work did not end well, whatever
+        this stream says.
         """
         stack = [operation]
-        garbage: list[object] = []
         while stack:
             target = stack[-1]
             if target._retired:
@@ -164,10 +190,16 @@ class Ring:
                 continue
             queue = target._queue
             head = queue._ring[0]
+            if head._retired:  # up to the last step, which a Ctrl-C cut off
+                queue._ring.popleft()
+                continue
             dependencies = head._dependencies
             while dependencies:
                 other = dependencies[-1]
                 if not other._retired:
+                    if other._queue._context is not self._context:
+                        other._event.count += 1
+                        return other
                     stack.append(other)
                     break
                 if other._state != DONE and head._state == ISSUED:
@@ -175,17 +207,21 @@ class Ring:
                 dependencies.pop()
             else:
                 queue._retire_head(head, garbage, work)
-        return garbage
+        return None
 
     def _retire_head(self, head: Submission, garbage: list[object], work: Work) -> None:
-        """Take the oldest operation out of the ring and publish its end; under the lock."""
-        self._ring.popleft()
+        """Publish the end of the oldest operation and take it out of the ring; under the lock.
+
+        In this order: what a Ctrl-C cuts short can be done again.
+        """
         if head._state == ISSUED:
-            head._state = DONE
             for semaphore, value in head._signals:
                 semaphore._advance(value, work)
-        head._event.release()
+            head._state = DONE
+        event = head._event
         garbage.append(self._drop(head))
+        self._ring.popleft()
+        event.release()
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
 

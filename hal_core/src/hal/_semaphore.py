@@ -121,14 +121,23 @@ class Semaphore(Timeline):
         if self._points:
             _harvest(self)
         work: Work = []
-        with _timeline.lock:
-            if self._failure is not None:
-                raise fresh(self._failure)
-            if value <= self._reserved:
-                raise InvalidArgumentError(_not_above(self, value))
-            self._advance(value, work)
-        if work:
-            _progress.drain(work)
+        try:
+            with _timeline.lock:
+                if self._failure is not None:
+                    raise fresh(self._failure)  # noqa: TRY301
+                if value <= self._reserved:
+                    raise InvalidArgumentError(self._not_above(value))  # noqa: TRY301
+                self._advance(value, work)
+            if work:
+                _progress.drain(work)
+        except HalError:
+            raise  # refused: nothing has changed
+        except BaseException:
+            # Ctrl-C: if the value was raised, whoever waits for it must hear of it.
+            with _timeline.lock:
+                self._advance(self._value, work)
+            _progress.hand_over(work)
+            raise
 
     def fail(self, error: BaseException) -> None:
         """Fail for good: every wait, also for a reached value, raises `error` afresh.
@@ -272,15 +281,6 @@ def check_value(value: object) -> int:
         message = f"a semaphore's value is 0 to 2**63 - 1; {number} was asked for"
         raise InvalidArgumentError(message)
     return number
-
-
-def _not_above(semaphore: Semaphore, value: int) -> str:
-    """Say why `value` cannot be signalled; under the lock."""
-    return (
-        f"{semaphore.name} cannot be signalled to {value}: its value is {semaphore._value} and "
-        f"{semaphore._reserved} is the highest value signalled or reserved so far; "
-        f"signal {semaphore._reserved + 1} or more"
-    )
 
 
 def _harvest(semaphore: Semaphore) -> None:

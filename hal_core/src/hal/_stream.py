@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 from hal import _progress, _timeline
 from hal._failure import keep
 from hal._ring import Ring
-from hal._submission import DONE, FAILED, ISSUED, ISSUING, PENDING, Submission
+from hal._submission import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    ISSUED,
+    ISSUING,
+    PENDING,
+    Submission,
+)
 from hal._timeline import GARBAGE, HOST, ISSUE, Work
 from hal.errors import (
     CancelledError,
@@ -59,6 +67,7 @@ class StreamQueue(Ring):
         "_limit",
         "_name",
         "_ordered",
+        "_owner",
         "_pending",
         "_seen",
         "_stream",
@@ -72,6 +81,7 @@ class StreamQueue(Ring):
         self._id = next(_ids)  # never used again, unlike id()
         self._limit = context.max_in_flight
         self._closed = False
+        self._owner: Work | None = None  # the work list of the call that took the baton last
         self._gone = False  # the native stream is destroyed, or was left behind
         # The backlog holds, if ordered: all that are not issued, in order; if
         # unordered: those that are ready, and this all that are not issued.
@@ -112,7 +122,7 @@ class StreamQueue(Ring):
                     self._context.refuse(self._name)
                 for semaphore, value in signals:
                     if value <= semaphore._reserved and semaphore._failure is None:
-                        raise InvalidArgumentError(_not_above(semaphore, value))  # noqa: TRY301
+                        raise InvalidArgumentError(semaphore._not_above(value))  # noqa: TRY301
                 if self._context.lost is not None:
                     self._end(operation, FAILED, self._context.lost, work)
                 elif (
@@ -123,16 +133,17 @@ class StreamQueue(Ring):
                     and len(self._ring) < self._limit
                     and self._claim(operation, work)
                 ):
-                    # The short way: nothing stands before it, so it is issued at once.
-                    self._issuing = operation
+                    pass  # the short way: nothing stands before it, so it is issued at once
                 elif operation._state == PENDING:
                     self._stand_in_line(operation, work)
-            if operation._state == ISSUING and self._issuing is operation:
-                self._issue_all(operation, work, _progress.BUDGET)
+            if operation._state == ISSUING and self._owner is work:
+                self._issue_from(operation, work, _progress.BUDGET)
                 if not self._sequence & _HARVEST_MASK:
                     self._context.harvest_some(self)
             if work:
                 _progress.drain(work)
+        except HalError:
+            raise  # refused: nothing has changed
         except BaseException:
             self._recover(operation, work)
             raise
@@ -140,22 +151,19 @@ class StreamQueue(Ring):
 
     def _stand_in_line(self, operation: Submission, work: Work) -> None:
         """Register for the waits and join the backlog; under the lock."""
-        remaining = 0
         for index, (semaphore, value) in enumerate(operation._waits):
             if semaphore._failure is not None:
-                operation._remaining = remaining
                 self._end(operation, FAILED, semaphore._failure, work)
                 return
             if not self._resolve(operation, index, semaphore, value, work):
-                remaining += 1
-        operation._remaining = remaining
+                operation._unresolved |= 1 << index
         if self._ordered:
             self._backlog.append(operation)
         else:
             self._pending[operation] = None
-            if not remaining:
+            if not operation._unresolved:
                 self._backlog.append(operation)
-        if not remaining and self._issuing is None:
+        if not operation._unresolved and self._issuing is None:
             work.append((ISSUE, self))
 
     def _resolve(
@@ -188,14 +196,15 @@ class StreamQueue(Ring):
 
     def _release(self, operation: Submission, index: int, work: Work) -> None:
         """Resolve a released wait again, against the new state; under the lock."""
-        if operation._state != PENDING:
+        bit = 1 << index
+        if operation._state != PENDING or not operation._unresolved & bit:
             return
         timeline, value = operation._waits[index]
         if timeline._failure is not None:
             self._end(operation, FAILED, timeline._failure, work)
         elif self._resolve(operation, index, timeline, value, work):
-            operation._remaining -= 1
-            if operation._remaining:
+            operation._unresolved &= ~bit
+            if operation._unresolved:
                 return
             if not self._ordered:
                 self._backlog.append(operation)
@@ -206,27 +215,23 @@ class StreamQueue(Ring):
 
     def _pump(self, work: Work, budget: int) -> int:
         """Issue what is ready, `budget` operations at most; return how many those were."""
-        with _timeline.lock:
-            if self._issuing is not None:
-                return 0  # the baton's holder looks again before it lets go
-            operation = self._next(work)
-            if operation is None:
-                return 0
-            self._issuing = operation
-        return self._issue_all(operation, work, budget)
+        try:
+            with _timeline.lock:
+                if self._issuing is not None:
+                    return 0  # the baton's holder looks again before it lets go
+                operation = self._next(work)
+            return 0 if operation is None else self._issue_from(operation, work, budget)
+        except BaseException:
+            self._recover(None, work)
+            raise
 
-    def _issue_all(self, first: Submission, work: Work, budget: int) -> int:
+    def _issue_from(self, first: Submission, work: Work, budget: int) -> int:
         """Issue a claimed operation and what is ready behind it; lets the baton go."""
         operation: Submission | None = first
         count = 0
-        try:
-            while operation is not None:
-                count += 1
-                operation = self._issue(operation, work, count < budget)
-        except BaseException:
-            if operation is not None:
-                self._recover(operation, work)
-            raise
+        while operation is not None:
+            count += 1
+            operation = self._issue(operation, work, count < budget)
         return count
 
     def _next(self, work: Work) -> Submission | None:
@@ -237,7 +242,7 @@ class StreamQueue(Ring):
             if operation._state != PENDING:  # failed or cancelled where it stood
                 backlog.popleft()
                 continue
-            if operation._remaining:
+            if operation._unresolved:
                 return None
             if self._ordered and (self._hosts or (operation._is_host and ring)):
                 # A host operation begins when all before it has ended, and all
@@ -256,11 +261,12 @@ class StreamQueue(Ring):
                 return operation
             operation._state = ISSUED
             self._hosts[operation] = False
+            self._issuing = None
             work.append((HOST, operation))
         return None
 
     def _claim(self, operation: Submission, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
-        """Turn the waits into stream waits and reserve the signals; under the lock.
+        """Turn the waits into stream waits, reserve the signals, take the baton; under the lock.
 
         Returns False, with the operation still pending if a wait is not
         resolved, or ended if it cannot be issued any more (S1, S5).
@@ -286,7 +292,7 @@ class StreamQueue(Ring):
         signals = operation._signals
         for semaphore, value in signals:
             if value <= semaphore._reserved and semaphore._failure is None:
-                error = InvalidArgumentError(_not_above(semaphore, value))
+                error = InvalidArgumentError(semaphore._not_above(value))
                 self._end(operation, FAILED, error, work)
                 return False
         for semaphore, value in signals:
@@ -298,6 +304,8 @@ class StreamQueue(Ring):
         operation._stream_waits = stream_waits or ()
         operation._dependencies = dependencies
         operation._state = ISSUING
+        self._issuing = operation
+        self._owner = work
         return True
 
     def _issue(self, operation: Submission, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal, and positional for speed
@@ -338,7 +346,6 @@ class StreamQueue(Ring):
             if more:
                 operation = self._next(work)
                 if operation is not None:
-                    self._issuing = operation
                     return operation
             else:
                 work.append((ISSUE, self))
@@ -394,26 +401,28 @@ class StreamQueue(Ring):
             raise error
         return following
 
-    def _recover(self, operation: Submission, work: Work) -> None:
+    def _recover(self, submitted: Submission | None, work: Work) -> None:
         """Put things right after Ctrl-C outside of the native calls.
 
-        The baton is let go, and what the operation has caused so far must not
-        end with this call.
+        A submission that was interrupted before its issue did not happen. The
+        baton is let go, and what was caused so far does not end with this call.
         """
+        interrupted = CancelledError("the operation was interrupted")
         with _timeline.lock:
-            ours = self._issuing is operation
-            entered = bool(self._ring) and self._ring[-1] is operation
-        if not ours:
-            _progress.hand_over(work)
-            return
-        if not entered:
-            self._native.synchronize_stream(self._stream)
-        with _timeline.lock:
-            operation._state = ISSUED
-            self._fail_issued(operation, CancelledError("the operation was interrupted"), work)
+            if submitted is not None and submitted._state == PENDING:
+                self._end(submitted, CANCELLED, interrupted, work)
+            operation = self._issuing if self._owner is work else None
+            entered = operation is not None and operation in self._ring
+            work.extend((HOST, host) for host, begun in self._hosts.items() if not begun)
+        if operation is not None:
             if not entered:
-                work.append((GARBAGE, self._drop(operation)))
-            self._look_again(work, more=False)
+                self._native.synchronize_stream(self._stream)
+            with _timeline.lock:
+                operation._state = ISSUED
+                self._fail_issued(operation, interrupted, work)
+                if not entered:
+                    work.append((GARBAGE, self._drop(operation)))
+                self._look_again(work, more=False)
         _progress.hand_over(work)
 
     # Failure
@@ -422,7 +431,7 @@ class StreamQueue(Ring):
         """Fail or cancel an operation that was not issued; under the lock."""
         operation._state = state
         operation._error = keep(error)
-        if operation._remaining:
+        if operation._unresolved:
             for timeline, value in operation._waits:
                 timeline._forget(value, operation)
         for semaphore, _ in operation._signals:
@@ -519,12 +528,3 @@ def _as_failure(error: BaseException) -> BaseException:
         failure.__cause__ = error
         return failure
     return CancelledError(f"the operation was interrupted by {type(error).__name__}")
-
-
-def _not_above(semaphore: Timeline, value: int) -> str:
-    """Say why an operation cannot signal `value`; under the lock."""
-    return (
-        f"an operation cannot signal {value}: the semaphore's value is {semaphore._value} and "
-        f"{semaphore._reserved} is the highest value signalled or reserved so far; "
-        f"signal {semaphore._reserved + 1} or more"
-    )

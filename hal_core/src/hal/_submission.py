@@ -50,13 +50,13 @@ class Submission:
         "_kind",
         "_private",
         "_queue",
-        "_remaining",
         "_resources",
         "_retired",
         "_sequence",
         "_signals",
         "_state",
         "_stream_waits",
+        "_unresolved",
         "_waits",
     )
 
@@ -78,7 +78,9 @@ class Submission:
         self._signals = signals
         self._is_host = is_host
         self._state = PENDING
-        self._remaining = 0  # waits neither recorded nor reached
+        # The waits that are neither recorded nor reached, a bit each: releasing one
+        # twice, as around a Ctrl-C, is the same as once.
+        self._unresolved = 0
         self._retired = False  # natively complete, and counted so in its queue
         self._private: Semaphore | None = None
         # Operations, on whatever queue, that must retire before this one does

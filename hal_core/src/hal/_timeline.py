@@ -102,15 +102,16 @@ class Waiters:
         keys = self._keys
         last = value << 1 | 1
         while keys and keys[0] <= last:
-            key = heapq.heappop(keys)
-            bucket = self._buckets.pop(key, None)
-            if bucket is None:
-                continue
+            key = keys[0]
+            bucket = self._buckets.get(key, {})
+            # Told first and removed after, so that a Ctrl-C between loses none.
             if key & 1:
                 work.append((RELEASE, iter(bucket.items())))
             else:
                 for watcher, index in bucket.items():
                     watcher._notice(index, work)
+            self._buckets.pop(key, None)
+            heapq.heappop(keys)
 
     def _add(self, key: int, waiter: object, index: int) -> None:
         bucket = self._buckets.get(key)
@@ -145,11 +146,11 @@ class Timeline:
 
     def _advance(self, value: int, work: Work) -> None:
         """Raise the value if `value` is above it."""
-        if value <= self._value or self._failure is not None:
+        if value < self._value or self._failure is not None:
             return
+        # An equal value goes through again: a Ctrl-C may have cut the first time short.
         self._value = value
-        if value > self._reserved:  # a host's signal reserves as it raises
-            self._reserved = value
+        self._reserved = max(self._reserved, value)  # a host's signal reserves as it raises
         points = self._points
         if points:
             if points[0][0] > value:
@@ -217,6 +218,15 @@ class Timeline:
         if self._reached is None:
             self._reached = Waiters()
         return self._reached
+
+    def _not_above(self, value: int) -> str:
+        """Say why `value` cannot be signalled any more (S1)."""
+        higher = self._reserved + 1
+        advice = f"signal {higher} or more" if higher <= MAX_VALUE else "no value is left to signal"
+        return (
+            f"{self.name} cannot be signalled to {value}: its value is {self._value}, and "
+            f"{self._reserved} is the highest value signalled or reserved so far; {advice}"
+        )
 
     def _forget(self, value: int, waiter: object) -> bool:
         """Take a registration back; return whether there was one."""
