@@ -116,12 +116,15 @@ class Heap:
         "_modules",
         "_now",
         "_peak",
+        "_reaping",
         "_storages",
     )
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lock = _sync.Lock()
+        # Held over native frees: who closes the device waits until they are done.
+        self._reaping = _sync.Lock()
         # address -> (size, memory, storage)
         self._storages: dict[int, tuple[int, MemoryType, weakref.ref[Storage]]] = {}
         self._modules: set[int] = set()
@@ -179,12 +182,9 @@ class Heap:
     def reap(self) -> None:
         """Free what finalisers have left; blocks as long as the native frees do."""
         self._asked = False
-        while self._doomed:
-            try:
-                what, handle = self._doomed.popleft()
-            except IndexError:  # another thread was faster
-                break
-            self._release(what, handle)
+        with self._reaping:
+            while self._doomed:
+                self._release(*self._doomed.popleft())
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Free all but what numpy views still show; the native device closes after the last.
@@ -194,24 +194,26 @@ class Heap:
         """
         self.reap()
         kept: list[str] = []
-        with self._lock:
-            storages = list(self._storages.items())
-            modules = list(self._modules)
-        for address, (size, _, reference) in storages:
-            storage = reference()
-            if storage is not None and storage.is_viewed():
-                kept.append(
-                    f"{size:,} bytes at {address:#x} are shown by a numpy view, and freed with it"
-                )
-            else:
-                self._release(FREE, address)
-        for handle in modules:
-            self._release(UNLOAD, handle)
-        with self._lock:
-            self._closing = release_context
-            last = release_context and not self._storages
-        if last:
-            self._context.native.close()
+        with self._reaping:  # no free may be under way when the native device closes
+            with self._lock:
+                storages = list(self._storages.items())
+                modules = list(self._modules)
+            for address, (size, _, reference) in storages:
+                storage = reference()
+                if storage is not None and storage.is_viewed():
+                    kept.append(
+                        f"{size:,} bytes at {address:#x} are shown by a numpy view, "
+                        "and freed with it"
+                    )
+                else:
+                    self._release(FREE, address)
+            for handle in modules:
+                self._release(UNLOAD, handle)
+            with self._lock:
+                self._closing = release_context
+                last = release_context and not self._storages
+            if last:
+                self._context.native.close()
         return tuple(kept)
 
     def statistics(self) -> MemoryStatistics:

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from hal import _progress, _timeline, _wait
 from hal._failure import fresh, keep
+from hal._helpers import report
 from hal._timeline import MAX_VALUE, Timeline, Work
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
@@ -151,10 +152,16 @@ class Semaphore(Timeline):
             raise ArgumentTypeError(message)
         keep(error)
         work: Work = []
-        with _timeline.lock:
-            self._fail(error, work)
-        if work:
-            _progress.drain(work)
+        try:
+            with _timeline.lock:
+                self._fail(error, work)
+            if work:
+                _progress.drain(work)
+        except BaseException:
+            with _timeline.lock:  # Ctrl-C: whoever waits must hear of it all the same
+                self._release_all(work)
+            _progress.hand_over(work)
+            raise
 
     def on_reached(self, value: int, function: Callable[[HalError | None], object]) -> Callback:
         """Call ``function(None)`` once `value` is reached, or ``function(error)`` on failure.
@@ -170,12 +177,16 @@ class Semaphore(Timeline):
             raise ArgumentTypeError(message)
         callback = Callback(self, value, function)
         work: Work = []
-        with _timeline.lock:
-            if self._failure is not None or self._value >= value:
-                callback._notice(0, work)
-            else:
-                self._until_reached(value, work).watch(value, callback, 0)
-        _progress.drain(work)
+        try:
+            with _timeline.lock:
+                if self._failure is not None or self._value >= value:
+                    callback._notice(0, work)
+                else:
+                    self._until_reached(value, work).watch(value, callback, 0)
+            _progress.drain(work)
+        except BaseException:
+            _progress.hand_over(work)  # Ctrl-C: others rely on what is watched by now
+            raise
         return callback
 
     def reached(self, value: int) -> Awaitable[None]:
@@ -217,7 +228,10 @@ class Callback:
         with _timeline.lock:
             function, self._function = self._function, None
         if function is not None:
-            function(None if failure is None else fresh(failure))
+            try:
+                function(None if failure is None else fresh(failure))
+            except BaseException as error:  # noqa: BLE001 - whatever user code raises
+                report(function, error)
 
 
 class _Reached:

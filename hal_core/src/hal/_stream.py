@@ -288,7 +288,9 @@ class StreamQueue(Ring):
                 dependencies.append(point)
             queue = point._queue
             if queue is not self and self._seen.get(queue._id, 0) < point._sequence:
-                stream_waits = [*(stream_waits or ()), point]
+                if stream_waits is None:
+                    stream_waits = []
+                stream_waits.append(point)
         signals = operation._signals
         for semaphore, value in signals:
             if value <= semaphore._reserved and semaphore._failure is None:
@@ -301,7 +303,7 @@ class StreamQueue(Ring):
         if stream_waits:
             for point in stream_waits:
                 point._event.count += 1
-        operation._stream_waits = stream_waits or ()
+        operation._stream_waits = stream_waits
         operation._dependencies = dependencies
         operation._state = ISSUING
         self._issuing = operation
@@ -329,8 +331,7 @@ class StreamQueue(Ring):
         except BaseException as error:  # noqa: BLE001 - Ctrl-C as well; raised again in there
             return self._break_off(operation, event, error, work, more)
         with _timeline.lock:
-            for point in waits:
-                point._event.release()
+            self._release_waits(operation)
             self._enter_ring(operation, event)
             operation._state = ISSUED
             if self._context.lost is None:
@@ -339,6 +340,13 @@ class StreamQueue(Ring):
             else:
                 self._abandon(self._context.lost, work)
             return self._look_again(work, more)
+
+    @staticmethod
+    def _release_waits(operation: Submission) -> None:
+        """Give back the events that an operation has made the stream wait for; under the lock."""
+        waits = operation._stream_waits
+        while waits:  # taken out first, so that none is given back twice around a Ctrl-C
+            waits.pop()._event.release()
 
     def _look_again(self, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal
         """Claim the next operation, or let the baton go; under the lock."""
@@ -380,8 +388,7 @@ class StreamQueue(Ring):
                 except HalError as second:
                     lost = second
         with _timeline.lock:
-            for point in operation._stream_waits:
-                point._event.release()
+            self._release_waits(operation)
             # It may break off before its waits reached the stream, so that its
             # event says nothing of what it depended on. It has failed anyway.
             operation._dependencies = None
@@ -411,18 +418,15 @@ class StreamQueue(Ring):
         with _timeline.lock:
             if submitted is not None and submitted._state == PENDING:
                 self._end(submitted, CANCELLED, interrupted, work)
-            operation = self._issuing if self._owner is work else None
-            entered = operation is not None and operation in self._ring
             work.extend((HOST, host) for host, begun in self._hosts.items() if not begun)
-        if operation is not None:
-            if not entered:
-                self._native.synchronize_stream(self._stream)
-            with _timeline.lock:
+            operation = self._issuing if self._owner is work else None
+            if operation is not None and operation in self._ring:
                 operation._state = ISSUED
                 self._fail_issued(operation, interrupted, work)
-                if not entered:
-                    work.append((GARBAGE, self._drop(operation)))
                 self._look_again(work, more=False)
+                operation = None
+        if operation is not None:
+            self._break_off(operation, None, interrupted, work, more=False)
         _progress.hand_over(work)
 
     # Failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal import _timeline
@@ -91,7 +91,7 @@ class Submission:
     _error: BaseException
     _event: Event
     _sequence: int
-    _stream_waits: Sequence[Submission]
+    _stream_waits: list[Submission] | None
 
     @property
     def state(self) -> str:

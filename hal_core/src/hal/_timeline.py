@@ -170,6 +170,12 @@ class Timeline:
             return
         self._failure = error
         self._points.clear()
+        self._release_all(work)
+
+    def _release_all(self, work: Work) -> None:
+        """Release every waiter of a failed timeline."""
+        if self._failure is None:
+            return
         for waiters in (self._recorded, self._reached):
             if waiters:
                 waiters.take(MAX_VALUE, work)

@@ -244,16 +244,20 @@ class HostWaiter:
         gate = _sync.Lock()
         gate.acquire()
         work: Work = []
-        with _timeline.lock:
-            index = self._scan()
-            if index is not None:
-                return index
-            self._register(work)
-            self._gate = gate
-            self._stop_leading(work)
-        if work:
-            _progress.drain(work)
-        gate.acquire(timeout=seconds)
+        try:
+            with _timeline.lock:
+                index = self._scan()
+                if index is not None:
+                    return index
+                self._register(work)
+                self._gate = gate
+                self._stop_leading(work)
+            if work:
+                _progress.drain(work)
+            gate.acquire(timeout=seconds)
+        except BaseException:
+            _progress.hand_over(work)  # Ctrl-C: others rely on it
+            raise
         with _timeline.lock:
             self._unregister()
         return None
@@ -314,15 +318,22 @@ class HostWaiter:
     def _leave(self) -> None:
         """End the wait, however it ended."""
         work: Work = []
-        with _timeline.lock:
-            self._unregister()
-            self._stop_leading(work)
-            for queue in self._followed:
-                # Perhaps it was woken to lead, and leaves instead: it passes that on.
-                if queue._leader is None:
-                    self._wake_follower(queue, work)
-        if work:
-            _progress.drain(work)
+        try:
+            with _timeline.lock:
+                self._unregister()
+                self._stop_leading(work)
+                for queue in self._followed:
+                    # Perhaps it was woken to lead, and leaves instead: it passes that on.
+                    if queue._leader is None:
+                        self._wake_follower(queue, work)
+            if work:
+                _progress.drain(work)
+        except BaseException:
+            with _timeline.lock:  # Ctrl-C, once more
+                self._unregister()
+                self._stop_leading(work)
+            _progress.hand_over(work)
+            raise
 
     def _give_up(self, timeout: float | None) -> int:
         """Look once more, and raise the time-out with what is still waited for."""

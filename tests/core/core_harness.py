@@ -1,0 +1,395 @@
+"""Watch, hold up and break the native calls that the core makes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import subprocess
+import sys
+import textwrap
+import threading
+import traceback
+from collections import Counter, defaultdict
+
+from hal.errors import OperationError
+from hal.native import NativeDevice
+from hal_cpu.plugin import hal_backend
+
+__all__ = ["LIMIT", "Latch", "Probe", "collect_in_threads", "open_native", "run_python"]
+
+LIMIT = 10.0
+"""Seconds that any wait of these tests may take before the test fails."""
+
+_libc = ctypes.CDLL(None)
+_SEM_WAIT = ctypes.cast(_libc.sem_wait, ctypes.c_void_p).value
+
+
+def open_native():
+    """Return a native CPU driver of our own."""
+    return hal_backend().open()
+
+
+class Latch:
+    """Hold native streams up until it is opened: a POSIX semaphore that a stream waits for."""
+
+    def __init__(self):
+        self._memory = ctypes.create_string_buffer(64)
+        self.argument = ctypes.addressof(self._memory)
+        assert _libc.sem_init(ctypes.c_void_p(self.argument), 0, 0) == 0
+        _kept.append(self)  # a stream may look at it after the test
+
+    def open(self, count=1):
+        """Let `count` held operations go."""
+        for _ in range(count):
+            _libc.sem_post(ctypes.c_void_p(self.argument))
+
+
+_kept = []
+
+WORK = ("fill", "copy", "copy_from_host", "copy_to_host", "launch")
+STREAM_CALLS = (*WORK, "wait_event", "record_event", "notify", "synchronize_stream")
+_UNBOUND = {"bind", "close", "compile"}
+"""Calls that need no current context."""
+
+_current = threading.local()
+
+
+class Probe(NativeDevice):
+    """Forward every primitive to a real device, and watch the native rules.
+
+    Violations are collected, not raised, since the core may swallow errors:
+    a handle that is not alive, two threads in one stream, an event waited for
+    that was never recorded (I1), memory freed under work that still uses it
+    (I4), a primitive on a thread whose current context is another device's.
+    """
+
+    def __init__(self, inner, domain=None):
+        self.inner = inner
+        self.info = inner.info
+        self.features = inner.features
+        self.domain = inner.domain if domain is None else domain
+        self.max_in_flight = inner.max_in_flight
+        self.violations = []
+        self.calls = Counter()
+        self.closed = False
+        self.alive = defaultdict(dict)  # kind -> handle -> anything
+        self._lock = threading.RLock()
+        self._inside = Counter()  # stream -> threads in a call on it
+        self._recorded = set()
+        self._uses = defaultdict(list)  # stream -> [(private event, ranges)]
+        self._latches = []
+        self._hold = []  # latches for the next work calls
+        self._faults = []
+        self._doom_next = []  # errors of the work before the next records
+        self._fatal = []  # (private event behind the work, error)
+
+    # What tests ask for
+
+    def hold(self, latch):
+        """Make the next work call of any stream wait for `latch` before its work."""
+        self._latches.append(latch)
+        self._hold.append(latch)
+
+    def fail_call(self, number, error=None, names=None):
+        """Raise at the `number`-th call from now on (from 1), of `names` if given; once."""
+        error = error or OperationError("injected", native_name="ACME_BROKEN", native_code=77)
+        self._faults.append([number, error, names])
+
+    def fail_event(self, error):
+        """Make the work before the next record fail on the device, as soon as it has run.
+
+        From then on every query raises, as with the sticky errors of CUDA and HIP.
+        """
+        self._doom_next.append(error)
+
+    def heal(self):
+        """Open every latch and inject nothing more."""
+        self._faults.clear()
+        self._doom_next.clear()
+        self._fatal.clear()
+        for latch in self._latches:
+            latch.open(1000)
+
+    def live(self):
+        """Return how many native objects of each kind are alive, those with none left out."""
+        with self._lock:
+            return {kind: len(handles) for kind, handles in self.alive.items() if handles}
+
+    @property
+    def pending_fault(self):
+        """Return whether a fault was asked for and has not happened."""
+        return bool(self._faults)
+
+    # What every call goes through
+
+    def _enter(self, name, stream=None):
+        self.calls[name] += 1
+        self._break(name)
+        with self._lock:
+            if self.closed:
+                self._violate(f"{name} after close")
+            if name == "bind":
+                _current.device = self
+            elif name not in _UNBOUND and getattr(_current, "device", None) is not self:
+                self._violate(f"{name} without this device bound on the thread")
+            if stream is not None:
+                if stream not in self.alive["stream"]:
+                    self._violate(f"{name} on stream {stream}, which is not alive")
+                self._inside[stream] += 1
+                if self._inside[stream] > 1:
+                    self._violate(f"{name} while another thread is in a call on the stream")
+
+    def _break(self, name):
+        chosen = None
+        with self._lock:
+            for fault in list(self._faults):
+                if fault[2] is None or name in fault[2]:
+                    fault[0] -= 1
+                    if fault[0] == 0:
+                        self._faults.remove(fault)
+                        chosen = fault[1]
+        if chosen is not None:
+            if not callable(chosen):
+                raise chosen
+            chosen()
+
+    def _leave(self, stream):
+        with self._lock:
+            self._inside[stream] -= 1
+
+    def _violate(self, text):
+        stack = [frame.name for frame in traceback.extract_stack()[:-2] if "hal" in frame.filename]
+        self.violations.append(f"{text}, in {' > '.join(stack)}")
+
+    def _dies(self, kind, handle):
+        with self._lock:
+            if self.alive[kind].pop(handle, None) is None:
+                self._violate(f"{kind} {handle} is not alive")
+
+    def _born(self, kind, handle, value=True):  # noqa: FBT002 - a mark
+        with self._lock:
+            if handle in self.alive[kind]:
+                self._violate(f"{kind} {handle} was made twice")
+            self.alive[kind][handle] = value
+        return handle
+
+    # Context
+
+    def bind(self):
+        self._enter("bind")
+        self.inner.bind()
+
+    def close(self):
+        self._enter("close")
+        self.closed = True
+        self.inner.close()
+
+    # Streams and events
+
+    def create_stream(self):
+        self._enter("create_stream")
+        return self._born("stream", self.inner.create_stream())
+
+    def destroy_stream(self, stream):
+        self._enter("destroy_stream")
+        self._dies("stream", stream)
+        for event, _ in self._uses.pop(stream, ()):
+            self.inner.destroy_event(event)
+        self.inner.destroy_stream(stream)
+
+    def synchronize_stream(self, stream):
+        self._enter("synchronize_stream")
+        self.inner.synchronize_stream(stream)
+
+    def create_event(self):
+        self._enter("create_event")
+        return self._born("event", self.inner.create_event())
+
+    def destroy_event(self, event):
+        self._enter("destroy_event")
+        self._dies("event", event)
+        self._recorded.discard(event)
+        self.inner.destroy_event(event)
+
+    def record_event(self, event, stream):
+        self._enter("record_event", stream)
+        try:
+            self._check_event("record_event", event)
+            self._recorded.add(event)
+            if self._doom_next:
+                private = self.inner.create_event()
+                self.inner.record_event(private, stream)
+                self._fatal.append((private, self._doom_next.pop(0)))
+            self.inner.record_event(event, stream)
+        finally:
+            self._leave(stream)
+
+    def wait_event(self, stream, event):
+        self._enter("wait_event", stream)
+        try:
+            if event in self.alive["event"] and event not in self._recorded:
+                self._violate(f"stream {stream} waits for event {event}, never recorded")
+            self.inner.wait_event(stream, event)
+        finally:
+            self._leave(stream)
+
+    def query_event(self, event):
+        self._enter("query_event")
+        self._check_event("query_event", event)
+        for private, error in self._fatal:
+            if self.inner.query_event(private):
+                raise error
+        return self.inner.query_event(event)
+
+    def notify(self, stream, function, argument):
+        self._enter("notify", stream)
+        try:
+            self.inner.notify(stream, function, argument)
+        finally:
+            self._leave(stream)
+
+    def _check_event(self, name, event):
+        if event not in self.alive["event"]:
+            self._violate(f"{name} of event {event}, which is not alive")
+
+    # Memory
+
+    def allocate(self, size, memory):
+        self._enter("allocate")
+        return self._born("allocation", self.inner.allocate(size, memory), size)
+
+    def free(self, address, memory):
+        self._enter("free")
+        with self._lock:
+            size = self.alive["allocation"].get(address, 0)
+            for uses in self._uses.values():
+                for event, ranges in uses:
+                    for start, length in ranges:
+                        inside = start < address + size and address < start + length
+                        if inside and not self.inner.query_event(event):
+                            self._violate(f"{address:#x} is freed under work that uses it")
+        self._dies("allocation", address)
+        self.inner.free(address, memory)
+
+    def host_pointer(self, address, memory):
+        self._enter("host_pointer")
+        return self.inner.host_pointer(address, memory)
+
+    def memory_info(self):
+        self._enter("memory_info")
+        return self.inner.memory_info()
+
+    # Work
+
+    def _work(self, name, stream, ranges, *arguments):
+        self._enter(name, stream)
+        try:
+            with self._lock:
+                latch = self._hold.pop(0) if self._hold else None
+                for start, length in ranges:
+                    # Globals of modules are read, too, which are no allocations.
+                    if name != "copy_to_host" and not any(
+                        address <= start and start + length <= address + size
+                        for address, size in self.alive["allocation"].items()
+                    ):
+                        self._violate(f"{name} at {start:#x}, which is not allocated")
+            if latch is not None:
+                self.inner.notify(stream, _SEM_WAIT, latch.argument)
+            getattr(self.inner, name)(stream, *arguments)
+            with self._lock:
+                uses = self._uses[stream]
+                while uses and self.inner.query_event(uses[0][0]):
+                    self.inner.destroy_event(uses.pop(0)[0])
+                event = self.inner.create_event()
+                self.inner.record_event(event, stream)
+                uses.append((event, ranges))
+        finally:
+            self._leave(stream)
+
+    def fill(self, stream, address, pattern, width, count):
+        self._work("fill", stream, [(address, width * count)], address, pattern, width, count)
+
+    def copy(self, stream, target, source, size):
+        self._work("copy", stream, [(target, size), (source, size)], target, source, size)
+
+    def copy_from_host(self, stream, target, source, size):
+        self._work("copy_from_host", stream, [(target, size)], target, source, size)
+
+    def copy_to_host(self, stream, target, source, size):
+        self._work("copy_to_host", stream, [(source, size)], target, source, size)
+
+    def launch(self, stream, function, grid, block, shared_memory, parameters):
+        self._work("launch", stream, [], function, grid, block, shared_memory, parameters)
+
+    # Kernels
+
+    def compile(self, request):
+        self._enter("compile")
+        return self.inner.compile(request)
+
+    def load_module(self, image):
+        self._enter("load_module")
+        return self._born("module", self.inner.load_module(image))
+
+    def unload_module(self, module):
+        self._enter("unload_module")
+        self._dies("module", module)
+        self.inner.unload_module(module)
+
+    def get_function(self, module, name):
+        self._enter("get_function")
+        return self.inner.get_function(module, name)
+
+    def function_info(self, function):
+        self._enter("function_info")
+        return self.inner.function_info(function)
+
+    def get_global(self, module, name):
+        self._enter("get_global")
+        return self.inner.get_global(module, name)
+
+
+def collect_in_threads(functions):
+    """Run functions on threads of their own; return their results, or raise the first error."""
+    results = [None] * len(functions)
+    errors = []
+
+    def run(index, function):
+        try:
+            results[index] = function()
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=functools.partial(run, index, function), daemon=True)
+        for index, function in enumerate(functions)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(3 * LIMIT)
+        assert not thread.is_alive(), "a thread hangs"
+    if errors:
+        raise errors[0]
+    return results
+
+
+def run_python(folder, source, *, timeout=40.0, arguments=(), watchdog=True):
+    """Run a program in a child process; one that hangs tells where all its threads are, and ends.
+
+    A program that forks does without the `watchdog`, whose thread its child would miss.
+    """
+    text = textwrap.dedent(source)
+    if watchdog:
+        text = (
+            f"import faulthandler; faulthandler.dump_traceback_later({timeout}, exit=True)\n{text}"
+        )
+    path = folder / "program.py"
+    path.write_text(text, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(path), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout + LIMIT,
+        check=False,
+    )

@@ -1,0 +1,291 @@
+"""Command buffers: C1, C2, C4, and their life."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+)
+
+
+def test_record_execute_replay_c1(device):
+    """C1: recorded once, executed many times; each run does the same."""
+    counter, one = device.upload(np.zeros(8, np.uint8)), device.upload(np.zeros(8, np.uint8))
+    with device.record() as commands:
+        commands.fill(counter, 1, size=4)
+        commands.update(counter, b"\x09\x08", offset=4)
+        commands.barrier()
+        commands.copy(counter, one, source_offset=3, target_offset=2, size=3)
+    assert len(commands) == 3
+    for _ in range(3):
+        device.queue.fill(counter, 0)
+        device.queue.fill(one, 0)
+        device.queue.execute(commands).wait(LIMIT)
+        assert counter.numpy().tolist() == [1, 1, 1, 1, 9, 8, 0, 0]
+        assert one.numpy().tolist() == [0, 0, 1, 9, 8, 0, 0, 0]
+
+
+def test_recording_runs_nothing_c1(open_probe):
+    """Bug class 46: while it is recorded there is no native call."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    before = sum(probe.calls.values())
+    commands = device.record()
+    commands.fill(buffer, 1)
+    commands.update(buffer, b"1234")
+    commands.copy(buffer, buffer, target_offset=32, size=16)
+    commands.barrier()
+    commands.end()
+    assert sum(probe.calls.values()) == before
+
+
+def test_update_captures_when_it_is_recorded_c1(device):
+    """C1, bug class 48: the bytes of the recording, not those of the execution."""
+    buffer = device.allocate(4)
+    array = np.array([1, 2, 3, 4], np.uint8)
+    with device.record() as commands:
+        commands.update(buffer, array)
+    array[:] = 9
+    assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [1, 2, 3, 4]
+
+
+def test_a_recording_is_immutable_after_end_c1(device):
+    buffer = device.allocate(4)
+    commands = device.record()
+    commands.fill(buffer, 1)
+    commands.end()
+    for change in (
+        lambda: commands.fill(buffer, 2),
+        lambda: commands.update(buffer, b"2"),
+        lambda: commands.copy(buffer, buffer, size=1, target_offset=1),
+        commands.barrier,
+        commands.end,
+        commands.__enter__,
+    ):
+        with pytest.raises(InvalidArgumentError, match="ended"):
+            change()
+    assert len(commands) == 1
+    assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [1] * 4
+
+
+def test_a_recording_that_has_not_ended_is_refused_c1(device):
+    buffer = device.upload(np.zeros(4, np.uint8))
+    commands = device.record()
+    commands.fill(buffer, 1)
+    with pytest.raises(InvalidArgumentError, match="end"):
+        device.queue.execute(commands)
+    assert buffer.numpy().tolist() == [0] * 4
+    commands.end()
+    device.queue.execute(commands).wait(LIMIT)
+
+
+def test_a_recording_left_by_an_error_is_of_no_use(device):
+    buffer = device.upload(np.zeros(4, np.uint8))
+    commands = device.record()
+    with pytest.raises(ZeroDivisionError), commands:
+        raise ZeroDivisionError
+    for use in (
+        lambda: commands.fill(buffer, 1),
+        commands.end,
+        lambda: device.queue.execute(commands),
+    ):
+        with pytest.raises(HalError, match="record"):
+            use()
+    with pytest.raises(ClosedError):
+        commands.end()
+    assert buffer.numpy().tolist() == [0] * 4
+
+
+def test_a_refused_command_leaves_the_recording_as_it_was(device):
+    """A bad command raises where it is recorded, and the others stay."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    with device.record() as commands:
+        commands.fill(buffer, 1)
+        for bad, error in (
+            (lambda: commands.fill(buffer, 1, offset=5), InvalidArgumentError),
+            (lambda: commands.fill(buffer, "x"), ArgumentTypeError),
+            (lambda: commands.copy(buffer, buffer), InvalidArgumentError),
+            (lambda: commands.update(buffer, b"12345"), InvalidArgumentError),
+        ):
+            with pytest.raises(error):
+                bad()
+    assert len(commands) == 1
+    assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [1] * 4
+
+
+def test_an_empty_recording_orders_and_signals_c4(device):
+    with device.record() as commands:
+        pass
+    assert len(commands) == 0
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    submission = device.queue.execute(commands, wait=gate.at(1), signal=done.at(1))
+    assert submission.state == "pending"
+    gate.signal(1)
+    done.wait(1, LIMIT)
+
+
+def test_commands_of_no_size_are_left_out_c4(open_probe):
+    """C4, bug class 44: no native call for them, and the rest is right."""
+    device, probe = open_probe()
+    buffer = device.upload(np.zeros(8, np.uint8))
+    with device.record() as commands:
+        commands.fill(buffer, 1, size=0)
+        commands.barrier()
+        commands.barrier()
+        commands.copy(buffer, buffer, size=0)
+        commands.fill(buffer, 2, size=4)
+        commands.update(buffer, b"", offset=8)
+    before = probe.calls["fill"], probe.calls["copy"], probe.calls["copy_from_host"]
+    device.queue.execute(commands).wait(LIMIT)
+    after = probe.calls["fill"], probe.calls["copy"], probe.calls["copy_from_host"]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 0, 0]
+    assert buffer.numpy().tolist() == [2] * 4 + [0] * 4
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 1000])
+def test_any_number_of_commands_between_barriers_c2(device, count):
+    """Bug classes 39, 40: barriers with nothing before them, and many commands between two."""
+    source, target = device.allocate(4 * count), device.allocate(4 * count)
+    with device.record() as commands:
+        commands.barrier()
+        for index in range(count):
+            commands.fill(source, np.uint32(index + 1), offset=4 * index, size=4)
+        commands.barrier()
+        commands.barrier()
+        commands.copy(source, target)
+        commands.barrier()
+    result = target.numpy(np.uint32, wait=device.queue.execute(commands))
+    assert result.tolist() == list(range(1, count + 1))
+
+
+def test_a_recording_runs_on_several_queues_at_once_c1(device):
+    """C1, bug class 50: submitted 50 times on several queues from several threads, then dropped."""
+    source = device.upload(np.arange(256, dtype=np.uint8))
+    targets = [device.upload(np.zeros(256, np.uint8)) for _ in range(4)]
+    with device.record() as commands:
+        for target in targets:
+            commands.copy(source, target)
+    queues = [device.create_queue(ordered=bool(index % 2)) for index in range(4)]
+
+    def submit(queue, commands=commands):
+        return [queue.execute(commands) for _ in range(50)]
+
+    functions = [functools.partial(submit, queue) for queue in queues]
+    submissions = itertools.chain.from_iterable(collect_in_threads(functions))
+    del commands, functions, submit
+    gc.collect()
+    hal.wait_all(submissions, LIMIT)
+    for target in targets:
+        assert target.numpy().tolist() == list(range(256))
+
+
+def test_a_recording_keeps_its_buffers_c1(open_probe):
+    """C1: names may go, buffers may be closed, before it is ever executed."""
+    device, _ = open_probe()
+    source, target = device.upload(np.full(16, 7, np.uint8)), device.allocate(16)
+    with device.record() as commands:
+        commands.copy(source, target)
+    source.close()
+    del source
+    gc.collect()
+    assert device.statistics().allocations == 2
+    for _ in range(2):
+        assert target.numpy(wait=device.queue.execute(commands)).tolist() == [7] * 16
+    del commands
+    gc.collect()
+    device.wait_idle(LIMIT)
+    assert device.statistics().allocations == 1
+
+
+def test_recordings_that_were_never_executed_leave_nothing(open_probe):
+    device, _ = open_probe()
+    for end in (True, False):
+        commands = device.record()
+        commands.fill(device.allocate(16), 1)
+        if end:
+            commands.end()
+        del commands
+    gc.collect()
+    assert device.statistics().allocations == 0
+
+
+def test_a_thousand_executions_are_flat(open_probe):
+    """Bug class 34: an execution leaves nothing of its own."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    with device.record() as commands:
+        commands.fill(buffer, 1)
+
+    def execute(count):
+        for _ in range(count):
+            last = device.queue.execute(commands)
+        last.wait(LIMIT)
+        gc.collect()
+        ours = [each for each in gc.get_objects() if type(each).__module__.startswith("hal.")]
+        events = probe.live()["event"]
+        return len(ours) - events, events  # the pool grows with what is in flight
+
+    execute(1000)
+    objects, events = execute(1000)
+    later_objects, later_events = execute(1000)
+    assert later_objects - objects < 100
+    assert later_events - events < 200
+
+
+def test_execute_checks_what_it_is_given(device, second_device):
+    with device.record() as commands:
+        pass
+    with pytest.raises(InvalidArgumentError, match="record"):
+        second_device.queue.execute(commands)
+    with pytest.raises(ArgumentTypeError, match="str"):
+        device.queue.execute("commands")
+    with pytest.raises(ArgumentTypeError, match="list"):
+        device.queue.execute([commands])
+    buffer = second_device.allocate(4)
+    with device.record() as commands, pytest.raises(InvalidArgumentError, match="belongs"):
+        commands.fill(buffer, 1)
+
+
+def test_execution_waits_and_fails_like_any_operation(device):
+    buffer = device.upload(np.zeros(4, np.uint8))
+    with device.record() as commands:
+        commands.fill(buffer, 1)
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    failing = device.queue.execute(commands, wait=gate.at(1), signal=done.at(1))
+    gate.fail(OperationError("no"))
+    with pytest.raises(OperationError):
+        failing.wait(LIMIT)
+    with pytest.raises(OperationError):
+        done.wait(1, LIMIT)
+    assert buffer.numpy().tolist() == [0] * 4
+
+
+def test_two_recordings_at_the_same_time_do_not_mix(device):
+    one, two = device.upload(np.zeros(4, np.uint8)), device.upload(np.zeros(4, np.uint8))
+    ready = threading.Barrier(2, timeout=LIMIT)
+
+    def record(buffer, value):
+        with device.record() as commands:
+            ready.wait()
+            for index in range(4):
+                commands.fill(buffer, value, offset=index, size=1)
+        return commands
+
+    first, second = collect_in_threads([lambda: record(one, 1), lambda: record(two, 2)])
+    device.queue.execute(first).wait(LIMIT)
+    assert (one.numpy().tolist(), two.numpy().tolist()) == ([1] * 4, [0] * 4)
+    device.queue.execute(second).wait(LIMIT)
+    assert two.numpy().tolist() == [2] * 4

@@ -1,0 +1,511 @@
+"""Kernels: C4's empty grids, C5's typed arguments, and the life of executables."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    CompilationError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    NotFoundError,
+    OperationError,
+)
+
+SOURCE = """
+struct Pair { int left; float right; };
+
+extern "C" __global__ void saxpy(float a, const float *x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = a * x[i] + y[i];
+}
+
+__global__ void types(signed char *out, bool b, char c, short s, int i, long long l,
+                      unsigned char uc, unsigned short us, unsigned int ui,
+                      unsigned long long ul, float f, double d) {
+  out[0] = b; out[1] = c; out[2] = s == -300; out[3] = i == -70000; out[4] = l == -5000000000LL;
+  out[5] = uc == 200; out[6] = us == 60000; out[7] = ui == 4000000000u;
+  out[8] = ul == 18000000000000000000ull; out[9] = f == 0.5f; out[10] = d == 0.1;
+}
+
+__global__ void record(Pair pair, float *out) { out[0] = pair.left + pair.right; }
+
+__global__ void indices(unsigned *out) {
+  unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  out[block * blockDim.x * blockDim.y * blockDim.z + thread] = block * 1000 + thread;
+}
+
+__global__ void reverse(int *data, int n) {
+  extern __shared__ int memory[];
+  int i = threadIdx.x;
+  memory[i] = data[i];
+  __syncthreads();
+  data[i] = memory[n - 1 - i];
+}
+
+__global__ void is_null(const int *pointer, int *out) { out[0] = pointer == nullptr; }
+
+__global__ void nothing() {}
+"""
+
+OFFSET_SOURCE = "__global__ void add(int *x) { x[0] += AMOUNT; }"
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """A device and the program on it, compiled once for all tests that leave it as it is."""
+    with hal.create_device("cpu") as device:
+        yield device, device.compile(SOURCE, filename="core.cpp")
+
+
+def test_saxpy(compiled):
+    device, program = compiled
+    x, y = device.upload(np.arange(1000, dtype=np.float32)), device.upload(np.ones(1000, "f4"))
+    arguments = (2.0, x, y, 1000)
+    done = device.queue.dispatch(program["saxpy"], grid=4, block=256, args=arguments)
+    assert (y.numpy(wait=done) == 2 * np.arange(1000) + 1).all()
+
+
+def test_an_executable_is_a_mapping(compiled):
+    device, program = compiled
+    names = ["saxpy", "types", "record", "indices", "reverse", "is_null", "nothing"]
+    assert list(program) == names
+    assert [kernel.name for kernel in program.kernels] == names
+    assert len(program) == 7
+    assert "saxpy" in program
+    assert "missing" not in program
+    kernel = program["saxpy"]
+    assert kernel.device is device
+    assert str(kernel.signature) == "(f32 a, ptr x, ptr y, i32 n)"
+    assert "saxpy" in repr(kernel)
+    assert program.get("missing") is None
+
+
+def test_an_unknown_kernel_names_those_there_are(compiled):
+    _, program = compiled
+    with pytest.raises(NotFoundError, match=r"'sxapy'.*saxpy, types") as caught:
+        _ = program["sxapy"]
+    assert isinstance(caught.value, LookupError)
+
+
+def test_arguments_of_every_type_c5(compiled):
+    """C5: each parameter gets its value, of Python's and of numpy's types."""
+    device, program = compiled
+    kernel = program["types"]
+    out = device.upload(np.zeros(11, np.int8))
+    values = {
+        "b": True, "c": -5, "s": -300, "i": -70000, "l": -5000000000,
+        "uc": 200, "us": 60000, "ui": 4000000000, "ul": 18000000000000000000,
+        "f": 0.5, "d": 0.1,
+    }  # fmt: skip
+    typed = {
+        "b": np.array([True])[0], "c": np.int8(-5), "s": np.int16(-300), "i": np.int32(-70000),
+        "l": np.int64(-5000000000), "uc": np.uint8(200), "us": np.uint16(60000),
+        "ui": np.uint32(4000000000), "ul": np.uint64(18000000000000000000),
+        "f": np.float32(0.5), "d": np.float64(0.1),
+    }  # fmt: skip
+    expected = [1, -5, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    for given in (values, typed):
+        for arguments in ((out, *given.values()), [out, *given.values()], {**given, "out": out}):
+            device.queue.fill(out, 0)
+            done = device.queue.dispatch(kernel, grid=1, block=1, args=arguments)
+            assert out.numpy(wait=done).tolist() == expected
+
+
+def test_structures_by_value_c5(compiled):
+    """C5: bytes, a numpy record or a ctypes structure."""
+    device, program = compiled
+
+    class Pair(ctypes.Structure):
+        _fields_ = (("left", ctypes.c_int), ("right", ctypes.c_float))
+
+    record = np.array([(3, 0.5)], dtype=[("left", "i4"), ("right", "f4")])
+    for pair in (record[0], record, record.tobytes(), Pair(3, 0.5)):
+        out = device.upload(np.zeros(1, np.float32))
+        device.queue.dispatch(program["record"], grid=1, block=1, args=(pair, out)).wait(LIMIT)
+        assert out.numpy().tolist() == [3.5]
+
+
+def test_null_pointers_c5(compiled):
+    device, program = compiled
+    out = device.upload(np.zeros(2, np.int32))
+    for pointer, offset, expected in ((None, 0, 1), (out, 4, 0)):
+        target = out.subspan(offset, 4)
+        device.queue.dispatch(program["is_null"], grid=1, block=1, args=(pointer, target)).wait(
+            LIMIT
+        )
+        assert target.numpy().tolist() == [expected]
+
+
+def test_subspans_are_pointers_into_the_buffer_c5(compiled):
+    device, program = compiled
+    x = device.upload(np.arange(8, dtype=np.float32))
+    y = device.upload(np.zeros(8, np.float32))
+    arguments = (1.0, x.subspan(8, 16), y.subspan(16, 16), 4)
+    done = device.queue.dispatch(program["saxpy"], grid=1, block=8, args=arguments)
+    assert y.numpy(wait=done).tolist() == [0, 0, 0, 0, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [(1, 1), (3, 4), ((2, 3), (4, 2)), ((2, 2, 2), (2, 3, 4)), ([5], (1, 1, 3)), (np.int64(2), 2)],
+)
+def test_grids_and_blocks_up_to_three_numbers(compiled, grid, block):
+    device, program = compiled
+    blocks, threads = int(np.prod(grid)), int(np.prod(block))
+    out = device.upload(np.full(blocks * threads + 1, 0xFFFFFFFF, np.uint32))
+    done = device.queue.dispatch(program["indices"], grid=grid, block=block, args=(out,))
+    result = out.numpy(wait=done).tolist()
+    assert result.pop() == 0xFFFFFFFF
+    assert result == [b * 1000 + t for b in range(blocks) for t in range(threads)]
+
+
+def test_dynamic_shared_memory(compiled):
+    device, program = compiled
+    data = device.upload(np.arange(64, dtype=np.int32))
+    done = device.queue.dispatch(
+        program["reverse"], grid=1, block=64, args=(data, 64), shared_memory=256
+    )
+    assert data.numpy(wait=done).tolist() == list(range(64))[::-1]
+
+
+@pytest.mark.parametrize("grid", [0, (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 0), (5, 0)])
+def test_empty_grids_are_no_ops_that_order_c4(open_probe, grid):
+    """C4, bug class 44: no native call, no error; waits, signals and arguments count as ever."""
+    device, probe = open_probe()
+    kernel = device.compile(SOURCE)["saxpy"]
+    x = device.upload(np.ones(4, np.float32))
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    submission = device.queue.dispatch(
+        kernel, grid=grid, block=4, args=(1.0, x, x, 4), wait=gate.at(1), signal=done.at(1)
+    )
+    assert submission.state == "pending"
+    gate.signal(1)
+    done.wait(1, LIMIT)
+    assert probe.calls["launch"] == 0
+    with pytest.raises(ArgumentTypeError):
+        device.queue.dispatch(kernel, grid=grid, block=4, args=(1.0, x))
+
+
+def test_dispatch_waits_signals_and_records(compiled):
+    """Q4, C1: a dispatch is an operation like the others; recorded, its arguments stay."""
+    device, program = compiled
+    x, y = device.upload(np.ones(4, np.float32)), device.upload(np.zeros(4, np.float32))
+    factor = np.array([3.0], np.float32)
+    with device.record() as commands:
+        commands.dispatch(program["saxpy"], grid=1, block=4, args=(factor[0], x, y, 4))
+        commands.barrier()
+        commands.dispatch(program["saxpy"], grid=1, block=4, args={"a": 1, "x": y, "y": x, "n": 2})
+        commands.dispatch(program["saxpy"], grid=0, block=4, args=(5.0, x, y, 4))
+    factor[0] = 100
+    assert len(commands) == 2
+    gate = hal.create_semaphore()
+    done = device.queue.execute(commands, wait=gate.at(1))
+    with pytest.raises(DeadlineExceededError):
+        done.wait(0.02)
+    gate.signal(1)
+    done.wait(LIMIT)
+    assert (y.numpy().tolist(), x.numpy().tolist()) == ([3] * 4, [4, 4, 1, 1])
+    device.queue.execute(commands).wait(LIMIT)
+    assert y.numpy().tolist() == [15, 15, 6, 6]
+
+
+def test_one_kernel_three_hundred_times_with_other_arguments(compiled):
+    """Bug class 41: each command keeps its own arguments, in two recordings, three runs each."""
+    device, program = compiled
+    kernel = program["saxpy"]
+    one = device.upload(np.ones(1, np.float32))
+    outs = [device.upload(np.zeros(300, np.float32)) for _ in range(2)]
+    recordings = []
+    for number, out in enumerate(outs):
+        with device.record() as commands:
+            for index in range(300):
+                target = out.subspan(4 * index, 4)
+                commands.dispatch(
+                    kernel, grid=1, block=1, args=(float(index + 1000 * number), one, target, 1)
+                )
+        recordings.append(commands)
+    for _ in range(3):
+        for commands in recordings:
+            device.queue.execute(commands)
+    device.queue.wait_idle(LIMIT)
+    for number, out in enumerate(outs):
+        assert (out.numpy() == 3 * (np.arange(300) + 1000 * number)).all()
+
+
+WRONG_ARGUMENTS = {
+    "too few": (lambda x, y: (1.0, x, y), ArgumentTypeError, "missing: n"),
+    "too many": (lambda x, y: (1.0, x, y, 4, 5), ArgumentTypeError, "argument 5"),
+    "none": (lambda x, y: (), ArgumentTypeError, "missing: a, x, y, n"),
+    "unknown name": (
+        lambda x, y: {"a": 1.0, "x": x, "y": y, "m": 4},
+        ArgumentTypeError,
+        "missing: n.*m",
+    ),
+    "int for pointer": (lambda x, y: (1.0, 4096, y, 4), ArgumentTypeError, "'x'.*never.*address"),
+    "address": (lambda x, y: (1.0, x.address, y, 4), ArgumentTypeError, "'x'"),
+    "array": (lambda x, y: (1.0, np.ones(4, "f4"), y, 4), ArgumentTypeError, "'x'.*upload"),
+    "float for int": (lambda x, y: (1.0, x, y, 4.0), ArgumentTypeError, "'n' .i32."),
+    "bool for int": (lambda x, y: (1.0, x, y, True), ArgumentTypeError, "'n'"),
+    "text": (lambda x, y: ("1.0", x, y, 4), ArgumentTypeError, "'a' .f32."),
+    "buffer for float": (lambda x, y: (x, x, y, 4), ArgumentTypeError, "'a'.*Buffer"),
+    "too large": (lambda x, y: (1.0, x, y, 2**31), InvalidArgumentError, "'n'.*2147483647"),
+    "overflow": (lambda x, y: (1e39, x, y, 4), InvalidArgumentError, "'a'.*f32"),
+    "a string": (lambda x, y: "abcd", ArgumentTypeError, "str"),
+    "a number": (lambda x, y: 5, ArgumentTypeError, "int"),
+    "nothing": (lambda x, y: None, ArgumentTypeError, "NoneType"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+def test_wrong_arguments_are_named_c5(compiled, name):
+    """C5: the error names kernel and parameter, and nothing was launched or recorded."""
+    device, program = compiled
+    make, error, match = WRONG_ARGUMENTS[name]
+    x, y = device.upload(np.ones(4, np.float32)), device.upload(np.zeros(4, np.float32))
+    arguments = make(x, y)
+    done = hal.create_semaphore()
+    with pytest.raises(error, match=match) as caught:
+        device.queue.dispatch(program["saxpy"], grid=1, block=4, args=arguments, signal=done.at(1))
+    assert "saxpy" in str(caught.value)
+    with device.record() as commands, pytest.raises(error, match=match):
+        commands.dispatch(program["saxpy"], grid=1, block=4, args=arguments)
+    assert len(commands) == 0
+    done.signal(1)
+    device.queue.dispatch(program["saxpy"], grid=1, block=4, args=(1, x, y, 4)).wait(LIMIT)
+    assert y.numpy().tolist() == [1] * 4
+
+
+WRONG_SHAPES = {
+    "negative grid": ({"grid": -1}, InvalidArgumentError, "grid.*-1"),
+    "huge grid": ({"grid": 2**31}, InvalidArgumentError, "2147483647"),
+    "huge grid y": ({"grid": (1, 65536)}, InvalidArgumentError, "along y.*65535"),
+    "four numbers": ({"grid": (1, 1, 1, 1)}, InvalidArgumentError, "grid"),
+    "no number": ({"grid": ()}, InvalidArgumentError, "grid"),
+    "float grid": ({"grid": 1.5}, ArgumentTypeError, "grid"),
+    "float in grid": ({"grid": (1, 2.0)}, ArgumentTypeError, "grid"),
+    "text grid": ({"grid": "1"}, ArgumentTypeError, "grid"),
+    "bool grid": ({"grid": True}, ArgumentTypeError, "grid"),
+    "no grid": ({"grid": None}, ArgumentTypeError, "grid"),
+    "zero block": ({"block": 0}, InvalidArgumentError, "block"),
+    "zero in block": ({"block": (4, 0)}, InvalidArgumentError, "block"),
+    "negative block": ({"block": (-4, -1)}, InvalidArgumentError, "block"),
+    "huge block": ({"block": 1025}, InvalidArgumentError, "1024"),
+    "huge product": ({"block": (32, 32, 2)}, InvalidArgumentError, "1024"),
+    "negative shared": ({"shared_memory": -1}, InvalidArgumentError, "shared memory"),
+    "huge shared": ({"shared_memory": 1 << 30}, InvalidArgumentError, "shared memory"),
+    "float shared": ({"shared_memory": 1.0}, ArgumentTypeError, "shared memory"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SHAPES)
+def test_wrong_shapes_are_refused(compiled, name):
+    device, program = compiled
+    changed, error, match = WRONG_SHAPES[name]
+    given = {"grid": 1, "block": 1, "shared_memory": 0, **changed}
+    with pytest.raises(error, match=match) as caught:
+        device.queue.dispatch(program["nothing"], **given)
+    assert "nothing" in str(caught.value)
+    device.queue.dispatch(program["nothing"], grid=1, block=1).wait(LIMIT)
+
+
+def test_dispatch_of_what_is_no_kernel(compiled):
+    device, program = compiled
+    for wrong, name in (
+        ("saxpy", "str"),
+        (program, "Executable"),
+        (None, "None"),
+        (len, "builtin"),
+    ):
+        with pytest.raises(ArgumentTypeError, match=name):
+            device.queue.dispatch(wrong, grid=1, block=1)
+
+
+def test_kernels_and_buffers_of_another_device(compiled, device):
+    owner, program = compiled
+    with pytest.raises(InvalidArgumentError, match="saxpy"):
+        device.queue.dispatch(program["saxpy"], grid=1, block=1)
+    mine, theirs = owner.upload(np.ones(4, "f4")), device.upload(np.ones(4, "f4"))
+    with pytest.raises(InvalidArgumentError, match=r"'y'.*belongs to"):
+        owner.queue.dispatch(program["saxpy"], grid=1, block=4, args=(1.0, mine, theirs, 4))
+    closed = owner.allocate(16)
+    closed.close()
+    with pytest.raises(ClosedError):
+        owner.queue.dispatch(program["saxpy"], grid=1, block=4, args=(1.0, mine, closed, 4))
+
+
+def test_compile_errors_have_file_and_line(device):
+    with pytest.raises(CompilationError) as caught:
+        device.compile("__global__ void f(int *p) {\n  p[0] = missing;\n}\n", filename="mine.cpp")
+    assert "mine.cpp:2" in str(caught.value)
+    assert "missing" in caught.value.log
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "match"),
+    [
+        ("int x;", InvalidArgumentError, "__global__"),
+        ("", InvalidArgumentError, "kernel.cpp"),
+        (b"bytes", ArgumentTypeError, "bytes"),
+        (None, ArgumentTypeError, "NoneType"),
+    ],
+)
+def test_sources_that_are_none(device, source, error, match):
+    with pytest.raises(error, match=match):
+        device.compile(source)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"options": "-O0"},
+        {"options": 5},
+        {"options": (5,)},
+        {"include_directories": "folder"},
+        {"include_directories": 5},
+        {"include_directories": (5,)},
+        {"defines": ["A"]},
+        {"defines": "A=1"},
+        {"filename": 5},
+    ],
+    ids=str,
+)
+def test_compile_settings_of_the_wrong_type(device, settings):
+    """A lone string is no sequence of options, and none of these reaches the compiler."""
+    with pytest.raises(ArgumentTypeError, match=next(iter(settings))):
+        device.compile(OFFSET_SOURCE.replace("AMOUNT", "1"), **settings)
+
+
+def test_defines_and_several_programs(device):
+    """The same source with other macros is another program."""
+    programs = [device.compile(OFFSET_SOURCE, defines={"AMOUNT": n}) for n in (1, "20")]
+    x = device.upload(np.zeros(1, np.int32))
+    for program in programs:
+        device.queue.dispatch(program["add"], grid=1, block=1, args=(x,))
+    device.queue.wait_idle(LIMIT)
+    assert x.numpy().tolist() == [21]
+
+
+def test_images_can_be_loaded_again(compiled, device, tmp_path):
+    """From bytes and from a file, with the signatures in it."""
+    _, program = compiled
+    path = tmp_path / "image.bin"
+    path.write_bytes(program.image)
+    for image in (program.image, bytearray(program.image), path, str(path)):
+        loaded = device.load(image)
+        assert list(loaded) == list(program)
+        assert str(loaded["saxpy"].signature) == str(program["saxpy"].signature)
+        x = device.upload(np.ones(4, np.float32))
+        device.queue.dispatch(loaded["saxpy"], grid=1, block=4, args=(2, x, x, 4)).wait(LIMIT)
+        assert x.numpy().tolist() == [3] * 4
+    only = device.load(program.image, signatures={"saxpy": "(f32 factor, ptr x, ptr y, i32 n)"})
+    assert list(only) == ["saxpy"]
+    assert str(only["saxpy"].signature) == "(f32 factor, ptr x, ptr y, i32 n)"
+
+
+def test_images_that_are_none(compiled, device, tmp_path):
+    _, program = compiled
+    with pytest.raises(OperationError):
+        device.load(b"this is no image")
+    with pytest.raises(FileNotFoundError):
+        device.load(tmp_path / "missing.bin")
+    with pytest.raises(NotFoundError, match="absent"):
+        device.load(program.image, signatures={"absent": "(ptr x)"})
+    with pytest.raises(InvalidArgumentError, match="saxpy"):
+        device.load(program.image, signatures={"saxpy": "(f32 a, ptr x)"})
+    with pytest.raises(InvalidArgumentError, match="nonsense"):
+        device.load(program.image, signatures={"saxpy": "(nonsense a)"})
+    for wrong in (5, None, ["image"]):
+        with pytest.raises(ArgumentTypeError):
+            device.load(wrong)
+
+
+def test_modules_live_as_long_as_their_work_q5(open_probe, latch):
+    """Q5: the program is dropped while its kernel is pending and while it runs."""
+    device, probe = open_probe()
+    gate = hal.create_semaphore()
+    x = device.upload(np.ones(4, np.float32))
+    program = device.compile(SOURCE)
+    pending = device.queue.dispatch(
+        program["saxpy"], grid=1, block=4, args=(2.0, x, x, 4), wait=gate.at(1)
+    )
+    del program
+    gc.collect()
+    device.statistics()
+    assert probe.live()["module"] == 1
+    probe.hold(latch)
+    gate.signal(1)
+    assert pending.state == "issued"
+    gc.collect()
+    device.statistics()
+    assert probe.live()["module"] == 1
+    latch.open()
+    assert x.numpy(wait=pending).tolist() == [3] * 4
+    device.wait_idle(LIMIT)
+    gc.collect()
+    device.statistics()
+    assert "module" not in probe.live()
+
+
+def test_a_kernel_keeps_its_program(open_probe):
+    device, probe = open_probe()
+    kernel = device.compile(SOURCE)["nothing"]
+    gc.collect()
+    device.statistics()
+    device.queue.dispatch(kernel, grid=1, block=1).wait(LIMIT)
+    del kernel
+    gc.collect()
+    device.wait_idle(LIMIT)
+    device.statistics()
+    assert "module" not in probe.live()
+
+
+def test_buffers_of_a_dispatch_are_kept_q5(open_probe, latch):
+    device, probe = open_probe()
+    kernel = device.compile(SOURCE)["saxpy"]
+    x, y = device.upload(np.ones(4, "f4")), device.upload(np.ones(4, "f4"))
+    probe.hold(latch)
+    device.queue.dispatch(kernel, grid=1, block=4, args={"a": 1, "x": x, "y": y, "n": 4})
+    del x, y
+    gc.collect()
+    assert device.statistics().allocations == 2
+    latch.open()
+    device.wait_idle(LIMIT)
+    gc.collect()
+    assert device.statistics().allocations == 0
+
+
+def test_threads_compile_and_dispatch(device):
+    """Four threads compile and launch kernels of their own."""
+
+    def work(amount):
+        program = device.compile(OFFSET_SOURCE, defines={"AMOUNT": amount})
+        x = device.upload(np.zeros(1, np.int32))
+        for _ in range(20):
+            device.queue.dispatch(program["add"], grid=1, block=1, args=(x,))
+        device.queue.wait_idle(LIMIT)
+        return x.numpy().tolist()
+
+    functions = [lambda amount=amount: work(amount) for amount in (1, 2, 20, 30)]
+    assert collect_in_threads(functions) == [[20], [40], [400], [600]]
+
+
+def test_a_dispatch_that_fails_natively_fails_its_submission(open_probe):
+    device, probe = open_probe()
+    kernel = device.compile(SOURCE)["nothing"]
+    done = hal.create_semaphore()
+    probe.fail_call(1, OperationError("launch failed", native_code=700), ("launch",))
+    submission = device.queue.dispatch(kernel, grid=1, block=1, signal=done.at(1))
+    for waitable in (submission, done.at(1)):
+        with pytest.raises(OperationError, match="launch failed"):
+            hal.wait_all([waitable], LIMIT)
+    device.queue.dispatch(kernel, grid=1, block=1).wait(LIMIT)

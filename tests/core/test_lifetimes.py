@@ -1,0 +1,449 @@
+"""Lifetimes: Q5 and I4 (what is used is kept), M2 (views never dangle), I7 (nothing is left)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Latch
+
+import hal
+from hal.errors import ClosedError, HalError, OperationError
+
+SIZE = 1 << 16
+
+
+def tracked(array):
+    """Return an array of a class that can be referred to weakly and the reference."""
+    array = array.view(Tracked)
+    return array, weakref.ref(array)
+
+
+class Tracked(np.ndarray):
+    pass
+
+
+# Q5: what a submission uses is kept until it has retired
+
+
+@pytest.mark.parametrize("kind", ["fill", "update", "write", "copy", "read", "execute"])
+@pytest.mark.parametrize("close", [False, True], ids=["dropped", "closed"])
+def test_buffers_of_pending_work_are_kept_q5(open_probe, kind, close):
+    """Q5: the last name goes while the operation is pending: it still runs on live memory."""
+    device, _ = open_probe()
+    buffer, other = device.upload(np.full(SIZE, 3, np.uint8)), device.upload(np.zeros(SIZE, "u1"))
+    out = device.upload(np.zeros(SIZE, np.uint8))
+    gate = hal.create_semaphore()
+    host, reference = tracked(np.zeros(SIZE, np.uint8))
+    with device.record() as commands:
+        commands.copy(buffer, out)
+    queue = device.queue
+    if kind == "read":
+        queue.read(buffer, host, wait=gate.at(1))
+    elif kind == "execute":
+        queue.execute(commands, wait=gate.at(1))
+    elif kind == "copy":
+        queue.copy(buffer, out, wait=gate.at(1))
+    elif kind == "fill":
+        queue.fill(buffer, 3, wait=gate.at(1))
+        queue.copy(buffer, out)
+    else:
+        host[:] = 3
+        getattr(queue, kind)(buffer, host, wait=gate.at(1))
+        queue.copy(buffer, out)
+    if close:
+        buffer.close()
+    del buffer, host, commands
+    gc.collect()
+    assert device.statistics().allocations == 3
+    if kind in {"read", "write"}:
+        assert reference() is not None
+        kept = reference()
+    assert other.numpy().max() == 0
+    gate.signal(1)
+    queue.wait_idle(LIMIT)
+    if kind == "read":
+        assert (kept == 3).all()
+    else:
+        assert (out.numpy() == 3).all()
+    kept = None
+    device.wait_idle(LIMIT)
+    gc.collect()
+    assert device.statistics().allocations == 2, "and no longer than that"
+    assert reference() is None
+
+
+def test_buffers_of_running_work_are_kept_q5(open_probe, latch):
+    """Q5, I4: the same with the work on the device; the probe sees a free that comes too early."""
+    device, probe = open_probe()
+    one, two = device.allocate(SIZE), device.allocate(SIZE)
+    probe.hold(latch)
+    running = device.queue.copy(one, two)
+    del one, two
+    gc.collect()
+    assert device.statistics().allocations == 2
+    assert running.state == "issued"
+    latch.open()
+    running.wait(LIMIT)
+    assert device.statistics().allocations == 0
+
+
+def test_buffers_of_failed_work_are_kept_until_it_retires_q5(open_probe, latch):
+    """Q5: an operation whose issue broke off has failed, and keeps its memory till then."""
+    device, probe = open_probe()
+    buffer = device.allocate(SIZE)
+    probe.hold(latch)
+    probe.fail_call(1, OperationError("injected"), ("record_event",))
+    failed = device.queue.fill(buffer, 1)
+    assert failed.state == "failed"
+    del buffer
+    gc.collect()
+    assert device.statistics().allocations == 1
+    latch.open()
+    device.wait_idle(LIMIT)
+    device.queue.barrier().wait(LIMIT)
+    assert device.statistics().allocations == 0
+
+
+def test_arguments_of_a_call_are_kept_q5(device):
+    """Q5: for a host function its arguments and what its closure holds."""
+    gate = hal.create_semaphore()
+    seen = []
+    array, reference = tracked(np.full(4, 5, np.uint8))
+    device.queue.call(lambda given: seen.append(int(given.sum())), array, wait=gate.at(1))
+    del array
+    gc.collect()
+    assert reference() is not None
+    gate.signal(1)
+    device.queue.wait_idle(LIMIT)
+    device.queue.call(list).wait(LIMIT)
+    gc.collect()
+    assert seen == [20]
+    assert reference() is None
+
+
+def test_a_cancelled_operation_lets_go_of_what_it_used_q5(open_probe):
+    device, _ = open_probe()
+    buffer = device.allocate(SIZE)
+    gate = hal.create_semaphore()
+    queue = device.create_queue()
+    submission = queue.fill(buffer, 1, wait=gate.at(1))
+    queue.close(LIMIT)
+    del buffer
+    gc.collect()
+    assert submission.state == "cancelled"
+    assert device.statistics().allocations == 0
+
+
+def test_an_operation_that_failed_at_its_wait_lets_go_q5(open_probe):
+    """Q5: although it still stands in line behind one that is held up."""
+    device, _ = open_probe()
+    buffer = device.allocate(SIZE)
+    gate, broken = hal.create_semaphore(), hal.create_semaphore()
+    device.queue.barrier(wait=gate.at(1))
+    failed = device.queue.fill(buffer, 1, wait=broken.at(1))
+    broken.fail(OperationError("no"))
+    del buffer
+    gc.collect()
+    assert failed.state == "failed"
+    assert device.statistics().allocations == 0
+
+
+def test_subspans_keep_the_memory_q5(device):
+    """M2: a part shares the storage, which lives as long as the last part."""
+    whole = device.upload(np.arange(64, dtype=np.uint8))
+    part = whole.subspan(16, 32).subspan(8, 8)
+    whole.close()
+    del whole
+    gc.collect()
+    assert device.statistics().allocations == 1
+    assert part.numpy().tolist() == list(range(24, 32))
+    del part
+    gc.collect()
+    assert device.statistics().allocations == 0
+
+
+# What numpy views show
+
+
+def test_a_view_outlives_its_buffer_m2(device):
+    buffer = device.upload(np.arange(16, dtype=np.int32))
+    view = buffer.map()
+    part = view[3:5]
+    buffer.close()
+    del buffer, view
+    gc.collect()
+    assert device.statistics().allocations == 1
+    assert part.tolist() == [3, 4]
+    part[:] = 9
+    del part
+    gc.collect()
+    assert device.statistics().allocations == 0
+
+
+def test_views_see_one_memory_m2(device):
+    buffer = device.upload(np.zeros(8, np.uint8))
+    one, two, part = buffer.map(), buffer.map(), buffer.subspan(4, 4).map()
+    one[4] = 7
+    assert two[4] == part[0] == 7
+    assert buffer.numpy().tolist() == [0, 0, 0, 0, 7, 0, 0, 0]
+
+
+def test_close_with_live_views_m2(open_probe):
+    """M2: the device closes, tells what memory it had to keep, and frees it with the last view."""
+    device, probe = open_probe()
+    buffer = device.upload(np.arange(1 << 16, dtype=np.int32))
+    other = device.upload(np.zeros(16, np.uint8))
+    view = buffer.map()
+    told = device.close(LIMIT)
+    assert len(told) == 1
+    assert f"{1 << 18:,} bytes" in told[0]
+    assert "view" in told[0]
+    assert probe.live() == {"allocation": 1}
+    assert view[-1] == (1 << 16) - 1
+    view[0] = 77
+    assert view[0] == 77
+    assert not probe.closed, "the context lives as long as its memory is seen"
+    del buffer, other
+    part = view[:2]
+    del view
+    gc.collect()
+    assert part.tolist() == [77, 1]
+    del part
+    gc.collect()
+    wait_until(lambda: not probe.live() and probe.closed)
+
+
+def wait_until(condition):
+    """Wait for what a helper thread of ours does some time after a finaliser asked it to."""
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if condition():
+            return
+        pause.wait(0.01)
+    pytest.fail("it did not come about in time")
+
+
+def test_close_of_a_lost_device_with_live_views_m2(open_probe):
+    """M2: also when the device is lost the memory under a view stays."""
+    device, probe = open_probe()
+    view = device.upload(np.arange(16, dtype=np.uint8)).map()
+    probe.fail_call(1, hal.errors.DeviceLostError("gone"), ("fill",))
+    device.queue.fill(device.allocate(4), 1)
+    device.close(LIMIT)
+    assert not probe.closed, "the context took the memory along"
+    assert view.tolist() == list(range(16))
+    del view
+    gc.collect()
+    wait_until(lambda: probe.closed)
+
+
+@pytest.mark.parametrize("use", ["map", "numpy", "address", "fill", "subspan map"])
+def test_buffers_after_the_device_was_closed_m2(open_probe, use):
+    """M2: no way leads to memory that was freed: `ClosedError` instead."""
+    device, _ = open_probe()
+    buffer = device.upload(np.zeros(16, np.uint8))
+    part = buffer.subspan(0, 8)
+    device.close(LIMIT)
+    with pytest.raises(ClosedError):
+        {
+            "map": buffer.map,
+            "numpy": buffer.numpy,
+            "address": lambda: buffer.address,
+            "fill": lambda: device.queue.fill(buffer, 1),
+            "subspan map": part.map,
+        }[use]()
+
+
+def test_views_of_zero_size_m2(device):
+    assert device.allocate(0).map().shape == (0,)
+    assert device.allocate(8).subspan(8, 0).map().shape == (0,)
+
+
+def test_numpy_copies_m2(device):
+    """A copy is not tied to the buffer, and owns its memory."""
+    buffer = device.upload(np.arange(4, dtype=np.uint8))
+    copy = buffer.numpy()
+    device.queue.fill(buffer, 9).wait(LIMIT)
+    assert copy.tolist() == [0, 1, 2, 3]
+    copy[0] = 5
+    assert buffer.numpy()[0] == 9
+
+
+# I7, I10: nothing is left
+
+
+@pytest.mark.parametrize("leave", ["nothing", "pending", "running", "failed", "many queues"])
+def test_no_native_object_is_left_after_close_i7(open_probe, leave):
+    """I7: streams, events, allocations and modules are all given back, whatever was going on."""
+    device, probe = open_probe()
+    buffer = device.allocate(SIZE)
+    gate = hal.create_semaphore()
+    latch = Latch()
+    if leave == "pending":
+        for _ in range(20):
+            device.queue.fill(buffer, 1, wait=gate.at(1))
+    elif leave == "running":
+        probe.hold(latch)
+        for _ in range(20):
+            device.queue.fill(buffer, 1)
+        threading.Thread(target=latch.open).start()
+    elif leave == "failed":
+        probe.fail_call(2, OperationError("injected"), ("fill",))
+        for _ in range(4):
+            device.queue.fill(buffer, 1)
+        gate.fail(OperationError("no"))
+        device.queue.fill(buffer, 1, wait=gate.at(1))
+    elif leave == "many queues":
+        for index in range(20):
+            queue = device.create_queue(ordered=bool(index % 2))
+            semaphore = hal.create_semaphore()
+            semaphore.on_reached(1, lambda _: None)
+            queue.fill(buffer, 1, signal=semaphore.at(1))
+    assert device.close(LIMIT) == ()
+    assert probe.live() == {}
+    assert probe.closed
+
+
+def test_closing_a_queue_gives_its_stream_back_i7(open_probe):
+    device, probe = open_probe()
+    before = probe.live()["stream"]
+    for _ in range(30):
+        with device.create_queue() as queue:
+            queue.barrier().wait(LIMIT)
+    assert probe.live()["stream"] == before
+
+
+def test_finalisers_take_no_lock_i10(open_probe):
+    """I10: buffers that die under the collector, on any thread, in the middle of anything."""
+    device, probe = open_probe()
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for index in range(150):
+            ring = [device.allocate(64)]
+            ring.append(ring)  # only the collector frees it
+            done = hal.create_semaphore()
+            device.queue.fill(ring[0], index % 256, signal=done.at(1))
+            done.wait(1, LIMIT)
+    finally:
+        gc.set_threshold(*threshold)
+    ring = None
+    gc.collect()
+    assert device.statistics().allocations == 0
+    assert "allocation" not in probe.live()
+
+
+def test_a_freed_buffer_is_freed_without_anyone_asking_i10(open_probe):
+    """I10: the progress thread works off what finalisers left."""
+    device, probe = open_probe()
+    device.allocate(SIZE).close()
+    buffer = device.allocate(SIZE)
+    del buffer
+    gc.collect()
+    wait_until(lambda: "allocation" not in probe.live())
+
+
+def test_twenty_thousand_operations_leave_nothing(open_probe):
+    """Memory is flat: no object, no byte and no native handle per operation remains."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    semaphore = hal.create_semaphore()
+    value = 0
+
+    def work(count):
+        nonlocal value
+        for _ in range(count):
+            value += 1
+            queue = (device.queues.compute, device.queues.upload)[value % 2]
+            queue.fill(buffer, 1, wait=semaphore.at(value - 1), signal=semaphore.at(value))
+            if value % 100 == 0:
+                semaphore.wait(value, LIMIT)
+        device.wait_idle(LIMIT)
+
+    work(2000)
+    gc.collect()
+    objects, native = len(gc.get_objects()), dict(probe.live())
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        work(2000)
+        gc.collect()
+        growth = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    work(16_000)
+    gc.collect()
+    assert growth < 100_000
+    assert len(gc.get_objects()) - objects < 500
+    assert probe.live()["event"] <= native["event"] + 100
+
+
+def test_objects_die_with_their_last_reference(device):
+    """No registry of ours keeps buffers, queues that were closed, recordings or fences alive."""
+    buffer = device.allocate(16)
+    with device.record() as commands:
+        commands.fill(buffer, 1)
+    queue = device.create_queue()
+    queue.execute(commands).wait(LIMIT)
+    queue.close(LIMIT)
+    fence = hal.Fence([hal.create_semaphore().at(1)])
+    references = [weakref.ref(buffer), weakref.ref(queue)]
+    del buffer, commands, queue, fence
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+def test_a_closed_device_is_collected(open_probe):
+    """After close nothing of ours keeps the device."""
+    device = hal.create_device("cpu")
+    semaphore = hal.create_semaphore()
+    semaphore.on_reached(1, lambda _: None)
+    device.queue.barrier(signal=semaphore.at(1)).wait(LIMIT)
+    device.close(LIMIT)
+    reference = weakref.ref(device)
+    del device
+
+    def collected():
+        gc.collect()
+        return reference() is None
+
+    wait_until(collected)
+
+
+def test_a_failure_keeps_no_buffers_alive(open_probe):
+    """S4: an error that is kept on a semaphore holds no frame, and so no buffer."""
+    device, _ = open_probe()
+    semaphore = hal.create_semaphore()
+
+    def work():
+        buffer = device.allocate(SIZE)
+        try:
+            device.queue.fill(buffer, 1, size=-1)
+        except HalError as error:
+            semaphore.fail(error)
+
+    work()
+    gc.collect()
+    assert device.statistics().allocations == 0
+
+
+def test_calls_that_failed_keep_no_buffers_alive(open_probe):
+    """S4: the traceback of a host function's exception goes, and its frames with it."""
+    device, _ = open_probe()
+
+    def call():
+        buffer = device.allocate(SIZE)
+        message = f"no {buffer.size}"
+        raise ValueError(message)
+
+    submission = device.queue.call(call)
+    with pytest.raises(HalError):
+        submission.wait(LIMIT)
+    device.queue.call(list).wait(LIMIT)
+    gc.collect()
+    assert device.statistics().allocations == 0

@@ -1,0 +1,347 @@
+"""Memory: M1, M2."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal.native import MemoryType
+
+
+@pytest.mark.parametrize("memory", ["device", "host", "shared", MemoryType.HOST])
+def test_allocate_each_kind_m1(device, memory):
+    buffer = device.allocate(100, memory=memory)
+    assert buffer.size == 100
+    assert buffer.memory == (memory if isinstance(memory, str) else memory.value)
+    assert buffer.device is device
+    assert (buffer.dtype, buffer.shape) == (np.uint8, (100,))
+    assert buffer.address % 256 == 0
+    assert not buffer.closed
+    assert buffer.numpy(wait=device.queue.fill(buffer, 7)).tolist() == [7] * 100
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "shape"),
+    [
+        (0, "u1", (0,)),
+        (16, "f4", (4,)),
+        (16, np.float64, (2,)),
+        (24, "i4,f8", (2,)),
+        (0, "f8", (0,)),
+    ],
+)
+def test_allocate_with_a_dtype(device, size, dtype, shape):
+    buffer = device.allocate(size, dtype=dtype)
+    assert (buffer.size, buffer.shape, buffer.dtype) == (size, shape, np.dtype(dtype))
+    assert buffer.numpy().shape == shape
+    assert buffer.numpy().dtype == np.dtype(dtype)
+
+
+UPLOADS = {
+    "vector": np.arange(7, dtype=np.float32),
+    "matrix": np.arange(12, dtype=np.int16).reshape(3, 4),
+    "fortran order": np.asfortranarray(np.arange(12, dtype=np.int64).reshape(3, 4)),
+    "strided": np.arange(20, dtype=np.uint8)[::3],
+    "reversed": np.arange(5, dtype=np.uint32)[::-1],
+    "scalar": np.array(3.5),
+    "empty": np.zeros((3, 0), np.float32),
+    "bool": np.array([True, False]),
+    "complex": np.array([1 + 2j]),
+    "half": np.array([1.5, 2.5], np.float16),
+    "big endian": np.arange(3, dtype=">i4"),
+    "record": np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    "datetime": np.array(["2020-01-01"], dtype="M8[s]"),
+    "text": np.array(["ab", "c"]),
+    "read only": np.frombuffer(b"abcd", np.uint8),
+    "list": [1, 2, 3],
+    "number": 5,
+    "bytes view": memoryview(b"abc"),
+    "broadcast": np.broadcast_to(np.arange(3), (2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", UPLOADS)
+def test_upload_comes_back_m1(device, name):
+    """`numpy` gives what was uploaded: the same dtype, shape and bytes, in C order."""
+    given = UPLOADS[name]
+    expected = np.asarray(given)
+    buffer = device.upload(given)
+    result = buffer.numpy()
+    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+    assert result.tobytes() == expected.tobytes()
+    assert result.flags.writeable
+    assert result.flags.owndata
+    assert buffer.size == expected.nbytes
+
+
+def test_upload_is_ready_on_every_queue(device):
+    data = np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8)
+    for queue in (device.queues.compute, device.queues.download, device.create_queue()):
+        buffer = device.upload(data)
+        out = np.zeros_like(data)
+        queue.read(buffer, out).wait(LIMIT)
+        assert (out == data).all()
+
+
+def test_upload_does_not_keep_the_array(device):
+    data = np.arange(4, dtype=np.uint8)
+    buffer = device.upload(data)
+    data[:] = 9
+    assert buffer.numpy().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [1, 255, 65537, (8 << 20) + 3])
+def test_every_byte_of_a_large_copy(device, size):
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    source, target = device.upload(data), device.allocate(size)
+    assert (target.numpy(wait=device.queue.copy(source, target)) == data).all()
+
+
+def test_numpy_with_a_dtype_is_flat(device):
+    buffer = device.upload(np.arange(4, dtype=np.uint32).reshape(2, 2))
+    assert buffer.numpy(np.uint8).shape == (16,)
+    assert buffer.numpy("u8").tolist() == [1 << 32, 2 + (3 << 32)]
+    with pytest.raises(InvalidArgumentError, match="16 bytes"):
+        buffer.numpy("V3")
+
+
+def test_numpy_waits_for_what_it_is_told(device):
+    buffer = device.upload(np.zeros(4, np.uint8))
+    gate = hal.create_semaphore()
+    fill = device.queue.fill(buffer, 3, wait=gate.at(1))
+    with pytest.raises(DeadlineExceededError):
+        buffer.numpy(wait=fill, timeout=0.02)
+    gate.signal(1)
+    for wait in (fill, [fill], [gate.at(1), fill], hal.Fence([fill])):
+        assert buffer.numpy(wait=wait, timeout=LIMIT).tolist() == [3] * 4
+
+
+def test_subspans_m2(device):
+    """M2: a part shares the memory, has its own bounds, and starts where it says."""
+    buffer = device.upload(np.arange(64, dtype=np.uint32))
+    part = buffer.subspan(16, 32)
+    assert (part.size, part.shape, part.dtype) == (32, (8,), np.uint32)
+    assert part.address == buffer.address + 16
+    assert part.memory == buffer.memory
+    assert part.numpy().tolist() == list(range(4, 12))
+    device.queue.fill(part, np.uint32(7), offset=4, size=8).wait(LIMIT)
+    assert buffer.numpy()[3:9].tolist() == [3, 4, 7, 7, 7, 8]
+    inner = part.subspan(8, 4, dtype=np.uint8)
+    assert (inner.address, inner.shape) == (buffer.address + 24, (4,))
+    assert buffer.subspan(256, 0).size == 0
+    assert buffer.subspan(0, 256).numpy().tolist() == buffer.numpy().tolist()
+    with pytest.raises(InvalidArgumentError, match="32"):
+        device.queue.fill(part, 1, offset=20, size=16)
+    device.queue.copy(part, buffer, size=4, target_offset=0).wait(LIMIT)
+    assert buffer.numpy()[0] == 4
+
+
+def test_copies_that_overlap_are_refused_also_between_parts(device):
+    buffer = device.upload(np.arange(16, dtype=np.uint8))
+    left, right = buffer.subspan(0, 8), buffer.subspan(4, 8)
+    for copy in (
+        lambda: device.queue.copy(buffer, buffer),
+        lambda: device.queue.copy(buffer, buffer, target_offset=7, size=8),
+        lambda: device.queue.copy(left, right),
+        lambda: device.queue.copy(right, left),
+        lambda: device.queue.copy(buffer, right, source_offset=8, size=5),
+    ):
+        with pytest.raises(InvalidArgumentError, match="overlap"):
+            copy()
+    device.queue.copy(buffer, buffer, target_offset=8, size=8).wait(LIMIT)
+    device.queue.copy(left, right, size=4, target_offset=4).wait(LIMIT)
+    assert buffer.numpy().tolist() == [*range(8), *range(4), *range(4, 8)]
+
+
+def test_buffers_that_were_closed_m2(device):
+    """A closed buffer can be closed again and asked for what it was, and nothing else."""
+    buffer = device.upload(np.arange(4, dtype=np.uint8))
+    other = device.allocate(4)
+    buffer.close()
+    buffer.close()
+    assert buffer.closed
+    assert (buffer.size, buffer.dtype, buffer.shape) == (4, np.uint8, (4,))
+    assert "closed" in repr(buffer)
+    for use in (
+        buffer.numpy,
+        buffer.map,
+        lambda: buffer.subspan(0, 1),
+        lambda: buffer.memory,
+        lambda: buffer.address,
+        lambda: device.queue.fill(buffer, 1),
+        lambda: device.queue.update(buffer, b"1"),
+        lambda: device.queue.copy(buffer, other),
+        lambda: device.queue.copy(other, buffer),
+        lambda: device.queue.write(buffer, b"1"),
+        lambda: device.queue.read(buffer, bytearray(1)),
+    ):
+        with pytest.raises(ClosedError, match="closed"):
+            use()
+
+
+def test_a_buffer_closed_while_it_is_used_m3(device):
+    """Work that was submitted before goes on."""
+    buffer, target = device.upload(np.full(4, 5, np.uint8)), device.allocate(4)
+    gate = hal.create_semaphore()
+    copy = device.queue.copy(buffer, target, wait=gate.at(1))
+    buffer.close()
+    gate.signal(1)
+    assert target.numpy(wait=copy).tolist() == [5] * 4
+
+
+def test_map_is_refused_where_the_host_cannot_see_m2(open_probe, monkeypatch):
+    """M2: a clear error which says what to do instead."""
+    device, probe = open_probe()
+    monkeypatch.setattr(
+        type(probe),
+        "host_pointer",
+        lambda self, address, memory: None if memory is MemoryType.DEVICE else address,
+    )
+    hidden, seen = device.allocate(4), device.allocate(4, memory="host")
+    with pytest.raises(UnimplementedError, match=r"numpy\(\).*memory='host'"):
+        hidden.map()
+    assert seen.map().shape == (4,)
+    assert hidden.numpy(wait=device.queue.fill(hidden, 1)).tolist() == [1] * 4
+
+
+def test_map_has_the_buffers_type_and_shape_m2(device):
+    buffer = device.upload(np.arange(6, dtype=np.float32).reshape(2, 3))
+    view = buffer.map()
+    assert (view.dtype, view.shape) == (np.float32, (2, 3))
+    assert view.flags.writeable
+    view[1, 2] = 50
+    assert buffer.numpy()[1, 2] == 50
+    assert buffer.subspan(4, 8).map().tolist() == [1, 2]
+
+
+# Running out of memory, and statistics
+
+
+def test_out_of_memory_says_what_was_asked_and_what_is_there_m1(device):
+    """M1: size, kind, what is free, what hal holds, and the way out; it is a MemoryError."""
+    kept = device.allocate(12345)
+    huge = 1 << 60
+    for memory in ("device", "host", "shared"):
+        with pytest.raises(OutOfMemoryError) as caught:
+            device.allocate(huge, memory=memory)
+        text = str(caught.value)
+        assert f"{huge:,} bytes of {memory} memory" in text
+        assert "12,345 bytes in 1 allocation" in text
+        assert "free" in text
+        assert "close buffers" in text
+        assert isinstance(caught.value, MemoryError)
+        assert caught.value.native_name == "ENOMEM"
+    assert device.statistics().bytes_now == 12345
+    assert device.allocate(16).numpy().size == 16
+    assert kept.size == 12345
+
+
+def test_out_of_memory_frees_what_nobody_holds_first_m1(open_probe):
+    """M1: finished work is retired and what only that held is given back, then it tries again."""
+    device, probe = open_probe()
+    big = device.allocate(1 << 20)
+    running = device.queue.fill(big, 1)
+    del big
+    for stream in probe.alive["stream"]:
+        probe.inner.synchronize_stream(stream)
+    gc.collect()
+    probe.fail_call(1, OutOfMemoryError("native"), ("allocate",))
+    again = device.allocate(1 << 20)
+    assert running.state == "done"
+    assert probe.live()["allocation"] == 1
+    assert again.size == 1 << 20
+
+
+def test_out_of_memory_twice_raises_m1(open_probe):
+    device, probe = open_probe()
+    for _ in range(2):
+        for number in (1, 2):
+            probe.fail_call(
+                number, OutOfMemoryError("native", native_name="E", native_code=2), ("allocate",)
+            )
+        with pytest.raises(OutOfMemoryError, match="native") as caught:
+            device.allocate(64)
+        assert (caught.value.native_name, caught.value.native_code) == ("E", 2)
+    assert "allocation" not in probe.live()
+    device.allocate(64)
+
+
+def test_statistics_m1(device):
+    """M1: what is allocated now, and at the most; what died is not counted."""
+    start = device.statistics()
+    assert (start.bytes_now, start.allocations) == (0, 0)
+    one, two = device.allocate(1000), device.allocate(24)
+    part = one.subspan(0, 10)
+    now = device.statistics()
+    assert (now.bytes_now, now.bytes_peak, now.allocations) == (1024, 1024, 2)
+    one.close()
+    assert device.statistics().allocations == 2, "the part holds it"
+    part.close()
+    now = device.statistics()
+    assert (now.bytes_now, now.bytes_peak, now.allocations) == (24, 1024, 1)
+    two.close()
+    assert device.statistics().bytes_now == 0
+
+
+def test_threads_allocate_and_drop(open_probe):
+    """Four threads allocate, use and drop; nothing is freed under work, nothing is left."""
+    device, probe = open_probe()
+
+    def churn(seed):
+        generator = np.random.default_rng(seed)
+        for _ in range(80):
+            size = int(generator.integers(1, 5000))
+            source, target = device.allocate(size), device.allocate(size)
+            value = int(generator.integers(0, 256))
+            device.queue.fill(source, value)
+            copied = device.queue.copy(source, target)
+            del source
+            assert (target.numpy(wait=copied, timeout=LIMIT) == value).all()
+
+    collect_in_threads([lambda seed=seed: churn(seed) for seed in range(4)])
+    device.wait_idle(LIMIT)
+    gc.collect()
+    assert device.statistics().allocations == 0
+    assert "allocation" not in probe.live()
+
+
+@pytest.mark.parametrize("size", [1, 255, 256, 257, 4096])
+def test_allocations_do_not_overlap(device, size):
+    buffers = [device.allocate(size) for _ in range(20)]
+    for value, buffer in enumerate(buffers):
+        device.queue.fill(buffer, value)
+    device.queue.wait_idle(LIMIT)
+    for value, buffer in enumerate(buffers):
+        assert (buffer.numpy() == value).all()
+
+
+def test_bad_allocations(device):
+    for size, dtype, memory, error, match in (
+        (-1, "u1", "device", InvalidArgumentError, "-1"),
+        (1.5, "u1", "device", ArgumentTypeError, "float"),
+        (True, "u1", "device", ArgumentTypeError, "bool"),
+        ("4", "u1", "device", ArgumentTypeError, "str"),
+        (None, "u1", "device", ArgumentTypeError, "NoneType"),
+        (5, "f4", "device", InvalidArgumentError, "5 bytes"),
+        (8, "O", "device", ArgumentTypeError, "objects"),
+        (8, "nonsense", "device", ArgumentTypeError, "nonsense"),
+        (8, "u1", "vram", InvalidArgumentError, "'vram'"),
+        (8, "u1", None, InvalidArgumentError, "'shared'"),
+        (8, "u1", [], InvalidArgumentError, "memory"),
+    ):
+        with pytest.raises(error, match=match):
+            device.allocate(size, dtype=dtype, memory=memory)
+    assert device.statistics().allocations == 0
+    assert device.allocate(np.int64(8)).size == 8

@@ -1,0 +1,244 @@
+"""Submissions: the handle of one operation, and nothing but it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal.errors import CancelledError, DeadlineExceededError, HalError, OperationError
+
+
+def test_states_of_an_operation_that_ends_well(open_probe, latch):
+    """pending, issued, done; each seen without blocking."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    gate = hal.create_semaphore()
+    probe.hold(latch)
+    submission = device.queue.fill(buffer, 1, wait=gate.at(1))
+    assert (submission.state, submission.done, submission.error) == ("pending", False, None)
+    gate.signal(1)
+    assert (submission.state, submission.done, submission.error) == ("issued", False, None)
+    with pytest.raises(DeadlineExceededError):
+        submission.wait(0)
+    latch.open()
+    submission.wait(LIMIT)
+    assert (submission.state, submission.done, submission.error) == ("done", True, None)
+    submission.wait(0)
+    submission.wait()
+
+
+def test_states_of_a_failed_operation(device):
+    gate = hal.create_semaphore()
+    submission = device.queue.barrier(wait=gate.at(1))
+    gate.fail(OperationError("no", native_name="ACME", native_code=3))
+    assert (submission.state, submission.done) == ("failed", True)
+    one, two = submission.error, submission.error
+    assert isinstance(one, OperationError)
+    assert (str(one), one.native_name, one.native_code) == ("no", "ACME", 3)
+    assert one is not two, "afresh each time"
+    for _ in range(2):
+        with pytest.raises(OperationError, match=r"^no$"):
+            submission.wait(LIMIT)
+
+
+def test_states_of_a_cancelled_operation(device):
+    gate = hal.create_semaphore()
+    queue = device.create_queue(name="short")
+    submission = queue.barrier(wait=gate.at(1))
+    queue.close(LIMIT)
+    assert (submission.state, submission.done) == ("cancelled", True)
+    assert isinstance(submission.error, CancelledError)
+    assert "short" in str(submission.error)
+    with pytest.raises(CancelledError):
+        submission.wait(LIMIT)
+    gate.signal(1)
+    assert submission.state == "cancelled", "it ends once (I2)"
+
+
+def test_states_of_a_host_call(device, gate):
+    started = threading.Event()
+
+    def call():
+        started.set()
+        assert gate.wait(LIMIT)
+
+    submission = device.queue.call(call)
+    assert started.wait(LIMIT)
+    assert (submission.state, submission.done) == ("issued", False)
+    gate.set()
+    submission.wait(LIMIT)
+    assert submission.state == "done"
+
+
+@pytest.mark.parametrize("when", ["pending", "issued", "failed", "done"])
+def test_a_wait_begun_in_any_state_ends(open_probe, latch, when):
+    """The handle's own timeline may be asked for before, in the middle and after."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    gate = hal.create_semaphore()
+    probe.hold(latch)
+    submission = device.queue.fill(buffer, 1, wait=gate.at(1))
+    if when == "failed":
+        gate.fail(OperationError("no"))
+    elif when != "pending":
+        gate.signal(1)
+    if when == "done":
+        latch.open()
+        device.wait_idle(LIMIT)
+    follower = device.queues.upload.barrier(wait=submission)
+    if when == "pending":
+        gate.signal(1)
+    latch.open()
+    if when == "failed":
+        for each in (submission, follower):
+            with pytest.raises(OperationError, match="no"):
+                each.wait(LIMIT)
+    else:
+        follower.wait(LIMIT)
+        submission.wait(LIMIT)
+
+
+def test_a_submission_stands_in_any_wait_list(device, second_device):
+    """Timepoints and submissions alike, alone and in lists, across queues and devices."""
+    gate = hal.create_semaphore()
+    first = device.queue.barrier(wait=gate.at(1))
+    others = [
+        device.queues.upload.barrier(wait=first),
+        device.queues.upload.barrier(wait=[first]),
+        device.queues.download.barrier(wait=(first, gate.at(1))),
+        second_device.queue.call(list, wait=hal.Fence([first])),
+        second_device.queue.barrier(wait=first),
+    ]
+    assert [each.state for each in others] == ["pending"] * 5
+    gate.signal(1)
+    hal.wait_all([first, *others], LIMIT)
+
+
+def test_wait_list_of_several_submissions(device):
+    """A list of submissions alone, of any number, also with timepoints and fences between."""
+    gate = hal.create_semaphore()
+    queues = [device.create_queue() for _ in range(5)]
+    many = [queue.barrier(wait=gate.at(1)) for queue in queues]
+    last = device.queue.barrier(wait=many)
+    mixed = device.queues.upload.barrier(wait=[*many, gate.at(1), hal.Fence(many[:2])])
+    assert (last.state, mixed.state) == ("pending", "pending")
+    gate.signal(1)
+    hal.wait_all([last, mixed], LIMIT)
+    assert {each.state for each in many} == {"done"}
+
+
+def test_one_line_chains(device):
+    """``other.execute(b, wait=[queue.execute(a)])``, as the design writes it."""
+    buffer = device.allocate(4)
+    with device.record() as a:
+        a.fill(buffer, 1)
+    with device.record() as b:
+        b.fill(buffer, 2, size=2)
+    other = device.queues.upload
+    other.execute(b, wait=[device.queue.execute(a)]).wait(LIMIT)
+    assert buffer.numpy().tolist() == [2, 2, 1, 1]
+
+
+def test_a_failed_submission_fails_nothing_else(device):
+    """It is no value on a shared semaphore: others that signal the same one are not touched."""
+    broken, shared = hal.create_semaphore(), hal.create_semaphore()
+    before = device.queues.upload.barrier(signal=shared.at(1))
+    failing = device.queue.barrier(wait=broken.at(1))
+    after = device.queue.barrier(signal=shared.at(2))
+    broken.fail(OperationError("mine"))
+    assert failing.state == "failed"
+    hal.wait_all([before, after], LIMIT)
+    shared.wait(2, LIMIT)
+
+
+def test_failure_of_a_submission_reaches_its_waiters_only(device):
+    gate = hal.create_semaphore()
+    failing = device.queue.call(lambda: 1 / 0, wait=gate.at(1))
+    dependent = device.queues.upload.barrier(wait=failing)
+    unrelated = device.queues.download.barrier(wait=gate.at(1))
+    gate.signal(1)
+    with pytest.raises(HalError, match="division by zero"):
+        dependent.wait(LIMIT)
+    unrelated.wait(LIMIT)
+
+
+def test_dropping_the_handle_changes_nothing(device):
+    """The operation runs on, and its end is seen through its signals."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    reference = weakref.ref(device.queue.fill(buffer, 5, wait=gate.at(1), signal=done.at(1)))
+    gc.collect()
+    gate.signal(1)
+    done.wait(1, LIMIT)
+    assert buffer.numpy().tolist() == [5, 5, 5, 5]
+    device.wait_idle(LIMIT)
+    gc.collect()
+    assert reference() is None, "nothing keeps an operation that has ended"
+
+
+def test_many_threads_wait_for_one_submission(open_probe, latch):
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    probe.hold(latch)
+    submission = device.queue.fill(buffer, 1)
+    ready = threading.Barrier(9, timeout=LIMIT)
+
+    def wait():
+        ready.wait()
+        submission.wait(LIMIT)
+        return submission.state
+
+    def release():
+        ready.wait()
+        latch.open()
+
+    assert collect_in_threads([wait] * 8 + [release])[:8] == ["done"] * 8
+
+
+def test_kind_queue_and_text(device):
+    submission = device.queues.upload.barrier()
+    assert submission.kind == "barrier"
+    assert submission.queue is device.queues.upload
+    submission.wait(LIMIT)
+    assert "barrier" in repr(submission)
+    assert device.queues.upload.name in repr(submission)
+    assert "done" in repr(submission)
+
+
+def test_done_polls_the_device(device):
+    """`done` turns true by itself, with no wait and no other call."""
+    buffer = device.allocate(1 << 16)
+    for _ in range(50):
+        submission = device.queue.fill(buffer, 1)
+        while not submission.done:
+            pass
+        assert submission.state == "done"
+
+
+def test_result_of_a_call_is_not_kept(device):
+    """What a host function returns is dropped, and so are its arguments."""
+
+    class Big:
+        pass
+
+    given = Big()
+    references = [weakref.ref(given)]
+
+    def call(_):
+        made = Big()
+        references.append(weakref.ref(made))
+        return made
+
+    submission = device.queue.call(call, given)
+    del given
+    submission.wait(LIMIT)
+    device.wait_idle(LIMIT)
+    device.queue.call(list).wait(LIMIT)
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]

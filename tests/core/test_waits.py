@@ -1,0 +1,567 @@
+"""Waiting on the host: S6 (all, any, time-outs, fences), S8's leftovers, S9's texts."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import math
+import threading
+import time
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OperationError,
+)
+
+
+def semaphores(count):
+    return [hal.create_semaphore(name=f"s{index}") for index in range(count)]
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, 0.02])
+def test_unreached_value_times_out_s6(timeout):
+    """S6: a wait that runs out raises, both as ours and as Python's TimeoutError."""
+    semaphore = hal.create_semaphore(2)
+    with pytest.raises(DeadlineExceededError) as caught:
+        semaphore.wait(3, timeout)
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.status == "DEADLINE_EXCEEDED"
+    assert semaphore.query() == 2
+
+
+def test_time_out_is_kept_s6():
+    """S6: it does not return early, and not long after."""
+    semaphore = hal.create_semaphore()
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceededError):
+        semaphore.wait(1, 0.15)
+    elapsed = time.monotonic() - start
+    assert 0.15 <= elapsed < 5
+
+
+def test_waiting_sleeps_s6(open_probe, latch):
+    """S6, bug class 16: a wait of 300 ms for work in flight burns next to no processor time."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    probe.hold(latch)
+    running = device.queue.fill(buffer, 1)
+    before = time.thread_time()
+    with pytest.raises(DeadlineExceededError):
+        running.wait(0.3)
+    assert time.thread_time() - before < 0.1
+    latch.open()
+    running.wait(LIMIT)
+
+
+def test_time_out_reads_the_value_once_more_s6(open_probe, latch):
+    """S6: with time-out 0 a value whose work has ended is seen, not missed."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    semaphore = hal.create_semaphore()
+    for value in range(1, 51):
+        device.queue.fill(buffer, 1, signal=semaphore.at(value))
+        for stream in probe.alive["stream"]:  # the work ends, and nobody has looked
+            probe.inner.synchronize_stream(stream)
+        semaphore.wait(value, 0)
+    probe.hold(latch)
+    device.queue.fill(buffer, 1, signal=semaphore.at(51))
+    with pytest.raises(DeadlineExceededError):
+        semaphore.wait(51, 0)
+    latch.open()
+
+
+@pytest.mark.parametrize("empty", [(), [], hal.Fence(), [hal.Fence()]], ids=repr)
+def test_waiting_for_nothing_s6(empty):
+    """S6: an empty list is reached; `wait_any` of none gives None, of an empty fence its index."""
+    assert hal.wait_all(empty, 0) is None
+    assert hal.wait_all(empty) is None
+
+
+def test_any_of_nothing_s6():
+    assert hal.wait_any([], 0) is None
+    assert hal.wait_any([]) is None
+    assert hal.wait_any([hal.Fence()], 0) == 0
+
+
+def test_wait_all_needs_all_s6():
+    first, second = semaphores(2)
+    first.signal(1)
+    with pytest.raises(DeadlineExceededError):
+        hal.wait_all([first.at(1), second.at(1)], 0.01)
+    second.signal(1)
+    hal.wait_all([first.at(1), second.at(1)], 0)
+
+
+@pytest.mark.parametrize("from_queue", [False, True], ids=["host", "queue"])
+def test_wait_all_of_a_hundred_s6(device, from_queue):
+    """S6: a hundred semaphores; the last one alone ends the wait."""
+    many = semaphores(100)
+    entries = [semaphore.at(1) for semaphore in many]
+
+    def signal(index):
+        if from_queue:
+            device.queue.barrier(signal=many[index].at(1))
+        else:
+            many[index].signal(1)
+
+    for index in range(99):
+        signal(index)
+    with pytest.raises(DeadlineExceededError):
+        hal.wait_all(entries, 0.01)
+    signal(99)
+    hal.wait_all(entries, LIMIT)
+
+
+@pytest.mark.parametrize("from_queue", [False, True], ids=["host", "queue"])
+def test_wait_any_of_a_hundred_s6(device, from_queue):
+    """S6: whichever is signalled, its index comes back."""
+    many = semaphores(100)
+    entries = [semaphore.at(1) for semaphore in many]
+    with pytest.raises(DeadlineExceededError):
+        hal.wait_any(entries, 0)
+    for index, lowest in ((57, 57), (3, 3), (99, 3)):
+        if from_queue:
+            device.queue.barrier(signal=many[index].at(1))
+            many[index].wait(1, LIMIT)
+        else:
+            many[index].signal(1)
+        assert hal.wait_any(entries, LIMIT) == lowest
+
+
+def test_wait_any_wakes_for_the_one_signalled_later_s6():
+    """S6: a blocked `wait_any` ends with the index of what was reached meanwhile."""
+    many = semaphores(5)
+    ready = threading.Event()
+
+    def wait():
+        ready.set()
+        return hal.wait_any([semaphore.at(1) for semaphore in many], LIMIT)
+
+    def signal():
+        assert ready.wait(LIMIT)
+        many[3].signal(1)
+
+    assert collect_in_threads([wait, signal])[0] == 3
+
+
+def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
+    """S6: one queue is held up; the other's work ends the wait, without anyone's help."""
+    device, probe = open_probe()
+    buffer = device.allocate(32)
+    probe.hold(latch)
+    held = device.queues.upload.fill(buffer, 1, size=16)
+    gate = hal.create_semaphore()
+    free = device.queues.compute.fill(buffer, 1, offset=16, wait=gate.at(1))
+    ready = threading.Event()
+
+    def wait():
+        ready.set()
+        return hal.wait_any([held, free], LIMIT)
+
+    def signal():
+        assert ready.wait(LIMIT)
+        gate.signal(1)
+
+    assert collect_in_threads([wait, signal])[0] == 1
+    latch.open()
+    assert hal.wait_all([held, free], LIMIT) is None
+
+
+def test_wait_any_takes_a_fence_as_a_whole_s6():
+    first, second, third = semaphores(3)
+    fence = hal.Fence([first.at(1), second.at(1)])
+    first.signal(1)
+    with pytest.raises(DeadlineExceededError):
+        hal.wait_any([fence, third.at(1)], 0.01)
+    third.signal(1)
+    assert hal.wait_any([fence, third.at(1)], 0) == 1
+    second.signal(1)
+    assert hal.wait_any([fence, third.at(1)], 0) == 0
+
+
+@pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_failure_in_the_set_ends_either_wait_s6(wait, broken):
+    """S6: also if the others are reached, or the failed one is not needed any more."""
+    three = semaphores(3)
+    three[0].signal(1)
+    three[broken].fail(OperationError("broken"))
+    with pytest.raises(OperationError, match="broken"):
+        wait([semaphore.at(1) for semaphore in three], LIMIT)
+
+
+@pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_failure_wakes_blocked_waiters_s6(wait, broken):
+    """S6, bug class 23: blocked waiters see a failure at once, whichever entry it is."""
+    three = semaphores(3)
+    ready = threading.Barrier(5, timeout=LIMIT)
+
+    def block():
+        ready.wait()
+        with pytest.raises(OperationError, match="late"):
+            wait([semaphore.at(1) for semaphore in three], LIMIT)
+
+    def fail():
+        ready.wait()
+        with pytest.raises(DeadlineExceededError):
+            three[broken].wait(1, 0.02)  # the others sleep by now
+        three[broken].fail(OperationError("late"))
+
+    collect_in_threads([block] * 4 + [fail])
+
+
+def test_fence_poll_raises_a_failure_s6():
+    """S6: "blocking and polling alike", although another entry is not reached."""
+    first, second = semaphores(2)
+    fence = hal.Fence([first.at(1), second.at(1)])
+    assert not fence.poll()
+    second.fail(OperationError("broken"))
+    with pytest.raises(OperationError):
+        fence.poll()
+    with pytest.raises(OperationError):
+        fence.wait(LIMIT)
+
+
+def test_fence_keeps_the_highest_value_of_each_semaphore():
+    first, second = semaphores(2)
+    fence = hal.Fence([first.at(3), second.at(1), first.at(2)])
+    assert len(fence) == 2
+    assert set(fence) == {first.at(3), second.at(1)}
+    first.signal(2)
+    second.signal(1)
+    assert not fence.poll()
+    first.signal(3)
+    assert fence.poll()
+    fence.wait(0)
+
+
+def test_fences_join_and_nest(device):
+    first, second, third = semaphores(3)
+    fence = hal.Fence([first.at(1)]) | hal.Fence([second.at(1)])
+    nested = hal.Fence([fence, third.at(1), device.queue.barrier()])
+    assert len(nested) == 4
+    pending = device.queue.barrier(wait=nested)
+    for semaphore in (first, second):
+        semaphore.signal(1)
+        assert not nested.poll()
+        assert pending.state == "pending"
+    third.signal(1)
+    nested.wait(LIMIT)
+    pending.wait(LIMIT)
+    with pytest.raises(TypeError):
+        _ = fence | [first.at(1)]
+
+
+def test_fence_fail_fails_every_semaphore():
+    first, second = semaphores(2)
+    hal.Fence([first.at(1), second.at(1)]).fail(OperationError("all"))
+    for semaphore in (first, second):
+        with pytest.raises(OperationError, match="all"):
+            semaphore.query()
+
+
+def test_duplicates_in_a_wait_list(device):
+    """The same timepoint, semaphore and submission several times is one wait."""
+    first = hal.create_semaphore()
+    before = device.queue.barrier()
+    pending = device.queue.barrier(
+        wait=[first.at(1), first.at(1), first.at(2), before, before, hal.Fence([first.at(2)])]
+    )
+    first.signal(1)
+    assert pending.state == "pending"
+    first.signal(2)
+    pending.wait(LIMIT)
+    hal.wait_all([first.at(1), first.at(2), first.at(2), before, before], LIMIT)
+    assert hal.wait_any([first.at(3), first.at(2), first.at(2)], LIMIT) == 1
+
+
+def test_wait_takes_any_iterable(device):
+    """A tuple, a generator and a set will do, and a bare timepoint, submission or fence."""
+    first, second = semaphores(2)
+    first.signal(1)
+    second.signal(1)
+    done = device.queue.barrier()
+    for waits in (
+        (first.at(1), second.at(1)),
+        (semaphore.at(1) for semaphore in (first, second)),
+        {first.at(1), second.at(1)},
+    ):
+        device.queue.barrier(wait=waits).wait(LIMIT)
+    for bare in (first.at(1), done, hal.Fence([first.at(1)])):
+        device.queue.barrier(wait=bare).wait(LIMIT)
+        hal.wait_all(bare, LIMIT)
+        assert hal.wait_any(bare, LIMIT) == 0
+
+
+@pytest.mark.parametrize("value", [2, 9])
+def test_many_waiters_on_one_semaphore_s6(value):
+    """S6: 16 threads wait for the same value; one signal, exact or beyond, ends them all."""
+    semaphore = hal.create_semaphore()
+    ready = threading.Barrier(17, timeout=LIMIT)
+
+    def wait():
+        ready.wait()
+        semaphore.wait(2, LIMIT)
+
+    def signal():
+        ready.wait()
+        semaphore.signal(value)
+
+    collect_in_threads([wait] * 16 + [signal])
+    semaphore.wait(2, 0)
+    semaphore.wait(2, 0)
+
+
+def test_many_waiters_on_the_work_of_one_queue_s6(device):
+    """S6: waiters on 16 different operations of one queue all return: none is left sleeping
+    when the one that polled for them leaves."""
+    for _ in range(10):
+        gate = hal.create_semaphore()
+        buffer = device.allocate(4096)
+        submissions = [device.queue.fill(buffer, 1, wait=gate.at(1)) for _ in range(16)]
+        waits = [functools.partial(each.wait, LIMIT) for each in submissions]
+        collect_in_threads([*waits, functools.partial(gate.signal, 1)])
+
+
+def test_impatient_leader_wakes_a_follower_s6(open_probe, latch):
+    """S6: the waiter that polls times out; the others must still see the work end."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    probe.hold(latch)
+    running = device.queue.fill(buffer, 1)
+    ready = threading.Barrier(9, timeout=LIMIT)
+
+    def impatient():
+        ready.wait()
+        with pytest.raises(DeadlineExceededError):
+            running.wait(0.02)
+
+    def patient():
+        ready.wait()
+        running.wait(LIMIT)
+
+    def release():
+        ready.wait()
+        with pytest.raises(DeadlineExceededError):
+            running.wait(0.05)
+        latch.open()
+
+    collect_in_threads([impatient] * 4 + [patient] * 4 + [release])
+
+
+def test_host_wait_before_submission_s2(device):
+    """S2: a host waits for a value that nobody has promised; an operation brings it."""
+    semaphore = hal.create_semaphore()
+    ready = threading.Event()
+
+    def wait():
+        ready.set()
+        semaphore.wait(1, LIMIT)
+
+    def submit():
+        assert ready.wait(LIMIT)
+        device.queue.barrier(signal=semaphore.at(1))
+
+    collect_in_threads([wait, submit])
+
+
+def test_time_outs_leave_no_waiter_behind_s6():
+    """S6: 2000 waits that ran out leave nothing on the semaphores."""
+    many = semaphores(10)
+    entries = [semaphore.at(5) for semaphore in many]
+
+    def run_out(count):
+        for _ in range(count):
+            with pytest.raises(DeadlineExceededError):
+                hal.wait_any(entries, 0)
+            with pytest.raises(DeadlineExceededError):
+                hal.wait_all(entries, 1e-6)
+
+    run_out(20)
+    gc.collect()
+    before = len(gc.get_objects())
+    run_out(1000)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 200
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [
+        (-1, InvalidArgumentError),
+        (-0.001, InvalidArgumentError),
+        (math.nan, InvalidArgumentError),
+        (True, ArgumentTypeError),
+        ("1", ArgumentTypeError),
+        ([], ArgumentTypeError),
+    ],
+)
+def test_bad_time_outs_are_refused(device, timeout, error):
+    """Before anything is waited for, by every call that takes one."""
+    semaphore = hal.create_semaphore()
+    buffer = device.allocate(4)
+    for wait in (
+        lambda: semaphore.wait(1, timeout),
+        lambda: hal.wait_all([semaphore.at(1)], timeout),
+        lambda: hal.wait_any([semaphore.at(1)], timeout),
+        lambda: hal.Fence([semaphore.at(1)]).wait(timeout),
+        lambda: device.queue.wait_idle(timeout),
+        lambda: device.wait_idle(timeout),
+        lambda: device.queue.barrier(wait=semaphore.at(1)).wait(timeout),
+        lambda: buffer.numpy(wait=semaphore.at(1), timeout=timeout),
+        lambda: device.close(timeout),
+        lambda: device.queue.close(timeout),
+    ):
+        with pytest.raises(error, match="timeout"):
+            wait()
+    assert not device.closed
+
+
+def test_infinite_time_outs(device):
+    """None and infinity wait for as long as it takes."""
+    semaphore = hal.create_semaphore()
+    for value, timeout in enumerate((None, math.inf, 1e12, 10**9), 1):
+        device.queue.barrier(signal=semaphore.at(value))
+        semaphore.wait(value, timeout)
+
+
+def test_wait_idle_ends_with_everything(device, gate):
+    """Q6: `wait_idle` covers pending, running and failed operations and host calls alike."""
+    semaphore = hal.create_semaphore()
+    queue = device.queue
+    buffer = device.upload(np.zeros(4, np.uint8))
+    pending = queue.fill(buffer, 1, wait=semaphore.at(1))
+    failing = queue.call(lambda: 1 / 0)
+    calling = queue.call(gate.wait, LIMIT)
+    last = device.queues.upload.fill(buffer, 2, wait=calling)
+    for wait_idle in (queue.wait_idle, device.wait_idle):
+        with pytest.raises(DeadlineExceededError):
+            wait_idle(0.01)
+    semaphore.signal(1)
+    gate.set()
+    queue.wait_idle(LIMIT)
+    assert (pending.state, failing.state, calling.state) == ("done", "failed", "done")
+    device.wait_idle(LIMIT)
+    assert last.state == "done"
+    device.wait_idle(0)
+
+
+# S9: what a time-out tells
+
+
+def timeout_text(wait):
+    with pytest.raises(DeadlineExceededError) as caught:
+        wait()
+    return str(caught.value)
+
+
+def test_text_names_what_nobody_promised_s9():
+    semaphore = hal.create_semaphore(2, name="frame")
+    text = timeout_text(lambda: semaphore.wait(5, 0.01))
+    assert "frame@5" in text
+    assert "now 2" in text
+    assert "nobody" in text
+    assert "0.01" in text
+
+
+def test_text_names_the_running_operation_s9(open_probe, latch):
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    semaphore = hal.create_semaphore(name="frame")
+    probe.hold(latch)
+    running = device.queues.upload.fill(buffer, 1, signal=semaphore.at(4))
+    for wait in (lambda: semaphore.wait(3, 0.01), lambda: running.wait(0)):
+        text = timeout_text(wait)
+        assert f"fill on {device.queues.upload.name}" in text
+        assert "running" in text
+        assert "nobody" not in text
+    latch.open()
+
+
+def test_text_follows_the_chain_of_promises_s9(device):
+    """S9: the operation that has promised it, what that one waits for, and so on to "nobody"."""
+    start, middle, end = (hal.create_semaphore(name=name) for name in ("start", "middle", "end"))
+    buffer = device.allocate(16)
+    device.queues.compute.fill(buffer, 1, wait=middle.at(7), signal=end.at(1))
+    device.queues.upload.copy(buffer, device.allocate(16), wait=start.at(3), signal=middle.at(7))
+    text = timeout_text(lambda: end.wait(1, 0))
+    positions = [
+        text.index(part)
+        for part in (
+            "end@1",
+            f"fill on {device.queues.compute.name}",
+            "middle@7",
+            f"copy on {device.queues.upload.name}",
+            "start@3",
+            "nobody",
+        )
+    ]
+    assert positions == sorted(positions)
+
+
+def test_text_tells_only_what_is_unmet_s9(device):
+    """S9: reached entries are left out, of the list and of the waits of the operation."""
+    met, unmet, other = (hal.create_semaphore(name=name) for name in ("met", "unmet", "other"))
+    met.signal(1)
+    device.queue.barrier(wait=[met.at(1), unmet.at(1)], signal=other.at(1))
+    text = timeout_text(lambda: hal.wait_all([met.at(1), other.at(1)], 0))
+    assert "met@1" not in text.replace("unmet@1", "")
+    assert "unmet@1" in text
+    assert "other@1" in text
+
+
+def test_text_of_a_running_host_call_s9(device, gate):
+    semaphore = hal.create_semaphore(name="called")
+    started = threading.Event()
+
+    def block():
+        started.set()
+        gate.wait(LIMIT)
+
+    device.queue.call(block, signal=semaphore.at(1))
+    behind = device.queue.barrier()
+    assert started.wait(LIMIT)
+    text = timeout_text(lambda: semaphore.wait(1, 0))
+    assert f"call on {device.queue.name}" in text
+    assert "running on the host" in text
+    text = timeout_text(lambda: behind.wait(0))
+    assert "barrier" in text
+    assert "behind" in text
+
+
+def test_text_of_wait_any_and_long_lists_s9():
+    many = semaphores(30)
+    text = timeout_text(lambda: hal.wait_any([semaphore.at(1) for semaphore in many], 0))
+    assert "any of" in text
+    assert "s0@1" in text
+    assert len(text) < 2000
+    assert "more" in text, "the rest is counted, not told"
+
+
+def test_text_survives_a_circle_of_waits_s9(device):
+    """S9: two operations that wait for each other are told, without an endless text."""
+    left, right = (hal.create_semaphore(name=name) for name in ("left", "right"))
+    device.queues.compute.barrier(wait=left.at(1), signal=right.at(1))
+    device.queues.upload.barrier(wait=right.at(1), signal=left.at(1))
+    text = timeout_text(lambda: left.wait(1, 0))
+    assert "left@1" in text
+    assert "right@1" in text
+    assert len(text) < 4000
+    left.signal(1)
+    right.wait(1, LIMIT)
+
+
+def test_text_of_unnamed_semaphores_can_be_told_apart_s9():
+    """S9: each unmet wait is listed; two semaphores without names are two."""
+    one, two = hal.create_semaphore(), hal.create_semaphore()
+    text = timeout_text(lambda: hal.wait_all([one.at(1), two.at(1)], 0))
+    assert f"{one.name}@1" in text
+    assert f"{two.name}@1" in text
