@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Metric", "Row", "Sample", "measure"]
+__all__ = ["Metric", "Row", "Sample", "measure", "with_collector"]
 
 Sample = Callable[[], Mapping[str, float]]
 """Do the work once; return each metric's value, by name."""
@@ -78,11 +78,14 @@ def measure(row: Row, rounds: int) -> list[Metric]:
     values: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
         for side, sample in _rotated(sides, number):
-            # A collection of what earlier samples left is not this sample's cost; those that its
-            # own garbage sets off are, and stay enabled.
             gc.collect()
             time.sleep(_SETTLE_SECONDS)
-            for name, value in sample().items():
+            gc.disable()  # as `timeit` does; `with_collector` samples what it adds
+            try:
+                sampled = sample()
+            finally:
+                gc.enable()
+            for name, value in sampled.items():
                 values.setdefault(name, {}).setdefault(side, []).append(value)
     metrics = []
     for name, by_side in values.items():
@@ -95,6 +98,16 @@ def measure(row: Row, rounds: int) -> list[Metric]:
             metric.highs[side] = max(samples)
         metrics.append(metric)
     return metrics
+
+
+def with_collector(sample: Sample) -> Sample:
+    """Return a sample that is taken with Python's garbage collector on."""
+
+    def collected() -> Mapping[str, float]:
+        gc.enable()
+        return sample()
+
+    return collected
 
 
 def _rotated(sides: Sequence[tuple[str, Sample]], number: int) -> Sequence[tuple[str, Sample]]:

@@ -56,7 +56,7 @@ def main() -> int:
                 side.check()
             report.show_metrics(out, "timeline semaphores", groups["timelines"], "iree")
         if "flat" in options.groups:
-            rows = timeline_rows.pending_rows("hal", sides["hal"], quick=options.quick)
+            rows = timeline_rows.pending_rows(sides["hal"], quick=options.quick)
             groups["flat"] = _measure(rows, 2 if options.quick else 3)
             report.show_metrics(out, "pending on one semaphore, each", groups["flat"], "")
         if "kernels" in options.groups:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from harness import Row, Sample
+from harness import Row, Sample, with_collector
 
 import hal
 
@@ -228,13 +228,15 @@ def rows(sides: Mapping[str, TimelineSide], *, quick: bool) -> list[Row]:
     ]
 
 
-def pending_rows(side_name: str, side: TimelineSide, *, quick: bool) -> list[Row]:
+def pending_rows(side: TimelineSide, *, quick: bool) -> list[Row]:
     """Return the rows that must be flat: ever more pending operations on one semaphore."""
     counts = (100, 1000, 10_000) if quick else (100, 1000, 10_000, 100_000)
-    return [
-        Row(f"{count:,} pending".replace(",", " "), "us", {side_name: _bound(side.pending, count)})
-        for count in counts
-    ]
+    rows = []
+    for count in counts:
+        sample = _bound(side.pending, count)
+        sides = {"hal": sample, "hal, collector on": with_collector(sample)}
+        rows.append(Row(f"{count:,} pending".replace(",", " "), "us", sides))
+    return rows
 
 
 def _bound(method: Callable[[int], Mapping[str, float]], count: int) -> Sample:

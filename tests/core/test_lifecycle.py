@@ -773,8 +773,8 @@ INTERRUPT_EVERYWHERE = """
 
 @pytest.mark.parametrize("kind", ["direct", "pending", "signal", "call", "wait", "backlog"])
 def test_ctrl_c_at_every_call_of_ours(run_script, kind):
-    """For every n: Ctrl-C as the n-th function is entered or left. Every operation that was handed out
-    ends, no semaphore is left promised by nobody, every queue takes work, nothing leaks."""
+    """For every n: Ctrl-C as the n-th function is entered or left. Every operation that was handed
+    out ends, no semaphore is left promised by nobody, every queue takes work, nothing leaks."""
     assert_quiet(run_script(INTERRUPT_EVERYWHERE, arguments=(HERE, kind), timeout=25))
 
 
@@ -842,12 +842,11 @@ INTERRUPT_STORM = """
     interrupts = 0
     end = time.monotonic() + 3
     while interrupts < 400 and time.monotonic() < end:
-        semaphore, value = hal.create_semaphore(), 0
+        semaphore = hal.create_semaphore()
         try:
-            signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.0001, 0.002))
             signal.signal(signal.SIGALRM, signal.default_int_handler)
-            while True:
-                value += 1
+            signal.setitimer(signal.ITIMER_REAL, generator.uniform(0.0001, 0.002))
+            for value in range(1, 100_000):
                 queue = queues[value % 3]
                 queue.fill(buffer, 1, wait=semaphore.at(value - 1), signal=semaphore.at(value))
                 if value % 16 == 0:
