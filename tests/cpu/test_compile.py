@@ -42,6 +42,15 @@ ERRORS = {
         "expected",
     ),
     "outside": ("\n\nint x = y_y;\n__global__ void kernel() {}\n", "user.cpp:3:9: error: ", "y_y"),
+    "after a pragma": (
+        """__global__ void kernel(int *p) {
+#pragma unroll 4
+  for (int k = 0; k < 4; k++) p[k] = a;
+}
+""",
+        "user.cpp:3:38: error: ",
+        "was not declared",
+    ),
     "include": (
         '#include "no_such_file.h"\n__global__ void kernel() {}\n',
         "user.cpp:1:10: fatal error: ",

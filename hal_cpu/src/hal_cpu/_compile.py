@@ -41,6 +41,28 @@ _FAMILY: Final = {
     "zig": ("-nostdlib", "-fno-sanitize=undefined"),
 }
 _NATIVE: Final = "-march=native"
+_TUNING: Final = {
+    # Limits of the optimiser, none of which changes a result; a compiler that lacks one of them
+    # goes without all. They are for loops over a block's threads that become vectors.
+    "gcc": tuple(
+        f"--param={name}={value}"
+        for name, value in {
+            # `if (x >= width || y >= height) return;` stays two branches: the loop over x is
+            # split at the first, and the second goes out of it.
+            "logical-op-non-short-circuit": 0,
+            "max-unswitch-insns": 500,
+            # One for each pair of a pointer read and a pointer written.
+            "vect-max-version-for-alias-checks": 64,
+            # A loop inside of a thread must be unrolled, or the loop over threads stays scalar.
+            # GCC ignores `#pragma unroll`, and its own pragma takes no template's parameter, and
+            # unrolls without end what has no constant count.
+            "max-completely-peel-times": 128,
+            "max-completely-peeled-insns": 1000,
+        }.items()
+    ),
+    "clang": (),
+    "zig": (),
+}
 _FEATURES: Final = re.compile(
     r"sse|ssse|avx|fma|bmi|abm|popcnt|f16c|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|adx|lzcnt|rdrnd|"
     r"fp|asimd|sve|sme|atomics|crc32|lrcpc|dcp|i8mm|bf16|flagm"
@@ -77,7 +99,7 @@ def compile_image(request: CompileRequest) -> bytes:
         request.filename,
         *headers.values(),
         compiler.identity,
-        "\0".join(options),
+        "\0".join([*_TUNING[compiler.family], *options]),
         debug,
     )
     # A debugger wants the source beside the image: make both.
@@ -131,14 +153,21 @@ def _run(
     """Run the compiler on ``image.cpp``; return what it made."""
     target = directory / "image.so"
     log = ""
-    for native in ([_NATIVE], []):
+    wanted = [_NATIVE, *_TUNING[compiler.family]]
+    while True:
         # Libraries count only after what needs them.
-        command = [*compiler.cxx, *native, str(directory / "image.cpp"), "-o", str(target)]
+        command = [*compiler.cxx, *wanted, str(directory / "image.cpp"), "-o", str(target)]
         status, log = _toolchain.run_compiler([*command, *options])
         if status == 0 and target.is_file():
             return target.read_bytes()
-        if "march" not in log and "native" not in log:
+        left = wanted
+        if "march" in log or "native" in log:
+            left = [option for option in left if option != _NATIVE]
+        if "--param" in log:
+            left = [option for option in left if not option.startswith("--param")]
+        if left == wanted:
             break
+        wanted = left
     log = log.replace(str(source), request.filename).replace(f"{directory}/", "")
     errors = [line for line in log.splitlines() if _ERROR.search(line)]
     shown = errors[:_ERRORS_SHOWN] or log.strip().splitlines()[-_ERRORS_SHOWN:]

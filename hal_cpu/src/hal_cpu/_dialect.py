@@ -52,6 +52,8 @@ _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
 _INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
+# Of the pointer itself, and not of what it points to.
+_RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 
 _BARRIERS: Final = frozenset({"__syncthreads"})
 _THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads"})
@@ -232,7 +234,12 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
             # `(void)` must go.
             edits.append(_Edit(entry.parameters_start, entry.parameters_end, hidden))
         barriers = int(not body.isdisjoint(with_barriers))
-        export = f"HAL_KERNEL({entry.name}, {barriers}, {flags})"
+        alone = sum(
+            1 << number
+            for number, (kind, _) in enumerate(entry.parameters[:64])
+            if _RESTRICT.search(kind)
+        )
+        export = f"HAL_KERNEL({entry.name}, {barriers}, {alone:#x}ull, {flags})"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(
         [

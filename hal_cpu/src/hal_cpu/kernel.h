@@ -338,11 +338,17 @@ template <class... A> struct hal_layout {
   }
 };
 
-template <bool barriers, auto F> struct hal_kernel_of;
+// A parameter's type as its function has it forgets `__restrict__`: this puts it back.
+template <class T, bool alone> struct hal_restrict { typedef T type; };
+template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; };
 
-// `barriers`: its threads must run side by side.
-template <bool barriers, bool tell, class... A, void (*F)(const hal_thread_of<tell> &, A...)>
-struct hal_kernel_of<barriers, F> {
+template <bool barriers, unsigned long long alone, auto F> struct hal_kernel_of;
+
+// `barriers`: its threads must run side by side. `alone`: a bit for each of the
+// first 64 parameters that is marked `__restrict__`.
+template <bool barriers, unsigned long long alone, bool tell, class... A,
+          void (*F)(const hal_thread_of<tell> &, A...)>
+struct hal_kernel_of<barriers, alone, F> {
   static constexpr hal_layout<A...> hal_parameters_of = {};
   static_assert(hal_layout<A...>().offset[sizeof...(A)] <= HAL_MAX_ARGUMENT_BYTES,
                 "a kernel's parameters take at most 32768 bytes");
@@ -373,7 +379,14 @@ struct hal_kernel_of<barriers, F> {
 
   // `small`: no index in x reaches INT_MAX, so that the arithmetic which makes it
   // cannot wrap round. Told so, the compiler finds that neighbouring threads
-  // touch neighbouring elements.
+  // touch neighbouring elements. The innermost loop then counts the index in x of
+  // the whole grid, so that a guard `if (index >= n) return;` compares the loop's
+  // own counter: the compiler splits the loop there, and what is left has no
+  // branch. (Code under a branch that stays is vectorised as if its integers may
+  // wrap, which is with gathers, or not at all.)
+  //
+  // No `#pragma GCC ivdep` here. That threads have no order allows it, but GCC 12
+  // then also changes the order inside of a thread, where two pointers meet.
   template <bool small>
   static HAL_INLINE void loops(const hal_launch *launch, hal_worker *worker, unsigned long long first,
                                unsigned long long last, A... arguments) {
@@ -387,9 +400,12 @@ struct hal_kernel_of<barriers, F> {
         if (cx * (unsigned long long)bx + bx > 0x7fffffffu) __builtin_unreachable();
         if (cx * bx > 0x7fffffffu - 1024) __builtin_unreachable();
       }
+      const unsigned int start = small ? cx * bx : 0;
+      const int end = (int)(start + bx);
       for (unsigned int z = 0; z < bz; z++)
         for (unsigned int y = 0; y < by; y++)
-          for (unsigned int x = 0; x < bx; x++) {
+          for (int index = (int)start; index < end; index++) {
+            const unsigned int x = (unsigned int)index - start;
             const hal_thread_of<tell> thread{{x, y, z}, {cx, cy, cz}, {bx, by, bz}, {gx, gy, gz}, worker};
             if constexpr (tell) hal_thread = thread;
             F(thread, arguments...);
@@ -404,10 +420,18 @@ struct hal_kernel_of<barriers, F> {
     }
   }
 
+  // Not to be inlined: `__restrict__` counts for parameters of a function only.
+  template <unsigned... I> struct fast_of {
+    __attribute__((noinline)) static void run(
+        const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last,
+        typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {
+      loops<true>(launch, worker, first, last, arguments...);
+    }
+  };
   template <unsigned... I>
   static HAL_INLINE void fast(const hal_launch *launch, hal_worker *worker, unsigned long long first,
                               unsigned long long last, hal_indices<I...>) {
-    loops<true>(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
+    fast_of<I...>::run(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
   }
   template <unsigned... I>
   __attribute__((cold, noinline)) static void any(const hal_launch *launch, hal_worker *worker,
@@ -435,13 +459,15 @@ struct hal_kernel_of<barriers, F> {
 
 }  // namespace
 
-#define HAL_KERNEL(name, barriers, flags)                                                          \
+#define HAL_KERNEL(name, barriers, alone, flags)                                                   \
   extern "C++" {                                                                                   \
   extern "C" {                                                                                     \
   extern const hal_kernel hal_kernel_##name;                                                       \
   HAL_EXPORT const hal_kernel hal_kernel_##name = {                                                \
-      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<barriers, name>::hal_run, 1024, 0,                \
-      hal_kernel_of<barriers, name>::hal_bytes, hal_kernel_of<barriers, name>::hal_count,          \
-      hal_kernel_of<barriers, name>::hal_sizes, hal_kernel_of<barriers, name>::hal_offsets};       \
+      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<barriers, alone, name>::hal_run, 1024, 0,         \
+      hal_kernel_of<barriers, alone, name>::hal_bytes,                                             \
+      hal_kernel_of<barriers, alone, name>::hal_count,                                             \
+      hal_kernel_of<barriers, alone, name>::hal_sizes,                                             \
+      hal_kernel_of<barriers, alone, name>::hal_offsets};                                          \
   }                                                                                                \
   }

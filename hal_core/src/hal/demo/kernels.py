@@ -22,7 +22,7 @@ SOURCE: Final = r"""
 // RADIUS and WEIGHTS, the blur's 2 * RADIUS + 1 weights, are defined by whoever compiles this.
 
 // Red, green and blue bytes to the luminance of ITU-R BT.601, 0 to 255.
-extern "C" __global__ void luminance(const unsigned char* rgb, float* grey, int width,
+extern "C" __global__ void luminance(const unsigned char* __restrict__ rgb, float* __restrict__ grey, int width,
                                      int height) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -32,7 +32,7 @@ extern "C" __global__ void luminance(const unsigned char* rgb, float* grey, int 
 }
 
 // Convolve the rows; the source is wider by 2 * RADIUS.
-extern "C" __global__ void blur_rows(const float* source, float* target, int width, int height) {
+extern "C" __global__ void blur_rows(const float* __restrict__ source, float* __restrict__ target, int width, int height) {
   const float weights[] = {WEIGHTS};
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -45,7 +45,7 @@ extern "C" __global__ void blur_rows(const float* source, float* target, int wid
 }
 
 // Convolve the columns; the source is higher by 2 * RADIUS.
-extern "C" __global__ void blur_columns(const float* source, float* target, int width,
+extern "C" __global__ void blur_columns(const float* __restrict__ source, float* __restrict__ target, int width,
                                         int height) {
   const float weights[] = {WEIGHTS};
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
@@ -58,7 +58,7 @@ extern "C" __global__ void blur_columns(const float* source, float* target, int 
 }
 
 // The length of Sobel's gradient; the source is wider and higher by 2.
-extern "C" __global__ void sobel(const float* source, float* edges, int width, int height) {
+extern "C" __global__ void sobel(const float* __restrict__ source, float* __restrict__ edges, int width, int height) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
