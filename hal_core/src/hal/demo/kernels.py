@@ -22,8 +22,8 @@ SOURCE: Final = r"""
 // RADIUS and WEIGHTS, the blur's 2 * RADIUS + 1 weights, are defined by whoever compiles this.
 
 // Red, green and blue bytes to the luminance of ITU-R BT.601, 0 to 255.
-extern "C" __global__ void luminance(const unsigned char* __restrict__ rgb, float* __restrict__ grey, int width,
-                                     int height) {
+extern "C" __global__ void luminance(const unsigned char* __restrict__ rgb,
+                                     float* __restrict__ grey, int width, int height) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
@@ -32,7 +32,8 @@ extern "C" __global__ void luminance(const unsigned char* __restrict__ rgb, floa
 }
 
 // Convolve the rows; the source is wider by 2 * RADIUS.
-extern "C" __global__ void blur_rows(const float* __restrict__ source, float* __restrict__ target, int width, int height) {
+extern "C" __global__ void blur_rows(const float* __restrict__ source,
+                                     float* __restrict__ target, int width, int height) {
   const float weights[] = {WEIGHTS};
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -45,8 +46,8 @@ extern "C" __global__ void blur_rows(const float* __restrict__ source, float* __
 }
 
 // Convolve the columns; the source is higher by 2 * RADIUS.
-extern "C" __global__ void blur_columns(const float* __restrict__ source, float* __restrict__ target, int width,
-                                        int height) {
+extern "C" __global__ void blur_columns(const float* __restrict__ source,
+                                        float* __restrict__ target, int width, int height) {
   const float weights[] = {WEIGHTS};
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -58,7 +59,8 @@ extern "C" __global__ void blur_columns(const float* __restrict__ source, float*
 }
 
 // The length of Sobel's gradient; the source is wider and higher by 2.
-extern "C" __global__ void sobel(const float* __restrict__ source, float* __restrict__ edges, int width, int height) {
+extern "C" __global__ void sobel(const float* __restrict__ source, float* __restrict__ edges,
+                                 int width, int height) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
