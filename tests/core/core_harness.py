@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import traceback
+import weakref
 from collections import Counter, defaultdict
 
 from hal.errors import OperationError
@@ -52,6 +53,7 @@ _UNBOUND = {"bind", "close", "compile"}
 """Calls that need no current context."""
 
 _current = threading.local()
+_probes = weakref.WeakSet()
 
 
 class Probe(NativeDevice):
@@ -63,6 +65,8 @@ class Probe(NativeDevice):
     (I4), a primitive on a thread whose current context is another device's.
     """
 
+    __slots__ = ("__dict__", "__weakref__")
+
     def __init__(self, inner, domain=None):
         self.inner = inner
         self.info = inner.info
@@ -71,6 +75,7 @@ class Probe(NativeDevice):
         self.max_in_flight = inner.max_in_flight
         self.violations = []
         self.calls = Counter()
+        self.callers = Counter()  # (name, thread)
         self.closed = False
         self.alive = defaultdict(dict)  # kind -> handle -> anything
         self._lock = threading.RLock()
@@ -81,6 +86,7 @@ class Probe(NativeDevice):
         self._hold = []  # latches for the next work calls
         self._faults = []
         self._doom_next = []  # errors of the work before the next records
+        _probes.add(self)
         self._fatal = []  # (private event behind the work, error)
 
     # What tests ask for
@@ -124,6 +130,7 @@ class Probe(NativeDevice):
 
     def _enter(self, name, stream=None):
         self.calls[name] += 1
+        self.callers[name, threading.get_ident()] += 1
         self._break(name)
         with self._lock:
             if self.closed:
@@ -227,7 +234,10 @@ class Probe(NativeDevice):
     def wait_event(self, stream, event):
         self._enter("wait_event", stream)
         try:
-            if event in self.alive["event"] and event not in self._recorded:
+            owners = [each for each in _probes if event in each.alive["event"]]
+            if not any(each.domain is self.domain for each in owners):
+                self._violate(f"stream {stream} waits for event {event} of another domain")
+            if not any(event in each._recorded for each in owners):
                 self._violate(f"stream {stream} waits for event {event}, never recorded")
             self.inner.wait_event(stream, event)
         finally:
@@ -236,10 +246,11 @@ class Probe(NativeDevice):
     def query_event(self, event):
         self._enter("query_event")
         self._check_event("query_event", event)
+        done = self.inner.query_event(event)
         for private, error in self._fatal:
             if self.inner.query_event(private):
                 raise error
-        return self.inner.query_event(event)
+        return done
 
     def notify(self, stream, function, argument):
         self._enter("notify", stream)

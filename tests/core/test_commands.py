@@ -234,7 +234,7 @@ def test_a_thousand_executions_are_flat(open_probe):
             last = device.queue.execute(commands)
         last.wait(LIMIT)
         gc.collect()
-        ours = [each for each in gc.get_objects() if type(each).__module__.startswith("hal.")]
+        ours = [each for each in gc.get_objects() if str(type(each).__module__).startswith("hal.")]
         events = probe.live()["event"]
         return len(ours) - events, events  # the pool grows with what is in flight
 

@@ -431,6 +431,20 @@ def test_a_wait_sees_the_failure_of_work_in_flight(open_probe, latch, wait, orde
     running.wait(LIMIT)
 
 
+@pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_wait_that_runs_out_sees_a_failure_first(open_probe, wait, order):
+    """S6: with time-out 0 the failure of one entry counts, not that the other is not reached."""
+    device, probe = open_probe()
+    probe.fail_event(DeviceLostError("gone"))
+    failing = device.queue.fill(device.allocate(64), 1)
+    for stream in probe.alive["stream"]:
+        probe.inner.synchronize_stream(stream)
+    never = hal.create_semaphore()
+    with pytest.raises(DeviceLostError, match="gone"):
+        wait([failing, never.at(1)][::order], 0)
+
+
 FOREIGN = """
     import sys, threading
     sys.path.insert(0, sys.argv[1])

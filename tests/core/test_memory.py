@@ -259,8 +259,8 @@ def test_out_of_memory_frees_what_nobody_holds_first_m1(open_probe):
     gc.collect()
     probe.fail_call(1, OutOfMemoryError("native"), ("allocate",))
     again = device.allocate(1 << 20)
-    assert running.state == "done"
     assert probe.live()["allocation"] == 1
+    assert running.state == "done"
     assert again.size == 1 << 20
 
 

@@ -21,7 +21,7 @@ BUFFERS = 6
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_operations(lab, other_lab, seed):  # noqa: PLR0912, PLR0915 - one loop
+def test_random_operations(lab, other_lab, seed):
     """Every operation waits for the last ones on its buffers, and for nothing else."""
     random = np.random.default_rng(seed)
     labs = [lab, lab, lab, other_lab]

@@ -76,11 +76,26 @@ class Context:
         Returns a description of every operation that was still running at
         `deadline`; the context is lost then, and its streams are left behind.
         """
+        with _timeline.lock:
+            ours = [queue for queue in queues if not (queue._gone or queue._closing)]
+            for queue in ours:
+                queue._closed = queue._closing = True
+        try:
+            abandoned = self._close_ours(ours, deadline)
+        finally:
+            # After Ctrl-C another call does what is left.
+            with _timeline.lock:
+                for queue in ours:
+                    queue._closing = False
+        # Another thread may be closing the others: none is closed before all are.
+        while any(queue._closing for queue in queues) and _sync.monotonic() < deadline:
+            nap(_NAP_SECONDS)
+        return abandoned
+
+    def _close_ours(self, ours: list[StreamQueue], deadline: float) -> tuple[str, ...]:
+        """Do what `close_queues` does for queues that no other thread is closing."""
         work: Work = []
         with _timeline.lock:
-            ours = [queue for queue in queues if not queue._closed]
-            for queue in ours:
-                queue._closed = True
             for queue in ours:
                 queue._cancel(CANCELLED, work)
         _progress.drain(work)
@@ -106,9 +121,6 @@ class Context:
             self.queues = [queue for queue in self.queues if queue not in ours]
             for queue in ours:
                 queue._gone = True
-        # Another thread may be closing the others: none is closed before all are.
-        while not all(queue._gone for queue in queues) and _sync.monotonic() < deadline:
-            nap(_NAP_SECONDS)
         return abandoned
 
     def _wait_for(self, running: list[Submission], seconds: float) -> None:
@@ -147,7 +159,9 @@ class Context:
         self.native.bind()
         for queue in queues:
             queue._notifier.close()
-            self.native.destroy_stream(queue._stream)
+            if queue._stream:
+                self.native.destroy_stream(queue._stream)
+                queue._stream = 0
 
     def close_events(self, deadline: float) -> None:
         """Destroy the events, once no thread is in a native call on one."""

@@ -56,6 +56,7 @@ class Device:
         "__weakref__",
         "_backend",
         "_closed",
+        "_closing",
         "_context",
         "_copy",
         "_copy_from_host",
@@ -81,6 +82,7 @@ class Device:
         self._launch = native.launch
         self._name = f"{backend}:{native.info.index}"
         self._closed = False
+        self._closing = False
         self._queue_count = 0
         self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
         self._heap = Heap(self._context)
@@ -298,19 +300,22 @@ class Device:
         went well. May be called twice, and from ``with``; must not be called
         from a host call of its own queues, which it would wait for.
         """
-        seconds = check_timeout(timeout)
+        deadline = _sync.monotonic() + check_timeout(timeout)
         with _timeline.lock:
-            if self._closed:
+            if self._closing or self not in _lifecycle.devices:
                 return ()
-            self._closed = True
-        _lifecycle.devices.pop(self, None)
-        deadline = _sync.monotonic() + seconds
-        context = self._context
-        abandoned = context.close_queues(list(context.queues), deadline)
-        if context.lost is None:
-            context.close_events(deadline)
-        # Work that goes on after a time-out keeps its context: it is left behind.
-        return abandoned + self._heap.close(release_context=not abandoned)
+            self._closed = self._closing = True
+        try:
+            context = self._context
+            abandoned = context.close_queues(list(context.queues), deadline)
+            if context.lost is None:
+                context.close_events(deadline)
+            # Work that goes on after a time-out keeps its context: it is left behind.
+            left = self._heap.close(release_context=not abandoned)
+            _lifecycle.devices.pop(self, None)
+        finally:
+            self._closing = False  # after Ctrl-C another call does what is left
+        return abandoned + left
 
     def _live(self) -> None:
         """Raise unless the device is open."""

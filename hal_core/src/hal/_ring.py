@@ -154,11 +154,17 @@ class Ring:
     def _hold(self, index: int) -> Submission | None:
         """Return the operation at `index` of the ring, its event counted."""
         with _timeline.lock:
+            self._clear_head()
             if not self._ring:
                 return None
             operation = self._ring[index]
             operation._event.count += 1
             return operation
+
+    def _clear_head(self) -> None:
+        """Finish a retirement that a Ctrl-C cut off before its last step; under the lock."""
+        while self._ring and self._ring[0]._retired:
+            self._ring.popleft()
 
     def _retire_again(self, operation: Submission, work: Work) -> tuple[Submission | None, bool]:
         """Go on with a retirement; return what it needs asked next, and whether it is done."""

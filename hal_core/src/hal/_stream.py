@@ -60,6 +60,7 @@ class StreamQueue(Ring):
     __slots__ = (
         "__weakref__",
         "_closed",
+        "_closing",
         "_domain",
         "_gone",
         "_hosts",
@@ -81,6 +82,7 @@ class StreamQueue(Ring):
         self._id = next(_ids)  # never used again, unlike id()
         self._limit = context.max_in_flight
         self._closed = False
+        self._closing = False  # a thread is closing it
         self._owner: Work | None = None  # the work list of the call that took the baton last
         self._gone = False  # the native stream is destroyed, or was left behind
         # The backlog holds, if ordered: all that are not issued, in order; if
@@ -237,6 +239,7 @@ class StreamQueue(Ring):
     def _next(self, work: Work) -> Submission | None:
         """Claim the next operation that may be issued; under the lock."""
         backlog, ring = self._backlog, self._ring
+        self._clear_head()
         while backlog:
             operation = backlog[0]
             if operation._state != PENDING:  # failed or cancelled where it stood

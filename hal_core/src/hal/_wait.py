@@ -340,6 +340,7 @@ class HostWaiter:
         for entries in self._unmet:
             _ask_all(entries)
         with _timeline.lock:
+            self._check_failures()  # S6: a failure in the set comes before the time-out
             index = self._scan()
             if index is not None:
                 return index

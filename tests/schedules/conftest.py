@@ -1,0 +1,22 @@
+"""Make the harness importable; the test run imports files one by one, not as a package."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+
+@pytest.fixture(autouse=True)
+def ended_threads_are_no_news(monkeypatch):
+    """A schedule ends its threads by an exception of the harness, perhaps inside a callback."""
+    hook = sys.unraisablehook
+
+    def filtered(unraisable):
+        if unraisable.exc_type is None or issubclass(unraisable.exc_type, Exception):
+            hook(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", filtered)

@@ -1,0 +1,1 @@
+"""Drive every interleaving of the core: see tests/schedules/README.md."""

@@ -1,0 +1,49 @@
+"""Explore, search or replay cases from the command line; see tests/schedules/README.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from schedlab.explore import explore, reduce, replay, search, shrink
+from schedlab.scheduler import ScheduleFailure
+
+
+def main():
+    from schedlab.catalogue import find, names
+
+    parser = argparse.ArgumentParser(prog="schedlab")
+    parser.add_argument("what", choices=("list", "replay", "explore", "reduce", "search"))
+    parser.add_argument("case", nargs="?")
+    parser.add_argument("choices", nargs="?", default="")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--bound", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    out = sys.stdout.write
+    if arguments.what == "list":
+        out("\n".join(names()) + "\n")
+        return 0
+    case = find(arguments.case)
+    if arguments.what == "replay":
+        try:
+            scheduler = replay(case, arguments.choices)
+        except ScheduleFailure as failure:
+            out(f"{failure}\n")
+            return 1
+        out("\n".join(scheduler.trace) + "\nno failure\n")
+        return 0
+    if arguments.what == "explore":
+        report = explore(case, bound=arguments.bound, seconds=arguments.seconds)
+    elif arguments.what == "reduce":
+        report = reduce(case, seconds=arguments.seconds)
+    else:
+        report = search(case, range(arguments.seed, 1 << 40), seconds=arguments.seconds)
+    out(f"{report}\n")
+    if report.failure is not None:
+        out(f"{shrink(case, report.failure)}\n")
+        return 1
+    return 0
+
+
+sys.exit(main())

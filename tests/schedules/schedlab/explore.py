@@ -1,0 +1,391 @@
+"""Explore the schedules of a case: all of them, those with few preemptions, or some at random.
+
+A case is anything with a ``name`` and a ``run(scheduler)``, which `Scheduler.run`
+calls as the first logical thread. Every run starts from scratch and is decided
+by its list of choices alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+from schedlab import scheduler as sync
+from schedlab.reduction import Reduction
+from schedlab.scheduler import (
+    NondeterminismError,
+    PrunedError,
+    ScheduleFailure,
+    Scheduler,
+    decode,
+    encode,
+)
+
+
+@dataclass
+class Report:
+    """Tell what an exploration covered."""
+
+    case: str
+    schedules: int = 0  # run to their end
+    histories: int = 0  # how many of them differ in more than the order of independent steps
+    pruned: int = 0  # cut off, since an equivalent history was explored
+    steps: int = 0
+    complete: bool = False  # every schedule (within the bound) was covered
+    bound: int | None = None  # preemptions, None is any number
+    seconds: float = 0.0
+    failure: ScheduleFailure | None = None
+
+    def __str__(self):
+        what = "all" if self.complete else "some"
+        bound = "" if self.bound is None else f" with at most {self.bound} preemptions"
+        return (
+            f"{self.case}: {what} schedules{bound}: {self.schedules} run "
+            f"({self.histories} histories), {self.pruned} cut off, "
+            f"{self.steps} steps, {self.seconds:.2f} s"
+        )
+
+
+class Follow:
+    """Take the given choices, then 0."""
+
+    def __init__(self, prefix=()):
+        self.prefix = prefix
+
+    def may_preempt(self, scheduler):
+        return True
+
+    def is_known(self, scheduler):
+        return False
+
+    def pick(self, count, kind, scheduler):
+        position = len(scheduler.choices)
+        choice = self.prefix[position] if position < len(self.prefix) else 0
+        return min(choice, count - 1)
+
+
+class Depth:
+    """Follow a prefix, then 0, and stop where an equivalent history was explored."""
+
+    def __init__(self, prefix, widths, seen, bound):
+        self.prefix = prefix
+        self.widths = widths
+        self.seen = seen
+        self.bound = bound
+
+    def may_preempt(self, scheduler):
+        return self.bound is None or scheduler.preemptions < self.bound
+
+    def pick(self, count, kind, scheduler):
+        position = len(scheduler.choices)
+        if position < len(self.prefix):
+            if self.widths[position] != count:
+                message = (
+                    f"choice {position} had {self.widths[position]} options and has {count} now "
+                    f"after {encode(scheduler.choices)!r}"
+                )
+                raise NondeterminismError(message)
+            return self.prefix[position]
+        return None if self.is_known(scheduler) else 0
+
+    def is_known(self, scheduler):
+        """Return whether what follows from here was explored; notes that it is now."""
+        seen = self.seen
+        if seen is None or len(scheduler.choices) < len(self.prefix):
+            return False
+        bounded = self.bound is not None
+        print_ = scheduler.fingerprint(with_current=bounded)
+        used = scheduler.preemptions if bounded else 0
+        before = seen.get(print_)
+        if before is not None and before <= used:
+            return True
+        seen[print_] = used
+        return False
+
+
+class Random:
+    """Choose by a seed; each seed has its own taste for preemption and slow devices."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.preempt = self.random.choice((0.02, 0.1, 0.3, 0.6))
+        self.slow = self.random.choice((0.1, 0.4, 0.8))
+        self.line = self.random.choice((0.0, 0.01, 0.05))
+        self.race = self.random.choice((0.05, 0.2))
+        # Now and then one thread is held back for long, which uniform choices hardly do.
+        self.victim = self.random.choice((None, None, 1, 2, 3))
+        self.until = self.random.randrange(5, 60)
+
+    def may_preempt(self, scheduler):
+        return True
+
+    def is_known(self, scheduler):
+        return False
+
+    def pick(self, count, kind, scheduler):
+        r = self.random
+        if kind == "data":
+            return r.randrange(1, count) if r.random() < self.slow else 0
+        if kind == "line":
+            return r.randrange(1, count) if r.random() < self.line else 0
+        if kind == "race":
+            return r.randrange(1, count) if r.random() < self.race else 0
+        if scheduler.current.number == self.victim and scheduler.steps < self.until:
+            return r.randrange(count)
+        return r.randrange(1, count) if r.random() < self.preempt else 0
+
+
+COLLECT_EVERY = 200
+"""Runs between two collections: the collector never runs inside one, which would be by chance."""
+
+
+HANG_SECONDS = 4.0
+"""Processor time that a run may take from one switch point to the next."""
+
+
+@contextlib.contextmanager
+def _supervised():
+    """Keep the collector out of the runs, and end one that loops without a switch point."""
+    enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    last = [None, 0]
+
+    def tick(number, frame):
+        s = sync.ACTIVE
+        now = [s, s.steps if s is not None else 0]
+        if s is not None and now == last:
+            s.fail("hang", f"no switch point for {HANG_SECONDS:g} s\n{s.stacks()}")
+        last[:] = now
+
+    here = threading.current_thread() is threading.main_thread()
+    if here:
+        old = signal.signal(signal.SIGVTALRM, tick)
+        signal.setitimer(signal.ITIMER_VIRTUAL, HANG_SECONDS, HANG_SECONDS)
+    try:
+        yield
+    finally:
+        if here:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, old)
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+def run_once(case, strategy, **settings):
+    """Run one schedule; return the scheduler, with what it did."""
+    scheduler = Scheduler(strategy, **settings)
+    try:
+        with _supervised():
+            scheduler.run(lambda: case.run(scheduler))
+    except ScheduleFailure as failure:
+        failure.case = case.name
+        failure.choices = list(scheduler.choices)
+        raise
+    return scheduler
+
+
+def explore(case, **settings):
+    """Run every schedule of `case`, depth first; stop at the first failure; see `_explore`."""
+    with _supervised():
+        return _explore(case, **settings)
+
+
+def _explore(case, *, bound=None, budget=None, seconds=None, prune=True, **settings):
+    """Do the work of `explore`.
+
+    Parameters
+    ----------
+    bound
+        Most preemptions of one schedule; None is any number.
+    budget, seconds
+        Most runs, and the time, after which `Report.complete` is False.
+    prune
+        Whether to cut off what is equivalent to a history that was explored:
+        one in which the same accesses to locks, doorbells, shared attributes
+        and the device happened in the same order wherever the order matters.
+    """
+    report = Report(case.name, bound=bound)
+    seen = {} if prune else None
+    ends = set()
+    prefix, widths = [], []
+    start = time.perf_counter()
+    while True:
+        scheduler = Scheduler(Depth(prefix, widths, seen, bound), track=prune, **settings)
+        try:
+            scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
+            report.schedules += 1
+            ends.add(scheduler.fingerprint(with_current=False) if prune else report.schedules)
+        except PrunedError:
+            report.pruned += 1
+        except ScheduleFailure as failure:
+            failure.case = case.name
+            failure.choices = list(scheduler.choices)
+            report.failure = failure
+            break
+        if (report.schedules + report.pruned) % COLLECT_EVERY == 0:
+            gc.collect()
+        report.steps += scheduler.steps
+        prefix, widths = scheduler.choices, scheduler.widths
+        while prefix and prefix[-1] + 1 >= widths[-1]:
+            prefix.pop()
+            widths.pop()
+        if not prefix:
+            report.complete = True
+            break
+        prefix[-1] += 1
+        if budget is not None and report.schedules + report.pruned >= budget:
+            break
+        if seconds is not None and time.perf_counter() - start > seconds:
+            break
+    report.histories = len(ends)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def reduce(case, **settings):
+    """Run one schedule of each class of equivalent ones; stop at the first failure.
+
+    `budget` and `seconds` as `explore` has them. `Report.pruned` counts runs that
+    turned out to be equivalent to an earlier one.
+    """
+    with _supervised():
+        return _reduce(case, **settings)
+
+
+def _reduce(case, *, budget=None, seconds=None, **settings):
+    report = Report(case.name)
+    start = time.perf_counter()
+    strategy = Reduction()
+    while True:
+        strategy.begin()
+        scheduler = Scheduler(strategy, **settings)
+        try:
+            scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
+            report.schedules += 1
+        except PrunedError:
+            report.pruned += 1
+        except ScheduleFailure as failure:
+            failure.case = case.name
+            failure.choices = list(scheduler.choices)
+            report.failure = failure
+            break
+        report.steps += scheduler.steps
+        if (report.schedules + report.pruned) % COLLECT_EVERY == 0:
+            gc.collect()
+        if not strategy.advance():
+            report.complete = True
+            break
+        if budget is not None and report.schedules + report.pruned >= budget:
+            break
+        if seconds is not None and time.perf_counter() - start > seconds:
+            break
+    report.histories = report.schedules
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def deepen(case, *, bounds=(0, 1, 2, None), seconds=None, budget=None, **settings):
+    """Explore with ever more preemptions; return the report of the last bound begun."""
+    start = time.perf_counter()
+    report = None
+    total = 0
+    for bound in bounds:
+        left = None if seconds is None else seconds - (time.perf_counter() - start)
+        runs = None if budget is None else budget - total
+        if (left is not None and left <= 0) or (runs is not None and runs <= 0):
+            break
+        new = explore(case, bound=bound, seconds=left, budget=runs, **settings)
+        total += new.schedules + new.pruned
+        if report is None or new.complete or new.failure or not report.complete:
+            report = new
+        if new.failure:
+            break
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def search(case, seeds, **settings):
+    """Run `case` once per seed; stop at the first failure, or after `seconds`."""
+    with _supervised():
+        return _search(case, seeds, **settings)
+
+
+def _search(case, seeds, *, seconds=None, **settings):
+    report = Report(case.name)
+    start = time.perf_counter()
+    for seed in seeds:
+        scheduler = Scheduler(Random(seed), **settings)
+        try:
+            scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
+        except ScheduleFailure as failure:
+            failure.case = case.name
+            failure.choices = list(scheduler.choices)
+            failure.seed = seed
+            report.failure = failure
+            break
+        finally:
+            report.schedules += 1
+            report.steps += scheduler.steps
+        if report.schedules % COLLECT_EVERY == 0:
+            gc.collect()
+        if seconds is not None and time.perf_counter() - start > seconds:
+            break
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def replay(case, text, *, trace=True, **settings):
+    """Run the schedule that `text` names; return the scheduler or raise its failure."""
+    return run_once(case, Follow(decode(text)), trace=trace, **settings)
+
+
+def shrink(case, failure, *, runs=300, **settings):
+    """Return a failure of the same kind with fewer and smaller choices, with its trace."""
+    best = list(failure.choices)
+    kind = failure.kind
+
+    def fails(choices):
+        nonlocal runs
+        runs -= 1
+        try:
+            run_once(case, Follow(choices), **settings)
+        except ScheduleFailure as error:
+            return error.kind == kind
+        return False
+
+    def trim(choices):
+        while choices and choices[-1] == 0:
+            choices.pop()
+        return choices
+
+    trim(best)
+    size = max(1, len(best) // 2)
+    while size and runs > 0:
+        start = 0
+        while start < len(best) and runs > 0:
+            if any(best[start : start + size]):
+                trial = best[:start] + [0] * len(best[start : start + size]) + best[start + size :]
+                if fails(trim(trial)):
+                    best = trial
+            start += size
+        size //= 2
+    try:
+        run_once(case, Follow(best), trace=True, **settings)
+    except ScheduleFailure as error:
+        error.choices = best
+        return error
+    return failure
+
+
+def check(report, case, **settings):
+    """Raise the report's failure, made small and with its trace."""
+    if report.failure is not None:
+        raise shrink(case, report.failure, **settings)
+    return report

@@ -1,0 +1,670 @@
+"""A fake vendor: real event rules, lazy completion, faults, and every invariant it can see.
+
+What is enqueued stays unfinished until somebody asks: a query, a
+synchronisation or a notification then asks the scheduler whether the work has
+completed, wherever both answers are possible, and the work is executed in the
+order of these answers. So a schedule covers every completion time that makes a
+difference, and a missing dependency shows as wrong bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import traceback
+from types import SimpleNamespace
+
+from schedlab import scheduler as sync
+
+PATIENCE = 2
+"""How often one thread may be told "not yet" about one record."""
+
+ALIGNMENT = 256
+
+
+class Record:
+    """Be what one call of record_event captured: a place in a stream."""
+
+    __slots__ = ("answers", "item", "stream")
+
+    def __init__(self, stream, item):
+        self.stream = stream
+        self.item = item
+        self.answers = {}
+
+
+class Item:
+    """Be one enqueued thing."""
+
+    __slots__ = (
+        "done",
+        "faults",
+        "hangs",
+        "kind",
+        "label",
+        "needs",
+        "number",
+        "ranges",
+        "run",
+        "stream",
+    )
+
+    def __init__(self, stream, kind, label, run=None, needs=None, ranges=()):
+        self.stream = stream
+        self.kind = kind  # "work", "record", "wait", "notify"
+        self.label = label
+        self.run = run
+        self.needs = needs  # a Record, for waits
+        self.ranges = ranges  # (address, size) of device memory
+        self.number = len(stream.items)
+        self.done = False
+        self.faults = False
+        self.hangs = False
+
+
+class Stream:
+    """Be a stream: items in order, the first `head` of them done."""
+
+    __slots__ = ("actor", "busy", "cell", "device", "done", "handle", "head", "items", "label")
+
+    def __init__(self, device, handle, label):
+        self.device = device
+        self.handle = handle
+        self.label = label
+        self.items = []
+        self.head = 0
+        self.busy = None
+        self.cell = sync.Cell()  # what was enqueued
+        self.done = sync.Cell()  # what has completed
+        # Whoever completes work unasked, so that its notification comes.
+        self.actor = sync.Thread(-handle, f"{label} itself", daemon=True)
+
+
+class Event:
+    """Be an event and its last record."""
+
+    __slots__ = ("cell", "handle", "record", "records")
+
+    def __init__(self, handle):
+        self.handle = handle
+        self.record = None
+        self.records = 0
+        self.cell = sync.Cell()
+
+
+class Vendor:
+    """Hold what all devices of a run share: the scheduler, handles, memory and faults.
+
+    Parameters
+    ----------
+    core
+        The copy of the core, for its error classes and base classes.
+    scheduler
+        Who is asked and told.
+    """
+
+    def __init__(self, core, scheduler, *, domain="acme"):
+        self.core = core
+        self.scheduler = scheduler
+        self.domain = domain
+        self.errors = core.errors
+        self.handles = 100 * (1 + len(scheduler.environment))
+        self.streams = {}
+        self.events = {}
+        self.allocations = {}  # address -> (size, buffer, device, cell)
+        self.graveyard = []  # freed memory, kept so that a wrong access harms nobody
+        self.guards = []  # (address, size, weakref) of host arrays
+        self.devices = []
+        self.cell = sync.Cell()  # whether a device was lost
+        self.bound = {}  # thread number -> device
+        self.calls = 0
+        self.counts = {}
+        self.faults = []  # (primitive or None, number, error factory)
+        self.lost_at = None
+        self.executed = []  # labels in the order of execution
+        self.ran = set()  # patterns of fills and (target, source) of copies that have run
+        self.special = {}  # pattern of a fill -> ("faults", "refused" or "hangs", name)
+        self.work_count = 0
+        self.posted = 0
+        self.pool_of = None  # tells whether an event lies in the pool of the core
+        scheduler.environment.append(self)
+
+    # Handles and rules
+
+    def handle(self):
+        self.handles += 1
+        return self.handles
+
+    def broken(self, rule, message):
+        """Report a broken invariant; the run ends."""
+        where = "".join(line for line in traceback.format_stack()[:-1] if "/schedlab/" not in line)
+        self.scheduler.fail(rule, f"{message}\n{where}")
+
+    def enter(self, device, primitive, stream=None, *, needs_bind=True):
+        """Check the rules for a call, let others run, and raise a planned fault."""
+        s = self.scheduler
+        if s.dead:
+            raise sync.GreenletExit
+        me = s.current
+        if s.finalising:
+            s.report("I10", f"a finaliser calls {primitive}\n{traceback.format_stack()[-6:]}")
+        if s.timeline_lock is not None and s.timeline_lock.owner is me:
+            self.broken("I5", f"{me.name} calls {primitive} under the timeline lock")
+        if needs_bind and self.bound.get(me.number) is not device:
+            self.broken("bind", f"{me.name} calls {primitive} and has not bound the device")
+        if device.closed and primitive != "bind":
+            self.broken("I7", f"{primitive} after the device was closed")
+        self.calls += 1
+        self.counts[primitive] = self.counts.get(primitive, 0) + 1
+        if stream is not None:
+            if stream.busy is not None and stream.busy is not me:
+                self.broken(
+                    "stream",
+                    f"{me.name} calls {primitive} on {stream.label} during a call of "
+                    f"{stream.busy.name} on it",
+                )
+            stream.busy = me
+        if not s.quiet:
+            s.point(primitive)
+        if stream is not None:
+            stream.busy = None
+            s.note_write(stream.cell)
+        if self.faults or self.lost_at is not None:
+            s.note_write(self.cell)  # the order of all calls makes a difference
+        for fault in self.faults:
+            name, number, make = fault
+            if number == (self.counts[primitive] if name else self.calls) and name in (
+                None,
+                primitive,
+            ):
+                if s.trace is not None:
+                    s.log(f"{primitive} raises a planned fault")
+                error = make(self)
+                if isinstance(error, self.errors.DeviceLostError):
+                    device.lose()
+                raise error
+        if self.lost_at is not None and self.calls >= self.lost_at and not device.lost:
+            device.lose()
+        if device.lost:
+            s.note_read(self.cell)
+            self.raise_lost()
+
+    def raise_lost(self):
+        """Raise what every call on a lost device raises."""
+        message = "the device is lost"
+        raise self.errors.DeviceLostError(message, native_name="ACME_LOST", native_code=700)
+
+    # Completion
+
+    def possible(self, record):
+        """Return whether the work that a record stands for can complete now."""
+        checked = set()
+        stack = [record]
+        while stack:
+            place = stack.pop()
+            if id(place) in checked:
+                continue
+            checked.add(id(place))
+            stream = place.stream
+            for item in stream.items[stream.head : place.item.number + 1]:
+                if item.hangs:
+                    return False
+                if item.needs is not None and not item.needs.item.done:
+                    stack.append(item.needs)
+        return True
+
+    def complete(self, stream, upto):
+        """Execute the items of a stream up to and with number `upto`, and what they wait for."""
+        stack = [(stream, upto)]
+        while stack:
+            stream, upto = stack[-1]
+            if stream.head > upto:
+                stack.pop()
+                continue
+            if stream.device.lost:
+                return  # it runs nothing more, and what waits for it never goes on
+            item = stream.items[stream.head]
+            if item.needs is not None and not item.needs.item.done:
+                stack.append((item.needs.stream, item.needs.item.number))
+                continue
+            self.execute(item)
+
+    def execute(self, item):
+        """Do the next item of its stream."""
+        s = self.scheduler
+        stream = item.stream
+        s.note_write(stream.done)
+        for address, size in item.ranges:
+            for base, allocation in self.allocations.items():
+                if base <= address < base + allocation[0]:
+                    s.note_write(allocation[3])
+        if item.kind == "work":
+            if item.faults:
+                # An asynchronous fault ends the context, as CUDA's and HIP's do.
+                stream.device.lose()
+            else:
+                item.run()
+                self.executed.append(item.label)
+        elif item.kind == "notify":
+            self.posted += 1
+            sync.doorbell_of(item.run).ring_by_driver(s)
+        item.done = True
+        stream.head += 1
+        if s.trace is not None:
+            s.log(f"completes {item.label}", who="device")
+
+    def steps(self):
+        """Return what the device can do by itself: finish work that a notification waits for."""
+        steps = []
+        for stream in self.streams.values():
+            if stream.device.lost:
+                continue
+            for item in stream.items[stream.head :]:
+                if item.kind == "notify":
+                    if self.possible(Record(stream, item)):
+                        steps.append(
+                            (
+                                f"notifies of {stream.label}",
+                                lambda it=item: self.step(it),
+                                stream.actor.number,
+                            )
+                        )
+                    break
+        return steps
+
+    def look_at_all(self):
+        """Note that a check depends on what all streams hold and what has completed."""
+        self.scheduler.note_read(self.cell)
+        for stream in self.streams.values():
+            self.scheduler.note_read(stream.cell)
+            self.scheduler.note_read(stream.done)
+
+    def step(self, item):
+        s = self.scheduler
+        me, s.current = s.current, item.stream.actor
+        try:
+            s.note_read(item.stream.cell)
+            self.complete(item.stream, item.number)
+        finally:
+            s.current = me
+
+    def fingerprint(self, parts):
+        """Add what the device has done by itself to a fingerprint."""
+        parts.append(self.cell.w)
+        parts.extend(stream.actor.hash for stream in self.streams.values())
+
+    def finish_all(self):
+        """Complete whatever can, at the end of a run."""
+        for stream in self.streams.values():
+            if stream.items and not stream.device.lost:
+                last = stream.items[-1]
+                if self.possible(Record(stream, last)):
+                    self.complete(stream, last.number)
+
+    # Memory
+
+    def locate(self, address, size, what):
+        """Return the buffer and the offset of device memory; a rule is broken if it is none."""
+        for base, (length, buffer, _, _) in self.allocations.items():
+            if base <= address and address + size <= base + length:
+                return buffer, address - base
+        self.broken("I4", f"{what} touches {size} bytes at {address:#x}, which is not allocated")
+        return None
+
+    def guard(self, address, size, reference):
+        """Watch a host array that queued work may use: it must live until then."""
+        self.guards.append((address, size, reference))
+
+    def host_bytes(self, address, size, what):
+        """Return `size` bytes of host memory as a ctypes array."""
+        for base, length, reference in self.guards:
+            if base <= address < base + length and reference() is None:
+                self.broken("I4", f"{what} touches a host array that is gone")
+        return (ctypes.c_char * size).from_address(address)
+
+    def live(self):
+        """Return every native handle that is alive, for I7."""
+        parts = [stream.label for stream in self.streams.values()]
+        parts.extend(f"event {handle}" for handle in self.events)
+        parts.extend(
+            f"{size} bytes at {base:#x}" for base, (size, _, _, _) in self.allocations.items()
+        )
+        return parts
+
+    def peek(self, address, size):
+        """Return bytes of device memory, without a call."""
+        buffer, offset = self.locate(address, size, "peek")
+        return bytes(buffer[offset : offset + size])
+
+
+@functools.lru_cache(maxsize=64)
+def classes(core):
+    """Return the driver and device classes on a core's own base classes."""
+    native = core.native
+    errors = core.errors
+
+    class FakeDriver(native.NativeDriver):
+        """Be the vendor's driver; its devices can wait for each other's events."""
+
+        def __init__(self, vendor):
+            self.vendor = vendor
+
+        def devices(self):
+            return [_info(native, index, self.vendor.domain) for index in range(2)]
+
+        def open_device(self, index, parameters):
+            return FakeDevice(self.vendor, index)
+
+    class FakeDevice(native.NativeDevice):
+        """Be one device."""
+
+        def __init__(self, vendor, index=0, *, max_in_flight=512, features=frozenset()):
+            self.vendor = vendor
+            self.index = index
+            self.info = _info(native, index, vendor.domain)
+            self.features = frozenset(features)
+            self.domain = vendor
+            self.max_in_flight = max_in_flight
+            self.lost = False
+            self.closed = False
+            self.label = f"{vendor.domain}{index}"
+            vendor.devices.append(self)
+
+        def lose(self):
+            self.lost = True
+            self.vendor.scheduler.note_write(self.vendor.cell)
+
+        # Context
+
+        def bind(self):
+            v = self.vendor
+            s = v.scheduler
+            if s.dead:
+                raise sync.GreenletExit
+            if s.finalising:
+                s.report("I10", "a finaliser binds the device")
+            if s.timeline_lock is not None and s.timeline_lock.owner is s.current:
+                v.broken("I5", f"{s.current.name} binds under the timeline lock")
+            v.bound[s.current.number] = self
+
+        def close(self):
+            v = self.vendor
+            if not self.lost:
+                for stream in v.streams.values():
+                    if stream.device is self:
+                        v.broken("I7", f"close with {stream.label} alive")
+            self.closed = True
+
+        # Streams and events
+
+        def create_stream(self):
+            v = self.vendor
+            v.enter(self, "create_stream")
+            handle = v.handle()
+            v.streams[handle] = Stream(self, handle, f"{self.label}/s{len(v.streams)}")
+            return handle
+
+        def stream(self, handle, primitive):
+            stream = self.vendor.streams.get(handle)
+            if stream is None:
+                self.vendor.broken(
+                    "handle", f"{primitive} on stream {handle}, which does not exist"
+                )
+            if stream.device is not self:
+                self.vendor.broken("handle", f"{primitive} on {stream.label} of another device")
+            return stream
+
+        def event(self, handle, primitive):
+            event = self.vendor.events.get(handle)
+            if event is None:
+                self.vendor.broken("handle", f"{primitive} on event {handle}, which does not exist")
+            return event
+
+        def destroy_stream(self, stream):
+            v = self.vendor
+            target = self.stream(stream, "destroy_stream")
+            v.enter(self, "destroy_stream", target)
+            if target.head < len(target.items):
+                v.broken("I4", f"{target.label} is destroyed with work on it")
+            del v.streams[stream]
+
+        def synchronize_stream(self, stream):
+            v = self.vendor
+            target = self.stream(stream, "synchronize_stream")
+            v.enter(self, "synchronize_stream")
+            if target.items:
+                last = target.items[-1]
+                if not v.possible(Record(target, last)):
+                    v.scheduler.wait_for(_Possible(v, target, last))
+                v.scheduler.note_read(target.done)
+                if not self.lost:
+                    v.complete(target, last.number)
+                if self.lost:
+                    raise errors.DeviceLostError("lost while synchronising")
+
+        def create_event(self):
+            v = self.vendor
+            v.enter(self, "create_event")
+            handle = v.handle()
+            v.events[handle] = Event(handle)
+            return handle
+
+        def destroy_event(self, event):
+            v = self.vendor
+            v.enter(self, "destroy_event")
+            target = self.event(event, "destroy_event")
+            v.look_at_all()
+            for stream in v.streams.values():
+                for item in stream.items[stream.head :]:
+                    if (
+                        item.needs is not None
+                        and item.needs is target.record
+                        and not (target.record.item.done)
+                    ):
+                        v.broken(
+                            "I4", f"event {event} is destroyed and {stream.label} waits for it"
+                        )
+            del v.events[event]
+
+        def record_event(self, event, stream):
+            v = self.vendor
+            target = self.stream(stream, "record_event")
+            v.enter(self, "record_event", target)
+            record = self.event(event, "record_event")
+            item = Item(target, "record", f"record e{event} on {target.label}", run=record)
+            target.items.append(item)
+            record.record = Record(target, item)
+            record.records += 1
+            v.scheduler.note_write(record.cell)
+
+        def wait_event(self, stream, event):
+            v = self.vendor
+            target = self.stream(stream, "wait_event")
+            v.enter(self, "wait_event", target)
+            waited = self.event(event, "wait_event")
+            v.scheduler.note_read(waited.cell)
+            if waited.record is None:
+                v.broken("I1", f"{target.label} waits for event {event}, which was never recorded")
+            if v.pool_of is not None and v.pool_of(event):
+                v.broken("I1", f"{target.label} waits for event {event}, which is back in the pool")
+            target.items.append(
+                Item(target, "wait", f"wait e{event} on {target.label}", needs=waited.record)
+            )
+
+        def query_event(self, event):
+            v = self.vendor
+            v.enter(self, "query_event")
+            target = self.event(event, "query_event")
+            s = v.scheduler
+            s.note_read(target.cell)
+            record = target.record
+            if record is None:
+                return True
+            s.note_read(record.stream.done)
+            if not record.item.done:
+                s.note_read(v.cell)
+                if not v.possible(record):
+                    return False
+                told = record.answers.get(s.current.number, 0)
+                if told < PATIENCE and s.choose(2, f"whether e{event} is still running"):
+                    record.answers[s.current.number] = told + 1
+                    return False
+                v.complete(record.stream, record.item.number)
+                if record.stream.device.lost:
+                    v.raise_lost()
+            return True
+
+        def notify(self, stream, function, argument):
+            v = self.vendor
+            target = self.stream(stream, "notify")
+            v.enter(self, "notify", target)
+            if function != 0xD00B:
+                v.broken("I6", "notify with a function that is no doorbell's")
+            sync.doorbell_of(argument)
+            target.items.append(Item(target, "notify", f"notify on {target.label}", run=argument))
+
+        # Memory
+
+        def allocate(self, size, memory):
+            v = self.vendor
+            v.enter(self, "allocate")
+            raw = ctypes.create_string_buffer(size + ALIGNMENT)
+            start = ctypes.addressof(raw)
+            base = -(-start // ALIGNMENT) * ALIGNMENT
+            buffer = memoryview(raw).cast("B")[base - start : base - start + size]
+            v.allocations[base] = (size, buffer, self, sync.Cell())
+            v.graveyard.append(raw)
+            return base
+
+        def free(self, address, memory):
+            v = self.vendor
+            v.enter(self, "free")
+            if address not in v.allocations:
+                v.broken("I4", f"free of {address:#x}, which is not allocated")
+            size = v.allocations[address][0]
+            v.look_at_all()
+            for stream in v.streams.values():
+                for item in stream.items[stream.head :]:
+                    for start, length in item.ranges:
+                        if start < address + size and address < start + length:
+                            v.broken("I4", f"memory is freed while {item.label} may use it")
+            del v.allocations[address]
+
+        def host_pointer(self, address, memory):
+            return None if memory is native.MemoryType.DEVICE else address
+
+        def memory_info(self):
+            return 1 << 30, 1 << 31
+
+        # Work
+
+        def work(self, primitive, stream, label, run, ranges):
+            v = self.vendor
+            target = self.stream(stream, primitive)
+            v.enter(self, primitive, target)
+            for address, size in ranges:
+                v.locate(address, size, label)
+            v.work_count += 1
+            item = Item(target, "work", f"#{v.work_count} {label}", run=run, ranges=ranges)
+            target.items.append(item)
+            return item
+
+        def fill(self, stream, address, pattern, width, count):
+            v = self.vendor
+            size = width * count
+            data = (pattern & ((1 << 8 * width) - 1)).to_bytes(width, "little") * count
+            label = f"fill {pattern:#x}"
+
+            def run():
+                buffer, offset = v.locate(address, size, label)
+                buffer[offset : offset + size] = data
+                v.ran.add(pattern)
+
+            what, name = v.special.get(pattern, (None, ""))
+            if what == "refused":
+                v.enter(self, "fill", self.stream(stream, "fill"))
+                message = f"refused {name}"
+                raise errors.OperationError(message, native_name="ACME_REFUSED", native_code=1)
+            item = self.work("fill", stream, label, run, ((address, size),))
+            item.faults = what == "faults"
+            item.hangs = what == "hangs"
+
+        def copy(self, stream, target, source, size):
+            v = self.vendor
+
+            def run():
+                from_, start = v.locate(source, size, "copy")
+                to, offset = v.locate(target, size, "copy")
+                to[offset : offset + size] = from_[start : start + size]
+                v.ran.add((target, source))
+
+            self.work("copy", stream, "copy", run, ((target, size), (source, size)))
+
+        def copy_from_host(self, stream, target, source, size):
+            v = self.vendor
+
+            def run():
+                to, offset = v.locate(target, size, "copy_from_host")
+                to[offset : offset + size] = bytes(v.host_bytes(source, size, "copy_from_host"))
+
+            self.work("copy_from_host", stream, "copy_from_host", run, ((target, size),))
+
+        def copy_to_host(self, stream, target, source, size):
+            v = self.vendor
+
+            def run():
+                from_, start = v.locate(source, size, "copy_to_host")
+                v.host_bytes(target, size, "copy_to_host").raw = bytes(from_[start : start + size])
+
+            self.work("copy_to_host", stream, "copy_to_host", run, ((source, size),))
+
+        # Kernels: there are none
+
+        def compile(self, request):
+            raise errors.UnimplementedError("the fake device compiles nothing")
+
+        def load_module(self, image):
+            raise errors.UnimplementedError("the fake device loads nothing")
+
+        def unload_module(self, module):
+            raise errors.UnimplementedError("the fake device has no modules")
+
+        def get_function(self, module, name):
+            raise errors.NotFoundError(name)
+
+        def function_info(self, function):
+            raise errors.NotFoundError("no functions")
+
+        def get_global(self, module, name):
+            raise errors.NotFoundError(name)
+
+        def launch(self, stream, function, grid, block, shared_memory, parameters):
+            raise errors.UnimplementedError("the fake device launches nothing")
+
+    return SimpleNamespace(driver=FakeDriver, device=FakeDevice)
+
+
+class _Possible:
+    """Be open once a stream can complete, or its device is lost."""
+
+    def __init__(self, vendor, stream, last):
+        self.vendor, self.place, self.device = vendor, Record(stream, last), stream.device
+
+    @property
+    def free(self):
+        return self.device.lost or self.vendor.possible(self.place)
+
+
+def _info(native, index, domain):
+    return native.DeviceInfo(
+        index=index,
+        name=f"Acme {index}",
+        uuid=f"{domain}-{index}",
+        architecture="acme_1",
+        total_memory=1 << 31,
+        compute_units=1,
+        max_threads_per_block=1024,
+        max_shared_memory=1 << 15,
+        warp_size=32,
+        driver="acme 1",
+    )

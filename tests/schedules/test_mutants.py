@@ -1,0 +1,386 @@
+"""Plant bugs in copies of the core; each must be caught by the case that is named for it.
+
+A mutant is a few textual patches. A patch that no longer applies is an error,
+so that a mutant cannot rot into a copy of the true core.
+"""
+
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+from schedlab.cases import S1, S2, T1, T2, VARIANTS, Makes
+from schedlab.catalogue import find
+from schedlab.explore import explore, search
+from schedlab.loader import Patch, load_core
+from schedlab.model import Op, Program
+from schedlab.world import ProgramCase, World
+
+SECONDS = 60.0
+
+SEEN = "            if queue is not self and self._seen.get(queue._id, 0) < point._sequence:"
+"""Where the core decides that a stream must wait for a point."""
+
+ONE, TWO = Makes("one"), Makes("two")
+
+
+def program(name, variant, before, threads):
+    """Return a program that stands in no table: it is here for a mutant."""
+    return Program(name, threads, before, queues=VARIANTS[variant], buffers=("w", "x", "y", "z"))
+
+
+PROGRAMS = {
+    each.name: each
+    for each in (
+        program(
+            "two releases",
+            "one",
+            (ONE.b(wait=(S1, T1), signal=(T2,)),),
+            ((("signal", "s", 1),), (("signal", "t", 1), ("wait", "t", 2))),
+        ),
+        program(
+            "two signals refused",
+            "one",
+            (),
+            ((ONE.a(signal=(S1, T1), refused=True),), (("wait", "t", 1),)),
+        ),
+        program(
+            "second wait",
+            "two",
+            (),
+            (
+                (TWO.a(), ("submit", Op("e", "q", (), (S2,), target="w", value=5))),
+                (
+                    TWO.b(),
+                    ("submit", Op("d", "r", (S2,), (T2,), target="z", source="w")),
+                    ("wait", "t", 2),
+                ),
+            ),
+        ),
+    )
+}
+
+
+@dataclass
+class PolledCase:
+    """Poll once when the device has finished: the poller itself must retire."""
+
+    patches: tuple = ()
+    name: str = "polled"
+
+    def run(self, scheduler):
+        """Submit, let the device finish, poll."""
+        world = World(load_core(self.patches, track=False), scheduler)
+        world.build(program(self.name, "one", (), ((ONE.a(),),)))
+        world.monitored = True
+        world.act(ONE.a())
+        world.settle()
+        scheduler.quiet = True
+        if not world.semaphores["s"].poll(1):
+            scheduler.fail("stale", "the work has finished, and poll says that it has not")
+        world.close()
+
+
+@dataclass
+class FinalisedCase:
+    """Run a buffer's finaliser while the timeline lock is held, as the collector may."""
+
+    patches: tuple = ()
+    name: str = "finalised"
+
+    def run(self, scheduler):
+        """Finalise inside of the lock of a submission."""
+        core = load_core(self.patches, track=False)
+        world = World(core, scheduler)
+        world.build(program(self.name, "one", (), ((ONE.a(),),)))
+        world.monitored = True
+        storage = next(iter(world.devices.values())).allocate(8)._storage
+        finalise = type(storage).__del__
+
+        def collect():
+            scheduler.finalising = True
+            try:
+                finalise(storage)
+            finally:
+                scheduler.finalising = False
+
+        scheduler.on_acquired = collect
+        world.act(ONE.a())
+        scheduler.on_acquired = None
+        world.settle()
+        world.close()
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Say which bug is planted, and which case must find it."""
+
+    name: str
+    case: str
+    patches: tuple
+    lines: bool = field(default=False)  # whether threads may switch at any line of the core
+
+
+MUTANTS = (
+    Mutant(
+        "a release without a stream wait on the releasing point",
+        "late/two",
+        (
+            Patch(
+                "_stream",
+                SEEN,
+                "            if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a countdown that is not atomic",
+        "two releases",
+        (
+            Patch(
+                "_progress",
+                "                    with _timeline.lock:\n"
+                "                        for operation, index in released:",
+                "                    if True:\n"
+                "                        for operation, index in released:",
+            ),
+            Patch(
+                "_stream",
+                "            operation._unresolved &= ~bit\n",
+                "            left = operation._unresolved\n"
+                "            left &= ~bit\n"
+                "            operation._unresolved = left\n",
+            ),
+        ),
+        lines=True,
+    ),
+    Mutant(
+        "a waiter that trusts the event alone",
+        "fail or produce/one",
+        (
+            Patch(
+                "_wait",
+                "                if self._poll(points, poll_until, deadline):\n"
+                "                    continue",
+                "                if self._poll(points, poll_until, deadline):\n"
+                "                    return 0",
+            ),
+        ),
+    ),
+    Mutant(
+        "an event that goes back to the pool while it is held",
+        "close producer/two",
+        (
+            Patch(
+                "_stream",
+                "            for point in stream_waits:\n                point._event.count += 1\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "retirement that is not causal",
+        "chain/two",
+        (Patch("_ring", "            while dependencies:\n", "            while False:\n"),),
+    ),
+    Mutant(
+        "a publish before its record",
+        "chain/unordered",
+        (
+            Patch(
+                "_stream",
+                "            native.record_event(event.handle, stream)\n"
+                "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
+                "            with _timeline.lock:\n"
+                "                operation._event = event\n"
+                "                operation._sequence = self._sequence + 1\n"
+                "                for semaphore, value in operation._signals:\n"
+                "                    semaphore._publish(value, operation, work)\n"
+                "            native.record_event(event.handle, stream)\n"
+                "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
+            ),
+        ),
+    ),
+    Mutant(
+        "a value reserved at retirement",
+        "same value/one",
+        (
+            Patch(
+                "_stream",
+                "            if semaphore._failure is None:\n"
+                "                semaphore._reserved = value\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody retires for a poller",
+        "polled",
+        (
+            Patch(
+                "_semaphore",
+                "        if self._value < value and self._points and self._failure is None:\n"
+                "            _harvest(self)",
+                "        pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "two batons at once",
+        "chain/two",
+        (
+            Patch(
+                "_stream",
+                "            return self._look_again(work, more)\n\n    @staticmethod",
+                "            following = self._look_again(work, more)\n"
+                "            held, self._issuing = self._issuing, operation\n"
+                "        _progress.drain(work)\n"
+                "        with _timeline.lock:\n"
+                "            self._issuing = held\n"
+                "        return following\n\n    @staticmethod",
+            ),
+        ),
+    ),
+    Mutant(
+        "a finaliser that takes a lock",
+        "finalised",
+        (
+            Patch(
+                "_memory",
+                "        self._doomed.append((what, handle))\n",
+                "        with self._lock:\n            self._doomed.append((what, handle))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a leader that leaves without waking another",
+        "two waiters/one",
+        (
+            Patch(
+                "_wait",
+                "                queue._leader = None\n"
+                "                self._wake_follower(queue, work)",
+                "                queue._leader = None",
+            ),
+        ),
+    ),
+    Mutant(
+        "a woken follower that leaves without passing it on",
+        "follower leaves/one",
+        (
+            Patch(
+                "_wait",
+                "                    if queue._leader is None:\n"
+                "                        self._wake_follower(queue, work)",
+                "                    pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "a released wait that only counts down",
+        "late/domains",
+        (
+            Patch(
+                "_stream",
+                "        elif self._resolve(operation, index, timeline, value, work):\n"
+                "            operation._unresolved &= ~bit",
+                "        elif True:\n            operation._unresolved &= ~bit",
+            ),
+        ),
+    ),
+    Mutant(
+        "a failure that stops at the first signal",
+        "two signals refused",
+        (
+            Patch(
+                "_ring",
+                "        for semaphore, _ in operation._signals:\n"
+                "            semaphore._fail(error, work)",
+                "        for semaphore, _ in operation._signals[:1]:\n"
+                "            semaphore._fail(error, work)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a cancel that leaves the callback",
+        "cancel/one",
+        (
+            Patch(
+                "_semaphore",
+                "            found = self._semaphore._forget(self._value, self)",
+                "            found = True",
+            ),
+        ),
+    ),
+    Mutant(
+        "a publication that releases nobody",
+        "chain/two",
+        (
+            Patch(
+                "_timeline",
+                "        if self._recorded:\n"
+                "            self._recorded.take(value, work)\n"
+                "        if self._reached and self._reached.any_up_to(value):",
+                "        if self._reached and self._reached.any_up_to(value):",
+            ),
+        ),
+    ),
+    Mutant(
+        "a baton let go without looking again",
+        "refused/two",
+        (
+            Patch(
+                "_stream",
+                "        if self._backlog:\n            if more:",
+                "        if False:\n            if more:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an elided wait for a later point than was waited for",
+        "second wait",
+        (
+            Patch(
+                "_stream",
+                SEEN,
+                "            if queue is not self and queue._id not in self._seen:",
+            ),
+        ),
+    ),
+)
+
+
+def case_of(mutant, patches):
+    """Return the mutant's case on a core with `patches`."""
+    if mutant.case == "polled":
+        return PolledCase(patches)
+    if mutant.case == "finalised":
+        return FinalisedCase(patches)
+    settings = {"patches": patches, "lines": mutant.lines, "track": not mutant.lines}
+    if mutant.case in PROGRAMS:
+        return ProgramCase(PROGRAMS[mutant.case], **settings)
+    return find(mutant.case, **settings)
+
+
+def look(mutant, patches, seconds):
+    """Explore the mutant's case, or search it where threads may switch at every line."""
+    case = case_of(mutant, patches)
+    if mutant.lines:
+        return search(case, range(4000), seconds=seconds)
+    return explore(case, seconds=seconds)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_caught(mutant, monkeypatch):
+    """The planted bug is found."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # what it breaks is no news
+    report = look(mutant, mutant.patches, SECONDS)
+    assert report.failure is not None, str(report)
+
+
+@pytest.mark.parametrize("name", sorted({mutant.case for mutant in MUTANTS}))
+def test_the_true_core_passes(name):
+    """What catches a mutant passes on the true core, for as long as that took."""
+    mutant = next(mutant for mutant in MUTANTS if mutant.case == name)
+    report = look(mutant, (), 3.0)
+    assert report.failure is None, str(report.failure)
+    assert report.schedules
