@@ -153,6 +153,29 @@ def test_an_operation_that_failed_at_its_wait_lets_go_q5(open_probe):
     assert device.statistics().allocations == 0
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
+def test_operations_that_ended_are_not_kept(device, ordered, end):
+    """Neither the queue nor what they waited for and signalled keeps them, however they ended."""
+    queue = device.create_queue(ordered=ordered)
+    waited, signalled = hal.create_semaphore(), hal.create_semaphore()
+    references = [
+        weakref.ref(queue.barrier(wait=waited.at(value), signal=signalled.at(value)))
+        for value in range(1, 21)
+    ]
+    if end == "done":
+        waited.signal(20)
+    elif end == "failed":
+        waited.fail(OperationError("no"))
+    if end == "cancelled":
+        queue.close(LIMIT)
+    else:
+        queue.wait_idle(LIMIT)
+        queue.barrier().wait(LIMIT)
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 20
+
+
 def test_subspans_keep_the_memory_q5(device):
     """M2: a part shares the storage, which lives as long as the last part."""
     whole = device.upload(np.arange(64, dtype=np.uint8))

@@ -119,7 +119,7 @@ class Vendor:
         self.bound = {}  # thread number -> device
         self.calls = 0
         self.counts = {}
-        self.faults = []  # (primitive or None, number, error factory)
+        self.faults = []  # (primitive or None, number of the call, what makes the error)
         self.lost_at = None
         self.executed = []  # labels in the order of execution
         self.ran = set()  # patterns of fills and (target, source) of copies that have run
@@ -177,11 +177,11 @@ class Vendor:
                 None,
                 primitive,
             ):
+                error = make(self, primitive)
+                if error is None:
+                    continue
                 if s.trace is not None:
                     s.log(f"{primitive} raises a planned fault")
-                error = make(self)
-                if isinstance(error, self.errors.DeviceLostError):
-                    device.lose()
                 raise error
         if self.lost_at is not None and self.calls >= self.lost_at and not device.lost:
             device.lose()
