@@ -28,9 +28,12 @@ class Dispatcher:
         self._lock = _sync.Lock()
         self._bell: _sync.Doorbell | None = None
 
-    def post(self, function: Callable[..., object], *arguments: object) -> None:
-        """Have `function` called with `arguments`; never blocks. Any thread, no lock held."""
+    def append(self, function: Callable[..., object], *arguments: object) -> None:
+        """Put a call behind the others; takes no lock, so that one may be held. `wake` follows."""
         self._calls.append((function, arguments))
+
+    def wake(self) -> None:
+        """Have the calls made that were appended; never blocks. Any thread, no lock held."""
         bell = self._bell
         if bell is None:
             with self._lock:

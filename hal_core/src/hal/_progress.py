@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hal._memory import Heap
     from hal._stream import StreamQueue
 
-__all__ = ["BUDGET", "drain", "hand_over", "reap_later", "start", "watch"]
+__all__ = ["BUDGET", "dispatcher", "drain", "hand_over", "reap_later", "start", "watch"]
 
 BUDGET: Final = 64
 """Operations that one call issues for others before it hands over (rule Q1)."""
@@ -36,7 +36,8 @@ _SHORT_SECONDS: Final = 0.001
 _REAP: Final = 100
 """The kind of a heap to be reaped, besides those of `hal._timeline`."""
 
-_dispatcher = Dispatcher("hal-dispatcher")
+dispatcher = Dispatcher("hal-dispatcher")
+"""What runs callbacks, in the order in which they are appended."""
 _pool = Pool("hal-host-call")
 
 
@@ -76,8 +77,7 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
             elif kind == WATCH:
                 watch(item)
             elif kind == CALLBACK:
-                callback, failure = item
-                _dispatcher.post(callback._run, failure)
+                dispatcher.wake()
             elif kind == HOST:
                 _pool.run(item._run_on_host)
             # GARBAGE needs nothing: it is dropped with the list.

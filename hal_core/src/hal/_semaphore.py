@@ -221,7 +221,9 @@ class Callback:
         return found
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
-        work.append((_timeline.CALLBACK, (self, self._semaphore._failure)))
+        # Appended under the lock, so that the order is that of the values.
+        _progress.dispatcher.append(self._run, self._semaphore._failure)
+        work.append((_timeline.CALLBACK, None))
 
     def _run(self, failure: BaseException | None) -> None:
         """Call the function, once however often it was sent off; on the dispatcher."""
