@@ -156,19 +156,32 @@ class Context:
             nap(_NAP_SECONDS)
         if self.lost is not None or not queues:
             return
-        self.native.bind()
-        for queue in queues:
-            queue._notifier.close()
-            if queue._stream:
-                self.native.destroy_stream(queue._stream)
-                queue._stream = 0
+        try:
+            self.native.bind()
+            for queue in queues:
+                queue._notifier.close()
+                if queue._stream:
+                    self.native.destroy_stream(queue._stream)
+                    queue._stream = 0
+        except HalError as error:
+            self._lose_closing(error)
 
     def close_events(self, deadline: float) -> None:
         """Destroy the events, once no thread is in a native call on one."""
         deadline = min(deadline, _sync.monotonic() + _NATIVE_CALL_SECONDS)
         while not self.events.is_idle() and _sync.monotonic() < deadline:
             nap(_NAP_SECONDS)
-        self.events.close()
+        try:
+            self.native.bind()
+            self.events.close()
+        except HalError as error:
+            self._lose_closing(error)
+
+    def _lose_closing(self, error: HalError) -> None:
+        """Lose the context: what cannot be given back goes with it, and close goes on."""
+        work: Work = []
+        self.lose(error, work)
+        _progress.drain(work)
 
 
 def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:

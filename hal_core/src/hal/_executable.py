@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from hal._device import Device
 
 __all__ = ["Executable", "Kernel", "load_executable"]
-
-
-_Default = TypeVar("_Default")
 
 
 class Kernel:
@@ -106,11 +103,9 @@ class Executable(Mapping[str, Kernel]):
             raise NotFoundError(message)
         return kernel
 
-    @overload
-    def get(self, name: str, /) -> Kernel | None: ...
-    @overload
-    def get(self, name: str, /, default: _Default) -> Kernel | _Default: ...
-    def get(self, name: str, /, default: object = None) -> object:
+    def get(  # type: ignore[override] # the default is a kernel, too
+        self, name: str, /, default: Kernel | None = None
+    ) -> Kernel | None:
         """Return a kernel, or `default` where there is none."""
         return self._kernels.get(name, default)
 

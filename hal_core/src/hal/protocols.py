@@ -245,6 +245,9 @@ class Executable(Protocol):
 
     def __getitem__(self, name: str) -> hal.Kernel: ...
 
+    def get(self, name: str, /, default: hal.Kernel | None = None) -> hal.Kernel | None:
+        """Return a kernel, or `default` where there is none."""
+
     def __iter__(self) -> Iterator[str]: ...
 
     def __len__(self) -> int: ...
