@@ -386,6 +386,43 @@ def test_interpreter_exit_with_work_in_flight_q6(run_script, what):
     assert time.monotonic() - start < 2 * LIMIT
 
 
+EXIT_HOOK = """
+    import atexit, sys
+    sys.path.insert(0, sys.argv[1])
+
+    def look():  # registered before hal's own hook, and so called after it
+        for device, probe in opened:
+            print(device.closed, device.lost, probe.live(), probe.violations)
+        print(pending.state, running.state, view[:2].tolist())
+
+    atexit.register(look)
+    import hal
+    from core_harness import Probe, open_native
+
+    driver = open_native()
+    opened = []
+    for _ in range(2):
+        probe = Probe(driver.open_device(0, {}))
+        opened.append((hal.Device("cpu", probe, None), probe))
+    device, other = opened[0][0], opened[1][0]
+    buffer = device.allocate(1 << 20)
+    running = device.queue.fill(buffer, 1)
+    pending = device.queues.upload.barrier(wait=hal.create_semaphore().at(1))
+    view = other.allocate(64).map()
+    other.queue.call(list)
+"""
+
+
+def test_the_exit_hook_closes_every_device_q6(run_script):
+    """Q6: one hook: all is given back at exit, but for what a view still shows (M2)."""
+    result = run_script(EXIT_HOOK, arguments=(HERE,))
+    assert_quiet(result)
+    first, second, states = result.stdout.splitlines()
+    assert first == "True False {} []"
+    assert second == "True False {'allocation': 1} []"
+    assert states.startswith("cancelled done [")
+
+
 # Fork
 
 FORK = """

@@ -292,6 +292,10 @@ def test_statistics_m1(device):
     now = device.statistics()
     assert (now.bytes_now, now.bytes_peak, now.allocations) == (24, 1024, 1)
     two.close()
+    three = device.allocate(8)
+    now = device.statistics()
+    assert (now.bytes_now, now.bytes_peak, now.allocations) == (8, 1024, 1)
+    three.close()
     assert device.statistics().bytes_now == 0
 
 

@@ -74,7 +74,7 @@ class FaultCase(ProgramCase):
             vendor.lost_at = self.number
             return
 
-        def make(vendor, primitive):  # noqa: ARG001
+        def make(vendor, primitive):
             if self.kind == "interrupt":
                 return KeyboardInterrupt() if not scheduler.current.daemon else None
             if primitive in {"query_event", "free", "destroy_event", "destroy_stream",
