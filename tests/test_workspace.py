@@ -117,9 +117,7 @@ def test_hal_exports_what_exists_and_is_documented():
 
 
 def test_no_file_names_a_machine():
-    pattern = re.compile(
-        r"(?<![\w.~-])/(?:work|root|home|Users)/\w"
-    )
+    pattern = re.compile(r"(?<![\w.~-])/(?:work|root|home|Users)/\w")
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in source_files()
