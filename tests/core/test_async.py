@@ -296,7 +296,7 @@ def test_callbacks_that_ran_are_not_kept_s8():
 
 
 def test_last_reference_of_a_device_goes_in_a_callback(open_probe):
-    """Bug class 31: a device closed and dropped inside a callback joins no thread of its own."""
+    """A device closed and dropped inside a callback joins no thread of its own."""
     device, probe = open_probe()
     told = threading.Event()
     semaphore = hal.create_semaphore()

@@ -39,7 +39,7 @@ def test_record_execute_replay_c1(device):
 
 
 def test_recording_runs_nothing_c1(open_probe):
-    """Bug class 46: while it is recorded there is no native call."""
+    """While it is recorded there is no native call."""
     device, probe = open_probe()
     buffer = device.allocate(64)
     before = sum(probe.calls.values())
@@ -53,7 +53,7 @@ def test_recording_runs_nothing_c1(open_probe):
 
 
 def test_update_captures_when_it_is_recorded_c1(device):
-    """C1, bug class 48: the bytes of the recording, not those of the execution."""
+    """C1: the bytes of the recording, not those of the execution."""
     buffer = device.allocate(4)
     array = np.array([1, 2, 3, 4], np.uint8)
     with device.record() as commands:
@@ -138,7 +138,7 @@ def test_an_empty_recording_orders_and_signals_c4(device):
 
 
 def test_commands_of_no_size_are_left_out_c4(open_probe):
-    """C4, bug class 44: no native call for them, and the rest is right."""
+    """C4: no native call for them, and the rest is right."""
     device, probe = open_probe()
     buffer = device.upload(np.zeros(8, np.uint8))
     with device.record() as commands:
@@ -157,7 +157,7 @@ def test_commands_of_no_size_are_left_out_c4(open_probe):
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 1000])
 def test_any_number_of_commands_between_barriers_c2(device, count):
-    """Bug classes 39, 40: barriers with nothing before them, and many commands between two."""
+    """Barriers with nothing before them, and many commands between two."""
     source, target = device.allocate(4 * count), device.allocate(4 * count)
     with device.record() as commands:
         commands.barrier()
@@ -172,7 +172,7 @@ def test_any_number_of_commands_between_barriers_c2(device, count):
 
 
 def test_a_recording_runs_on_several_queues_at_once_c1(device):
-    """C1, bug class 50: submitted 50 times on several queues from several threads, then dropped."""
+    """C1: submitted 50 times on several queues from several threads, then dropped."""
     source = device.upload(np.arange(256, dtype=np.uint8))
     targets = [device.upload(np.zeros(256, np.uint8)) for _ in range(4)]
     with device.record() as commands:
@@ -223,7 +223,7 @@ def test_recordings_that_were_never_executed_leave_nothing(open_probe):
 
 
 def test_a_thousand_executions_are_flat(open_probe):
-    """Bug class 34: an execution leaves nothing of its own."""
+    """An execution leaves nothing of its own."""
     device, probe = open_probe()
     buffer = device.allocate(64)
     with device.record() as commands:

@@ -81,7 +81,7 @@ def assert_broken(waitable, original, kind=OperationError):
 @pytest.mark.parametrize("kind", Operations.KINDS)
 @pytest.mark.parametrize("when", ["before submission", "after submission"])
 def test_a_failed_wait_fails_the_operation_s5(device, kind, when):
-    """S5, bug class 37: it does not run; handle and signals fail with that very error."""
+    """S5: it does not run; handle and signals fail with that very error."""
     operations = Operations(device)
     original = OperationError("original")
     waited, signalled = hal.create_semaphore(), hal.create_semaphore()
@@ -130,7 +130,7 @@ def test_one_failed_wait_of_many_fails_the_operation_s5(device, position, when):
 
 @pytest.mark.parametrize("length", [1, 2, 60])
 def test_failure_runs_down_a_chain_s5(device, length):
-    """S5, bug class 23: over three queues and all kinds, the last one fails like the first."""
+    """S5: over three queues and all kinds, the last one fails like the first."""
     operations = Operations(device)
     queues = [device.create_queue() for _ in range(3)]
     original = KeyError("the first")
@@ -215,7 +215,7 @@ def test_unrelated_work_survives_s5(device):
     assert (one.numpy().tolist(), two.numpy().tolist()) == ([3] * 4, [2] * 4)
 
 
-def test_pending_and_failing_in_one_queue_bug_class_25(device, second_device):
+def test_pending_and_failing_in_one_queue(device, second_device):
     """Queue [pending P, failing F]: F fails, and P is released from another device's queue."""
     held, broken = hal.create_semaphore(), hal.create_semaphore()
     told = threading.Event()
@@ -251,7 +251,7 @@ def test_the_first_failure_wins_s4(device):
 
 
 def test_failure_without_signals_or_handle(device):
-    """Bug class 22: nobody asked for it; nobody is disturbed, and close finds nothing."""
+    """Nobody asked for it; nobody is disturbed, and close finds nothing."""
     broken = hal.create_semaphore()
     device.queue.barrier(wait=broken.at(1))
     broken.fail(OperationError("unseen"))
@@ -261,7 +261,7 @@ def test_failure_without_signals_or_handle(device):
 
 
 def test_a_failed_handle_raises_flat_and_fresh_s4(device):
-    """S4, bug class 28: 4 threads raise one handle's error 250 times each."""
+    """S4: 4 threads raise one handle's error 250 times each."""
     broken = hal.create_semaphore()
     submission = device.queue.barrier(wait=broken.at(1))
     original = OperationError("kept")
@@ -325,7 +325,7 @@ def test_host_failure_of_a_running_producers_semaphore_s5(open_probe, latch):
 
 @pytest.mark.parametrize("look", ["wait", "poll", "callback", "await", "close", "submit"])
 def test_an_asynchronous_failure_is_seen_by_every_way_to_look(open_probe, look):
-    """S5, bug class 36: waiters, pollers, the progress thread and close all see it; none hangs."""
+    """S5: waiters, pollers, the progress thread and close all see it; none hangs."""
     device, probe = open_probe()
     buffer = device.allocate(64)
     semaphore = hal.create_semaphore()
@@ -371,7 +371,7 @@ def test_an_asynchronous_failure_is_seen_by_every_way_to_look(open_probe, look):
 @pytest.mark.parametrize("look", ["producer first", "dependent first"])
 @pytest.mark.parametrize("through", ["semaphore", "handle", "another operation"])
 def test_an_asynchronous_failure_crosses_to_other_devices(open_probe, latch, through, look):
-    """S5, bug class 10: A's device is lost after B was issued behind A on another device of the
+    """S5: A's device is lost after B was issued behind A on another device of the
     domain: B fails when it retires, whether or not it ran; what depends on neither goes on."""
     device, probe = open_probe()
     other, _ = open_probe()
@@ -486,7 +486,7 @@ def test_a_foreign_exception_of_a_query_loses_that_device_only(run_script):
     assert (result.returncode, result.stderr) == (0, "")
 
 
-# Q5, bug class 33: breaking off part-way, after every single native call
+# Q5: breaking off part-way, after every single native call
 
 SCRIPT_CALLS = (*STREAM_CALLS, "create_event")
 
@@ -686,7 +686,7 @@ def test_a_lost_device_fails_what_is_unretired_and_only_that_s5(open_probe):
 
 @pytest.mark.parametrize("way", ["query", "record_event", "wait_event", "fill"])
 def test_a_device_lost_at_any_call_fails_all_waiters_s5(open_probe, way):
-    """Bug class 36: blocked waiters wake, later submissions fail, nothing hangs."""
+    """Blocked waiters wake, later submissions fail, nothing hangs."""
     device, probe = open_probe()
     buffer = device.allocate(64)
     latch = Latch()

@@ -180,7 +180,7 @@ def test_dynamic_shared_memory(compiled):
 
 @pytest.mark.parametrize("grid", [0, (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 0), (5, 0)])
 def test_empty_grids_are_no_ops_that_order_c4(open_probe, grid):
-    """C4, bug class 44: no native call, no error; waits, signals and arguments count as ever."""
+    """C4: no native call, no error; waits, signals and arguments count as ever."""
     device, probe = open_probe()
     kernel = device.compile(SOURCE)["saxpy"]
     x = device.upload(np.ones(4, np.float32))
@@ -220,7 +220,7 @@ def test_dispatch_waits_signals_and_records(compiled):
 
 
 def test_one_kernel_three_hundred_times_with_other_arguments(compiled):
-    """Bug class 41: each command keeps its own arguments, in two recordings, three runs each."""
+    """Each command keeps its own arguments, in two recordings, three runs each."""
     device, program = compiled
     kernel = program["saxpy"]
     one = device.upload(np.ones(1, np.float32))

@@ -41,7 +41,7 @@ def test_fill_update_copy_read_write_q4(device):
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 255, 256, 257, 65537])
 def test_fill_patterns_lengths_and_offsets_q4(device, width, length):
-    """Bug class 43: every pattern, offset and length is right to the byte, or refused."""
+    """Every pattern, offset and length is right to the byte, or refused."""
     size = 65537 + 16
     pattern = bytes(range(1, width + 1))
     buffer = device.upload(np.full(size, 0xAA, np.uint8))
@@ -105,7 +105,7 @@ def test_zero_sizes_are_no_ops_that_order_and_signal(device):
 
 
 def test_update_captures_its_bytes_q4(device):
-    """Q4, bug class 48: what the array holds after the call changes nothing."""
+    """Q4: what the array holds after the call changes nothing."""
     buffer = device.allocate(8)
     gate = hal.create_semaphore()
     array = np.arange(8, dtype=np.uint8)
@@ -182,7 +182,7 @@ def test_barrier_and_flush_q4(device):
 
 
 def test_submission_needs_no_flush_or_poke_q4(device):
-    """Bug class 21: every entry point makes progress without another call of ours."""
+    """Every entry point makes progress without another call of ours."""
     buffer, other = device.allocate(16), device.allocate(16)
     array = np.zeros(16, np.uint8)
     with device.record() as commands:
@@ -320,7 +320,7 @@ def test_signal_from_many_threads_releases_each_once(open_probe):
 @pytest.mark.parametrize("count", [1, 32, 33, 100, 1000])
 @pytest.mark.parametrize("last", ["first", "middle", "end"])
 def test_many_waits_q1(device, count, last):
-    """Bug class 27: any number of waits; the operation runs when the last one is met, once."""
+    """Any number of waits; the operation runs when the last one is met, once."""
     semaphores = [hal.create_semaphore() for _ in range(count)]
     runs = []
     pending = device.queue.call(runs.append, 1, wait=[each.at(1) for each in semaphores])
@@ -371,7 +371,7 @@ def test_host_signal_releases_a_queued_chain_s2(device):
 
 @pytest.mark.parametrize("kind", ["same driver", "another driver", "another domain"])
 def test_wait_before_signal_across_devices_s2_s3(device, second_device, open_probe, kind):
-    """S2, S3, bug class 7: the waiting device needs no other call to run."""
+    """S2, S3: the waiting device needs no other call to run."""
     other = second_device
     if kind != "same driver":
         other, _ = open_probe(domain=object() if kind == "another domain" else None)
@@ -420,14 +420,14 @@ def test_work_of_the_same_domain_is_waited_for_on_the_stream(open_probe, latch):
     assert again.state == "issued"
     assert probe.calls["wait_event"] == 1, "the stream has waited for it already"
     third = device.queues.download.fill(buffer, 4, wait=[semaphore.at(1), again])
-    assert probe.calls["wait_event"] == 3, "another stream has not (bug class 19)"
+    assert probe.calls["wait_event"] == 3, "another stream has not"
     latch.open()
     third.wait(LIMIT)
     assert buffer.numpy().tolist() == [4] * 8
 
 
 def test_the_smallest_covering_point_is_waited_for(open_probe, latch):
-    """Bug class 9: with 1 and 5 recorded, a wait for 1 does not wait for 5's work."""
+    """With 1 and 5 recorded, a wait for 1 does not wait for 5's work."""
     device, probe = open_probe()
     buffer = device.allocate(8)
     semaphore, gate = hal.create_semaphore(), hal.create_semaphore()
@@ -581,7 +581,7 @@ def test_host_calls_and_device_work_keep_the_order_q2(device):
 
 
 def test_callbacks_of_one_queue_come_in_order_q2(device):
-    """Q2, bug class 13: 100 submissions end in the order of submission."""
+    """Q2: 100 submissions end in the order of submission."""
     ended, told = [], threading.Event()
     for index in range(100):
         semaphore = hal.create_semaphore()
@@ -606,7 +606,7 @@ def test_an_ordered_queue_needs_only_that_the_previous_was_issued_q2(open_probe,
 
 
 def test_order_inherits_no_failure_q2(device):
-    """Q2, bug class 24: what stands behind a failed operation runs all the same."""
+    """Q2: what stands behind a failed operation runs all the same."""
     broken = hal.create_semaphore()
     buffer = device.upload(np.zeros(4, np.uint8))
     failing = [
@@ -721,7 +721,7 @@ def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):
 
 
 def test_a_consumer_is_not_released_before_its_producer_is_recorded(open_probe):
-    """Bug class 6: a producer in the middle of its issue has promised, and recorded, nothing."""
+    """A producer in the middle of its issue has promised, and recorded, nothing."""
     device, probe = open_probe()
     buffer = device.allocate(16)
     inside, go = threading.Event(), threading.Event()

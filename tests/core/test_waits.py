@@ -47,7 +47,7 @@ def test_time_out_is_kept_s6():
 
 
 def test_waiting_sleeps_s6(open_probe, latch):
-    """S6, bug class 16: a wait of 300 ms for work in flight burns next to no processor time."""
+    """S6: a wait of 300 ms for work in flight burns next to no processor time."""
     device, probe = open_probe()
     buffer = device.allocate(16)
     probe.hold(latch)
@@ -200,7 +200,7 @@ def test_a_failure_in_the_set_ends_either_wait_s6(wait, broken):
 @pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
 @pytest.mark.parametrize("broken", [0, 1, 2])
 def test_a_failure_wakes_blocked_waiters_s6(wait, broken):
-    """S6, bug class 23: blocked waiters see a failure at once, whichever entry it is."""
+    """S6: blocked waiters see a failure at once, whichever entry it is."""
     three = semaphores(3)
     ready = threading.Barrier(5, timeout=LIMIT)
 
