@@ -13,6 +13,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
+from hal import _wait
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -23,6 +24,34 @@ from hal.errors import (
 
 def semaphores(count):
     return [hal.create_semaphore(name=f"s{index}") for index in range(count)]
+
+
+def test_a_long_wait_registers_once_s6(monkeypatch):
+    """S6: between two slices of its sleep a wait for many stays registered: it costs no more."""
+    registered, looked = [], threading.Semaphore(0)
+    register, check = _wait.HostWaiter._register, _wait.HostWaiter._check_failures
+
+    def counting_register(self, work):
+        registered.append(len(self._unmet[0]))
+        return register(self, work)
+
+    def counting_check(self):
+        looked.release()
+        check(self)
+
+    monkeypatch.setattr(_wait, "_SLICE_SECONDS", 0.001)
+    monkeypatch.setattr(_wait.HostWaiter, "_register", counting_register)
+    monkeypatch.setattr(_wait.HostWaiter, "_check_failures", counting_check)
+    three = semaphores(3)
+    waiter = threading.Thread(target=hal.wait_all, args=([each.at(1) for each in three], LIMIT))
+    waiter.start()
+    for _ in range(10):
+        assert looked.acquire(timeout=LIMIT)
+    for semaphore in three:
+        semaphore.signal(1)
+    waiter.join(LIMIT)
+    assert not waiter.is_alive()
+    assert registered == [3]
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.02])

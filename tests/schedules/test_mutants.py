@@ -155,14 +155,17 @@ MUTANTS = (
     ),
     Mutant(
         "a waiter that trusts the event alone",
-        "fail or produce/one",
+        "lost device",
         (
             Patch(
                 "_wait",
-                "                if self._poll(points, poll_until, deadline):\n"
-                "                    continue",
-                "                if self._poll(points, poll_until, deadline):\n"
-                "                    return 0",
+                "                    may_poll = self._poll(points)\n",
+                "                    may_poll = self._poll(points)\n"
+                "                    if may_poll:\n"
+                "                        with _timeline.lock:\n"
+                "                            self._leave(work)\n"
+                "                        _progress.drain(work)\n"
+                "                        return 0\n",
             ),
         ),
     ),
@@ -269,9 +272,9 @@ MUTANTS = (
         (
             Patch(
                 "_wait",
-                "                    if queue._leader is None:\n"
-                "                        self._wake_follower(queue, work)",
-                "                    pass",
+                "            if queue._leader is None:\n"
+                "                self._wake_follower(queue, work)",
+                "            pass",
             ),
         ),
     ),
@@ -355,7 +358,9 @@ def case_of(mutant, patches):
         return PolledCase(patches)
     if mutant.case == "finalised":
         return FinalisedCase(patches)
-    settings = {"patches": patches, "lines": mutant.lines, "track": not mutant.lines}
+    settings = {"patches": patches, "track": not mutant.lines}
+    if mutant.lines:
+        settings["lines"] = True
     if mutant.case in PROGRAMS:
         return ProgramCase(PROGRAMS[mutant.case], **settings)
     return find(mutant.case, **settings)

@@ -54,8 +54,7 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
         while position < len(work):
             kind, item = entry = work[position]
             if kind == WAKE:
-                if item.locked():
-                    item.release()
+                item.open()
             elif kind == RELEASE:
                 if budget > 0:
                     released = list(itertools.islice(item, budget))

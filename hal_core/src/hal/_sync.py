@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 __all__ = [
     "Doorbell",
+    "Gate",
     "Lock",
     "get_ident",
     "monotonic",
@@ -49,6 +52,42 @@ def yield_thread() -> None:
     before Python 3.12.
     """
     _libc.sched_yield()
+
+
+class Gate:
+    """Let one thread wait until another opens the gate, which then stays open."""
+
+    __slots__ = ("_flag", "_lock")
+
+    def __init__(self) -> None:
+        self._flag = _Flag.from_buffer_copy(_SHUT)
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Wake the waiter, or let it not sleep. Never blocks; any thread, any number of times."""
+        self._flag[0] = b"x"
+        if self._lock.locked():
+            self._lock.release()
+
+    def spin(self) -> bool:
+        """Wait some 50 microseconds for the gate to open, awake and without the interpreter lock.
+
+        Returns whether it is open. Waking a sleeping processor can cost as
+        much, and so can the interpreter lock when two threads contend for it,
+        which a loop in Python would do with the very thread that is to open
+        the gate. So the C library spins here: a linear search compares the flag
+        with an open one over and over. Two open ones, which are long, take it
+        some microseconds; by then the opener is likely to have let the
+        interpreter lock go.
+        """
+        if _CAN_SPIN:
+            _libc.lfind(self._flag, _OPEN, _SPINS, 0, _compare)
+        return self._flag[0] == b"x"
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until the gate is open or for `seconds`; return whether it is open."""
+        return self._lock.acquire(timeout=seconds)
 
 
 class Doorbell:
@@ -116,4 +155,12 @@ def _load_libc() -> ctypes.CDLL:
 
 
 _libc = _load_libc()
+_libc.lfind.restype = ctypes.c_void_p
+_libc.lfind.argtypes = (ctypes.c_void_p,) * 3 + (ctypes.c_size_t, ctypes.c_void_p)
+_compare: Final = ctypes.cast(_libc.strverscmp, ctypes.c_void_p)  # a few ns a character
+_Flag: Final = ctypes.c_char * 4096
+_OPEN: Final = _Flag.from_buffer_copy(b"x" * 4095 + b"\0")
+_SHUT: Final = b"-" + bytes(_OPEN)[1:]
+_SPINS: Final = ctypes.byref(ctypes.c_size_t(20_000))
+_CAN_SPIN: Final = (os.cpu_count() or 1) > 1
 _post_address: int = ctypes.cast(_libc.sem_post, ctypes.c_void_p).value or 0

@@ -1,12 +1,13 @@
 """Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
 
 A waiter first polls: it asks the event of the smallest covering point of every
-queue that has one, or looks for a host's signal, letting the interpreter lock
-go at each turn, for 50 microseconds at most. Then it has the progress thread
-notified and sleeps on a lock of its own in bounded slices. One waiter at a time
-polls a queue, its *leader*; the others sleep, and when the leader leaves, for
-whatever reason, it wakes one of them. The condition is always "failed, or
-reached", never the event alone, which may have been recorded again for others.
+queue that has one, letting the interpreter lock go at each turn, for 50
+microseconds at most. Then, or at once if nothing is recorded yet, it registers,
+has the progress thread notified, and sleeps at a gate of its own in bounded
+slices. One waiter at a time polls a queue, its *leader*; the others sleep, and
+when the leader leaves, for whatever reason, it wakes one of them. The condition
+is always "failed, or reached", never the event alone, which may have been
+recorded again for others.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class HostWaiter:
     """
 
     __slots__ = (
+        "_deadline",
         "_followed",
         "_follows",
         "_gate",
@@ -110,7 +112,8 @@ class HostWaiter:
     def __init__(self, groups: Sequence[Entries]) -> None:
         self._groups = groups
         self._unmet = [list(entries) for entries in groups]
-        self._gate: _sync.Lock | None = None
+        self._deadline = math.inf
+        self._gate: _sync.Gate | None = None
         self._leads: list[StreamQueue] = []
         self._follows: list[StreamQueue] = []
         self._followed: set[StreamQueue] = set()  # at any time during this wait
@@ -120,39 +123,44 @@ class HostWaiter:
 
     def wait(self, timeout: float | None) -> int:
         """Block as `wait_groups` says."""
-        start = _sync.monotonic()
-        deadline = None if timeout is None else start + timeout
-        poll_until = start + _POLL_SECONDS
-        had_points = to_check = True
+        if timeout is not None:
+            self._deadline = _sync.monotonic() + timeout
+        work: Work = []
+        points: list[Submission] = []
+        may_poll = to_check = True
+        is_late = False
         try:
             while True:
+                gate = None
                 with _timeline.lock:
+                    self._unregister()
                     if to_check:
                         self._check_failures()
-                        to_check = False
                     index = self._scan()
-                    if index is not None:
-                        return index
-                    points = self._points_to_ask()
-                if points and not had_points:
-                    # Woken because something was recorded: there is news to poll.
-                    poll_until = _sync.monotonic() + _POLL_SECONDS
-                had_points = bool(points)
-                if self._poll(points, poll_until, deadline):
-                    continue
-                now = _sync.monotonic()
-                if deadline is not None and now >= deadline:
-                    return self._give_up(timeout)
-                slice_ = _SLICE_SECONDS
-                if deadline is not None:
-                    slice_ = min(slice_, deadline - now)
-                index = self._sleep(slice_)
+                    if index is not None or is_late:
+                        self._leave(work)
+                    else:
+                        points = self._points_to_ask() if may_poll else []
+                        gate = None if points else self._register(work)
+                if work:
+                    _progress.drain(work)
                 if index is not None:
                     return index
-                to_check = True  # a failure may be what has woken it
-        finally:
-            if self._leads or self._registered or self._followed:
-                self._leave()
+                if is_late:
+                    message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
+                    raise DeadlineExceededError(message)  # noqa: TRY301
+                if gate is None:
+                    # Without news it goes to sleep.
+                    may_poll = self._poll(points)
+                    to_check = False
+                else:
+                    is_late = not self._sleep(gate, spin=may_poll)
+                    may_poll = to_check = True
+        except BaseException:
+            with _timeline.lock:
+                self._leave(work)
+            _progress.hand_over(work)  # Ctrl-C: others rely on it
+            raise
 
     def _scan(self) -> int | None:
         """Return the first group that is reached, or raise a failure; under the lock."""
@@ -181,7 +189,7 @@ class HostWaiter:
 
         The smallest covering point of every queue that has one.
         """
-        chosen: dict[StreamQueue, Submission] = {}
+        points: list[Submission] = []
         self._is_led = False
         for entries in self._unmet:
             timeline, value = entries[-1]
@@ -195,23 +203,23 @@ class HostWaiter:
             elif queue._leader is not self:
                 self._is_led = True
                 continue
-            known = chosen.get(queue)
-            if known is None or operation._sequence < known._sequence:
-                chosen[queue] = operation
-        for operation in chosen.values():
+            for position, known in enumerate(points):
+                if known._queue is queue:
+                    if operation._sequence < known._sequence:
+                        points[position] = operation
+                    break
+            else:
+                points.append(operation)
+        for operation in points:
             operation._event.count += 1
-        return list(chosen.values())
+        return points
 
-    def _poll(self, points: list[Submission], poll_until: float, deadline: float | None) -> bool:
+    def _poll(self, points: list[Submission]) -> bool:
         """Ask held operations until one has ended, or the time is up; at least once.
 
-        With none to ask, looks for a host's signal, unless others poll for
-        this one. Returns whether there is news.
+        Returns whether there is news.
         """
-        if not points and self._is_led:
-            return False
-        if deadline is not None:
-            poll_until = min(poll_until, deadline)
+        poll_until = min(_sync.monotonic() + _POLL_SECONDS, self._deadline)
         answers: list[bool | DeviceLostError] = [False] * len(points)
         news = False
         try:
@@ -236,34 +244,32 @@ class HostWaiter:
                 return True
         return False
 
-    def _sleep(self, seconds: float) -> int | None:
-        """Register, sleep until woken or for `seconds`, and take the registration back.
+    def _sleep(self, gate: _sync.Gate, *, spin: bool) -> bool:
+        """Sleep until woken; return False if the time is up first.
 
-        Returns the index of a group that turned out to be reached meanwhile.
+        In slices: between two of them it stays registered, and looks whether a
+        wake-up was lost.
         """
-        gate = _sync.Lock()
-        gate.acquire()
-        work: Work = []
-        try:
+        if spin and not self._is_led and gate.spin():
+            return True
+        while True:
+            remaining = self._deadline - _sync.monotonic()
+            if gate.wait(max(min(_SLICE_SECONDS, remaining), 0.0)):
+                return True
+            if remaining <= _SLICE_SECONDS:
+                for entries in self._unmet:
+                    _ask_all(entries)  # S6: it is looked at once more
+                return False
             with _timeline.lock:
-                index = self._scan()
-                if index is not None:
-                    return index
-                self._register(work)
-                self._gate = gate
-                self._stop_leading(work)
-            if work:
-                _progress.drain(work)
-            gate.acquire(timeout=seconds)
-        except BaseException:
-            _progress.hand_over(work)  # Ctrl-C: others rely on it
-            raise
-        with _timeline.lock:
-            self._unregister()
-        return None
+                self._check_failures()
+                if self._scan() is not None:
+                    return True
 
-    def _register(self, work: Work) -> None:
-        """Register for every entry that is not reached; under the lock."""
+    def _register(self, work: Work) -> _sync.Gate:
+        """Register for every entry that is not reached, and stop leading; under the lock.
+
+        Returns the gate that opens when there is news.
+        """
         counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
         self._missing = 0
         for entries in self._unmet:
@@ -288,12 +294,17 @@ class HostWaiter:
                     self._follows.append(operation._queue)
                     self._followed.add(operation._queue)
                     timeline._reached_register().watch(value, self, position)
+        gate = self._gate = _sync.Gate()
+        self._stop_leading(work)
+        return gate
 
     def _unregister(self) -> None:
         """Leave no registration behind; under the lock."""
         self._gate = None
+        self._missing = 0
         for timeline, value in self._registered:
-            timeline._forget(value, self)
+            if timeline._value < value:  # else it was taken out
+                timeline._forget(value, self)
         self._registered.clear()
         for queue in self._follows:
             queue._followers.pop(self, None)
@@ -315,37 +326,14 @@ class HostWaiter:
                 follower._wake(work)
                 return
 
-    def _leave(self) -> None:
-        """End the wait, however it ended."""
-        work: Work = []
-        try:
-            with _timeline.lock:
-                self._unregister()
-                self._stop_leading(work)
-                for queue in self._followed:
-                    # Perhaps it was woken to lead, and leaves instead: it passes that on.
-                    if queue._leader is None:
-                        self._wake_follower(queue, work)
-            if work:
-                _progress.drain(work)
-        except BaseException:
-            with _timeline.lock:  # Ctrl-C, once more
-                self._unregister()
-                self._stop_leading(work)
-            _progress.hand_over(work)
-            raise
-
-    def _give_up(self, timeout: float | None) -> int:
-        """Look once more, and raise the time-out with what is still waited for."""
-        for entries in self._unmet:
-            _ask_all(entries)
-        with _timeline.lock:
-            self._check_failures()  # S6: a failure in the set comes before the time-out
-            index = self._scan()
-            if index is not None:
-                return index
-        message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
-        raise DeadlineExceededError(message)
+    def _leave(self, work: Work) -> None:
+        """End the wait, however it ended; under the lock."""
+        self._unregister()
+        self._stop_leading(work)
+        for queue in self._followed:
+            # Perhaps it was woken to lead, and leaves instead: it passes that on.
+            if queue._leader is None:
+                self._wake_follower(queue, work)
 
     def _notice(self, index: int, work: Work) -> None:
         """Wake the thread, unless it waits for more than this; under the lock."""

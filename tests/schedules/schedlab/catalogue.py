@@ -25,7 +25,7 @@ def names():
 def find(name, **settings):
     """Return a case; `settings` are those of its class."""
     if name in BY_HAND:
-        return BY_HAND[name]
+        return BY_HAND[name](**settings)
     if name.startswith("fault/"):
         return FaultCase(int(name.split("/")[1]), **settings)
     if name.startswith("random/"):

@@ -171,7 +171,7 @@ def _threads(world, scheduler, *bodies):
     world.stop()
 
 
-def hang_and_time_out():
+def hang_and_time_out(**settings):
     """A wait for work that hangs times out; another's for other work does not."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (), (("t", 1),), target="y", value=2)
@@ -201,10 +201,10 @@ def hang_and_time_out():
         if not left:
             scheduler.fail("Q6", "a close that abandons work says so")
 
-    return SmallCase("hang and time out", program, body)
+    return SmallCase("hang and time out", program, body, **settings)
 
 
-def close_abandons():
+def close_abandons(**settings):
     """A close that times out loses the device, and only that."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
@@ -227,10 +227,10 @@ def close_abandons():
         _expect(scheduler, len(results["left"]), 1)
         _expect(scheduler, world.devices[1, 0].lost, False)
 
-    return SmallCase("close abandons", program, body)
+    return SmallCase("close abandons", program, body, **settings)
 
 
-def finaliser_in_a_critical_section():
+def finaliser_in_a_critical_section(**settings):
     """The collector drops a buffer while the timeline lock is held, at any hold of it."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     program = _program(a)
@@ -258,10 +258,10 @@ def finaliser_in_a_critical_section():
         if collected and address in world.vendors[0].allocations:
             scheduler.fail("forgotten", "a buffer was finalised and nobody frees its memory")
 
-    return SmallCase("finaliser in a critical section", program, body, nets=False)
+    return SmallCase("finaliser in a critical section", program, body, nets=False, **settings)
 
 
-def lost_device():
+def lost_device(**settings):
     """A fault loses one device: its work fails, and dependents; the other device goes on."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (), (("t", 1),), target="y", value=2)
@@ -282,15 +282,12 @@ def lost_device():
         _threads(world, scheduler, first, second)
         _expect(scheduler, results, {"s": "lost", "t": "ok"})
 
-    return SmallCase("lost device", program, body)
+    return SmallCase("lost device", program, body, **settings)
 
 
 BY_HAND = {
-    case.name: case
-    for case in (
-        hang_and_time_out(),
-        close_abandons(),
-        finaliser_in_a_critical_section(),
-        lost_device(),
-    )
+    "hang and time out": hang_and_time_out,
+    "close abandons": close_abandons,
+    "finaliser in a critical section": finaliser_in_a_critical_section,
+    "lost device": lost_device,
 }

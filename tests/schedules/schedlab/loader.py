@@ -31,7 +31,15 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(os.environ.get("HAL_SCHEDULES_SOURCE") or ROOT / "hal_core" / "src")
 """Where the core's source lies; another tree can be examined through the variable."""
 
-_SYNC_NAMES = ("Doorbell", "Lock", "get_ident", "monotonic", "start_thread", "yield_thread")
+_SYNC_NAMES = (
+    "Doorbell",
+    "Gate",
+    "Lock",
+    "get_ident",
+    "monotonic",
+    "start_thread",
+    "yield_thread",
+)
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,8 @@ def restart_serials(number):
     _serial = number
 
 
-class Gate:
-    """Be something to wait for that opens once."""
+class _End:
+    """Be the end of a thread, which others wait for."""
 
     __slots__ = ("free", "r", "serial", "w")
 
@@ -155,7 +155,7 @@ class Thread:
         self.deadline = None
         self.net = False
         self.expired = False
-        self.finished = Gate()
+        self.finished = _End()
         self.parked = False
         self.spins = 0
         self.starved = 0
@@ -805,6 +805,27 @@ class Lock:
 
     def __exit__(self, *_):
         self.release()
+
+
+class Gate:
+    """Be a gate that opens once: a lock that its opener releases."""
+
+    __slots__ = ("lock",)
+
+    def __init__(self):
+        self.lock = Lock()
+        self.lock.free = False
+
+    def open(self):
+        if self.lock.locked():
+            self.lock.release()
+
+    def spin(self):
+        yield_thread()
+        return self.lock.locked() is False
+
+    def wait(self, seconds):
+        return self.lock.acquire(timeout=seconds)
 
 
 class Doorbell:
