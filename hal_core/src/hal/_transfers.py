@@ -34,18 +34,27 @@ NOTHING: Final[Payload] = (_nothing, (), None)
 def fill(device: Device, buffer: Buffer, value: object, offset: object, size: object) -> Payload:
     """Check a fill; see `Queue.fill`."""
     check_buffer(device, buffer, "fill")
+    start, length, pattern, width = check_fill(buffer, value, offset, size)
+    if not length:
+        return NOTHING
+    arguments = (buffer._address + start, pattern, width, length // width)
+    return device._fill, arguments, buffer._storage
+
+
+def check_fill(
+    buffer: Buffer, value: object, offset: object, size: object
+) -> tuple[int, int, int, int]:
+    """Return a fill's offset, its size in bytes, its pattern, and the pattern's width."""
     pattern, width = _pattern(value, buffer._dtype)
     start, length = check_range(buffer, offset, size, "fill")
-    address = buffer._address + start
-    if width > 1 and (start % width or length % width or address % width):
+    # An allocation is aligned to more than any pattern.
+    if width > 1 and (start % width or length % width or buffer._offset % width):
         message = (
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
             f"{width}; offset {start} and size {length} were given"
         )
         raise InvalidArgumentError(message)
-    if not length:
-        return NOTHING
-    return device._fill, (address, pattern, width, length // width), buffer._storage
+    return start, length, pattern, width
 
 
 def update(device: Device, buffer: Buffer, data: object, offset: object) -> Payload:

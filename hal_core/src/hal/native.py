@@ -19,6 +19,8 @@ failure) is the core's. The rules that hold for every method:
   feature, `OperationError` otherwise, each with ``native_name`` and
   ``native_code``.
 - No method calls back into the core, and no driver thread runs Python.
+- What belongs to an optional feature (`FEATURES`) is only called where the
+  device declares it, and need not be implemented elsewhere.
 """
 
 from __future__ import annotations
@@ -27,17 +29,26 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
+
+from hal.errors import UnimplementedError
 
 __all__ = [
     "FEATURES",
     "CompileRequest",
+    "CopyNode",
     "DeviceInfo",
+    "EmptyNode",
     "EntryPoint",
+    "FillNode",
     "FunctionInfo",
+    "HostCopyNode",
+    "IndirectLaunchNode",
+    "LaunchNode",
     "MemoryType",
     "NativeDevice",
     "NativeDriver",
+    "Node",
 ]
 
 
@@ -54,8 +65,12 @@ class MemoryType(enum.Enum):
 
 FEATURES: Final = frozenset(
     {
+        "async_allocations",  # stream-ordered allocation
         "compile",  # portable kernel source to an image
+        "graphs",  # native command graphs
+        "host_import",  # host memory becomes the device's without a copy
         "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
+        "indirect_dispatch",  # launches that read their grid from memory when they run
         "pageable_copies",  # copies from and to any host memory enqueue without blocking
     }
 )
@@ -181,6 +196,65 @@ class FunctionInfo:
     max_threads_per_block: int
     static_shared_memory: int
     parameter_sizes: tuple[int, ...] | None
+
+
+class FillNode(NamedTuple):
+    """Fill, in a graph; the fields are the arguments of `NativeDevice.fill`."""
+
+    address: int
+    pattern: int
+    width: int
+    times: int
+
+
+class CopyNode(NamedTuple):
+    """Copy on the device, in a graph; the fields are the arguments of `NativeDevice.copy`."""
+
+    target: int
+    source: int
+    size: int
+
+
+class HostCopyNode(NamedTuple):
+    """Copy from host memory, in a graph; the fields are those of `NativeDevice.copy_from_host`.
+
+    The core keeps the host memory alive and unchanged as long as the graph.
+    """
+
+    target: int
+    source: int
+    size: int
+
+
+class LaunchNode(NamedTuple):
+    """Launch a kernel, in a graph; the fields are the arguments of `NativeDevice.launch`.
+
+    The parameters are copied by the call that takes the node.
+    """
+
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_memory: int
+    parameters: int
+
+
+class IndirectLaunchNode(NamedTuple):
+    """Launch a kernel over a grid read from memory; the fields are those of `launch_indirect`."""
+
+    function: int
+    counts: int
+    block: tuple[int, int, int]
+    shared_memory: int
+    parameters: int
+
+
+class EmptyNode(NamedTuple):
+    """Do nothing, in a graph: order what this depends on before what depends on this."""
+
+
+Node: TypeAlias = FillNode | CopyNode | HostCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode
+"""One command of a graph, the same for every backend."""
 
 
 class NativeDriver(ABC):
@@ -383,3 +457,92 @@ class NativeDevice(ABC):
         the address of an array with one pointer to each argument's bytes;
         they are copied during the call.
         """
+
+    # Launches over a grid in memory: the feature "indirect_dispatch"
+
+    def launch_indirect(
+        self,
+        stream: int,
+        function: int,
+        counts: int,
+        block: tuple[int, int, int],
+        shared_memory: int,
+        parameters: int,
+    ) -> None:
+        """Launch as `launch` does, over a grid of three 32-bit numbers read when it runs.
+
+        `counts` is the device address of the three, a multiple of 4. A zero
+        among them launches nothing.
+        """
+        raise _missing("indirect_dispatch")
+
+    # Graphs: the feature "graphs"
+
+    def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
+        """Return a graph of `nodes`, which may run in any order that `dependencies` leave.
+
+        ``dependencies[i]``, all below i, are the nodes that must have ended
+        before node i begins; nodes without a path between them may run at
+        once. Enqueues nothing. Whoever calls destroys the graph.
+        """
+        raise _missing("graphs")
+
+    def destroy_graph(self, graph: int) -> None:
+        """Destroy a graph; its instances live on."""
+        raise _missing("graphs")
+
+    def instantiate_graph(self, graph: int) -> int:
+        """Return an executable instance of a graph. The caller destroys it."""
+        raise _missing("graphs")
+
+    def destroy_graph_instance(self, instance: int) -> None:
+        """Destroy an instance that no stream runs."""
+        raise _missing("graphs")
+
+    def update_graph(self, instance: int, index: int, node: Node) -> None:
+        """Replace the parameters of an instance's node, for launches from now on.
+
+        The node is of the class that it had, and a launch of the same
+        function. One thread at a time uses an instance.
+        """
+        raise _missing("graphs")
+
+    def launch_graph(self, stream: int, instance: int) -> None:
+        """Run all nodes of an instance in the place of one operation of the stream.
+
+        The instance runs once at a time: the core launches it again on the
+        same stream, or when the launch before has ended.
+        """
+        raise _missing("graphs")
+
+    # Host memory of others: the feature "host_import"
+
+    def import_host(self, address: int, size: int) -> int:
+        """Pin `size` > 0 bytes of host memory, and return the device's address of them.
+
+        ``cuMemHostRegister``, ``hipHostRegister``. The core keeps the memory
+        alive until `release_host`. Raises `OperationError` where the driver
+        refuses the range. May block.
+        """
+        raise _missing("host_import")
+
+    def release_host(self, address: int) -> None:
+        """Unpin what `import_host` was given at host `address`; no work uses it. May block."""
+        raise _missing("host_import")
+
+    # Stream-ordered allocation: the feature "async_allocations"
+
+    def allocate_async(self, stream: int, size: int) -> int:
+        """Return the address of `size` > 0 bytes, valid for work behind this in the stream.
+
+        And for work ordered behind that by events. Raises `OutOfMemoryError`.
+        """
+        raise _missing("async_allocations")
+
+    def free_async(self, stream: int, address: int) -> None:
+        """Give back what `allocate_async` returned, once the stream gets there; never blocks."""
+        raise _missing("async_allocations")
+
+
+def _missing(feature: str) -> UnimplementedError:
+    return UnimplementedError(f"this device does not declare the feature {feature!r}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from hal.errors import OperationError, OutOfMemoryError
 from hal.native import (
-    FEATURES,
     CompileRequest,
     DeviceInfo,
     FunctionInfo,
@@ -62,7 +61,7 @@ class CpuDevice(NativeDevice):
     def __init__(self, driver: CpuDriver, info: DeviceInfo, threads: int) -> None:
         """Open the device; `threads` work on one operation."""
         self.info = info
-        self.features = FEATURES
+        self.features = frozenset({"compile", "host_visible_device_memory", "pageable_copies"})
         self.domain = driver
         # A stream takes any number of operations; this bounds the memory.
         self.max_in_flight = 65536
