@@ -13,18 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import command_rows
 import kernels_rows
 import machine
 import memory_rows
 import native
 import report
 import timeline_rows
+import transfer_rows
 from harness import Metric, Row, measure
 from rich.console import Console
 
 import hal
 
-_GROUPS: Final = ("timelines", "flat", "kernels", "memory")
+_GROUPS: Final = ("timelines", "flat", "commands", "transfers", "kernels", "memory")
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
 """IREE's driver for the same hardware, by the name of our backend."""
 
@@ -59,6 +61,14 @@ def main() -> int:
             rows = timeline_rows.pending_rows(sides["hal"], quick=options.quick)
             groups["flat"] = _measure(rows, 2 if options.quick else 3)
             report.show_metrics(out, "pending on one semaphore, each", groups["flat"], "")
+        if "commands" in options.groups:
+            rows = command_rows.rows(device, quick=options.quick)
+            groups["commands"] = _measure(rows, 5 if options.quick else 15)
+            report.show_metrics(out, "command buffers", groups["commands"], "")
+        if "transfers" in options.groups:
+            rows = transfer_rows.rows(device, quick=options.quick)
+            groups["transfers"] = _measure(rows, 3 if options.quick else 7)
+            report.show_metrics(out, "memory and transfers", groups["transfers"], "numpy.copyto")
         if "kernels" in options.groups:
             loops = _native_loops(Path(folder), out) if backend == "cpu" else None
             rows = kernels_rows.rows(device, loops, quick=options.quick)

@@ -1,0 +1,113 @@
+"""Measure memory: allocation, and transfers beside a plain memory copy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from harness import Row, Sample
+
+import hal
+from hal.native import MemoryType
+
+__all__ = ["rows"]
+
+_ALLOCATIONS: Final = (("256 B", 256), ("1 MiB", 1 << 20), ("64 MiB", 64 << 20))
+_TRANSFERS: Final = (
+    ("4 KiB", 4 << 10),
+    ("64 KiB", 64 << 10),
+    ("1 MiB", 1 << 20),
+    ("16 MiB", 16 << 20),
+    ("256 MiB", 256 << 20),
+    ("1 GiB", 1 << 30),
+)
+_REPEATS: Final = 100
+
+_clock = time.perf_counter
+
+
+def rows(device: hal.Device, *, quick: bool) -> list[Row]:
+    """Return the rows of allocation, in microseconds, and of transfers, in GB/s."""
+    found = [_allocation_row(device, name, size) for name, size in _ALLOCATIONS]
+    found.append(_alloca_row(device))
+    for name, size in _TRANSFERS[:4] if quick else _TRANSFERS:
+        found += _transfer_rows(device, name, size)
+    return found
+
+
+def _allocation_row(device: hal.Device, name: str, size: int) -> Row:
+    """Allocate and close, again and again: from the cache, and from the driver."""
+
+    def cached() -> Mapping[str, float]:
+        start = _clock()
+        for _ in range(_REPEATS):
+            device.allocate(size).close()
+        return {"": 1e6 * (_clock() - start) / _REPEATS}
+
+    native = device._native  # noqa: SLF001 - what the cache saves
+
+    def uncached() -> Mapping[str, float]:
+        start = _clock()
+        for _ in range(_REPEATS):
+            native.free(native.allocate(size, MemoryType.DEVICE), MemoryType.DEVICE)
+        return {"": 1e6 * (_clock() - start) / _REPEATS}
+
+    return Row(f"allocate and close {name}", "us", {"hal": cached, "driver": uncached})
+
+
+def _alloca_row(device: hal.Device) -> Row:
+    """Submit alloca and dealloca; the submitting thread, without the device's end."""
+    queue = device.queue
+
+    def pair() -> Mapping[str, float]:
+        start = _clock()
+        for _ in range(_REPEATS):
+            queue.dealloca(queue.alloca(4096))
+        elapsed = _clock() - start
+        queue.wait_idle()
+        return {"": 1e6 * elapsed / _REPEATS}
+
+    def barriers() -> Mapping[str, float]:
+        start = _clock()
+        for _ in range(_REPEATS):
+            queue.barrier()
+            queue.barrier()
+        elapsed = _clock() - start
+        queue.wait_idle()
+        return {"": 1e6 * elapsed / _REPEATS}
+
+    return Row("alloca and dealloca", "us", {"hal": pair, "two barriers": barriers})
+
+
+def _transfer_rows(device: hal.Device, name: str, size: int) -> list[Row]:
+    """Move `size` bytes into a buffer and out of it, until they are there."""
+    host, other = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+    buffer = device.allocate(size)
+    upload, download = device.queues.upload, device.queues.download
+    repeats = max(1, min(_REPEATS, (256 << 20) // size))
+    upload.write(buffer, host).wait()
+    copy = _rate(lambda: np.copyto(other, host), size, repeats)
+    return [
+        Row(
+            f"{what} {name}",
+            "GB/s",
+            {"hal": _rate(work, size, repeats), "numpy.copyto": copy},
+            higher_is_better=True,
+        )
+        for what, work in (
+            ("write", lambda: upload.write(buffer, host).wait()),
+            ("read", lambda: download.read(buffer, other).wait()),
+        )
+    ]
+
+
+def _rate(work: Callable[[], object], size: int, repeats: int) -> Sample:
+    def sample() -> Mapping[str, float]:
+        start = _clock()
+        for _ in range(repeats):
+            work()
+        return {"": 1e-9 * size * repeats / (_clock() - start)}
+
+    return sample
