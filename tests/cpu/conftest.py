@@ -150,6 +150,20 @@ def lab(driver):
 
 
 @pytest.fixture
+def open_lab(driver):
+    """Open devices with parameters, as ``open_lab(threads="2")``."""
+    labs = []
+
+    def function(**parameters):
+        labs.append(Lab(driver, **parameters))
+        return labs[-1]
+
+    yield function
+    for lab in labs:
+        lab.close()
+
+
+@pytest.fixture
 def other_lab(driver):
     """Give a second device of the same driver, which works alone on each operation."""
     lab = Lab(driver, threads="1")

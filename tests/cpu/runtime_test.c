@@ -77,7 +77,7 @@ static void turn_run(const struct hal_launch *launch, struct hal_worker *worker,
 static const struct hal_kernel turn = {HAL_IMAGE_ABI, 0, "turn", turn_run, 1024, 0, 8, 1, add_sizes, add_offsets};
 
 static int launch(int slot, const struct hal_kernel *kernel, uint32_t blocks, uint32_t shared, void *const *arguments) {
-  struct mailbox *mail = &mailboxes[slot];
+  struct order *mail = &mailboxes[slot];
   mail->kind = KIND_LAUNCH;
   mail->launch.kernel = kernel;
   mail->launch.arguments = arguments;
@@ -252,6 +252,8 @@ static void barriers(void) {
 static void barriers(void) { (void)turn; }
 #endif
 
+#include "graph_test.h"
+
 int main(void) {
   hal_cpu_start(2);
   for (int i = 0; i < 3; i++) {
@@ -262,6 +264,8 @@ int main(void) {
   patterns();
   large();
   barriers();
+  graphs();
+  for (int i = 0; i < 3; i++) graph_parties();
   CHECK(hal_cpu_allocate(UINT64_MAX) == NULL);
   /* Ends with a stream that still has work. */
   int slot = hal_cpu_stream_create(1);

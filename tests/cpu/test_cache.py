@@ -25,7 +25,7 @@ def compiler(tmp_path, monkeypatch):
     """Count the runs of the compiler; gives a function that returns the count."""
     real = _toolchain.find_compiler()
     log = tmp_path / "log"
-    script = tmp_path / "counting-c++"
+    script = tmp_path / f"counting-{real.family}"  # by its name zig is known
     script.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {" ".join(real.cxx)} "$@"\n')
     script.chmod(0o755)
     monkeypatch.setenv("HAL_CXX", str(script))

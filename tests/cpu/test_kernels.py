@@ -601,7 +601,8 @@ __global__ void kernel(int *x) {
         ("assert(x[0] == 17);", 6, "Assertion `x[0] == 17' failed"),
         ("__trap();", 4, "Illegal instruction"),
         (
-            "volatile char big[100000]; big[0] = 1; __syncthreads(); x[0] = big[0];",
+            # An index that is known would leave one byte of it.
+            "volatile char big[100000]; big[x[0]] = 1; __syncthreads(); x[0] = big[x[1]];",
             11,
             "Segmentation fault",
         ),

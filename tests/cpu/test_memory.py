@@ -1,9 +1,13 @@
 """Memory is real, aligned and finite; transfers write exactly what they should."""
 
+import errno
+import os
+import threading
+
 import numpy as np
 import pytest
 
-from hal.errors import InvalidArgumentError, OutOfMemoryError
+from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.native import FEATURES, MemoryType
 
 
@@ -55,7 +59,7 @@ def test_device_information(driver, lab):
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"thread": "2"}, "no parameter 'thread'; it has: threads"),
+        ({"thread": "2"}, "no parameter 'thread'; it has: threads, graph_seed"),
         ({"threads": "0"}, "threads='0'"),
         ({"threads": "²"}, "threads='²'"),
         ({"threads": "-1"}, "threads='-1'"),
@@ -139,3 +143,106 @@ def test_host_copies_do_not_block(lab):
     gate.open()
     lab.finish(stream)
     assert back.tolist() == [10, 11, 12, 13]
+
+
+def test_import_host_is_the_memory_itself(lab, other_lab):
+    host = np.arange(1000, dtype="u4")
+    at, size = host.ctypes.data, host.nbytes
+    assert lab.device.import_host(at, size) == at
+    stream = lab.stream()
+    lab.device.fill(stream, at, 7, 4, 10)
+    lab.finish()
+    assert (host == [7] * 10 + list(range(10, 1000))).all()
+    with pytest.raises(
+        OperationError, match=f"{at:#x} is imported already, {size} bytes"
+    ) as caught:
+        lab.device.import_host(at, 4)
+    assert caught.value.native_name == "EEXIST"
+    # Another address, and another device, are other imports.
+    assert lab.device.import_host(at + 4, 4) == at + 4
+    assert other_lab.device.import_host(at, size) == at
+    for device, address in ((lab.device, at), (lab.device, at + 4), (other_lab.device, at)):
+        device.release_host(address)
+        with pytest.raises(OperationError, match="released before") as caught:
+            device.release_host(address)
+        assert caught.value.native_name == "ENOENT"
+    assert lab.device.import_host(at, size) == at  # and again
+    lab.device.release_host(at)
+
+
+def test_async_allocations_in_a_stream(lab):
+    stream = lab.stream()
+    held = lab.device._allocated
+    back = np.zeros(4, "u4")
+    for size in (16, 1 << 20, 64 << 20):
+        gate = lab.gate(stream)
+        address = lab.device.allocate_async(stream, size)
+        assert address % 256 == 0
+        assert lab.device._allocated == held + size
+        lab.device.fill(stream, address, size, 4, size // 4)
+        lab.device.copy_to_host(stream, back.ctypes.data, address + size - 16, 16)
+        lab.device.free_async(stream, address)
+        # The count falls at once; the memory is there until the stream gets past it.
+        assert lab.device._allocated == held
+        gate.open()
+        lab.finish()
+        assert back.tolist() == [size] * 4
+    with pytest.raises(OutOfMemoryError):
+        lab.device.allocate_async(stream, 1 << 45)
+
+
+def test_memory_that_a_stream_frees_is_given_back(lab):
+    """Gigabytes come and go in a stream, and the process does not grow."""
+    stream = lab.stream()
+    size = 32 << 20
+    before = _resident()
+    for _ in range(100):
+        address = lab.device.allocate_async(stream, size)
+        lab.device.fill(stream, address, 1, 1, size)
+        lab.device.free_async(stream, address)
+        lab.finish()
+    assert _resident() - before < 8 * size
+
+
+def _resident():
+    """Return the bytes of memory that this process has."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_failed_free_changes_nothing(lab, monkeypatch):
+    stream = lab.stream()
+    address = lab.device.allocate_async(stream, 4096)
+    held = lab.device._allocated
+    monkeypatch.setattr(lab.device, "_enqueue", lambda stream: errno.ENOMEM)
+    with pytest.raises(OutOfMemoryError):
+        lab.device.free_async(stream, address)
+    monkeypatch.undo()
+    assert lab.device._allocated == held
+    lab.device.free_async(stream, address)
+    assert lab.device._allocated == held - 4096
+
+
+def test_threads_allocate_and_free_in_streams(lab):
+    """An address that comes back to another thread is not taken for the old one."""
+    held = lab.device._allocated
+    streams = [lab.stream() for _ in range(4)]
+    failures = []
+
+    def work(stream):
+        try:
+            for turn in range(500):
+                address = lab.device.allocate_async(stream, 512 + turn % 3)
+                lab.device.fill(stream, address, turn, 4, 128)
+                lab.device.free_async(stream, address)
+        except BaseException as error:  # noqa: BLE001 - shown by the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(stream,)) for stream in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    lab.finish()
+    assert failures == []
+    assert lab.device._allocated == held

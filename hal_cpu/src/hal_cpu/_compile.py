@@ -37,8 +37,9 @@ _FAMILY: Final = {
     # Unique symbols would be one for all images, and keep them from being unloaded.
     "gcc": ("-fno-gnu-unique", "-fno-semantic-interposition", "-Wl,--as-needed", "-lm"),
     "clang": ("-Wl,--as-needed", "-lm"),
-    # Its C++ runtime would be built first, for a minute; kernels need nothing of it.
-    "zig": ("-nostdlib", "-fno-sanitize=undefined"),
+    # Its C++ runtime would be built first, for a minute; kernels need nothing of it. And it
+    # defines NDEBUG by itself, which is for the user to say.
+    "zig": ("-nostdlib", "-fno-sanitize=undefined", "-UNDEBUG"),
 }
 _NATIVE: Final = "-march=native"
 _TUNING: Final = {
@@ -81,6 +82,9 @@ def compile_image(request: CompileRequest) -> bytes:
     compiler = _toolchain.find_compiler()
     given, _ = _dialect.split_options(request.options)
     options = [*_OPTIONS, *_FAMILY[compiler.family], *given]
+    if compiler.family == "zig" and not any(option.startswith("-g") for option in given):
+        # By itself it writes the work directory's name into the image.
+        options.append("-g0")
     for folder in request.include_directories:
         options += ["-I", str(Path(folder).absolute())]
     features = " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import _ctypes
 import contextlib
 import ctypes
-import errno
 import functools
 import os
 import platform
@@ -21,35 +20,37 @@ from importlib import resources
 from typing import Final
 
 from hal.errors import BackendUnavailableError, OperationError
-from hal_cpu import _toolchain
+from hal_cpu import _system, _toolchain
 
 __all__ = [
     "CALL",
     "COPY",
+    "EMPTY",
     "FILL",
+    "GRAPH",
+    "INDIRECT",
     "LAUNCH",
     "WAIT",
     "KernelRecord",
     "Library",
     "Runtime",
-    "describe_errno",
     "find_symbol",
-    "free_memory",
     "load_library",
     "load_runtime",
     "probe",
-    "processor_count",
     "read_text",
-    "total_memory",
     "unload_library",
 ]
 
 FILL: Final = 2
-"""The record kinds of runtime.c that a mailbox may name."""
+"""The kinds of work.h that a mailbox or a graph's node may name."""
 COPY: Final = 3
 WAIT: Final = 4
 CALL: Final = 5
 LAUNCH: Final = 6
+INDIRECT: Final = 7
+EMPTY: Final = 8
+GRAPH: Final = 9
 
 
 @dataclass(slots=True)
@@ -95,6 +96,19 @@ class Runtime:
         stream has completed them.
     allocate, free
         Memory aligned to 256.
+    free_function
+        The address of `free`, which a stream can call.
+    create_graph
+        Takes the number of nodes, then as bytes the orders, the number of
+        each node's dependencies, and the dependencies; an ``int`` for the
+        errno. Returns a graph, or 0.
+    instantiate_graph
+        Takes a graph and a seed; returns an instance, or 0.
+    destroy_graph, destroy_graph_instance
+        Take what the two above return.
+    update_graph, try_update_graph
+        Take a ``struct update`` of graph.h as bytes; return 0 or an errno. The
+        latter keeps the interpreter lock.
     fence
         Order reads of `progress` before later reads; None where the
         processor does so by itself.
@@ -110,6 +124,13 @@ class Runtime:
     synchronize: Callable[[int, int, int], int]
     allocate: Callable[[int], int | None]
     free: Callable[[int], None]
+    free_function: int
+    create_graph: Callable[[int, bytes, bytes, bytes, object], int]
+    destroy_graph: Callable[[int], None]
+    instantiate_graph: Callable[[int, int], int]
+    destroy_graph_instance: Callable[[int], None]
+    update_graph: Callable[[bytes], int]
+    try_update_graph: Callable[[bytes], int]
     fence: Callable[[], None] | None
     description: str
 
@@ -123,45 +144,6 @@ def probe() -> None:
         message = f"the cpu backend runs on 64-bit Linux, and this is {platform.platform()}"
         raise BackendUnavailableError(message)
     _toolchain.find_compiler()
-
-
-def _read_group(name: str) -> str:
-    """Return what this process's control group says of a resource, or "" if it says nothing."""
-    try:
-        with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
-            return file.read().strip()
-    except (OSError, ValueError):
-        return ""
-
-
-def processor_count() -> int:
-    """Return how many processors this process may use, its control group's quota included."""
-    count = len(os.sched_getaffinity(0))
-    quota, _, period = _read_group("cpu.max").partition(" ")
-    if quota.isdigit() and period.isdigit():
-        count = min(count, max(1, -(-int(quota) // int(period))))
-    return count
-
-
-def total_memory() -> int:
-    """Return the machine's memory in bytes, or what the control group allows of it."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _read_group("memory.max")
-    return min(total, int(limit)) if limit.isdigit() else total
-
-
-def free_memory() -> int | None:
-    """Return the bytes that can be had without swapping, or None where the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            found = next((line for line in lines if line.startswith("MemAvailable:")), "")
-        free = int(found.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        return None
-    limit, used = _read_group("memory.max"), _read_group("memory.current")
-    if limit.isdigit() and used.isdigit():
-        free = min(free, max(int(limit) - int(used), 0))
-    return free
 
 
 class KernelRecord(ctypes.Structure):
@@ -279,7 +261,7 @@ def load_runtime() -> Runtime:
     free_lock = ctypes.CDLL(library.path, handle=library.handle)
     keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
 
-    free_lock.hal_cpu_start(processor_count())
+    free_lock.hal_cpu_start(_system.processor_count())
     count = ctypes.c_int()
     free_lock.hal_cpu_progress.restype = ctypes.c_void_p
     progress = free_lock.hal_cpu_progress(ctypes.byref(count))
@@ -290,9 +272,11 @@ def load_runtime() -> Runtime:
     free_lock.hal_cpu_allocate.restype = ctypes.c_void_p
     free_lock.hal_cpu_free.argtypes = (ctypes.c_void_p,)
     free_lock.hal_cpu_free.restype = None
+    _declare_graphs(free_lock)
     keep_lock.hal_cpu_fence.restype = None
-    # No argtypes here: ctypes passes a small int faster without.
+    # No argtypes here: ctypes passes a small int and bytes faster without.
     keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
+    keep_lock.hal_cpu_graph_update.restype = ctypes.c_int
     words = (ctypes.c_uint64 * (16 * count.value)).from_address(progress)
     letters = (ctypes.c_ubyte * (64 * count.value)).from_address(mailboxes)
     return Runtime(
@@ -304,15 +288,35 @@ def load_runtime() -> Runtime:
         synchronize=free_lock.hal_cpu_synchronize,
         allocate=free_lock.hal_cpu_allocate,
         free=free_lock.hal_cpu_free,
+        free_function=find_symbol(library, "hal_cpu_free"),
+        create_graph=free_lock.hal_cpu_graph_create,
+        destroy_graph=free_lock.hal_cpu_graph_destroy,
+        instantiate_graph=free_lock.hal_cpu_graph_instantiate,
+        destroy_graph_instance=free_lock.hal_cpu_graph_instance_destroy,
+        update_graph=free_lock.hal_cpu_graph_update,
+        try_update_graph=keep_lock.hal_cpu_graph_update,
         fence=None if platform.machine() in {"x86_64", "AMD64"} else keep_lock.hal_cpu_fence,
         description=compiler.version,
     )
 
 
+def _declare_graphs(library: ctypes.CDLL) -> None:
+    """Declare the types of the functions of graph.h."""
+    pointer, word, letters = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_char_p
+    for name, result, arguments in (
+        ("create", ctypes.c_size_t, (word, letters, letters, letters, pointer)),
+        ("destroy", None, (pointer,)),
+        ("instantiate", ctypes.c_size_t, (pointer, ctypes.c_uint64)),
+        ("instance_destroy", None, (pointer,)),
+    ):
+        function = getattr(library, f"hal_cpu_graph_{name}")
+        function.restype, function.argtypes = result, arguments
+
+
 def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
     """Return the runtime's shared object."""
     folder = resources.files("hal_cpu")
-    names = ("runtime.c", "pool.h", "fibers.h", "image.h")
+    names = ("runtime.c", "stream.h", "graph.h", "work.h", "pool.h", "fibers.h", "image.h")
     sources = {name: (folder / name).read_bytes() for name in names}
     options = [
         "-std=gnu11",
@@ -352,8 +356,3 @@ def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
             raise BackendUnavailableError(message)
     _toolchain.store_entry(key, content)
     return content
-
-
-def describe_errno(number: int) -> str:
-    """Return the name of an error number, as in ``"ENOMEM"``."""
-    return errno.errorcode.get(number, str(number))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import itertools
 import struct
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from hal.errors import OperationError, OutOfMemoryError
 from hal.native import (
+    FEATURES,
     CompileRequest,
     DeviceInfo,
     FunctionInfo,
     MemoryType,
     NativeDevice,
+    Node,
 )
-from hal_cpu import _compile, _driver, _module
+from hal_cpu import _compile, _driver, _graph, _module, _system
 
 if TYPE_CHECKING:
     from hal_cpu.driver import CpuDriver
@@ -28,10 +32,12 @@ _SLICE: Final = 50_000_000
 _LOOK_FROM: Final = 64 << 20
 """Bytes from which an allocation asks the system how much there is first."""
 
+_pack_one: Final = struct.Struct("=QQ").pack_into
 _pack_two: Final = struct.Struct("=QQQ").pack_into
 _pack_three: Final = struct.Struct("=QQQQ").pack_into
 _pack_four: Final = struct.Struct("=QQQQQ").pack_into
-_pack_launch: Final = struct.Struct("=QQQIIIIIII").pack_into
+_pack_launch: Final = struct.Struct("=QQQIII4xIIII").pack_into
+_pack_indirect: Final = struct.Struct("=QQQQ8xIIII").pack_into
 
 _handles = itertools.count(1)
 """Handles of events and modules, of all devices."""
@@ -41,7 +47,8 @@ class CpuDevice(NativeDevice):
     """Run streams as threads, device memory as host memory, kernels as machine code.
 
     A stream's handle is its slot in the runtime, an event's a key of the
-    driver's table, a function's the address of its ``struct hal_kernel``.
+    driver's table, a function's the address of its ``struct hal_kernel``, a
+    graph's or an instance's its own address.
     """
 
     __slots__ = (
@@ -50,18 +57,23 @@ class CpuDevice(NativeDevice):
         "_enqueue",
         "_events",
         "_fence",
+        "_imported",
         "_lock",
         "_mail",
         "_modules",
         "_runtime",
+        "_seed",
         "_sizes",
         "_threads",
     )
 
-    def __init__(self, driver: CpuDriver, info: DeviceInfo, threads: int) -> None:
-        """Open the device; `threads` work on one operation."""
+    def __init__(self, driver: CpuDriver, info: DeviceInfo, threads: int, seed: int) -> None:
+        """Open the device; `threads` work on one operation.
+
+        `seed` > 0 decides the order of a graph's nodes, where it is free.
+        """
         self.info = info
-        self.features = frozenset({"compile", "host_visible_device_memory", "pageable_copies"})
+        self.features = FEATURES
         self.domain = driver
         # A stream takes any number of operations; this bounds the memory.
         self.max_in_flight = 65536
@@ -72,9 +84,11 @@ class CpuDevice(NativeDevice):
         self._enqueue = driver.runtime.enqueue
         self._fence = driver.runtime.fence
         self._threads = threads
+        self._seed = seed
         self._lock = threading.Lock()
         self._sizes: dict[int, int] = {}
         self._modules: dict[int, _module.Module] = {}
+        self._imported: dict[int, int] = {}
         self._allocated = 0
 
     # Context
@@ -95,7 +109,7 @@ class CpuDevice(NativeDevice):
                 "cannot create a stream: it needs a thread of its own, and the system gives no more"
             )
             raise OperationError(
-                message, native_name=_driver.describe_errno(-stream), native_code=-stream
+                message, native_name=_system.describe_errno(-stream), native_code=-stream
             )
         return stream
 
@@ -153,7 +167,7 @@ class CpuDevice(NativeDevice):
             message = "no memory for the queue of a stream"
             raise OutOfMemoryError(message, native_name="ENOMEM", native_code=error)
         if error:
-            name = _driver.describe_errno(error)
+            name = _system.describe_errno(error)
             message = f"the cpu runtime failed with {name}"
             raise OperationError(message, native_name=name, native_code=error)
 
@@ -197,10 +211,14 @@ class CpuDevice(NativeDevice):
         """Return the address itself."""
         return address
 
+    def dlpack_device(self, memory: MemoryType) -> tuple[int, int] | None:  # noqa: ARG002 - all one
+        """Return the number of the host's memory."""
+        return (1, 0)
+
     def memory_info(self) -> tuple[int, int]:
         """Return what the system could give without swapping, and what the machine has."""
         total = self.info.total_memory
-        free = _driver.free_memory()
+        free = _system.free_memory()
         return (max(total - self._allocated, 0) if free is None else min(free, total)), total
 
     # Transfers
@@ -284,3 +302,124 @@ class CpuDevice(NativeDevice):
         )
         if error := self._enqueue(stream):
             self._check(error)
+
+    def launch_indirect(
+        self,
+        stream: int,
+        function: int,
+        counts: int,
+        block: tuple[int, int, int],
+        shared_memory: int,
+        parameters: int,
+    ) -> None:
+        """Enqueue a launch whose grid is read when it runs.
+
+        A grid beyond what `launch` could be given, 2**31 - 1 blocks in x and
+        65535 in y and z, ends the process, as a fault of a kernel does.
+        """
+        _pack_indirect(
+            self._mail,
+            stream << 6,
+            _driver.INDIRECT,
+            function,
+            parameters,
+            counts,
+            *block,
+            shared_memory,
+        )
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    # Graphs
+
+    def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
+        """Copy nodes and dependencies, parameters included."""
+        error = ctypes.c_int()
+        graph = self._runtime.create_graph(
+            len(nodes), *_graph.pack_graph(nodes, dependencies), ctypes.byref(error)
+        )
+        self._check(error.value)
+        return graph
+
+    def destroy_graph(self, graph: int) -> None:
+        """Free a graph; instances keep what they share with it."""
+        self._runtime.destroy_graph(graph)
+
+    def instantiate_graph(self, graph: int) -> int:
+        """Make an instance; the parameters are copied when one of them is to change."""
+        instance = self._runtime.instantiate_graph(graph, self._seed)
+        if not instance:
+            self._check(errno.ENOMEM)
+        return instance
+
+    def destroy_graph_instance(self, instance: int) -> None:
+        """Free an instance that no stream runs."""
+        self._runtime.destroy_graph_instance(instance)
+
+    def update_graph(self, instance: int, index: int, node: Node) -> None:
+        """Replace a node's parameters; launches that were enqueued before keep theirs.
+
+        Raises `OperationError` if there is no such node, if it is of another
+        class, or launches another function.
+        """
+        error = self._runtime.try_update_graph(_graph.pack_update(instance, index, node, 0))
+        if error == errno.EBUSY:
+            error = self._runtime.update_graph(_graph.pack_update(instance, index, node, 1))
+        if error:
+            self._check(error)
+
+    def launch_graph(self, stream: int, instance: int) -> None:
+        """Enqueue a launch of an instance as it is now.
+
+        Nodes that may run at once do so, on as many threads as the device has.
+        """
+        _pack_one(self._mail, stream << 6, _driver.GRAPH, instance)
+        if error := self._enqueue(stream):
+            self._check(error)
+
+    # Host memory of others
+
+    def import_host(self, address: int, size: int) -> int:
+        """Return the address itself: all memory is the device's.
+
+        Raises `OperationError` for an address that is imported already, as
+        CUDA and HIP do.
+        """
+        with self._lock:
+            known = self._imported.get(address)
+            if known is None:
+                self._imported[address] = size
+        if known is not None:
+            message = (
+                f"the host memory at {address:#x} is imported already, {known} bytes of it: "
+                "release it first, or use what the first import gave"
+            )
+            raise OperationError(message, native_name="EEXIST", native_code=errno.EEXIST)
+        return address
+
+    def release_host(self, address: int) -> None:
+        """Forget an import; raises `OperationError` for what is not imported."""
+        with self._lock:
+            known = self._imported.pop(address, None)
+        if known is None:
+            message = f"no host memory at {address:#x} is imported, or it was released before"
+            raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
+
+    # Stream-ordered allocation
+
+    def allocate_async(self, stream: int, size: int) -> int:  # noqa: ARG002 - valid at once
+        """Allocate now; raises `OutOfMemoryError` as `allocate` does."""
+        return self.allocate(size, MemoryType.DEVICE)
+
+    def free_async(self, stream: int, address: int) -> None:
+        """Let the stream give the memory back to the system when it gets there.
+
+        The device's own count of what it holds falls at once.
+        """
+        size = self._sizes.pop(address)
+        _pack_two(self._mail, stream << 6, _driver.CALL, self._runtime.free_function, address)
+        if error := self._enqueue(stream):
+            self._sizes[address] = size
+            self._check(error)
+        with self._lock:
+            self._allocated -= size

@@ -13,12 +13,13 @@ from typing import Final
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
-from hal_cpu import _driver
+from hal_cpu import _driver, _system
 from hal_cpu.device import CpuDevice
 
 __all__ = ["CpuDriver"]
 
 _THREADS_AT_MOST: Final = 1024
+_SEED_AT_MOST: Final = 2**32 - 1
 _DEVICES_AT_MOST: Final = 64
 _MAX_SHARED_MEMORY: Final = 256 * 1024
 
@@ -58,21 +59,33 @@ class CpuDriver(NativeDriver):
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
         """Open a device.
 
-        The one parameter is ``threads``: how many threads, the stream's own
-        included, work on one kernel, fill or copy; by default as many as
-        there are processors. Raises `InvalidArgumentError` for another name,
-        and for a value that is no number from 1 to 1024.
+        The parameters are ``threads``: how many threads, the stream's own
+        included, work on one kernel, fill, copy or graph; by default as many
+        as there are processors. And ``graph_seed``: a number that decides the
+        order of a graph's nodes where its dependencies leave it open, the
+        same each time on one thread. Raises `InvalidArgumentError` for
+        another name, and for a value that is no number from 1 to 1024, or
+        from 0 to 2**32 - 1.
         """
-        threads = self._infos[index].compute_units
+        threads, seed = self._infos[index].compute_units, 0
         for name, value in parameters.items():
-            if name != "threads":
-                message = f"the cpu backend has no parameter {name!r}; it has: threads"
+            if name == "threads":
+                threads = _number(name, value, 1, _THREADS_AT_MOST)
+            elif name == "graph_seed":
+                seed = _number(name, value, 0, _SEED_AT_MOST) + 1
+            else:
+                message = f"the cpu backend has no parameter {name!r}; it has: threads, graph_seed"
                 raise InvalidArgumentError(message)
-            threads = int(value) if value.isascii() and value.isdigit() else 0
-            if not 1 <= threads <= _THREADS_AT_MOST:
-                message = f"threads={value!r} is no number from 1 to {_THREADS_AT_MOST}"
-                raise InvalidArgumentError(message)
-        return CpuDevice(self, self._infos[index], threads)
+        return CpuDevice(self, self._infos[index], threads, seed)
+
+
+def _number(name: str, value: str, least: int, most: int) -> int:
+    """Return a parameter's value; raises `InvalidArgumentError` if it is no such number."""
+    number = int(value) if value.isascii() and value.isdigit() else -1
+    if not least <= number <= most:
+        message = f"{name}={value!r} is no number from {least} to {most}"
+        raise InvalidArgumentError(message)
+    return number
 
 
 def _device_count() -> int:
@@ -93,8 +106,8 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
         name=_processor_name(),
         uuid=str(uuid.uuid5(_machine(), f"cpu-{index}")),
         architecture=platform.machine(),
-        total_memory=_driver.total_memory(),
-        compute_units=_driver.processor_count(),
+        total_memory=_system.total_memory(),
+        compute_units=_system.processor_count(),
         max_threads_per_block=1024,
         max_shared_memory=_MAX_SHARED_MEMORY,
         warp_size=1,

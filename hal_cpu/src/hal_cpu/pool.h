@@ -14,7 +14,11 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#define EXPORT __attribute__((visibility("default")))
+#define LIKELY(condition) __builtin_expect(!!(condition), 1)
+
 enum {
+  LINE = 64, /* bytes of a cache line, the unit of records */
   MAX_HELPERS = 1024,
   HELPER_SPIN_NS = 50000, /* how long an idle helper looks for work before it sleeps */
   WAIT_SPIN_NS = 30000,   /* how long a thread looks at another's progress before it sleeps */
@@ -82,16 +86,15 @@ static int start_thread(pthread_t *thread, void *(*function)(void *), void *argu
 
 /* The pool */
 
-/* A job is a range of indices, of which every thread that takes part claims
- * pieces. It lies on the stack of the stream's worker that offers it, is linked
- * into `jobs` while there is something to claim, and ends when no helper uses it. */
+/* Work that several threads can take part in, each as long as it finds something
+ * to claim. A job lies on the stack of the stream's worker that offers it, is
+ * linked into `jobs` while helpers may come, and ends when none is inside. */
 struct job {
-  void (*run)(void *context, struct thread_state *state, uint64_t first, uint64_t last);
-  void *context;
-  uint64_t total, piece;
-  _Atomic uint64_t next;
+  bool (*open)(struct job *job); /* whether there is something to claim */
+  void (*work)(struct job *job, struct thread_state *state);
   _Atomic uint32_t users; /* helpers inside; rises under the pool's lock only */
   uint32_t limit;         /* helpers that may take part */
+  bool first;             /* helpers look here before they look at other jobs */
   struct job *link;
 };
 
@@ -103,20 +106,10 @@ static struct {
   _Atomic uint32_t sleepers;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void work_on(struct job *job, struct thread_state *state) {
-  for (;;) {
-    uint64_t first = atomic_fetch_add_explicit(&job->next, job->piece, memory_order_relaxed);
-    if (first >= job->total) return;
-    uint64_t last = job->total - first < job->piece ? job->total : first + job->piece;
-    job->run(job->context, state, first, last);
-  }
-}
-
 static struct job *join_job(void) {
   pthread_mutex_lock(&pool.lock);
   struct job *job = pool.jobs;
-  while (job && (atomic_load_explicit(&job->users, memory_order_relaxed) >= job->limit ||
-                 atomic_load_explicit(&job->next, memory_order_relaxed) >= job->total))
+  while (job && (atomic_load_explicit(&job->users, memory_order_relaxed) >= job->limit || !job->open(job)))
     job = job->link;
   if (job) atomic_fetch_add_explicit(&job->users, 1, memory_order_relaxed);
   pthread_mutex_unlock(&pool.lock);
@@ -131,10 +124,10 @@ static void *helper_main(void *unused) {
     uint32_t seen = atomic_load_explicit(&pool.generation, memory_order_acquire);
     struct job *job;
     while ((job = join_job()) != NULL) {
-      work_on(job, &state);
+      job->work(job, &state);
       /* The job's owner may go on, and its stack may be reused, as soon as the
        * count falls; waking an address needs nothing of what is there. */
-      if (atomic_fetch_sub_explicit(&job->users, 1, memory_order_release) == 1) futex_wake(&job->users, 1);
+      if (atomic_fetch_sub(&job->users, 1) == 1) futex_wake(&job->users, 1);
     }
     if (may_spin()) {
       int64_t end = now_ns() + HELPER_SPIN_NS;
@@ -161,23 +154,23 @@ static void start_helpers(int count) {
   pthread_mutex_unlock(&pool.lock);
 }
 
-/* Run the indices from job->next to job->total, with up to job->limit helpers. */
-static void share(struct job *job, struct thread_state *state) {
-  uint64_t pieces = (job->total - atomic_load_explicit(&job->next, memory_order_relaxed) + job->piece - 1) / job->piece;
-  if (job->limit > pieces - 1) job->limit = (uint32_t)(pieces - 1);
-  if (job->limit == 0) {
-    work_on(job, state);
-    return;
-  }
-  pthread_mutex_lock(&pool.lock);
-  job->link = pool.jobs;
-  pool.jobs = job;
-  pthread_mutex_unlock(&pool.lock);
+/* Let helpers look for jobs, so many of them if they sleep. */
+static void call_helpers(uint32_t count) {
   atomic_fetch_add(&pool.generation, 1);
-  if (atomic_load(&pool.sleepers) > 0) futex_wake(&pool.generation, (int)job->limit);
+  if (atomic_load(&pool.sleepers) > 0) futex_wake(&pool.generation, (int)count);
+}
 
-  work_on(job, state);
+static void offer(struct job *job) {
+  pthread_mutex_lock(&pool.lock);
+  struct job **link = &pool.jobs;
+  while (!job->first && *link && (*link)->first) link = &(*link)->link;
+  job->link = *link;
+  *link = job;
+  pthread_mutex_unlock(&pool.lock);
+}
 
+/* Let no more helpers in, and wait until none is inside. */
+static void withdraw(struct job *job) {
   pthread_mutex_lock(&pool.lock);
   struct job **link = &pool.jobs;
   while (*link != job) link = &(*link)->link;
@@ -193,6 +186,48 @@ static void share(struct job *job, struct thread_state *state) {
     else
       futex_wait(&job->users, users, -1);
   }
+}
+
+/* Ranges */
+
+/* A job over a range of indices, of which every thread claims pieces. */
+struct range {
+  struct job job; /* must come first */
+  void (*run)(void *context, struct thread_state *state, uint64_t first, uint64_t last);
+  void *context;
+  uint64_t total, piece;
+  _Atomic uint64_t next;
+};
+
+static bool range_open(struct job *job) {
+  struct range *range = (struct range *)job;
+  return atomic_load_explicit(&range->next, memory_order_relaxed) < range->total;
+}
+
+static void range_work(struct job *job, struct thread_state *state) {
+  struct range *range = (struct range *)job;
+  for (;;) {
+    uint64_t first = atomic_fetch_add_explicit(&range->next, range->piece, memory_order_relaxed);
+    if (first >= range->total) return;
+    uint64_t last = range->total - first < range->piece ? range->total : first + range->piece;
+    range->run(range->context, state, first, last);
+  }
+}
+
+/* Run the indices from range->next to range->total, on up to `threads` threads. */
+static void share(struct range *range, uint32_t threads, struct thread_state *state) {
+  uint64_t left = range->total - atomic_load_explicit(&range->next, memory_order_relaxed);
+  uint64_t pieces = (left + range->piece - 1) / range->piece;
+  uint32_t limit = (uint32_t)(pieces < threads ? pieces : threads) - 1;
+  range->job = (struct job){.open = range_open, .work = range_work, .limit = limit};
+  if (limit == 0) {
+    range_work(&range->job, state);
+    return;
+  }
+  offer(&range->job);
+  call_helpers(limit);
+  range_work(&range->job, state);
+  withdraw(&range->job);
 }
 
 #endif

@@ -1,0 +1,52 @@
+"""Ask the system what this process has: processors, memory, names of errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+__all__ = ["describe_errno", "free_memory", "processor_count", "total_memory"]
+
+
+def _read_group(name: str) -> str:
+    """Return what this process's control group says of a resource, or "" if it says nothing."""
+    try:
+        with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def processor_count() -> int:
+    """Return how many processors this process may use, its control group's quota included."""
+    count = len(os.sched_getaffinity(0))
+    quota, _, period = _read_group("cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit():
+        count = min(count, max(1, -(-int(quota) // int(period))))
+    return count
+
+
+def total_memory() -> int:
+    """Return the machine's memory in bytes, or what the control group allows of it."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _read_group("memory.max")
+    return min(total, int(limit)) if limit.isdigit() else total
+
+
+def free_memory() -> int | None:
+    """Return the bytes that can be had without swapping, or None where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            found = next((line for line in lines if line.startswith("MemAvailable:")), "")
+        free = int(found.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        return None
+    limit, used = _read_group("memory.max"), _read_group("memory.current")
+    if limit.isdigit() and used.isdigit():
+        free = min(free, max(int(limit) - int(used), 0))
+    return free
+
+
+def describe_errno(number: int) -> str:
+    """Return the name of an error number, as in ``"ENOMEM"``."""
+    return errno.errorcode.get(number, str(number))

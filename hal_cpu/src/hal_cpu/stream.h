@@ -1,0 +1,177 @@
+/* Queues of records, one for each stream, and how far each has got.
+ *
+ * Part of runtime.c. */
+#ifndef HAL_CPU_STREAM_H
+#define HAL_CPU_STREAM_H
+
+#include "work.h"
+
+#include <limits.h>
+
+enum {
+  CHUNK = 64 * 1024,      /* bytes of records that are allocated at once */
+  SPARE_CHUNKS = 16,      /* chunks that a stream keeps for reuse */
+  MAX_STREAMS = 4096,     /* that live at the same time */
+  STREAM_SPIN_NS = 50000, /* how long an idle stream's worker looks for work before it sleeps */
+};
+
+struct chunk {
+  struct chunk *next;
+  _Alignas(LINE) char records[CHUNK - LINE];
+};
+_Static_assert(sizeof(struct chunk) == CHUNK, "a chunk's header must be one line");
+
+/* The part of a stream that others look at; never freed, never reset. Python
+ * reads `completed` at word 16 * slot and `published` at word 16 * slot + 8. */
+struct progress {
+  _Alignas(LINE) _Atomic uint64_t completed;
+  _Alignas(LINE) _Atomic uint64_t published;
+};
+_Static_assert(sizeof(struct progress) == 128, "Python relies on this layout");
+static struct progress progress[MAX_STREAMS];
+
+/* Who waits for a stream's progress. */
+static struct watch {
+  _Alignas(LINE) pthread_mutex_t lock;
+  _Atomic uint64_t wake_at; /* the smallest value somebody sleeps for; written under lock */
+  _Atomic uint32_t epoch;   /* what they sleep on */
+} watches[MAX_STREAMS];
+
+struct stream {
+  uint32_t slot;
+  uint32_t threads; /* that may work on one of its operations */
+  pthread_t thread;
+
+  /* The enqueuing side's. */
+  _Alignas(LINE) struct chunk *chunk;
+  size_t used; /* bytes of chunk->records */
+
+  /* Both sides'. */
+  _Alignas(LINE) _Atomic uint32_t asleep;
+  struct chunk *_Atomic spare; /* a stack with one pushing and one popping thread */
+  _Atomic int spare_count;
+
+  /* The worker's. */
+  _Alignas(LINE) char *position;
+  struct chunk *reading;
+  struct thread_state state;
+};
+
+static struct stream *streams[MAX_STREAMS];
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t free_slots[MAX_STREAMS];
+static int free_slot_count;
+
+/* Wait until the stream of `slot` has completed `sequence` records, or the time
+ * is over (negative: no limit). Returns whether it has. */
+static bool wait_for(uint32_t slot, uint64_t sequence, int64_t timeout) {
+  _Atomic uint64_t *completed = &progress[slot].completed;
+  if (atomic_load_explicit(completed, memory_order_acquire) >= sequence) return true;
+  int64_t start = now_ns(), deadline = timeout < 0 ? INT64_MAX : start + timeout;
+  if (may_spin()) {
+    int64_t end = deadline - start < WAIT_SPIN_NS ? deadline : start + WAIT_SPIN_NS;
+    do {
+      SPIN(atomic_load_explicit(completed, memory_order_relaxed) >= sequence);
+      if (atomic_load_explicit(completed, memory_order_acquire) >= sequence) return true;
+    } while (now_ns() < end);
+  }
+  struct watch *watch = &watches[slot];
+  for (;;) {
+    pthread_mutex_lock(&watch->lock);
+    if (atomic_load_explicit(&watch->wake_at, memory_order_relaxed) > sequence) atomic_store(&watch->wake_at, sequence);
+    uint32_t epoch = atomic_load_explicit(&watch->epoch, memory_order_relaxed);
+    pthread_mutex_unlock(&watch->lock);
+    /* Either this load sees the progress, or the worker's look at wake_at sees us. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(completed, memory_order_acquire) >= sequence) return true;
+    int64_t left = -1;
+    if (timeout >= 0 && (left = deadline - now_ns()) <= 0) return false;
+    futex_wait(&watch->epoch, epoch, left);
+  }
+}
+
+static void complete(uint32_t slot, uint64_t sequence) {
+  struct watch *watch = &watches[slot];
+  atomic_exchange_explicit(&progress[slot].completed, sequence, memory_order_seq_cst);
+  if (LIKELY(atomic_load_explicit(&watch->wake_at, memory_order_seq_cst) > sequence)) return;
+  pthread_mutex_lock(&watch->lock);
+  atomic_store(&watch->wake_at, UINT64_MAX);
+  atomic_fetch_add(&watch->epoch, 1);
+  pthread_mutex_unlock(&watch->lock);
+  futex_wake(&watch->epoch, INT_MAX); /* who is not served yet registers again */
+}
+
+/* The worker's side */
+
+/* Return when there are new records. */
+static void await_work(struct stream *stream, uint64_t done) {
+  _Atomic uint64_t *published = &progress[stream->slot].published;
+  if (may_spin()) {
+    int64_t end = now_ns() + STREAM_SPIN_NS;
+    do SPIN(atomic_load_explicit(published, memory_order_relaxed) != done);
+    while (atomic_load_explicit(published, memory_order_relaxed) == done && now_ns() < end);
+  }
+  while (atomic_load(published) == done) {
+    atomic_store(&stream->asleep, 1);
+    /* Either this load sees the record, or the enqueuing side sees `asleep`. */
+    if (atomic_load(published) == done) futex_wait(&stream->asleep, 1, -1);
+    atomic_store(&stream->asleep, 0);
+  }
+}
+
+static void recycle(struct stream *stream, struct chunk *chunk) {
+  if (atomic_load_explicit(&stream->spare_count, memory_order_relaxed) >= SPARE_CHUNKS) {
+    free(chunk);
+    return;
+  }
+  atomic_fetch_add_explicit(&stream->spare_count, 1, memory_order_relaxed);
+  chunk->next = atomic_load_explicit(&stream->spare, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(&stream->spare, &chunk->next, chunk, memory_order_release,
+                                                memory_order_relaxed)) {
+  }
+}
+
+/* The enqueuing side */
+
+static struct chunk *take_chunk(struct stream *stream) {
+  struct chunk *chunk = atomic_load_explicit(&stream->spare, memory_order_acquire);
+  /* Only this side pops, so that a chunk at the top stays there until taken here. */
+  while (chunk) {
+    if (atomic_compare_exchange_weak_explicit(&stream->spare, &chunk, chunk->next, memory_order_acquire,
+                                              memory_order_acquire)) {
+      atomic_fetch_sub_explicit(&stream->spare_count, 1, memory_order_relaxed);
+      return chunk;
+    }
+  }
+  return aligned_alloc(LINE, sizeof *chunk);
+}
+
+/* Return space for a record of so many lines, or NULL when memory ended. */
+static struct record *reserve(struct stream *stream, uint32_t lines) {
+  /* A line is kept for the jump to the next chunk. */
+  if (stream->used + (size_t)(lines + 1) * LINE > sizeof stream->chunk->records) {
+    struct chunk *chunk = take_chunk(stream);
+    if (!chunk) return NULL;
+    struct record *jump = (struct record *)(stream->chunk->records + stream->used);
+    jump->kind = KIND_JUMP;
+    jump->lines = 1;
+    jump->jump = chunk;
+    stream->chunk = chunk;
+    stream->used = 0;
+  }
+  struct record *record = (struct record *)(stream->chunk->records + stream->used);
+  record->lines = lines;
+  return record;
+}
+
+static void publish(struct stream *stream, const struct record *record) {
+  _Atomic uint64_t *published = &progress[stream->slot].published;
+  stream->used += (size_t)record->lines * LINE;
+  atomic_store(published, atomic_load_explicit(published, memory_order_relaxed) + 1);
+  if (atomic_load(&stream->asleep)) {
+    atomic_store(&stream->asleep, 0);
+    futex_wake(&stream->asleep, 1);
+  }
+}
+
+#endif
