@@ -12,6 +12,8 @@ import traceback
 import weakref
 from collections import Counter, defaultdict
 
+from graph_probe import GraphCalls
+
 from hal.errors import OperationError
 from hal.native import NativeDevice
 from hal_cpu.plugin import hal_backend
@@ -47,7 +49,10 @@ class Latch:
 
 _kept = []
 
-WORK = ("fill", "copy", "copy_from_host", "copy_to_host", "launch")
+WORK = (
+    *("fill", "copy", "copy_from_host", "copy_to_host"),
+    *("launch", "launch_indirect", "launch_graph"),
+)
 STREAM_CALLS = (*WORK, "wait_event", "record_event", "notify", "synchronize_stream")
 _UNBOUND = {"bind", "close", "compile"}
 """Calls that need no current context."""
@@ -56,7 +61,7 @@ _current = threading.local()
 _probes = weakref.WeakSet()
 
 
-class Probe(NativeDevice):
+class Probe(GraphCalls, NativeDevice):
     """Forward every primitive to a real device, and watch the native rules.
 
     Violations are collected, not raised, since the core may swallow errors:
@@ -67,13 +72,14 @@ class Probe(NativeDevice):
 
     __slots__ = ("__dict__", "__weakref__")
 
-    def __init__(self, inner, domain=None):
+    def __init__(self, inner, domain=None, features=None):
         self.inner = inner
         self.info = inner.info
-        self.features = inner.features
+        self.features = inner.features if features is None else frozenset(features)
         self.domain = inner.domain if domain is None else domain
         self.max_in_flight = inner.max_in_flight
         self.violations = []
+        self.foreign = []  # (address, size) of memory that is nobody's allocation
         self.calls = Counter()
         self.callers = Counter()  # (name, thread)
         self.closed = False
@@ -88,6 +94,7 @@ class Probe(NativeDevice):
         self._doom_next = []  # errors of the work before the next records
         _probes.add(self)
         self._fatal = []  # (private event behind the work, error)
+        self._start_graphs()
 
     # What tests ask for
 
@@ -199,6 +206,8 @@ class Probe(NativeDevice):
 
     def destroy_stream(self, stream):
         self._enter("destroy_stream")
+        if not all(self.inner.query_event(event) for event, _ in self._uses[stream]):
+            self._violate(f"stream {stream} is destroyed while it works")
         self._dies("stream", stream)
         for event, _ in self._uses.pop(stream, ()):
             self.inner.destroy_event(event)
@@ -271,20 +280,72 @@ class Probe(NativeDevice):
 
     def free(self, address, memory):
         self._enter("free")
+        self._check_unused(address, self.alive["allocation"].get(address, 0))
+        self._dies("allocation", address)
+        self.inner.free(address, memory)
+
+    def _check_unused(self, address, size):
         with self._lock:
-            size = self.alive["allocation"].get(address, 0)
             for uses in self._uses.values():
                 for event, ranges in uses:
                     for start, length in ranges:
                         inside = start < address + size and address < start + length
                         if inside and not self.inner.query_event(event):
                             self._violate(f"{address:#x} is freed under work that uses it")
-        self._dies("allocation", address)
-        self.inner.free(address, memory)
+
+    def _ranges(self):
+        """Return the device's addresses and sizes of all memory that work may use."""
+        return [
+            *self.alive["allocation"].items(),
+            *self.alive["async allocation"].items(),
+            *self.alive["import"].values(),
+            *self.foreign,
+        ]
+
+    def _check_pageable(self, name, address, size):
+        """Look whether a copy of ordinary host memory would hold up a submitter (Q1)."""
+        pinned = [*self.alive["allocation"].items()]
+        pinned += [(host, length) for host, (_, length) in self.alive["import"].items()]
+        on_pool = threading.current_thread().name == "hal-host-call"
+        if "pageable_copies" not in self.features and not on_pool:
+            if not any(start <= address <= start + length - size for start, length in pinned):
+                self._violate(f"{name} of pageable memory at {address:#x}")
+
+    def allocate_async(self, stream, size):
+        self._enter("allocate_async", stream)
+        try:
+            address = self.inner.allocate_async(stream, size)
+            return self._born("async allocation", address, size)
+        finally:
+            self._leave(stream)
+
+    def free_async(self, stream, address):
+        self._enter("free_async", stream)
+        try:
+            self._check_unused(address, self.alive["async allocation"].get(address, 0))
+            self._dies("async allocation", address)
+            self.inner.free_async(stream, address)
+        finally:
+            self._leave(stream)
+
+    def import_host(self, address, size):
+        self._enter("import_host")
+        found = self.inner.import_host(address, size)
+        self._born("import", address, (found, size))
+        return found
+
+    def release_host(self, address):
+        self._enter("release_host")
+        self._check_unused(*self.alive["import"].get(address, (0, 0)))
+        self._dies("import", address)
+        self.inner.release_host(address)
 
     def host_pointer(self, address, memory):
         self._enter("host_pointer")
         return self.inner.host_pointer(address, memory)
+
+    def dlpack_device(self, memory):
+        return self.inner.dlpack_device(memory)
 
     def memory_info(self):
         self._enter("memory_info")
@@ -301,12 +362,12 @@ class Probe(NativeDevice):
                     # Globals of modules are read, too, which are no allocations.
                     if name != "copy_to_host" and not any(
                         address <= start and start + length <= address + size
-                        for address, size in self.alive["allocation"].items()
+                        for address, size in self._ranges()
                     ):
                         self._violate(f"{name} at {start:#x}, which is not allocated")
             if latch is not None:
                 self.inner.notify(stream, _SEM_WAIT, latch.argument)
-            getattr(self.inner, name)(stream, *arguments)
+            self._run(name, stream, *arguments)
             with self._lock:
                 uses = self._uses[stream]
                 while uses and self.inner.query_event(uses[0][0]):
@@ -324,12 +385,16 @@ class Probe(NativeDevice):
         self._work("copy", stream, [(target, size), (source, size)], target, source, size)
 
     def copy_from_host(self, stream, target, source, size):
+        self._check_pageable("copy_from_host", source, size)
         self._work("copy_from_host", stream, [(target, size)], target, source, size)
 
     def copy_to_host(self, stream, target, source, size):
+        self._check_pageable("copy_to_host", target, size)
         self._work("copy_to_host", stream, [(source, size)], target, source, size)
 
     def launch(self, stream, function, grid, block, shared_memory, parameters):
+        if not all(grid):
+            self._violate(f"launch over the grid {grid}")
         self._work("launch", stream, [], function, grid, block, shared_memory, parameters)
 
     # Kernels

@@ -289,3 +289,159 @@ def test_two_recordings_at_the_same_time_do_not_mix(device):
     assert (one.numpy().tolist(), two.numpy().tolist()) == ([1] * 4, [0] * 4)
     device.queue.execute(second).wait(LIMIT)
     assert two.numpy().tolist() == [2] * 4
+
+
+# States, categories, groups
+
+
+def test_a_one_shot_recording_runs_once_c1(device):
+    """C1: the second execution is refused, from whichever thread; a refused one does not count."""
+    counter = device.upload(np.zeros(4, np.uint8))
+    with device.record(one_shot=True, slots=1) as commands:
+        commands.fill(commands.slots[0], 1, size=4)
+    assert commands.one_shot
+    semaphore = hal.create_semaphore(5)
+    for refused in (
+        lambda: device.queue.execute(commands),
+        lambda: device.queue.execute(commands, bindings=[counter], signal=semaphore.at(5)),
+        lambda: device.queue.execute(commands, bindings=[counter], wait="x"),
+    ):
+        with pytest.raises(HalError):
+            refused()
+    ready = threading.Barrier(4, timeout=LIMIT)
+
+    def execute():
+        ready.wait()
+        try:
+            return device.queue.execute(commands, bindings=[counter])
+        except ClosedError as error:
+            return str(error)
+
+    results = collect_in_threads([execute] * 4)
+    texts = [each for each in results if isinstance(each, str)]
+    assert len(texts) == 3
+    assert "one-shot" in texts[0]
+    hal.wait_all([each for each in results if not isinstance(each, str)], LIMIT)
+    assert counter.numpy().tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("category", ["all", "transfer", "dispatch"])
+def test_a_recording_takes_only_its_category_c1(device, category):
+    """C1: others are refused, and leave it as it was; barriers and events belong to all."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    kernel = device.compile("__global__ void f(unsigned char *x) { x[0] = 7; }")["f"]
+    with device.record(categories=category) as commands:
+        for verb, record in (
+            ("transfer", lambda: commands.fill(buffer, 1)),
+            ("transfer", lambda: commands.update(buffer, b"1")),
+            ("transfer", lambda: commands.copy(buffer, buffer, target_offset=2, size=2)),
+            ("dispatch", lambda: commands.dispatch(kernel, grid=1, block=1, args=(buffer,))),
+        ):
+            if category in {"all", verb}:
+                record()
+            else:
+                with pytest.raises(InvalidArgumentError, match=f"takes {category} commands only"):
+                    record()
+            commands.barrier()
+        event = commands.create_event()
+        commands.signal_event(event)
+        commands.wait_events(event)
+    assert len(commands) == {"all": 4, "transfer": 3, "dispatch": 1}[category]
+    device.queue.execute(commands).wait(LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"hazards": "none"}, "'auto', 'manual', not 'none'"),
+        ({"categories": "copy"}, "'all', 'dispatch', 'transfer', not 'copy'"),
+        ({"categories": None}, "not None"),
+        ({"command_buffer": 1}, "not 1"),
+    ],
+)
+def test_settings_that_there_are_not(device, settings, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        device.record(**settings)
+
+
+def test_groups_have_to_be_balanced(device):
+    """An open group keeps a recording from ending; groups end in the reverse of their order."""
+    commands = device.record()
+    group = commands.group("outer")
+    with group:
+        inner = commands.group("inner")
+        inner.__enter__()
+        with pytest.raises(InvalidArgumentError, match="'outer/inner' is still open"):
+            commands.end()
+        with pytest.raises(InvalidArgumentError, match="'inner' is open already"):
+            inner.__enter__()
+        inner.__exit__(None, None, None)
+        with pytest.raises(InvalidArgumentError, match="'inner' ends while 'outer' is open"):
+            inner.__exit__(None, None, None)
+    with pytest.raises(ArgumentTypeError, match="int"):
+        commands.group(5)
+    with pytest.raises(ArgumentTypeError, match="int"):
+        commands.fill(device.allocate(4), 1, name=5)
+    with pytest.raises(ZeroDivisionError), commands.group("left by an error"):
+        raise ZeroDivisionError
+    commands.end()
+    with pytest.raises(InvalidArgumentError, match="ended"):
+        commands.group("late")
+
+
+def test_events_that_cannot_be_c1(device):
+    """C1: waited for before a signal, signalled twice, of another recording, or no event."""
+    commands, other = device.record(), device.record()
+    event, foreign = commands.create_event(name="mine"), other.create_event()
+    assert (event.name, event.signalled) == ("mine", False)
+    with pytest.raises(InvalidArgumentError, match=r"nothing .* signals mine"):
+        commands.wait_events(event)
+    commands.signal_event(event)
+    assert event.signalled
+    with pytest.raises(InvalidArgumentError, match="mine is signalled; reset"):
+        commands.signal_event(event)
+    commands.reset_event(event)
+    commands.reset_event(event)
+    with pytest.raises(InvalidArgumentError, match="mine"):
+        commands.wait_events(event)
+    for use in (commands.signal_event, commands.wait_events, commands.reset_event):
+        with pytest.raises(InvalidArgumentError, match="another recording"):
+            use(foreign)
+        with pytest.raises(ArgumentTypeError, match="str"):
+            use("event")
+    commands.end()
+    for use in (
+        commands.create_event,
+        lambda: commands.signal_event(event),
+        lambda: commands.wait_events(event),
+        lambda: commands.reset_event(event),
+    ):
+        with pytest.raises(InvalidArgumentError, match="ended"):
+            use()
+    assert "mine" in repr(event)
+
+
+def test_what_a_recording_says_of_itself(device):
+    commands = device.record(slots=2)
+    assert "0 commands, 2 slots, recording" in repr(commands)
+    commands.fill(device.allocate(4), 1)
+    commands.end()
+    assert "1 commands, 2 slots, ended" in repr(commands)
+    with pytest.raises(ZeroDivisionError), device.record() as broken:
+        raise ZeroDivisionError
+    assert "left by an error" in repr(broken)
+
+
+def test_the_defaults_of_a_kernel_are_a_recordings_too_c5(device):
+    """C5: block and shared memory of the entry point, unless the dispatch says its own."""
+    program = device.compile(
+        "__global__ void HAL_BLOCK(4) count(int *x) { if (threadIdx.x == 0) x[0] = blockDim.x; }"
+        "__global__ void without(int *x) {}"
+    )
+    buffer = device.upload(np.zeros(1, np.int32))
+    for block, expected in ((None, 4), (2, 2)):
+        with device.record() as commands:
+            commands.dispatch(program["count"], grid=1, block=block, args=(buffer,))
+            with pytest.raises(ArgumentTypeError, match="no block was given"):
+                commands.dispatch(program["without"], grid=1, args=(buffer,))
+        assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [expected]

@@ -579,7 +579,7 @@ def test_a_command_buffer_that_breaks_off_part_way_q5(open_probe, position):
     device, probe = open_probe()
     latch = Latch()
     buffers = [device.allocate(1 << 16) for _ in range(3)]
-    with device.record() as commands:
+    with device.record(command_buffer="stream") as commands:
         for buffer in buffers:
             commands.fill(buffer, 1)
     semaphore = hal.create_semaphore()

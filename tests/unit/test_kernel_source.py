@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hal._kernel_source import read_type_table, scan, type_table
+from hal._kernel_source import read_source, read_type_table, scan, type_table
 from hal._signature import Parameter, Signature
-from hal.errors import HalError, InvalidArgumentError
+from hal._type_table import KernelEntry
+from hal.errors import InvalidArgumentError
 
 COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 needs_compiler = pytest.mark.skipif(not COMPILERS, reason="there is no g++ and no clang++ here")
@@ -453,9 +454,12 @@ enum class Truth : bool { no };
 union Either { int i; double d; };
 typedef float Vector[4];
 using Index = unsigned long long;
+using ReadOnly = const Foo *const;
 namespace app { struct Bar { long long a; char b; }; }
 extern "C" __global__ void pointers(const float *__restrict__ x, float *y[2], float z[N],
-    float (*a)[3], int (*f)(int, Foo), void *const p, Vector v, volatile Foo *w) {}
+    float (*a)[3], int (*f)(int, Foo), void *const p, Vector v, volatile Foo *w,
+    const Vector *cv, const volatile Foo *cw, float *const *cp, const float *const *cq,
+    const float (*ca)[3], ReadOnly cr, float const cz[N], const void *ct) {}
 __global__ void numbers(signed char a, short b, const int c, long long d, unsigned char e,
     unsigned short f, volatile unsigned g, Index h, bool i, float j, double k, real l,
     char16_t m) {}
@@ -466,7 +470,9 @@ __global__ void none() {}
 __global__ void gr\u00f6\u00dfe(int \u00e4) {} // ends in a splice \\
 """
 EXPECTED = {
-    "pointers": "(ptr x, ptr y, ptr z, ptr a, ptr f, ptr p, ptr v, ptr w)",
+    "pointers": "(const ptr x, ptr y, ptr z, ptr a, ptr f, ptr p, ptr v, ptr w, "
+    "const ptr cv, const ptr cw, const ptr cp, const ptr cq, const ptr ca, const ptr cr, "
+    "const ptr cz, const ptr ct)",
     "numbers": "(i8 a, i16 b, i32 c, i64 d, u8 e, u16 f, u32 g, u64 h, bool i, f32 j, f64 k, "
     "f64 l, u16 m)",
     "records": "(bytes[3] a, bytes[3] b, bytes[32] c, bytes[24] d, bytes[8] e, bytes[16] f, "
@@ -490,7 +496,7 @@ def compile_source(compiler, source, folder, *options, table=""):
 def load_table(library, count):
     loaded = ctypes.CDLL(str(library))
     kernels = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(loaded, "hal_kernels")))
-    numbers = (ctypes.c_uint32 * (3 * count + 3)).in_dll(loaded, "hal_parameters")
+    numbers = (ctypes.c_uint32 * (4 * count + 4)).in_dll(loaded, "hal_parameters")
     return kernels + b"\0", bytes(numbers)
 
 
@@ -504,11 +510,12 @@ def test_table_tells_what_the_compiler_knows(tmp_path, compiler, standard):
     )
     assert done.returncode == 0, done.stderr
     assert "hal_" not in done.stderr  # no warning from the table
-    count = sum(len(entry.parameters) for entry in entries)
-    signatures = read_type_table(*load_table(library, count))
-    assert {name: str(signature) for name, signature in signatures.items()} == EXPECTED
-    assert list(signatures) == [entry.name for entry in entries]
-    assert [each.alignment for each in signatures["records"].parameters] == ALIGNMENTS
+    count = sum(1 + len(entry.parameters) for entry in entries)
+    found = read_type_table(*load_table(library, count))
+    assert {name: str(entry.signature) for name, entry in found.items()} == EXPECTED
+    assert list(found) == [entry.name for entry in entries]
+    assert [each.alignment for each in found["records"].signature.parameters] == ALIGNMENTS
+    assert {entry[1:] for entry in found.values()} == {(None, 0)}
 
 
 @needs_compiler
@@ -523,8 +530,8 @@ def test_table_does_not_mind_a_changed_kernel(tmp_path):
         changed = f"{changed[:start]}{hidden}{changed[start:]}"
     done, library = compile_source(COMPILERS[0], changed, tmp_path, table=type_table(entries))
     assert done.returncode == 0, done.stderr
-    signatures = read_type_table(*load_table(library, 2))
-    assert [*map(str, signatures.values())] == ["(bytes[8] p, i32 n)", "()"]
+    found = read_type_table(*load_table(library, 4))
+    assert [str(entry.signature) for entry in found.values()] == ["(bytes[8] p, i32 n)", "()"]
 
 
 @needs_compiler
@@ -547,32 +554,168 @@ def test_compiler_refuses_what_cannot_be_copied_byte_by_byte(tmp_path, definitio
     assert "kernel 'k': parameter 'foo' must be trivially copyable" in done.stderr
 
 
+MAGIC, VERSION = 0x6C6168, 2
+
+
 def test_table_is_read_back():
     kernels = b"saxpy(a,x);none();blur(in)\0"
-    numbers = [4, 4, 4, 1, 8, 8, 6, 12, 4, 0, 0, 0]
-    assert read_type_table(kernels, bytes((ctypes.c_uint32 * 12)(*numbers))) == {
-        "saxpy": Signature([Parameter("a", "float", 4, 4), Parameter("x", "ptr", 8, 8)]),
-        "none": Signature([]),
-        "blur": Signature([Parameter("in", "record", 12, 4)]),
+    numbers = [
+        MAGIC, VERSION, 3, 3,
+        0, 0, 0, 0,
+        4, 4, 4, 0,
+        1, 8, 8, 1,
+        8, 4, 2, 1024,
+        0, 0, 0, 16,
+        6, 12, 4, 0,
+    ]  # fmt: skip
+    assert read_type_table(kernels, bytes((ctypes.c_uint32 * 28)(*numbers))) == {
+        "saxpy": KernelEntry(
+            Signature([Parameter("a", "float", 4, 4), Parameter("x", "ptr", 8, 8, is_const=True)])
+        ),
+        "none": KernelEntry(Signature([]), (8, 4, 2), 1024),
+        "blur": KernelEntry(Signature([Parameter("in", "record", 12, 4)]), None, 16),
     }
+
+
+NONE = [0, 0, 0, 0]
+FLOAT = [4, 4, 4, 0]
 
 
 @pytest.mark.parametrize(
     ("kernels", "numbers"),
     [
-        (b"k(a)\0", [4, 4, 4]),
-        (b"k(a)\0", [0, 0, 0]),
-        (b"k(a)\0", [4, 4, 4, 4, 4, 4, 0, 0, 0]),
-        (b"k(a)\0", [9, 4, 4, 0, 0, 0]),
-        (b"k(a)\0", [4, 5, 4, 0, 0, 0]),
-        (b"k(a)\0", [4, 4, 4, 0]),
-        (b"k(a,b)\0", [4, 4, 4, 0, 0, 0]),
-        (b"k(a,a)\0", [4, 4, 4, 4, 4, 4, 0, 0, 0]),
-        (b"k(\xff)\0", [4, 4, 4, 0, 0, 0]),
-        (b"\0", []),
+        (b"k(a)\0", [1, 1, *NONE]),
+        (b"k(a)\0", [1, 1, *NONE, 0, 0, 0, 0]),
+        (b"k(a)\0", [1, 1, *NONE, *FLOAT, *FLOAT]),
+        (b"k(a)\0", [1, 2, *NONE, *FLOAT]),
+        (b"k(a)\0", [2, 1, *NONE, *FLOAT]),
+        (b"k(a)\0", [1, 1, *NONE, 9, 4, 4, 0]),
+        (b"k(a)\0", [1, 1, *NONE, 4, 5, 4, 0]),
+        (b"k(a)\0", [1, 1, *NONE, 4, 4, 4, 1]),
+        (b"k(a)\0", [1, 1, *NONE, 4, 4, 4]),
+        (b"k(a,b)\0", [1, 1, *NONE, *FLOAT]),
+        (b"k(a,a)\0", [1, 2, *NONE, *FLOAT, *FLOAT]),
+        (b"k(\xff)\0", [1, 1, *NONE, *FLOAT]),
+        (b"k()\0", [1, 0]),
+        (b"\0", [1, 0]),
+        (b"\0", [0, 0, *NONE]),
     ],
 )
 def test_damaged_table_is_refused(kernels, numbers):
-    parameters = bytes((ctypes.c_uint32 * len(numbers))(*numbers))
-    with pytest.raises(HalError, match="damaged"):
+    whole = [MAGIC, VERSION, *numbers]
+    parameters = bytes((ctypes.c_uint32 * len(whole))(*whole))
+    with pytest.raises(InvalidArgumentError, match=r"damaged|only a pointer"):
         read_type_table(kernels, parameters)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "match"),
+    [
+        ([4, 4, 4, 0, 0, 0], "older version or damaged.*version 2.*compile.*signatures="),
+        ([], "older version or damaged"),
+        ([MAGIC, 3, 1, 0, 1, 1, 1, 0, 5], "of version 3, and this hal reads version 2"),
+    ],
+)
+def test_table_of_another_version_is_refused(numbers, match):
+    parameters = bytes((ctypes.c_uint32 * len(numbers))(*numbers))
+    with pytest.raises(InvalidArgumentError, match=match):
+        read_type_table(b"k(a)\0", parameters)
+
+
+# Marks
+
+
+@pytest.mark.parametrize(
+    ("head", "block", "shared"),
+    [
+        ("__global__ void HAL_BLOCK(256) k(int n)", ("256",), ""),
+        ("HAL_BLOCK(N * 2, 4) __global__ void k(int n)", ("N * 2", "4"), ""),
+        ("__global__ void k(int n) HAL_BLOCK(8, 4, 2)", ("8", "4", "2"), ""),
+        ("__global__ HAL_SHARED_MEMORY(sizeof(Pair<int, 2>)) void k(int n)", (), None),
+        ("__global__ void HAL_BLOCK((1, 2)) k(int n)", ("(1, 2)",), ""),
+        (
+            "__global__ void\nHAL_BLOCK(/* x, */ 64)\nHAL_SHARED_MEMORY(64 * 4) k(int n)",
+            ("64",),
+            "64 * 4",
+        ),
+        ("__global__ void __launch_bounds__(64) k(int n)", (), ""),
+    ],
+)
+def test_marks_are_read_and_blanked(head, block, shared):
+    source = f"int before;\n{head} {{ HAL_BLOCK(n); }}\nint after;"
+    (entry,), plain = read_source(source, filename="k.cpp")
+    assert entry.name == "k"
+    assert entry.parameters == (("int", "n"),)
+    assert entry.block == block
+    assert entry.shared_memory == ("sizeof(Pair<int, 2>)" if shared is None else shared)
+    assert len(plain) == len(source)
+    changed = [i for i, (a, b) in enumerate(zip(source, plain, strict=True)) if a != b]
+    assert {plain[i] for i in changed} <= {" "}
+    assert plain.count("\n") == source.count("\n")
+    outside = plain[: entry.body_start] + plain[entry.body_end :]
+    assert "HAL_" not in outside
+    assert plain[entry.body_start : entry.body_end] == "{ HAL_BLOCK(n); }"
+    assert scan(plain, filename="k.cpp")[0].parameters_start == entry.parameters_start
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("__global__ void HAL_BLOCK() k(int n)", "k.cpp:2: kernel 'k': HAL_BLOCK takes one to"),
+        ("__global__ void HAL_BLOCK(1, 2, 3, 4) k(int n)", "HAL_BLOCK takes one to three numbers"),
+        ("__global__ void HAL_BLOCK(1,) k(int n)", "HAL_BLOCK takes one to three numbers"),
+        ("__global__ void HAL_SHARED_MEMORY(1, 2) k(int n)", "HAL_SHARED_MEMORY takes one number"),
+        ("HAL_BLOCK(1) __global__ void HAL_BLOCK(1) k(int n)", "HAL_BLOCK stands there twice"),
+        ("#if A\n__global__\n#endif\nvoid HAL_BLOCK(1) k(int n)", "put the #if around"),
+    ],
+)
+def test_marks_that_are_wrong(head, message):
+    with pytest.raises(InvalidArgumentError) as caught:
+        read_source(f"int x;\n{head} {{}}", filename="k.cpp")
+    assert message in str(caught.value)
+
+
+MARKED = """
+#define N 7
+constexpr int width = 4;
+enum { height = 3 };
+__global__ void HAL_BLOCK(N * width, height) HAL_SHARED_MEMORY(sizeof(long long) * N) a(int n) {}
+HAL_BLOCK(2) __global__ void b() {}
+__global__ void HAL_SHARED_MEMORY(0) c() {}
+__global__ void HAL_BLOCK(unsigned(1), 2u, 3ull) d() {}
+"""
+
+
+@needs_compiler
+def test_compiler_evaluates_the_marks(tmp_path):
+    entries, plain = read_source(MARKED, filename="k.cpp")
+    done, library = compile_source(
+        COMPILERS[0], plain, tmp_path, "-std=c++17", table=type_table(entries)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "hal_" not in done.stderr
+    found = read_type_table(*load_table(library, 5))
+    assert {name: entry[1:] for name, entry in found.items()} == {
+        "a": ((28, 3, 1), 56),
+        "b": ((2, 1, 1), 0),
+        "c": (None, 0),
+        "d": ((1, 2, 3), 0),
+    }
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("HAL_BLOCK(0)", "kernel 'k': HAL_BLOCK takes 1 or more"),
+        ("HAL_BLOCK(4, -1)", "kernel 'k': HAL_BLOCK takes 1 or more"),
+        ("HAL_SHARED_MEMORY(-1)", "kernel 'k': HAL_SHARED_MEMORY takes 0 or more"),
+        ("HAL_BLOCK(variable)", "constant"),
+    ],
+)
+def test_compiler_refuses_wrong_marks(tmp_path, mark, message):
+    source = f"int variable;\n__global__ void {mark} k() {{}}"
+    entries, plain = read_source(source, filename="k.cpp")
+    done, _ = compile_source(COMPILERS[0], plain, tmp_path, "-std=c++17", table=type_table(entries))
+    assert done.returncode != 0
+    assert message in done.stderr

@@ -99,6 +99,15 @@ def test_parse_and_print(text, printed):
         "f32 a; f32 b",
         "f32 a, i32 a",
         "f32 arg1, i32",
+        "const f32 a",
+        "const bytes[4] a",
+        "const any[8] a",
+        "const const ptr a",
+        "const x",
+        "constptr x",
+        "any a",
+        "any[0] a",
+        "ptr[8] a",
     ],
 )
 def test_parse_refuses_other_text(text):
@@ -137,6 +146,87 @@ def test_signatures_are_values():
 def test_parameter_refuses_what_does_not_exist(kind, size, alignment):
     with pytest.raises(InvalidArgumentError, match="parameter 'p'"):
         Parameter("p", kind, size, alignment)
+
+
+def test_constants_are_pointers_and_known_by_name():
+    signature = Signature.parse("(const ptr x, ptr y, f32 a, const ptr z)")
+    assert signature.constants == {"x", "z"}
+    assert [each.is_const for each in signature.parameters] == [True, False, False, True]
+    assert signature != Signature.parse("(ptr x, ptr y, f32 a, const ptr z)")
+    assert packed_bytes("const ptr x", Buffer(77)) == struct.pack("<Q", 77)
+    assert packed_bytes("const ptr x", None) == bytes(8)
+    with pytest.raises(InvalidArgumentError, match=r"'n'.*const"):
+        Parameter("n", "int", 4, 4, is_const=True)
+
+
+# Parameters of which only the size is known
+
+
+ANY = [
+    ("any[4]", np.int32(-2), struct.pack("<i", -2)),
+    ("any[4]", np.float32(0.5), struct.pack("<f", 0.5)),
+    ("any[8]", np.float64(0.5), struct.pack("<d", 0.5)),
+    ("any[8]", np.int64(-2), struct.pack("<q", -2)),
+    ("any[8]", np.complex64(1 + 2j), struct.pack("<ff", 1, 2)),
+    ("any[16]", np.complex128(1 + 2j), struct.pack("<dd", 1, 2)),
+    ("any[1]", np.bool_(1), b"\1"),
+    ("any[8]", Buffer(4096), struct.pack("<Q", 4096)),
+    ("any[8]", None, bytes(8)),
+    ("any[3]", b"abc", b"abc"),
+    ("any[8]", b"abcdefgh", b"abcdefgh"),
+    ("any[8]", memoryview(b"abcdefgh"), b"abcdefgh"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "expected"), ANY, ids=str)
+def test_any_takes_what_has_its_size(kind, value, expected):
+    assert packed_bytes(kind, value) == expected
+
+
+def test_any_takes_records():
+    value = np.array([(3, 0.5)], dtype=PAIR)[0]
+    assert packed_bytes("any[8]", value) == struct.pack("<if", 3, 0.5)
+    assert packed_bytes("any[8]", Pair(3, 0.5)) == struct.pack("<if", 3, 0.5)
+
+
+@pytest.mark.parametrize("kind", ["any[1]", "any[4]", "any[8]", "any[16]"])
+@pytest.mark.parametrize(
+    "value",
+    [1, 0, 2.5, True, 1j, "text", np.zeros(1), np.str_("a"), np.datetime64(1, "s"), object(), []],
+    ids=repr,
+)
+def test_any_takes_no_number_of_unknown_size(kind, value):
+    with pytest.raises(ArgumentTypeError, match="kernel 'kernel': parameter 'arg0'"):
+        pack(kind, value)
+
+
+def test_any_says_how_to_write_a_number():
+    with pytest.raises(ArgumentTypeError, match=r"not int.*np\.int32\(5\).*signature"):
+        pack("any[4]", 7)
+    with pytest.raises(ArgumentTypeError, match="a buffer, None for a null pointer, a numpy"):
+        pack("any[8]", 7)
+    with pytest.raises(ArgumentTypeError, match=r"device\.upload"):
+        pack("any[8]", np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("any[4]", np.int64(1)), ("any[8]", np.int32(1)), ("any[2]", b"abc"), ("any[8]", b"")],
+    ids=str,
+)
+def test_any_checks_the_size(kind, value):
+    with pytest.raises(InvalidArgumentError, match=r"'arg0' \(any\[\d\]\) takes exactly \d bytes"):
+        pack(kind, value)
+    with pytest.raises(ArgumentTypeError, match="'arg0'"):
+        pack("any[4]", Buffer(4096))
+
+
+def test_any_is_patched_like_a_pointer():
+    block = pack("any[8] a, any[4] b", Buffer(1), np.int32(2))
+    block.set_address(0, 99)
+    block.set("kernel", 1, np.float32(0.5), resolve)
+    block.set("kernel", 0, Buffer(100), resolve)
+    assert contents(block, 8, 4) == [struct.pack("<Q", 100), struct.pack("<f", 0.5)]
 
 
 # Values

@@ -13,6 +13,7 @@ from hal import native as native
 from hal import plugin as plugin
 from hal import protocols as protocols
 from hal._buffer import Buffer as Buffer
+from hal._command_events import CommandEvent as CommandEvent
 from hal._commands import CommandBuffer as CommandBuffer
 from hal._device import Device as Device
 from hal._device import create_device as create_device
@@ -21,6 +22,10 @@ from hal._executable import Kernel as Kernel
 from hal._fence import Fence as Fence
 from hal._fence import wait_all as wait_all
 from hal._fence import wait_any as wait_any
+from hal._files import File as File
+from hal._heaps import MemoryHeap as MemoryHeap
+from hal._heaps import MemoryQuery as MemoryQuery
+from hal._heaps import MemoryStatistics as MemoryStatistics
 from hal._lifecycle import install as _install
 from hal._queue import Queue as Queue
 from hal._registry import BackendStatus as BackendStatus
@@ -31,24 +36,33 @@ from hal._semaphore import Semaphore as Semaphore
 from hal._semaphore import Timepoint as Timepoint
 from hal._semaphore import create_semaphore as create_semaphore
 from hal._signature import Signature as Signature
+from hal._slots import Slot as Slot
 from hal._submission import Submission as Submission
+from hal._usage import BufferUsage as BufferUsage
 from hal.errors import HalError as HalError
 from hal.native import MemoryType as MemoryType
 
 __all__ = [
     "BackendStatus",
     "Buffer",
+    "BufferUsage",
     "CommandBuffer",
+    "CommandEvent",
     "Device",
     "DeviceDescription",
     "Executable",
     "Fence",
+    "File",
     "HalError",
     "Kernel",
+    "MemoryHeap",
+    "MemoryQuery",
+    "MemoryStatistics",
     "MemoryType",
     "Queue",
     "Semaphore",
     "Signature",
+    "Slot",
     "Submission",
     "Timepoint",
     "backends",

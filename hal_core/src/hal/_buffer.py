@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from hal import _interop
+from hal._failure import fresh
 from hal._memory import Storage
+from hal._submission import DONE, Submission
+from hal._usage import (
+    READ,
+    WRITE,
+    BufferUsage,
+    check_memory,
+    describe_rights,
+    explain_refusal,
+    mapping_need,
+)
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
+    HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
@@ -19,21 +32,36 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._fence import Waits
 
-__all__ = ["Buffer", "check_dtype", "check_index", "check_range"]
+__all__ = [
+    "Buffer",
+    "address_of",
+    "check_allocation",
+    "check_dtype",
+    "check_index",
+    "check_range",
+    "no_address",
+    "shape_of",
+]
+
+_DEALLOCATED: Final = 1 << 16
+"""What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
 
 
 class Buffer:
     """Be a range of a device's memory.
 
-    Made by `Device.allocate`, `Device.upload` and `Buffer.subspan`. The
-    memory is given back some time after the last buffer, view and unretired
-    operation that uses it is gone, or after `close`. Any thread may use it;
-    what the memory holds is ordered by queues and semaphores alone.
+    Made by `Device.allocate`, `Device.upload`, `Device.import_array`,
+    `Queue.alloca` and `Buffer.subspan`. The memory is given back some time
+    after the last buffer, view and unretired operation that uses it is gone,
+    or after `close`. Any thread may use it; what the memory holds is ordered by
+    queues and semaphores alone.
     """
 
     __slots__ = (
         "__weakref__",
         "_address",
+        "_allocation",
+        "_denied",
         "_device",
         "_dtype",
         "_offset",
@@ -50,6 +78,7 @@ class Buffer:
         size: int,
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
+        denied: int = 0,
     ) -> None:
         self._device = device
         self._storage: Storage | None = storage
@@ -57,7 +86,11 @@ class Buffer:
         self._size = size
         self._dtype = dtype
         self._shape = shape
-        self._address = storage.address + offset
+        # None until the issue of the alloca that gives it one
+        address = storage.address
+        self._address = None if address is None else address + offset
+        self._denied = denied  # bits of `hal._usage`
+        self._allocation: Submission | None = None  # of the alloca
 
     @property
     def size(self) -> int:
@@ -85,51 +118,99 @@ class Buffer:
         return self._live().memory.value
 
     @property
+    def usage(self) -> BufferUsage:
+        """Return what it may be used for."""
+        return BufferUsage(BufferUsage.ALL & ~self._denied)
+
+    @property
+    def access(self) -> str:
+        """Return who may do what with the bytes: ``"all"``, ``"read"`` or ``"write"``."""
+        denied = self._denied
+        return "read" if denied & WRITE else "write" if denied & READ else "all"
+
+    @property
+    def allocation(self) -> Submission | None:
+        """Return the submission of the `Queue.alloca` that makes its memory, if one does."""
+        return self._allocation
+
+    @property
     def address(self) -> int:
-        """Return the device's address of the first byte; raises `ClosedError` after `close`."""
-        self._live()
-        return self._address
+        """Return the device's address of the first byte.
+
+        Raises `ClosedError` after `close`. A buffer of `Queue.alloca` has an
+        address once its `allocation` was issued: before, this raises
+        `InvalidArgumentError`, and the alloca's own error if that has failed.
+        """
+        return address_of(self, self._live())
 
     @property
     def closed(self) -> bool:
-        """Return whether it was closed."""
+        """Return whether it was closed, or given to `Queue.dealloca`."""
         return self._storage is None
 
     def __repr__(self) -> str:
-        state = "closed" if self._storage is None else f"at {self._address:#x}"
+        storage = self._storage
+        state = "closed"
+        if storage is not None:
+            address = storage.address
+            where = "no address yet" if address is None else f"at {address + self._offset:#x}"
+            state = f"{storage.memory.value} memory {where}{describe_rights(self._denied)}"
         return f"<Buffer {self._dtype}{list(self._shape)} {self._size} bytes {state}>"
 
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> Buffer:
         """Return a buffer of `size` bytes from `offset` on that shares this one's memory.
 
-        `dtype` is this buffer's unless given; `size` is a multiple of its
-        item size. Raises `InvalidArgumentError` for a range outside the buffer.
+        And its usage and access. `dtype` is this buffer's unless given; `size`
+        is a multiple of its item size. Raises `InvalidArgumentError` for a
+        range outside the buffer.
         """
         storage = self._live()
         offset, size = check_range(self, offset, size, "subspan")
         kind = self._dtype if dtype is None else check_dtype(dtype)
         shape = shape_of(size, kind, "subspan")
-        return Buffer(self._device, storage, self._offset + offset, size, kind, shape)
+        offset += self._offset
+        part = Buffer(self._device, storage, offset, size, kind, shape, self._denied)
+        part._allocation = self._allocation
+        if storage.parts is not None:
+            # Registered first and looked at after; `dealloca` does it the other way round.
+            storage.add_part(part)
+            part._place(storage)
+            if self._storage is None:
+                part._end()
+        return part
 
-    def map(self) -> NDArray[Any]:
+    def map(self, access: str = "all") -> NDArray[Any]:
         """Return a numpy view of the memory, without a copy, where the host can see it.
 
         The memory lives as long as the view. The view shows what the memory
-        holds when it is read: wait for the work that writes it first. Raises
-        `UnimplementedError` where the memory is not host-visible; use
-        `numpy` or a queue's ``read`` there.
+        holds when it is read: wait for the work that writes it first. `access`
+        is what the view is for: ``"all"``, ``"read"`` (it is read-only then),
+        ``"write"``, or ``"discard"`` to write it whole, whatever it held.
+
+        Raises `UnimplementedError` where the memory is not host-visible; use
+        `numpy` or a queue's ``read`` there. Raises `InvalidArgumentError` if
+        the buffer's usage or access does not allow it, and what `address`
+        does before an alloca was issued.
         """
+        need = mapping_need(access)
         storage = self._live()
+        if self._denied & need:
+            raise InvalidArgumentError(explain_refusal("map", self._denied & need))
+        address_of(self, storage)
         if storage.host_address is None:
             message = (
                 f"{storage.memory.value} memory of {self._device.name} is not visible to the host; "
                 "copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
             )
             raise UnimplementedError(message)
-        if not self._size:
-            return np.empty(self._shape, self._dtype)
-        raw = np.asarray(storage.view())[self._offset : self._offset + self._size]
-        return raw.view(self._dtype).reshape(self._shape)
+        if self._size:
+            raw = np.asarray(storage.view())[self._offset : self._offset + self._size]
+            array = raw.view(self._dtype).reshape(self._shape)
+        else:
+            array = np.empty(self._shape, self._dtype)
+        if access == "read":
+            array.flags.writeable = False
+        return array
 
     def numpy(
         self,
@@ -150,6 +231,41 @@ class Buffer:
         self._device.queues.download.read(self, array, wait=wait).wait(timeout)
         return array
 
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001
+        """Return what `map` does, for ``np.asarray(buffer)``; a TypeError where it cannot be."""
+        return _interop.as_array(self, dtype, copy)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Return a view as `map` does, for ``memoryview(buffer)`` from Python 3.12 on."""
+        return _interop.host_view(self).data
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Return a DLPack capsule over the memory, which lives as long as its consumer's tensor.
+
+        Wait for the work that writes the buffer first, as for `map`: nothing
+        is ordered here, and `stream` is only checked. `max_version` is what
+        the consumer reads, `dl_device` where it wants the memory; `copy` is
+        True, False, or None for where it must be. Raises `ExchangeError` (a
+        `BufferError`) where the memory cannot be handed out as asked.
+        """
+        return _interop.export_buffer(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where the memory is, as DLPack counts devices; raises `ExchangeError`."""
+        return _interop.exchange_device(self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """Return how CUDA libraries see the memory; an AttributeError where it is not CUDA's."""
+        return _interop.cuda_array(self)
+
     def close(self) -> None:
         """Let the memory go, once no unretired operation and no view uses it.
 
@@ -161,10 +277,42 @@ class Buffer:
         """Return the storage, or raise that the buffer is closed."""
         storage = self._storage
         if storage is None:
-            message = "the buffer is closed; allocate another"
+            if self._denied & _DEALLOCATED:
+                message = "the buffer's memory was given back with dealloca; allocate another"
+            else:
+                message = "the buffer is closed; allocate another"
             raise ClosedError(message)
         self._device._live()
         return storage
+
+    def _end(self) -> None:
+        """Make it unusable: `dealloca` was submitted. Operations that hold it go on."""
+        self._denied |= _DEALLOCATED
+        self._storage = None
+
+    def _place(self, storage: Storage) -> None:
+        """Take the address that an alloca has got."""
+        if storage.address is not None:
+            self._address = storage.address + self._offset
+
+
+def address_of(buffer: Buffer, storage: Storage) -> int:
+    """Return a buffer's address, or raise why it has none yet."""
+    address = storage.address
+    if address is None:
+        raise no_address(storage, InvalidArgumentError)
+    return address + buffer._offset
+
+
+def no_address(storage: Storage, kind: type[HalError]) -> HalError:
+    """Return why a storage has no address: its alloca's error, or that it was not issued."""
+    source = storage.source
+    if source is not None and source._state > DONE:
+        return fresh(source._error)
+    return kind(
+        "the buffer has no address before its alloca was issued; wait for buffer.allocation, as "
+        "in wait=[buffer.allocation], or record it by slot"
+    )
 
 
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -174,6 +322,16 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     except TypeError:
         message = f"{dtype!r} is no numpy dtype"
         raise ArgumentTypeError(message) from None
+
+
+def check_allocation(
+    size: object, dtype: DTypeLike, memory: object, what: str
+) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
+    """Return an allocation's size, the index of its kind of memory, its type and shape."""
+    length = check_index(size, f"{what}: the size")
+    index = check_memory(memory)
+    element = check_dtype(dtype)
+    return length, index, element, shape_of(length, element, what)
 
 
 def check_index(value: object, what: str) -> int:

@@ -77,7 +77,7 @@ class Context:
         `deadline`; the context is lost then, and its streams are left behind.
         """
         with _timeline.lock:
-            ours = [queue for queue in queues if not (queue._gone or queue._closing)]
+            ours = list(filter(_is_open, queues))
             for queue in ours:
                 queue._closed = queue._closing = True
         try:
@@ -118,9 +118,9 @@ class Context:
         if not abandoned:
             self._destroy_streams(ours, deadline)
         with _timeline.lock:
-            self.queues = [queue for queue in self.queues if queue not in ours]
             for queue in ours:
                 queue._gone = True
+            self.queues = list(filter(_is_there, self.queues))
         return abandoned
 
     def _wait_for(self, running: list[Submission], seconds: float) -> None:
@@ -182,6 +182,16 @@ class Context:
         work: Work = []
         self.lose(error, work)
         _progress.drain(work)
+
+
+def _is_open(queue: StreamQueue) -> bool:
+    """Return whether nobody has closed a queue or is closing it; under the lock."""
+    return not (queue._gone or queue._closing)
+
+
+def _is_there(queue: StreamQueue) -> bool:
+    """Return whether a queue's native stream was not destroyed or left behind; under the lock."""
+    return not queue._gone
 
 
 def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:

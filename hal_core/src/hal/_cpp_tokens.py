@@ -12,7 +12,15 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["Token", "bracket_depths", "matching_parentheses", "tokenize", "without_splices"]
+__all__ = [
+    "Token",
+    "bracket_depths",
+    "matching_parentheses",
+    "split_at_commas",
+    "tokenize",
+    "without_attributes",
+    "without_splices",
+]
 
 # A line splice may stand inside any token but a raw string.
 _SPLICE: Final = r"(?:\\[ \t\v\f]*\r?\n)"
@@ -41,6 +49,7 @@ _REST_OF_DIRECTIVE: Final = re.compile(rf"(?:{_SPLICE}|{_COMMENT}|{_RAW_STRING}|
 _INVISIBLE: Final = re.compile(rf"{_COMMENT}|{_SPLICE}")
 _SPLICES: Final = re.compile(_SPLICE)
 _DIGRAPHS: Final = {"<:": "[", ":>": "]", "<%": "{", "%>": "}", "%:": "#"}
+_ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "__declspec"})
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -126,3 +135,32 @@ def bracket_depths(texts: Iterable[str]) -> list[int]:
         elif text == "<" and (not expected or expected[-1] == ">"):
             expected.append(">")
     return depths
+
+
+def split_at_commas(tokens: list[Token]) -> list[list[Token]]:
+    """Return what stands between the commas outside every bracket."""
+    parts: list[list[Token]] = [[]]
+    depths = bracket_depths(token.text for token in tokens)
+    for token, depth in zip(tokens, depths, strict=True):
+        if depth == 0 and token.text == ",":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def without_attributes(tokens: list[Token]) -> list[Token]:
+    """Return the tokens without ``[[...]]``, ``__attribute__((...))`` and their like."""
+    kept: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        text = tokens[index].text
+        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
+        if (text == "[" and after == "[") or (text in _ATTRIBUTES and after == "("):
+            index += text != "["
+            depths = bracket_depths(token.text for token in tokens[index:])
+            index += next((i for i in range(1, len(depths)) if depths[i] == 0), len(depths))
+        elif text != "__grid_constant__":
+            kept.append(tokens[index])
+        index += 1
+    return kept

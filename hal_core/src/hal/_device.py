@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import os
-import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal import _lifecycle, _registry, _sync, _timeline
-from hal._buffer import Buffer, check_dtype, check_index, shape_of
-from hal._commands import CommandBuffer
+from hal import _interop, _lifecycle, _registry, _sync, _timeline
+from hal._buffer import Buffer, check_allocation, check_index, shape_of
+from hal._commands import CommandBuffer, check_mode
 from hal._context import Context, wait_idle
-from hal._executable import Executable, load_executable
-from hal._kernel_source import scan, type_table
-from hal._memory import Heap, MemoryStatistics
+from hal._executable import Executable, check_signature, load_executable, read_image
+from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
+from hal._kernel_source import read_source, type_table
+from hal._memory import Heap
 from hal._queue import Queue
 from hal._semaphore import Semaphore, create_semaphore
+from hal._settings import MemorySettings, take_settings
 from hal._signature import Signature
+from hal._slots import SlotSpecs
+from hal._staging import Staging
+from hal._usage import BufferUsage, check_memory, check_rights
 from hal._wait import check_timeout
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
+    HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal.native import CompileRequest, DeviceInfo, MemoryType, NativeDevice
+from hal.native import FEATURES, CompileRequest, DeviceInfo, MemoryType, NativeDevice
 
 __all__ = ["Device", "Queues", "create_device"]
 
@@ -57,20 +62,31 @@ class Device:
         "_backend",
         "_closed",
         "_closing",
+        "_command_buffer",
         "_context",
         "_copy",
         "_copy_from_host",
         "_copy_to_host",
         "_fill",
         "_heap",
+        "_is_async",
         "_launch",
+        "_launch_indirect",
         "_name",
         "_native",
+        "_pageable",
         "_queue_count",
         "_queues",
+        "_staging",
     )
 
-    def __init__(self, backend: str, native: NativeDevice, max_in_flight: int | None) -> None:
+    def __init__(
+        self,
+        backend: str,
+        native: NativeDevice,
+        max_in_flight: int | None,
+        settings: MemorySettings | None = None,
+    ) -> None:
         self._backend = backend
         self._native = native
         # One bound method for all operations: a new one for each would be one more
@@ -80,12 +96,18 @@ class Device:
         self._copy_from_host = native.copy_from_host
         self._copy_to_host = native.copy_to_host
         self._launch = native.launch
+        self._launch_indirect = native.launch_indirect
         self._name = f"{backend}:{native.info.index}"
         self._closed = False
         self._closing = False
+        self._command_buffer = "auto"
         self._queue_count = 0
         self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
-        self._heap = Heap(self._context)
+        settings = settings or MemorySettings()
+        self._heap = Heap(self._context, settings)
+        self._staging = Staging(self._context, self._heap, settings.staging)
+        self._pageable = "pageable_copies" in native.features
+        self._is_async = settings.async_allocations and "async_allocations" in native.features
         self._queues = Queues(self, self._context)
         self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
         _lifecycle.devices[self] = None
@@ -171,29 +193,65 @@ class Device:
         *,
         dtype: DTypeLike = np.uint8,
         memory: str | MemoryType = MemoryType.DEVICE,
+        usage: BufferUsage = BufferUsage.ALL,
+        access: str = "all",
     ) -> Buffer:
         """Allocate `size` bytes, whose content is undefined; may block.
 
         `dtype` is what `Buffer.numpy` and fills take the bytes for; `size` is
         a multiple of its item size. `memory` is ``"device"``, ``"host"``
-        (pinned, reached by the device) or ``"shared"`` (M1). Raises
-        `OutOfMemoryError` after finished work was retired and everything
-        unused given back.
+        (pinned, reached by the device) or ``"shared"`` (M1). `usage` and
+        `access` (``"all"``, ``"read"`` or ``"write"``) say what the buffer may be
+        used for: anything else is refused when it is submitted, recorded or
+        mapped. Kernels may use any buffer with ``DISPATCH``.
+
+        The memory comes from the cache if it has a block of the size, without
+        a native call. Raises `OutOfMemoryError` after finished work was
+        retired and everything unused given back.
         """
         self._live()
-        length = check_index(size, "allocate: the size")
-        try:
-            kind = MemoryType(memory)
-        except ValueError:
+        length, index, element, shape = check_allocation(size, dtype, memory, "allocate")
+        denied = check_rights(usage, access)
+        storage = self._heap.allocate(length or 1, index)
+        return Buffer(self, storage, 0, length, element, shape, denied)
+
+    def import_array(self, array: object, *, release: Callable[[], object] | None = None) -> Buffer:
+        """Return a buffer over the memory of a C-contiguous host array, without a copy.
+
+        The array is pinned for the device and kept alive until the last
+        unretired use, buffer and view is gone, or the device is closed; then
+        `release`, if given, is called once, on a thread of ours. A read-only
+        array gives a buffer of access ``"read"``. May block. Raises
+        `UnimplementedError` on a device without the feature ``"host_import"``,
+        `InvalidArgumentError` for an array with gaps or without bytes, and
+        `OperationError` where the driver refuses the memory.
+        """
+        self._live()
+        if release is not None and not callable(release):
+            message = f"import_array: release is a function, not {type(release).__name__}"
+            raise ArgumentTypeError(message)
+        if not isinstance(array, np.ndarray):
+            message = f"import_array takes a numpy array, not {type(array).__name__}"
+            raise ArgumentTypeError(message)
+        shape_of(array.nbytes, array.dtype, "import_array")
+        if not array.flags.c_contiguous or not array.nbytes:
             message = (
-                f"memory is one of {', '.join(repr(each.value) for each in MemoryType)}, "
-                f"not {memory!r}"
+                f"import_array takes a C-contiguous array of at least one byte; this one has "
+                f"{array.nbytes} bytes and strides {array.strides}"
             )
-            raise InvalidArgumentError(message) from None
-        element = check_dtype(dtype)
-        shape = shape_of(length, element, "allocate")
-        storage = self._heap.allocate(max(length, 1), kind)
-        return Buffer(self, storage, 0, length, element, shape)
+            raise InvalidArgumentError(message)
+        if "host_import" not in self._native.features:
+            message = (
+                f"{self._name} cannot use host memory in place; copy the array with "
+                "device.upload(), or allocate memory='host' and fill its map()"
+            )
+            raise UnimplementedError(message)
+        writable = array.flags.writeable
+        storage = self._heap.import_host(
+            array.ctypes.data, array.nbytes, array, release, writable=writable
+        )
+        denied = check_rights(BufferUsage.ALL, "all" if writable else "read")
+        return Buffer(self, storage, 0, array.nbytes, array.dtype, array.shape, denied)
 
     def upload(self, array: object) -> Buffer:
         """Copy a host array (or what numpy makes one of) to a new buffer of its dtype and shape.
@@ -204,7 +262,7 @@ class Device:
         given = np.asarray(array)
         shape_of(given.nbytes, given.dtype, "upload")
         host = np.ascontiguousarray(given)
-        storage = self._heap.allocate(max(host.nbytes, 1), MemoryType.DEVICE)
+        storage = self._heap.allocate(host.nbytes or 1, 0)
         buffer = Buffer(self, storage, 0, host.nbytes, host.dtype, given.shape)
         self._queues.upload.write(buffer, host).wait()
         return buffer
@@ -235,12 +293,12 @@ class Device:
         if "compile" not in self._native.features:
             message = f"{self._name} compiles no kernel source; load an image with device.load()"
             raise UnimplementedError(message)
-        entries = scan(source, filename=filename)
+        entries, plain = read_source(source, filename=filename)
         if not entries:
             message = f"{filename} defines no kernel: no __global__ function with a body was found"
             raise InvalidArgumentError(message)
         request = CompileRequest(
-            source=source,
+            source=plain,
             filename=filename,
             entries=entries,
             type_table=type_table(entries),
@@ -258,35 +316,113 @@ class Device:
     ) -> Executable:
         """Load an image from bytes or from a file; blocks.
 
-        `signatures` says what parameters the kernels have, by name, as in
-        ``{"saxpy": "(f32 a, ptr x, ptr y, i32 n)"}``, where the image itself
-        does not. Raises `OperationError` for an image of another kind of
-        device, and `NotFoundError` for a kernel that is not in it.
+        `signatures` says what parameters kernels have, by name, as in
+        ``{"saxpy": "(f32 a, const ptr x, ptr y, i32 n)"}``; what it leaves out
+        is as the image says. A kernel of which neither tells takes numpy
+        scalars and buffers of its parameters' sizes only (C5). Raises
+        `OSError` for a file that cannot be read, `InvalidArgumentError` for an
+        empty one and for a signature that contradicts the image,
+        `OperationError` for an image of another kind of device, and
+        `NotFoundError` for a kernel that is not in it.
         """
         self._live()
-        if not isinstance(image, (bytes, bytearray, memoryview, str, os.PathLike)):
-            message = f"load takes an image's bytes or a path, not {type(image).__name__}"
-            raise ArgumentTypeError(message)
-        if isinstance(image, (str, os.PathLike)):
-            image = pathlib.Path(image).read_bytes()
         parsed = None
         if signatures is not None:
-            parsed = {
-                name: each if isinstance(each, Signature) else Signature.parse(each)
-                for name, each in signatures.items()
-            }
-        return load_executable(self, bytes(image), parsed)
+            if not isinstance(signatures, Mapping):
+                message = f"load: signatures is a mapping, not {type(signatures).__name__}"
+                raise ArgumentTypeError(message)
+            parsed = {name: check_signature(name, each) for name, each in signatures.items()}
+        return load_executable(self, read_image(image), parsed)
 
-    def record(self) -> CommandBuffer:
-        """Start to record a command buffer; end it with ``with`` or `CommandBuffer.end`."""
+    def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> Buffer:
+        """Return a buffer over the memory of another library's tensor (docs/interop.md).
+
+        On the CPU backend a contiguous host tensor is taken as it is; its
+        owner is kept alive until the last unretired use and view is gone.
+        Other host tensors are copied, which blocks. `copy` is True, False
+        (share or raise), or None for where it must be. A tensor that is marked
+        read-only gives a read-only buffer. Nothing is ordered: wait for the
+        work that writes the tensor first. Raises `ArgumentTypeError` for what
+        is no tensor, `InvalidArgumentError` for one with gaps that was not to
+        be copied on purpose, and `ExchangeError` (a `BufferError`) for memory
+        that cannot be taken as asked, or elements that numpy has no type for.
+        """
         self._live()
-        return CommandBuffer(self)
+        return _interop.import_tensor(self, tensor, copy)
 
-    def statistics(self) -> MemoryStatistics:
-        """Return what memory is allocated, after retiring and freeing what has ended."""
+    def record(
+        self,
+        *,
+        slots: SlotSpecs = 0,
+        one_shot: bool = False,
+        hazards: str = "manual",
+        categories: str = "all",
+        command_buffer: str | None = None,
+    ) -> CommandBuffer:
+        """Start to record a command buffer; end it with ``with`` or `CommandBuffer.end`.
+
+        `slots` is how many buffers each execution binds (C3), or a list with
+        the dtype, or the dtype and the bytes, of each. A `one_shot` recording
+        is executed once at most. With ``hazards="auto"`` the commands are
+        ordered by the bytes that they touch, with ``"manual"`` by barriers and
+        events (C2). `categories` may narrow it to ``"transfer"`` or
+        ``"dispatch"`` commands. `command_buffer` is how it is run (C4):
+        ``"graph"``, ``"stream"`` or ``"auto"``, the device's setting unless
+        given. Makes no native call. Raises `InvalidArgumentError` for a
+        setting that there is not, and `UnimplementedError` for graphs on a
+        device without them.
+        """
+        self._live()
+        return CommandBuffer(
+            self,
+            slots,
+            one_shot=one_shot,
+            hazards=hazards,
+            categories=categories,
+            command_buffer=command_buffer,
+        )
+
+    @property
+    def heaps(self) -> tuple[MemoryHeap, ...]:
+        """Return the kinds of memory there are, and what is free of each now."""
+        self._live()
+        return describe_heaps(self)
+
+    def query_memory(
+        self,
+        *,
+        memory: str | MemoryType = MemoryType.DEVICE,
+        usage: BufferUsage = BufferUsage.ALL,
+        access: str = "all",
+        size: int = 1,
+    ) -> MemoryQuery:
+        """Return what can be done with memory of this kind, usage and size.
+
+        Allocates nothing, and raises for arguments that make no sense only.
+        """
+        self._live()
+        length = check_index(size, "query_memory: the size")
+        return query(self, check_memory(memory), check_rights(usage, access), length)
+
+    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
+        """Return what memory is allocated, after retiring and putting by what has ended.
+
+        With `reset_peak` the peak starts again from what is allocated now.
+        """
         self._live()
         self._context.harvest()
-        return self._heap.statistics()
+        return self._heap.statistics(reset_peak=reset_peak)
+
+    def trim(self, keep: int = 0) -> int:
+        """Give cached memory back until `keep` bytes of it are left; return how many went.
+
+        Blocks as long as the native frees do, which may wait until the device
+        is idle.
+        """
+        self._live()
+        least = check_index(keep, "trim: keep")
+        self._context.harvest()
+        return self._heap.trim(least)
 
     def wait_idle(self, timeout: float | None = None) -> None:
         """Block until everything submitted so far has ended, well or not; see `Queue.wait_idle`."""
@@ -310,6 +446,7 @@ class Device:
             abandoned = context.close_queues(list(context.queues), deadline)
             if context.lost is None:
                 context.close_events(deadline)
+            self._staging.close()
             # Work that goes on after a time-out keeps its context: it is left behind.
             left = self._heap.close(release_context=not abandoned)
             _lifecycle.devices.pop(self, None)
@@ -332,10 +469,14 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
     if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
     the core: ``max_in_flight``, the operations that a queue issues before the
-    rest stand in its backlog (Q1). All others go to the backend. Raises
-    `BackendNotFoundError`, `BackendUnavailableError` or `PluginError`,
-    `NotFoundError` for an index or a UUID, and `InvalidArgumentError` for a
-    parameter that nobody knows.
+    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit`` and
+    ``staging``, numbers of bytes as in ``"512M"``, and ``async_allocations``
+    (M1, docs/memory.md); ``command_buffer``, ``"graph"``, ``"stream"`` or
+    ``"auto"``, how recordings are run that do not say (C4). All others go to
+    the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
+    `PluginError`, `NotFoundError` for an index or a UUID,
+    `InvalidArgumentError` for a parameter that nobody knows, and
+    `UnimplementedError` for graphs on a device without them.
     """
     _lifecycle.refuse_after_fork()
     backend, driver, index, given = _registry.resolve(spec, parameters)
@@ -347,8 +488,18 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
             message = f"max_in_flight is a number of 1 or more, not {limit_text!r}"
             raise InvalidArgumentError(message)
         limit = int(limit_text)
+    mode = rest.pop("command_buffer", "auto")
+    check_mode(mode, FEATURES, spec)
+    settings = take_settings(rest)
     native = driver.open_device(index, rest)
-    return Device(backend.name, native, limit)
+    try:
+        check_mode(mode, native.features, f"{backend.name}:{index}")
+    except HalError:
+        native.close()
+        raise
+    device = Device(backend.name, native, limit, settings)
+    device._command_buffer = mode
+    return device
 
 
 def _check_texts(what: str, values: object, *also: type) -> None:

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
+from hal._buffer import Buffer, check_dtype, check_index, shape_of
+from hal._interop import module_storage
 from hal._kernel_source import read_type_table
 from hal._memory import Module
-from hal._signature import Signature
-from hal.errors import InvalidArgumentError, NotFoundError
+from hal._signature import Parameter, Signature
+from hal._type_table import KernelEntry
+from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["Executable", "Kernel", "load_executable"]
+__all__ = ["Executable", "Kernel", "check_signature", "load_executable", "read_image"]
 
 
 class Kernel:
     """Be one entry point of an executable; made by ``executable[name]``.
 
     Keeps the executable's code alive. Any thread may use it.
+
+    Attributes
+    ----------
+    block
+        The threads of a block in x, y and z that a dispatch without ``block=``
+        has, or None where one has to be given.
+    shared_memory
+        The bytes of dynamic shared memory of a dispatch that does not say.
+    max_threads_per_block
+        How many threads a block of this kernel may have.
+    static_shared_memory
+        The bytes of shared memory that it declares itself.
     """
 
     __slots__ = (
@@ -32,27 +49,42 @@ class Kernel:
         "_module",
         "_name",
         "_signature",
+        "block",
         "max_threads_per_block",
+        "shared_memory",
         "static_shared_memory",
     )
 
-    def __init__(self, device: Device, module: Module, name: str, signature: Signature) -> None:
+    def __init__(
+        self,
+        device: Device,
+        module: Module,
+        name: str,
+        signature: Signature | None,
+        block: tuple[int, int, int] | None = None,
+        shared_memory: int = 0,
+    ) -> None:
+        """Find a kernel of a module; without a signature its parameters are of kind "any".
+
+        Raises `NotFoundError`, and `InvalidArgumentError` for a signature
+        that contradicts the image.
+        """
         native = device._native
+        native.bind()
         self._device = device
         self._module = module
         self._name = name
-        self._signature = signature
         self._function = native.get_function(module.handle, name)
         info = native.function_info(self._function)
         self.max_threads_per_block = info.max_threads_per_block
         self.static_shared_memory = info.static_shared_memory
-        declared = tuple(parameter.size for parameter in signature.parameters)
-        if info.parameter_sizes is not None and info.parameter_sizes != declared:
-            message = (
-                f"kernel {name!r} has parameters of {info.parameter_sizes} bytes in the image, and "
-                f"the signature {signature} says {declared}"
-            )
-            raise InvalidArgumentError(message)
+        self.block = block
+        self.shared_memory = shared_memory
+        if signature is None:
+            signature = _sized_signature(name, info.parameter_sizes)
+        elif info.parameter_sizes is not None:
+            _check_sizes(name, signature, info.parameter_sizes)
+        self._signature = signature
 
     @property
     def name(self) -> str:
@@ -77,14 +109,28 @@ class Executable(Mapping[str, Kernel]):
     """Be a loaded image: a mapping of names to kernels.
 
     Made by `Device.compile` and `Device.load`. An unknown name raises
-    `NotFoundError`, which is a `LookupError`, with the names there are.
+    `NotFoundError`, which is a `LookupError`, with the names there are. An
+    image that does not say what kernels it has lists none, and finds those
+    that are asked for by name. Any thread may use it.
     """
 
-    __slots__ = ("_image", "_kernels")
+    __slots__ = ("_device", "_found", "_image", "_kernels", "_lists_all", "_module")
 
-    def __init__(self, image: bytes, kernels: dict[str, Kernel]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        image: bytes,
+        module: Module,
+        kernels: dict[str, Kernel],
+        *,
+        lists_all: bool,
+    ) -> None:
+        self._device = device
         self._image = image
+        self._module = module
         self._kernels = kernels
+        self._found: dict[str, Kernel] = {}  # that were asked for, and are not listed
+        self._lists_all = lists_all
 
     @property
     def image(self) -> bytes:
@@ -93,21 +139,69 @@ class Executable(Mapping[str, Kernel]):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Return the kernels in the order of the source."""
+        """Return the kernels that the image lists, in the order of the source."""
         return tuple(self._kernels.values())
 
-    def __getitem__(self, name: str) -> Kernel:
-        kernel = self._kernels.get(name)
-        if kernel is None:
+    def kernel(
+        self,
+        name: str,
+        *,
+        signature: str | Signature | None = None,
+        block: int | Sequence[int] | None = None,
+        shared_memory: int | None = None,
+    ) -> Kernel:
+        """Return a kernel with a description of your own in place of the image's.
+
+        What is None stays as the image says. `signature` is its parameters,
+        as in ``"(f32 a, const ptr x)"``; `block` and `shared_memory` are what
+        a dispatch has that does not give them. Raises `NotFoundError` for an
+        unknown name, and `InvalidArgumentError` for a signature that
+        contradicts the sizes in the image.
+        """
+        self._device._live()
+        if not isinstance(name, str):
+            message = f"a kernel's name is a str, not {type(name).__name__}"
+            raise ArgumentTypeError(message)
+        known = self._kernels.get(name)
+        if known is None and self._lists_all:
             message = f"there is no kernel {name!r}; there are: {', '.join(self._kernels)}"
             raise NotFoundError(message)
-        return kernel
+        parameters = known.signature if known else None
+        if signature is not None:
+            parameters = check_signature(name, signature)
+        threads = known.block if known else None
+        if block is not None:
+            threads = _check_block(name, block)
+        shared = known.shared_memory if known else 0
+        if shared_memory is not None:
+            shared = check_index(shared_memory, f"kernel {name!r}: the shared memory")
+        return Kernel(self._device, self._module, name, parameters, threads, shared)
+
+    def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> Buffer:
+        """Return the memory of a ``__device__`` or ``__constant__`` variable at global scope.
+
+        The same memory each time, which keeps the code loaded. What is
+        written there is seen by the launches ordered behind that. `dtype` is
+        as for `Device.allocate`. Raises `NotFoundError` for an unknown name.
+        """
+        self._device._live()
+        if not isinstance(name, str):
+            message = f"a variable's name is a str, not {type(name).__name__}"
+            raise ArgumentTypeError(message)
+        return _global_variable(self._device, self._module, name, dtype)
+
+    def __getitem__(self, name: str) -> Kernel:
+        kernel = self._kernels.get(name) or self._found.get(name)
+        return kernel or self._found.setdefault(name, self.kernel(name))
 
     def get(  # type: ignore[override] # the default is a kernel, too
         self, name: str, /, default: Kernel | None = None
     ) -> Kernel | None:
         """Return a kernel, or `default` where there is none."""
-        return self._kernels.get(name, default)
+        try:
+            return self[name] if isinstance(name, str) else default
+        except NotFoundError:
+            return default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kernels)
@@ -116,7 +210,9 @@ class Executable(Mapping[str, Kernel]):
         return len(self._kernels)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._kernels
+        if self._lists_all or not isinstance(name, str):
+            return name in self._kernels
+        return self.get(name) is not None
 
     def __repr__(self) -> str:
         return f"<Executable {', '.join(self._kernels)}>"
@@ -125,35 +221,123 @@ class Executable(Mapping[str, Kernel]):
 def load_executable(
     device: Device, image: bytes, signatures: Mapping[str, Signature] | None
 ) -> Executable:
-    """Load an image; the signatures are the given ones, else those in the image."""
+    """Load an image; a signature is the given one, else that in the image."""
     module = device._heap.load(image)
+    entries: dict[str, KernelEntry] = {}
+    found = True
+    try:
+        names = _global_variable(device, module, "hal_kernels", np.uint8).numpy()
+        table = _global_variable(device, module, "hal_parameters", np.uint8).numpy()
+        entries = read_type_table(names.tobytes(), table.tobytes())
+    except NotFoundError:
+        found = False
+    except InvalidArgumentError:
+        if signatures is None:
+            raise
+        found = False
     kernels: dict[str, Kernel] = {}
-    if signatures is not None:
-        for name, signature in signatures.items():
-            kernels[name] = Kernel(device, module, name, signature)
-    else:
-        try:
-            names = _read_global(device, module, "hal_kernels").tobytes()
-            parameters = _read_global(device, module, "hal_parameters").tobytes()
-        except NotFoundError as error:
-            message = (
-                "the image does not say what parameters its kernels have; pass "
-                "signatures={'name': '(f32 a, ptr x)'} to load()"
+    for name, entry in entries.items():
+        signature = (signatures or {}).get(name, entry.signature)
+        # The table lists kernels by the source; an #if may have left one out.
+        with contextlib.suppress(NotFoundError):
+            kernels[name] = Kernel(
+                device, module, name, signature, entry.block, entry.shared_memory
             )
+    for name, signature in (signatures or {}).items():
+        if name not in kernels:
+            kernels[name] = Kernel(device, module, name, signature)
+    return Executable(device, image, module, kernels, lists_all=found)
+
+
+def read_image(image: object) -> bytes:
+    """Return the bytes of an image that is given as such or as a path, or raise what is wrong."""
+    where = "the image"
+    if isinstance(image, (str, os.PathLike)):
+        where = f"the file {os.fspath(image)!r}"
+        try:
+            content = pathlib.Path(image).read_bytes()
+        except ValueError as error:  # a zero byte
+            message = f"load: {os.fspath(image)!r} is no path: {error}"
             raise InvalidArgumentError(message) from error
-        for name, signature in read_type_table(names, parameters).items():
-            # The table lists kernels by the source; an #if may have left one out.
-            with contextlib.suppress(NotFoundError):
-                kernels[name] = Kernel(device, module, name, signature)
-    return Executable(image, kernels)
+    elif isinstance(image, (bytes, bytearray, memoryview)):
+        content = bytes(image)
+    else:
+        message = f"load takes an image's bytes or a path, not {type(image).__name__}"
+        raise ArgumentTypeError(message)
+    if not content:
+        message = f"load: {where} is empty"
+        raise InvalidArgumentError(message)
+    return content
 
 
-def _read_global(device: Device, module: Module, name: str) -> NDArray[np.uint8]:
-    """Copy a global of a module to the host; blocks."""
-    native = device._native
-    native.bind()
-    address, size = native.get_global(module.handle, name)
-    host = np.empty(size, np.uint8)
-    payload = (native.copy_to_host, (host.ctypes.data, address, size), (module, host))
-    device.queues.download._submit("read", payload, (), ()).wait()
-    return host
+def check_signature(name: object, given: object) -> Signature:
+    """Return the signature that a user gives to a kernel, or raise that it is none."""
+    if not isinstance(name, str):
+        message = f"the name of a kernel is a str, not {type(name).__name__}"
+        raise ArgumentTypeError(message)
+    if isinstance(given, Signature):
+        return given
+    if not isinstance(given, str):
+        message = (
+            f"the signature of kernel {name!r} is text such as '(f32 a, ptr x)', "
+            f"not {type(given).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    return Signature.parse(given)
+
+
+def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike) -> Buffer:
+    device._native.bind()
+    address, size = device._native.get_global(module.handle, name)
+    element = check_dtype(dtype)
+    shape = shape_of(size, element, f"variable {name!r}")
+    return Buffer(device, module_storage(device, module, address, size), 0, size, element, shape)
+
+
+def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
+    """Return the signature of a kernel of which no more is known than its parameters' sizes."""
+    if sizes is None:
+        message = (
+            f"the image does not say what parameters kernel {name!r} has, and the driver cannot "
+            f"tell their sizes; give it a signature, as in load(image, "
+            f"signatures={{{name!r}: '(f32 a, ptr x)'}})"
+        )
+        raise InvalidArgumentError(message)
+    return Signature.parse(",".join(f"any[{size}]" for size in sizes))
+
+
+def _check_sizes(name: str, signature: Signature, sizes: tuple[int, ...]) -> None:
+    """Raise unless the parameters have the sizes that the driver knows."""
+    if len(signature.parameters) != len(sizes):
+        message = (
+            f"kernel {name!r} has {len(sizes)} parameters in the image, of {_listed(sizes)} bytes, "
+            f"and {len(signature.parameters)} in the signature {signature}"
+        )
+        raise InvalidArgumentError(message)
+    for parameter, size in zip(signature.parameters, sizes, strict=True):
+        if parameter.size != size:
+            raise _wrong_size(name, parameter, size, signature)
+
+
+def _wrong_size(
+    name: str, parameter: Parameter, size: int, signature: Signature
+) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"kernel {name!r}: parameter {parameter.name!r} has {size} bytes in the image, and "
+        f"{parameter.size} in the signature {signature}"
+    )
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes)) or "no"
+
+
+def _check_block(name: str, block: object) -> tuple[int, int, int]:
+    """Return a default block as three numbers."""
+    given = block if isinstance(block, (tuple, list)) else (block,)
+    numbers = [check_index(each, f"kernel {name!r}: the block") for each in given]
+    if not 1 <= len(numbers) <= 3 or not all(numbers):  # noqa: PLR2004 - three dimensions
+        message = f"kernel {name!r}: the block is one to three numbers of 1 or more, not {block!r}"
+        raise InvalidArgumentError(message)
+    first, second, third = (*numbers, 1, 1)[:3]
+    return first, second, third

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_wait"]
 
+_PENDING: Final = 0
+"""The state of `hal._submission`, which imports this module."""
+
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
 
@@ -31,7 +34,7 @@ def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
             for timeline, value in entries
             if timeline._value < value
         }
-        lines = [_entry(timeline, value, everything, _DEPTH) for timeline, value in unmet]
+        lines = [_entry(timeline, value, everything, ()) for timeline, value in unmet]
     shown = lines[:_WIDTH]
     if len(lines) > _WIDTH:
         shown.append(f"{len(lines) - _WIDTH} more")
@@ -39,24 +42,49 @@ def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
     return f"{mode} " + "; ".join(shown)
 
 
-def _entry(timeline: Timeline, value: int, everything: list[StreamQueue], depth: int) -> str:
+def _entry(
+    timeline: Timeline, value: int, everything: list[StreamQueue], path: tuple[Submission, ...]
+) -> str:
     head = f"{timeline.name}@{value} (now {timeline._value}), promised by "
     promise = _promise(timeline, value, everything)
     if promise is None:
         return head + "nobody"
     operation, state = promise
-    text = f"{head}{operation._describe()}, which {state}"
-    if operation._state == 0 and depth:
-        waits = [
-            _entry(other, least, everything, depth - 1)
-            for other, least in operation._waits[:_WIDTH]
-            if other._value < least
-        ]
-        if waits:
-            text += " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
-        else:
-            text += " behind others in its queue"
+    return head + _story(operation, state, everything, path)
+
+
+def _story(
+    operation: Submission, state: str, everything: list[StreamQueue], path: tuple[Submission, ...]
+) -> str:
+    """Say what an operation is doing, and what it waits for; `path` led to it."""
+    text = f"{operation._describe()}, which {state}"
+    if operation in path:
+        return text + ", as said before: they wait for each other"
+    if len(path) == _DEPTH or not (operation._state == _PENDING or operation._unresolved):
+        return text
+    path = (*path, operation)
+    waits = [
+        _entry(other, least, everything, path)
+        for other, least in operation._waits[:_WIDTH]
+        if other._value < least
+    ]
+    if waits:
+        return text + " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
+    text += " behind others in its queue"
+    queue = operation._queue
+    for host in queue._hosts:
+        if queue._ordered:
+            return text + f" [{_story(host, _host_state(host), everything, path)}]"
+    for first in queue._backlog:
+        if first is not operation and first._state == _PENDING and queue._ordered:
+            text += f" [{_story(first, 'is not issued', everything, path)}]"
+        break
     return text
+
+
+def _host_state(operation: Submission) -> str:
+    """Say what an issued host operation is doing, deferred or not."""
+    return "has returned on the host" if operation._unresolved else "is running on the host"
 
 
 def _promise(
@@ -69,12 +97,12 @@ def _promise(
     for queue in everything:
         states = (
             (queue._unissued(), "is not issued"),
-            (queue._hosts, "is running on the host"),
+            (queue._hosts, None),
             ([queue._issuing] if queue._issuing else [], "is being issued"),
         )
         for operations, state in states:
             for operation in operations:
                 for signalled, promised in operation._signals:
                     if signalled is timeline and promised >= value:
-                        return operation, state
+                        return operation, state or _host_state(operation)
     return None

@@ -11,6 +11,11 @@ What `scan` asks of a kernel (a ``__global__`` function with a body):
   head is not put together by ``#if``;
 - every parameter has a name, and none is a reference or has a default.
 
+In front of the name or behind the parameters of a kernel's definition may
+stand ``HAL_BLOCK(x, y, z)`` and ``HAL_SHARED_MEMORY(bytes)``: what it is
+launched with where a dispatch does not say. No compiler sees these marks:
+`read_source` replaces them with spaces.
+
 Macros are not expanded: a kernel that a macro writes is not found. Text under
 ``#if 0`` is skipped; both sides of any other condition are read.
 """
@@ -26,16 +31,19 @@ from hal._cpp_tokens import (
     Token,
     bracket_depths,
     matching_parentheses,
+    split_at_commas,
     tokenize,
+    without_attributes,
     without_splices,
 )
 from hal._type_table import read_type_table, type_table
 from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
 
-__all__ = ["read_type_table", "scan", "type_table"]
+__all__ = ["read_source", "read_type_table", "scan", "type_table"]
 
 _COMMAND: Final = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
+_NOT_BLANK: Final = re.compile(r"[^\r\n]")
 _LITERALS: Final = {"0": False, "false": False, "1": True, "true": True}
 
 # fmt: off
@@ -43,9 +51,10 @@ _LITERALS: Final = {"0": False, "false": False, "1": True, "true": True}
 _NO_FUNCTIONS: Final = frozenset({
     "__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__", "__attribute__",
     "__attribute", "__declspec", "alignas", "decltype", "__typeof__", "typeof", "noexcept", "throw",
-    "requires", "explicit", "asm", "__asm__",
+    "requires", "explicit", "asm", "__asm__", "HAL_BLOCK", "HAL_SHARED_MEMORY",
 })
-_ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "__declspec"})
+# What a kernel is launched with, and how many expressions it takes at most.
+_MARKS: Final = {"HAL_BLOCK": 3, "HAL_SHARED_MEMORY": 1}
 _QUALIFIERS: Final = frozenset({
     "const", "volatile", "restrict", "__restrict", "__restrict__", "register", "struct", "class",
     "union", "enum", "typename",
@@ -95,6 +104,21 @@ def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
     return _Scanner(source, filename).scan()
 
 
+def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], str]:
+    """Return what `scan` does, and the source without the marks of its kernels.
+
+    Every other character stays where it is.
+    """
+    scanner = _Scanner(source, filename)
+    entries = scanner.scan()
+    pieces: list[str] = []
+    position = 0
+    for start, end in sorted(scanner.marks):
+        pieces += (source[position:start], _NOT_BLANK.sub(" ", source[start:end]))
+        position = end
+    return entries, "".join([*pieces, source[position:]])
+
+
 class _Scanner:
     """Walk the tokens once, with the open scopes and the current declaration's head at hand.
 
@@ -112,6 +136,7 @@ class _Scanner:
         self._parentheses = 0
         self._kernel: EntryPoint | None = None  # whose body is open, or was last
         self._conditionals: list[_Conditional] = []
+        self.marks: set[tuple[int, int]] = set()  # where they begin and end
 
     def scan(self) -> tuple[EntryPoint, ...]:
         for token in tokenize(self._source):
@@ -263,20 +288,43 @@ class _Scanner:
             )
         if "class" in self._scopes:
             raise self._error(entry, "it is in a class; move it to global scope")
-        tokens = _without_attributes(head[start + 1 : end])
+        entry = self._with_marks(entry, head)
+        tokens = without_attributes(head[start + 1 : end])
         if [token.text for token in tokens] in ([], ["void"]):
             return entry
-        parts: list[list[Token]] = [[]]
-        depths = bracket_depths(token.text for token in tokens)
-        for token, depth in zip(tokens, depths, strict=True):
-            if depth == 0 and token.text == ",":
-                parts.append([])
-            else:
-                parts[-1].append(token)
         parameters = tuple(
-            self._parameter(entry, number, part) for number, part in enumerate(parts, start=1)
+            self._parameter(entry, number, part)
+            for number, part in enumerate(split_at_commas(tokens), start=1)
         )
         return dataclasses.replace(entry, parameters=parameters)
+
+    def _with_marks(self, entry: EntryPoint, head: list[Token]) -> EntryPoint:
+        """Return the kernel with what the marks in its head say, and note where they are."""
+        texts = [token.text for token in head]
+        found: dict[str, tuple[str, ...]] = {}
+        for start, end in matching_parentheses(texts):
+            mark = texts[start - 1] if start else ""
+            if mark not in _MARKS:
+                continue
+            values = tuple(map(self._text, split_at_commas(head[start + 1 : end])))
+            most = _MARKS[mark]
+            problem = ""
+            if "#" in texts:
+                problem = "stands in a declaration with a preprocessor line; put the #if around a "
+                problem += "macro for its value"
+            elif mark in found:
+                problem = "stands there twice"
+            elif not all(values) or len(values) > most:
+                problem = f"takes {'one to three numbers' if most > 1 else 'one number'}"
+            if problem:
+                raise self._error(entry, f"{mark} {problem}", self._line(head[start - 1]))
+            found[mark] = values
+            self.marks.add((head[start - 1].start, head[end].end))
+        return dataclasses.replace(
+            entry,
+            block=found.get("HAL_BLOCK", ()),
+            shared_memory="".join(found.get("HAL_SHARED_MEMORY", ())),
+        )
 
     def _parameter(self, entry: EntryPoint, number: int, tokens: list[Token]) -> tuple[str, str]:
         texts = [token.text for token in tokens]
@@ -324,22 +372,6 @@ class _Scanner:
         name = entry.name if entry.name.isidentifier() else "?"
         where = f"{self._filename}:{line or entry.line}"
         return InvalidArgumentError(f"{where}: kernel '{name}': {problem}")
-
-
-def _without_attributes(tokens: list[Token]) -> list[Token]:
-    kept: list[Token] = []
-    index = 0
-    while index < len(tokens):
-        text = tokens[index].text
-        after = tokens[index + 1].text if index + 1 < len(tokens) else ""
-        if (text == "[" and after == "[") or (text in _ATTRIBUTES and after == "("):
-            index += text != "["
-            depths = bracket_depths(token.text for token in tokens[index:])
-            index += next((i for i in range(1, len(depths)) if depths[i] == 0), len(depths))
-        elif text != "__grid_constant__":
-            kept.append(tokens[index])
-        index += 1
-    return kept
 
 
 def _find_name(tokens: list[Token]) -> int | None:

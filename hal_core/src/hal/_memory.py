@@ -1,44 +1,31 @@
-"""Allocate device memory, and give it back without a lock (invariant I10).
+"""Own device memory and native handles, and give both back without a lock (invariant I10).
 
-A `Storage` is one native allocation. Its finaliser only appends to a deque: the
-garbage collector can run it inside any critical section. The progress thread,
-or an allocation that fails, works the deque off, since a native free may block
-until the device is idle.
+A `Storage` is one use of a block of memory. Its finaliser, as that of a
+`Module`, takes no lock: `hal._reaper` says what becomes of what it lets go.
 """
 
 from __future__ import annotations
 
-import contextlib
 import weakref
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from hal import _progress, _sync
+from hal import _progress
+from hal._allocator import ASYNC, DIRECT, FOREIGN, Block, Owner, Ticket, block_size
+from hal._heaps import MemoryStatistics
+from hal._reaper import FREE, UNLOAD, Reaper
+from hal._usage import MEMORY_TYPES
 from hal.errors import HalError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._context import Context
+    from hal._buffer import Buffer
+    from hal._submission import Submission
 
-__all__ = ["Heap", "MemoryStatistics", "Module", "Storage"]
+__all__ = ["Handle", "Heap", "HostView", "MemoryStatistics", "Module", "Storage"]
 
-
-@dataclass(frozen=True, slots=True)
-class MemoryStatistics:
-    """Count what a device has allocated through hal.
-
-    Attributes
-    ----------
-    bytes_now, bytes_peak
-        Bytes allocated now, and at the most since the device was opened.
-    allocations
-        Native allocations that exist now.
-    """
-
-    bytes_now: int
-    bytes_peak: int
-    allocations: int
+_MANY_PARTS: Final = 64
+"""Parts of one allocation from which the list of them is looked through for dead ones."""
 
 
 class HostView:
@@ -46,215 +33,321 @@ class HostView:
 
     __slots__ = ("__array_interface__", "__weakref__", "_storage")
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, writable: bool = True) -> None:
         self._storage = storage
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
             "shape": (storage.size,),
-            "data": (storage.host_address, False),
+            "data": (storage.host_address, not writable),
         }
 
 
 class Storage:
-    """Own one native allocation; freed some time after the last reference went."""
+    """Be one use of a block of memory, which ends some time after the last reference went.
 
-    __slots__ = ("__weakref__", "_heap", "_view", "address", "host_address", "memory", "size")
+    Attributes
+    ----------
+    address, host_address
+        Where the device and the host see it; None before the issue of the
+        alloca that made it, and where the host does not.
+    size
+        The bytes that were asked for.
+    source
+        The alloca that gives it its address, if one does.
+    parts
+        References to all buffers of it, where it is an alloca's.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_heap",
+        "_ticket",
+        "address",
+        "host_address",
+        "memory",
+        "parts",
+        "size",
+        "source",
+    )
 
     def __init__(
-        self, heap: Heap, address: int, size: int, memory: MemoryType, host_address: int | None
+        self,
+        heap: Heap,
+        address: int | None,
+        size: int,
+        memory: MemoryType,
+        host_address: int | None,
     ) -> None:
+        self._ticket: Ticket | None = None
         self._heap = heap
         self.address = address
         self.size = size
         self.memory = memory
         self.host_address = host_address
-        self._view: weakref.ref[HostView] | None = None
+        self.source: Submission | None = None
+        self.parts: list[weakref.ref[Buffer]] | None = None
+
+    def publish(self) -> None:
+        """Make the address of its block known."""
+        if self._ticket is not None:
+            block = self._ticket[0]
+            self.host_address = block.host_address
+            self.address = block.address
+            if self.parts is not None:
+                for reference in list(self.parts):
+                    part = reference()
+                    if part is not None:
+                        part._place(self)
+
+    def add_part(self, part: Buffer) -> None:
+        """Note a buffer that is part of an alloca's."""
+        with self._heap._lock:
+            self._add_part(part)
+
+    def _add_part(self, part: Buffer) -> None:
+        parts = self.parts
+        if parts is not None:
+            if len(parts) >= _MANY_PARTS:  # the dead ones go, but for the first, which is the whole
+                parts[1:] = [each for each in parts[1:] if each() is not None]
+            parts.append(weakref.ref(part))
 
     def view(self) -> HostView:
         """Return the owner for a numpy view; the memory is host-visible."""
-        view = self._view() if self._view is not None else None
+        block = self._ticket[0] if self._ticket is not None else None
+        view: HostView | None = block.view() if block is not None and block.view else None
         if view is None:
-            view = HostView(self)
-            self._view = weakref.ref(view)
+            view = HostView(self, writable=block is None or block.writable)
+            if block is not None:
+                block.view = weakref.ref(view)
         return view
 
     def is_viewed(self) -> bool:
         """Return whether a numpy view of it is alive."""
-        return self._view is not None and self._view() is not None
+        return self._ticket is not None and self._ticket[0].is_viewed()
+
+    def is_pinned(self) -> bool:
+        """Return whether the driver knows the host's side of it."""
+        if self._ticket is None:
+            return False
+        owner = self._ticket[0].owner
+        return owner is None or owner.imported > 0
 
     def __del__(self) -> None:
-        self._heap.doom(FREE, self.address)
+        if self._ticket is not None:
+            self._heap.doom(FREE, self._ticket)
 
 
-class Module:
-    """Own one loaded module; unloaded some time after the last reference went."""
+class Handle:
+    """Own a native handle; destroyed some time after the last reference went."""
 
-    __slots__ = ("_heap", "handle")
+    __slots__ = ("_heap", "_kind", "handle")
 
-    def __init__(self, heap: Heap, handle: int) -> None:
+    def __init__(self, heap: Heap, kind: int, handle: int) -> None:
         self._heap = heap
+        self._kind = kind
         self.handle = handle
 
     def __del__(self) -> None:
-        self._heap.doom(UNLOAD, self.handle)
+        self._heap.doom(self._kind, self.handle)
 
 
-FREE: Final = 0
-UNLOAD: Final = 1
+class Module(Handle):
+    """Own one loaded module."""
+
+    __slots__ = ()
+
+    def __init__(self, heap: Heap, handle: int) -> None:
+        super().__init__(heap, UNLOAD, handle)
 
 
-class Heap:
-    """Allocate on one native device, load modules there, and count both."""
+class Heap(Reaper):
+    """Give out the memory of one native device, and own its handles."""
 
-    __slots__ = (
-        "_asked",
-        "_closing",
-        "_context",
-        "_doomed",
-        "_lock",
-        "_modules",
-        "_now",
-        "_peak",
-        "_reaping",
-        "_storages",
-    )
+    __slots__ = ()
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._lock = _sync.Lock()
-        # Held over native frees: who closes the device waits until they are done.
-        self._reaping = _sync.Lock()
-        # address -> (size, memory, storage)
-        self._storages: dict[int, tuple[int, MemoryType, weakref.ref[Storage]]] = {}
-        self._modules: set[int] = set()
-        self._now = 0
-        self._peak = 0
-        self._asked = False
-        self._closing = False
-        self._doomed: deque[tuple[int, int]] = deque()
+    def allocate(self, size: int, index: int) -> Storage:
+        """Return `size` > 0 bytes of a kind of memory, aligned to 256.
 
-    def allocate(self, size: int, memory: MemoryType) -> Storage:
-        """Return `size` > 0 bytes, aligned to 256.
-
-        When memory has run out, retires finished work, frees what nobody
-        holds, and tries once more. Raises `OutOfMemoryError`. May block.
+        When memory has run out, retires finished work, gives back what nobody
+        holds and what is cached, and tries once more. Raises
+        `OutOfMemoryError`. May block, unless the cache has a block.
         """
-        _progress.start()  # a finaliser cannot
-        native = self._context.native
-        native.bind()
+        storage = self.reserve(size, index)
+        if storage._ticket is None:
+            self.grow(storage, size, index)
+        storage.publish()
+        return storage
+
+    def reserve(self, size: int, index: int) -> Storage:
+        """Return a storage without an address, and with a block if the cache has one; no call."""
+        if self._doomed:
+            self.absorb()
+        storage = Storage(self, None, size, MEMORY_TYPES[index], None)
+        bucket = self._buckets.get(block_size(size) + index)
+        if bucket:
+            with self._lock:
+                self._take(bucket, storage, size)
+        return storage
+
+    def grow(self, storage: Storage, size: int, index: int) -> None:
+        """Get a storage a block by a native allocation, or from what is given back; may block."""
         try:
-            address = native.allocate(size, memory)
+            self._allocate_block(storage, size, index)
         except OutOfMemoryError:
             self._context.harvest()
-            self.reap()
+            self.absorb()
+            need = block_size(size)
+            bucket = self._buckets.get(need + index, [])
+            with self._lock:
+                self._take(bucket, storage, size)
+            if storage._ticket is None:
+                self.trim(0)
+                try:
+                    self._allocate_block(storage, size, index)
+                except OutOfMemoryError as error:
+                    raise self._out_of_memory(size, MEMORY_TYPES[index], error) from error
+
+    def place_async(self, stream: int, storage: Storage, size: int) -> None:
+        """Get a storage a block by `allocate_async` on a stream; never blocks."""
+        native = self._context.native
+        try:
+            address = native.allocate_async(stream, size)
+        except OutOfMemoryError as error:
+            self.absorb()
             try:
-                address = native.allocate(size, memory)
-            except OutOfMemoryError as error:
-                raise OutOfMemoryError(
-                    self._explain(size, memory, error),
-                    native_name=error.native_name,
-                    native_code=error.native_code,
-                ) from error
-        storage = Storage(self, address, size, memory, native.host_pointer(address, memory))
-        with self._lock:
-            self._storages[address] = (size, memory, weakref.ref(storage))
-            self._now += size
-            self._peak = max(self._peak, self._now)
+                address = native.allocate_async(stream, size)
+            except OutOfMemoryError:
+                raise self._out_of_memory(size, MemoryType.DEVICE, error) from error
+        try:
+            host_address = native.host_pointer(address, MemoryType.DEVICE)
+        except BaseException:
+            native.free_async(stream, address)
+            raise
+        self._add(storage, Block(address, size, MemoryType.DEVICE, host_address, ASYNC), size, 0)
+        storage.publish()
+
+    def adopt(
+        self,
+        address: int,
+        size: int,
+        memory: MemoryType,
+        host_address: int | None,
+        owner: object,
+        *,
+        writable: bool = True,
+    ) -> Storage:
+        """Return a storage over memory of others, which `owner` keeps alive.
+
+        The last reference to `owner` is dropped after the storage and all
+        views of it are gone, at `close` at the latest, under no lock: by the
+        caller of a method that gives memory back, or by the dispatcher.
+        """
+        cell = Owner(owner)
+        if isinstance(owner, Handle):
+            cell.handle = (owner._kind, owner.handle)  # it lives as long as a view
+        return self._adopt(address, size, memory, host_address, cell, writable=writable)
+
+    def import_host(
+        self,
+        host_address: int,
+        size: int,
+        owner: object,
+        callback: Callable[[], object] | None,
+        *,
+        writable: bool,
+    ) -> Storage:
+        """Pin host memory and return a storage over it; undone once the storage is gone."""
+        native = self._context.native
+        with self._growing:
+            self._check_open()
+            native.bind()
+            address = native.import_host(host_address, size)
+            cell = Owner(owner, host_address, callback)
+            return self._adopt(
+                address, size, MemoryType.HOST, host_address, cell, writable=writable
+            )
+
+    def _adopt(
+        self,
+        address: int,
+        size: int,
+        memory: MemoryType,
+        host_address: int | None,
+        owner: Owner,
+        *,
+        writable: bool,
+    ) -> Storage:
+        _progress.start()  # a finaliser cannot
+        storage = Storage(self, None, size, memory, None)
+        block = Block(address, size, memory, host_address, FOREIGN)
+        block.owner, block.writable = owner, writable
+        if owner.imported:
+            self._imports[block] = weakref.ref(storage)
+        self._add(storage, block, size, 0)
+        storage.publish()
         return storage
+
+    @property
+    def has_imports(self) -> bool:
+        """Return whether host memory is imported."""
+        return bool(self._imports)
+
+    def find_import(self, host_address: int, size: int) -> Storage | None:
+        """Return the storage of imported host memory that holds a range, or None."""
+        for block, reference in list(self._imports.items()):
+            start = block.host_address
+            if start is not None and start <= host_address <= start + block.size - size:
+                return reference()
+        return None
 
     def load(self, image: bytes) -> Module:
         """Load a module; raises what `NativeDevice.load_module` does."""
-        _progress.start()
         self._context.native.bind()
         handle = self._context.native.load_module(image)
-        with self._lock:
-            self._modules.add(handle)
+        self._own(UNLOAD, handle)
         return Module(self, handle)
 
-    def doom(self, what: int, handle: int) -> None:
+    def own(self, kind: int, handle: int) -> Handle:
+        """Return the owner of a native handle, which ends it as its kind says."""
+        self._own(kind, handle)
+        return Handle(self, kind, handle)
+
+    def _own(self, kind: int, handle: int) -> None:
+        _progress.start()  # a finaliser cannot
+        with self._lock:
+            self._handles.add((kind, handle))
+
+    def doom(self, what: int, handle: object) -> None:
         """Note what a finaliser lets go; takes no lock and makes no native call (I10)."""
         self._doomed.append((what, handle))
+        if what == FREE and handle.__class__ is tuple:
+            block: Block = handle[0]
+            # About right is enough: no lock may be taken.
+            self._loose += block.size
+            small = self._loose + self._cached <= self._cache_limit
+            if small and block.way < DIRECT and not self._closed:
+                return  # the next allocation comes by
         if not self._asked:
             self._asked = True
             _progress.reap_later(self)
 
-    def reap(self) -> None:
-        """Free what finalisers have left; blocks as long as the native frees do."""
-        self._asked = False
-        with self._reaping:
-            while self._doomed:
-                self._release(*self._doomed.popleft())
-
-    def close(self, *, release_context: bool) -> tuple[str, ...]:
-        """Free all but what numpy views still show; the native device closes after the last.
-
-        Returns a line for each of those. Nothing is freed on a lost context,
-        which takes its memory along.
-        """
-        self.reap()
-        kept: list[str] = []
-        with self._reaping:  # no free may be under way when the native device closes
-            with self._lock:
-                storages = list(self._storages.items())
-                modules = list(self._modules)
-            for address, (size, _, reference) in storages:
-                storage = reference()
-                if storage is not None and storage.is_viewed():
-                    kept.append(
-                        f"{size:,} bytes at {address:#x} are shown by a numpy view, "
-                        "and freed with it"
-                    )
-                else:
-                    self._release(FREE, address)
-            for handle in modules:
-                self._release(UNLOAD, handle)
-            with self._lock:
-                self._closing = release_context
-                last = release_context and not self._storages
-            if last:
-                self._context.native.close()
-        return tuple(kept)
-
-    def statistics(self) -> MemoryStatistics:
-        """Return what is allocated, after freeing what nobody holds."""
-        self.reap()
-        with self._lock:
-            return MemoryStatistics(self._now, self._peak, len(self._storages))
-
-    def _release(self, what: int, handle: int) -> None:
-        """Free an allocation or unload a module, once."""
-        native = self._context.native
-        with self._lock:
-            if what == UNLOAD:
-                known = handle in self._modules
-                self._modules.discard(handle)
-                memory = MemoryType.DEVICE
-                last = False
-            else:
-                size, memory, _ = self._storages.pop(handle, (0, MemoryType.DEVICE, None))
-                known = size > 0
-                self._now -= size
-                last = known and self._closing and not self._storages
-        if known and self._context.lost is None:
-            # A lost context took its memory along; else nobody is left to tell.
-            with contextlib.suppress(HalError):
-                native.bind()
-                if what == UNLOAD:
-                    native.unload_module(handle)
-                else:
-                    native.free(handle, memory)
-        if last:
-            native.close()
-
-    def _explain(self, size: int, memory: MemoryType, error: OutOfMemoryError) -> str:
+    def _out_of_memory(
+        self, size: int, memory: MemoryType, error: OutOfMemoryError
+    ) -> OutOfMemoryError:
+        """Say what was asked for, and what is there."""
         try:
+            self._context.native.bind()
             free, total = self._context.native.memory_info()
             there = f"the device has {free:,} of {total:,} bytes free"
         except HalError:
             there = "the device does not tell how much is free"
-        return (
+        with self._lock:
+            used = self._recount()
+        return OutOfMemoryError(
             f"{size:,} bytes of {memory.value} memory were asked for; {there}, and hal holds "
-            f"{self._now:,} bytes in {len(self._storages)} allocations; close buffers or ask "
-            f"for less ({error})"
+            f"{self._now:,} bytes in {used} allocations and {self._cached:,} in its cache; close "
+            f"buffers or ask for less ({error})",
+            native_name=error.native_name,
+            native_code=error.native_code,
         )

@@ -13,7 +13,18 @@ import numpy as np
 
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
-__all__ = ["TYPES", "Converter", "Layout", "Parameter", "ParameterBlock", "Resolver", "conversion"]
+__all__ = [
+    "POINTERS",
+    "SIZED",
+    "TYPES",
+    "Converter",
+    "Layout",
+    "Parameter",
+    "ParameterBlock",
+    "Resolver",
+    "conversion",
+    "wrong_type",
+]
 
 Resolver = Callable[[object, str], int | None]
 """Take an argument and its parameter's name. Return the device address of a buffer or None for
@@ -39,7 +50,11 @@ _CODES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     ("bool", 1): ("bool", "?"),
 }
 TYPES: Final = {name: key for key, (name, _) in _CODES.items()}
-"""Kind and size of each type that a signature's text can name, but for records."""
+"""Kind and size of each type that a signature's text can name, but for those of any size."""
+SIZED: Final = {"bytes": "record", "any": "any"}
+"""The kinds that come in any size, by the word before ``[N]`` in a signature's text."""
+POINTERS: Final = frozenset({"ptr", "any"})
+"""The kinds that may take a buffer."""
 
 _TAKES: Final = {
     "ptr": "a buffer, or None for a null pointer",
@@ -48,11 +63,16 @@ _TAKES: Final = {
     "float": "a float or an int, Python's or numpy's",
     "bool": "a bool",
     "record": "bytes, a numpy record or a ctypes structure",
+    "any": "a numpy scalar, a numpy record or bytes",
 }
+# What has bytes of its own, and what has none or those of an array.
+_PLAIN: Final = (bytes, bytearray, memoryview, np.void, ctypes.Structure, ctypes.Union)
+_UNSIZED: Final = (int, float, complex, str, np.ndarray, np.generic)
 _LARGEST: Final = {2: 65504.0, 4: 3.4028234663852886e38, 8: 1.7976931348623157e308}
 _PRINTABLE_BITS: Final = 1024
 _DOUBLE: Final = 8
 _DOUBLE_BITS: Final = 53
+_POINTER: Final = 8
 _ADDRESS: Final = struct.Struct("<Q")
 
 
@@ -60,26 +80,36 @@ _ADDRESS: Final = struct.Struct("<Q")
 class Parameter:
     """Describe one parameter of a kernel.
 
-    Raises `InvalidArgumentError` for a kind that does not come in that size.
+    Raises `InvalidArgumentError` for a kind that does not come in that size,
+    and for a constant that is no pointer.
 
     Attributes
     ----------
     name
         What it is called in the source.
     kind
-        "ptr", "int" (signed), "uint", "float", "bool", or "record": anything
-        else that can be copied byte by byte.
+        "ptr", "int" (signed), "uint", "float", "bool", "record": anything
+        else that can be copied byte by byte, or "any": of which only the size
+        is known.
     size, alignment
         In bytes.
+    is_const
+        Whether it is a pointer through which the kernel only reads, as
+        ``const float *`` is. What reaches the same memory by another way is
+        not its business.
     """
 
     name: str
     kind: str
     size: int
     alignment: int
+    is_const: bool = False
 
     def __post_init__(self) -> None:
-        known = self.kind == "record" or (self.kind, self.size) in _CODES
+        known = self.kind in SIZED.values() or (self.kind, self.size) in _CODES
+        if self.is_const and self.kind != "ptr":
+            message = f"parameter '{self.name}': only a pointer is const, and {self.kind} is none"
+            raise InvalidArgumentError(message)
         power_of_two = self.alignment > 0 and self.alignment & (self.alignment - 1) == 0
         if not known or self.size < 1 or not power_of_two:
             message = (
@@ -90,13 +120,19 @@ class Parameter:
 
     @property
     def type(self) -> str:
-        """The type as a signature spells it: ``"f32"``, ``"ptr"``, ``"bytes[12]"``."""
-        return f"bytes[{self.size}]" if self.kind == "record" else _CODES[self.kind, self.size][0]
+        """The type as a signature spells it: ``"f32"``, ``"const ptr"``, ``"bytes[12]"``."""
+        for word, kind in SIZED.items():
+            if kind == self.kind:
+                return f"{word}[{self.size}]"
+        name = _CODES[self.kind, self.size][0]
+        return f"const {name}" if self.is_const else name
 
     @property
     def code(self) -> str:
         """The format of its value in `struct`."""
-        return f"{self.size}s" if self.kind == "record" else _CODES[self.kind, self.size][1]
+        if self.kind == "any" and self.size == _POINTER:
+            return "Q"  # it may be an address
+        return f"{self.size}s" if self.kind in SIZED.values() else _CODES[self.kind, self.size][1]
 
     def __str__(self) -> str:
         return f"{self.type} {self.name}"
@@ -121,7 +157,7 @@ class Layout:
         """
         parameter = self.parameters[index]
         convert = conversion(kernel_name, parameter, argument)
-        if parameter.kind == "ptr" and convert is None:
+        if convert is None and parameter.kind in POINTERS:
             address = resolve(argument, parameter.name) if resolve else 0
             if address is None:
                 raise wrong_type(kernel_name, parameter, argument)
@@ -184,10 +220,10 @@ def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Conv
     kind = parameter.kind
     if kind == "ptr":
         return _null if argument is None else None
-    if kind == "record":
-        # numpy's numbers offer their bytes too, but a number is no structure.
-        if not isinstance(argument, np.generic) or isinstance(argument, np.void):
-            return functools.partial(_record, parameter.size)
+    if kind in SIZED.values():
+        convert, takes_buffer = _conversion_by_size(parameter, argument)
+        if convert is not None or takes_buffer:
+            return convert
     elif kind == "bool":
         if isinstance(argument, (bool, np.bool_)):
             return None
@@ -203,18 +239,42 @@ def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Conv
     raise wrong_type(kernel_name, parameter, argument)
 
 
+def _conversion_by_size(parameter: Parameter, argument: object) -> tuple[Converter | None, bool]:
+    """Return what an argument needs whose bytes count, and whether it may be a buffer instead."""
+    scalar = isinstance(argument, np.generic) and not isinstance(argument, np.void)
+    if parameter.kind == "record":
+        # numpy's numbers offer their bytes too, and so do buffers; neither is a structure.
+        shared = hasattr(type(argument), "__dlpack__") and not isinstance(argument, np.ndarray)
+        return (None if scalar or shared else functools.partial(_record, parameter.size)), False
+    if isinstance(argument, _PLAIN) or (scalar and argument.dtype.kind in "biufc"):  # type: ignore[attr-defined]
+        convert = _number if parameter.size == _POINTER else _record
+        return functools.partial(convert, parameter.size), False
+    if parameter.size != _POINTER or isinstance(argument, _UNSIZED):
+        return None, False
+    return (_null, True) if argument is None else (None, True)
+
+
 def wrong_type(kernel_name: str, parameter: Parameter, argument: object) -> HalError:
     """Return the error of an argument whose type its parameter does not take."""
     hint = ""
     if parameter.kind == "ptr" and isinstance(argument, (int, np.integer)):
         hint = "; a number is never taken for an address"
-    elif parameter.kind == "ptr" and isinstance(argument, np.ndarray):
+    elif parameter.kind in POINTERS and isinstance(argument, np.ndarray):
         hint = "; copy the array to the device first, with device.upload(array)"
     elif parameter.kind == "record" and isinstance(argument, np.generic):
         hint = "; if its bytes are meant, pass value.tobytes()"
+    takes = _TAKES[parameter.kind]
+    if parameter.kind == "any":
+        if parameter.size == _POINTER:
+            takes = f"a buffer, None for a null pointer, {takes}"
+        if isinstance(argument, (int, float, complex)):
+            hint = (
+                "; the image does not say what it is, so write the number with its size, as in "
+                "np.int32(5), or give the kernel a signature"
+            )
     return ArgumentTypeError(
         f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
-        f"{_TAKES[parameter.kind]}, not {type(argument).__name__}{hint}"
+        f"{takes}, not {type(argument).__name__}{hint}"
     )
 
 
@@ -230,8 +290,9 @@ def _range(parameter: Parameter) -> str:
 
 
 def _shown(parameter: Parameter, argument: object) -> str:
-    if parameter.kind == "record":
-        return str(len(_bytes_of(argument)))
+    if parameter.kind in SIZED.values():
+        size = str(len(_bytes_of(argument)))
+        return size if parameter.kind == "record" else f"{size} ({type(argument).__name__})"
     if isinstance(argument, int) and argument.bit_length() > _PRINTABLE_BITS:
         return f"an integer of {argument.bit_length()} bits"  # Python refuses to print the longest
     return str(argument)
@@ -273,11 +334,15 @@ def _record(size: int, argument: object) -> bytes:
     return data
 
 
+def _number(size: int, argument: object) -> int:
+    return int.from_bytes(_record(size, argument), "little")
+
+
 def _bytes_of(argument: object) -> bytes:
     """Return the bytes of what has any; raise TypeError for what has none."""
     if type(argument) is bytes:
         return argument
-    if isinstance(argument, (np.void, np.ndarray)):
+    if isinstance(argument, (np.generic, np.ndarray)):
         if argument.dtype.hasobject:
             raise TypeError  # its bytes are addresses in this process
         return argument.tobytes()

@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from hal import _sync, _transfers
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hal import _alloca, _files, _sync, _transfers
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer, execute
 from hal._context import Context, wait_idle
-from hal._dispatch import check_dispatch
+from hal._dispatch import Grid, check_dispatch
 from hal._fence import Fence, Waits, wait_entries
+from hal._files import File
 from hal._progress import BUDGET, drain
 from hal._semaphore import Semaphore, Timepoint
+from hal._slots import Bindings
 from hal._stream import StreamQueue
 from hal._submission import Submission
 from hal._timeline import Work
 from hal._wait import check_timeout
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -98,8 +104,8 @@ class Queue(StreamQueue):
         signal: Signals = (),
     ) -> Submission:
         """Write the bytes that `data` (bytes-like or an array) holds now, during the call."""
-        payload = _transfers.update(self._device, buffer, data, offset)
-        return self._submit("update", payload, *_lists(wait, signal))
+        payload, is_host = _transfers.update(self._device, buffer, data, offset)
+        return self._submit("update", payload, *_lists(wait, signal), is_host)
 
     def copy(
         self,
@@ -128,13 +134,24 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Copy a C-contiguous host array into a buffer, from `offset` bytes on.
+        """Copy a C-contiguous host array, or a `File`, into a buffer, from `offset` bytes on.
 
-        The array is kept alive, and must stay unchanged until the operation
-        has ended; use `update` for bytes that change at once.
+        An array of up to 64 KiB is taken during the call. A larger one is kept
+        alive, and must stay unchanged until the operation has ended; use
+        `update` for bytes that change at once.
+
+        A file is opened and read when the operation runs, as a host operation
+        (see `call`). What goes wrong then (no such file, a directory, too
+        short, not allowed) fails the submission with an `OperationError` whose
+        cause is the `OSError`. A file that is too short is noticed before
+        anything is written, unless it is cut off meanwhile; after any other
+        failure the range holds anything.
         """
-        payload = _transfers.write(self._device, buffer, array, offset)
-        return self._submit("write", payload, *_lists(wait, signal))
+        if array.__class__ is File:
+            payload = _files.write(self._device, buffer, array, offset)
+            return self._submit("write", payload, *_lists(wait, signal), True)  # noqa: FBT003
+        payload, is_host = _transfers.write(self._device, buffer, array, offset)
+        return self._submit("write", payload, *_lists(wait, signal), is_host)
 
     def read(
         self,
@@ -145,32 +162,51 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Copy a buffer, from `offset` bytes on, into a writable C-contiguous host array.
+        """Copy a buffer, from `offset` bytes on, into a writable C-contiguous array or a `File`.
 
         The array's bytes are undefined until the operation has ended.
+
+        A file is opened when the operation runs, as a host operation (see
+        `call`), and made where there is none, readable and writable for all
+        that the umask lets. Its bytes outside of the range stay: it is never
+        cut off, and a gap before the range reads as zeros. What goes wrong
+        then (not allowed, a directory, no space left) fails the submission
+        with an `OperationError` whose cause is the `OSError`; the range holds
+        anything then. The operating system writes the bytes to the disk later.
+        Zero bytes touch no file.
         """
-        payload = _transfers.read(self._device, buffer, array, offset)
-        return self._submit("read", payload, *_lists(wait, signal))
+        if array.__class__ is File:
+            payload = _files.read(self._device, buffer, array, offset)
+            return self._submit("read", payload, *_lists(wait, signal), True)  # noqa: FBT003
+        payload, is_host = _transfers.read(self._device, buffer, array, offset)
+        return self._submit("read", payload, *_lists(wait, signal), is_host)
 
     def dispatch(
         self,
         kernel: Kernel,
         *,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
+        grid: Grid,
+        block: int | Sequence[int] | None = None,
         args: Sequence[object] | Mapping[str, object] = (),
-        shared_memory: int = 0,
+        shared_memory: int | None = None,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
         """Launch a kernel over `grid` blocks of `block` threads, up to three numbers each.
 
         `args` are checked against the kernel's signature by name (C5) and
-        copied. `shared_memory` is the dynamic shared memory in bytes. A zero
-        in the grid is a no-op that still orders.
+        copied. `shared_memory` is the dynamic shared memory in bytes. `block`
+        and `shared_memory` are the kernel's own unless given. A zero in the
+        grid is a no-op that still orders.
+
+        A grid that is a buffer holds three 32-bit numbers, 12 bytes at a
+        multiple of 4, which are read when the kernel is launched and have no
+        other limits than the device's. Where the device cannot do that
+        (``"indirect_dispatch"`` is not in `Device.features`) the host does, in
+        a host operation (see `call`).
         """
-        payload = check_dispatch(self._device, kernel, grid, block, args, shared_memory)
-        return self._submit("dispatch", payload, *_lists(wait, signal))
+        payload, is_host = check_dispatch(self._device, kernel, grid, block, args, shared_memory)
+        return self._submit("dispatch", payload, *_lists(wait, signal), is_host)
 
     def call(
         self,
@@ -181,8 +217,16 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Call a host function, on a thread of ours, in the place of an operation.
 
-        It may block and submit; it must not wait for what stands behind it in
-        this queue. What it raises fails the submission and its signals.
+        It may block, submit and wait; it must not wait for what stands behind
+        it in an ordered queue, for its own submission, or for what these
+        bring about. What it raises fails the submission and its signals.
+
+        If it returns a timepoint, a submission, a fence, or a list or tuple of
+        them, the operation ends when all of that is reached, and fails with
+        the first failure among them, as if it had waited there; no thread is
+        held meanwhile. A list that mixes them with other things fails it with
+        `ArgumentTypeError`, and something that its own signals would have to
+        bring about with `InvalidArgumentError` (S1). Anything else is dropped.
         """
         if not callable(function):
             message = f"call() takes a function, not {type(function).__name__}"
@@ -191,11 +235,66 @@ class Queue(StreamQueue):
         return self._submit("call", (function, arguments, None), waits, signals, True)  # noqa: FBT003
 
     def execute(
-        self, commands: CommandBuffer, *, wait: Waits = (), signal: Signals = ()
+        self,
+        commands: CommandBuffer,
+        *,
+        bindings: Bindings | None = None,
+        wait: Waits = (),
+        signal: Signals = (),
     ) -> Submission:
-        """Run a recorded command buffer; it may be submitted again at once (C1)."""
-        payload = execute(self._device, commands)
-        return self._submit("execute", payload, *_lists(wait, signal))
+        """Run a recorded command buffer; it may be submitted again at once (C1).
+
+        `bindings` are a buffer for each of its slots, in order or by index
+        (C3). They are kept alive until the execution has retired; the sequence
+        itself may change at once. One that has no memory yet, from `alloca`,
+        must have it when the execution is issued. Also raises
+        `InvalidArgumentError` for too few or too many, for a buffer that is
+        smaller than the recording needs, for copies between overlapping bytes,
+        and with ``hazards="auto"`` for buffers that share written bytes; and
+        `ClosedError` for a one-shot recording that was executed.
+        """
+        payload = execute(self._device, commands, bindings)
+        waits, signals = _lists(wait, signal)
+        is_host = commands._program.is_host  # type: ignore[union-attr] # `execute` has looked
+        if commands._runs is None:
+            return self._submit("execute", payload, waits, signals, is_host)
+        commands._take_run()
+        try:
+            return self._submit("execute", payload, waits, signals, is_host)
+        except HalError:
+            commands._give_back_run()  # refused: nothing has changed
+            raise
+
+    def alloca(
+        self,
+        size: int,
+        *,
+        dtype: DTypeLike = np.uint8,
+        memory: str | MemoryType = MemoryType.DEVICE,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> Buffer:
+        """Allocate `size` bytes in the order of the queue; return the buffer at once.
+
+        `Buffer.allocation` is the submission. The buffer has an address from
+        its issue on: an operation that is issued before fails, so let what
+        uses it on other queues wait for the allocation. If the allocation
+        fails (out of memory, a failed wait, cancelled), what uses the buffer
+        fails with the same error. `dtype` and `memory` as in
+        `Device.allocate`; the content is undefined. Give the memory back with
+        `dealloca`, or drop the buffer.
+        """
+        return _alloca.alloca(self, size, dtype, memory, *_lists(wait, signal))
+
+    def dealloca(self, buffer: Buffer, *, wait: Waits = (), signal: Signals = ()) -> Submission:
+        """End the use of a buffer of `alloca`, on any queue of its device.
+
+        The buffer and its parts are unusable from now on: they raise
+        `ClosedError`. What was submitted before goes on; the memory is used
+        again once all that, and this operation, has retired. A buffer whose
+        allocation has failed may be given back as any other.
+        """
+        return _alloca.dealloca(self, buffer, *_lists(wait, signal))
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""

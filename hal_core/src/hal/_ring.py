@@ -248,13 +248,17 @@ class Ring:
         return resources
 
     def _fail_issued(self, operation: Submission, error: BaseException, work: Work) -> None:
-        """Fail the handle and the signals of an issued operation; under the lock."""
+        """Fail the handle and the signals of an issued operation; under the lock.
+
+        In this order: what a Ctrl-C cuts short can be done again.
+        """
         if operation._state != ISSUED:
             return
-        operation._state = FAILED
         operation._error = keep(error)
         for semaphore, _ in operation._signals:
             semaphore._fail(error, work)
+            semaphore._release_all(work)
+        operation._state = FAILED
 
     # The progress thread
 

@@ -16,6 +16,8 @@ from ctypes import addressof
 from typing import Final
 
 from hal._parameters import (
+    POINTERS,
+    SIZED,
     TYPES,
     Converter,
     Layout,
@@ -36,20 +38,26 @@ _RECORD_ALIGNMENT: Final = 16  # what C++ gives a structure without alignas, at 
 _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; more is arranged here
 _MAX_PLANS: Final = 64
 _DECLARATION: Final = re.compile(
-    r"\s*(?P<type>\w+(?:\[(?P<bytes>[0-9]+)\])?)(?:\s+(?P<name>[\w$]+))?\s*"
+    r"\s*(?P<const>const\s+)?(?P<type>\w+)(?:\[(?P<size>[0-9]+)\])?(?:\s+(?P<name>[\w$]+))?\s*"
 )
 
 
 class Signature:
     """Be the typed parameters of a kernel, ready to pack arguments.
 
-    Immutable; any thread may use it. `str` gives ``"(f32 a, ptr x, bytes[12]
-    p)"``, which `parse` reads. Signatures are equal when their parameters are.
+    Immutable; any thread may use it. `str` gives ``"(f32 a, const ptr x,
+    bytes[12] p)"``, which `parse` reads. Signatures are equal when their
+    parameters are.
 
     Parameters
     ----------
     parameters
         In the kernel's order. Raises `InvalidArgumentError` if two share a name.
+
+    Attributes
+    ----------
+    constants
+        The names of the pointers through which the kernel only reads.
     """
 
     __slots__ = (
@@ -62,6 +70,7 @@ class Signature:
         "_plans",
         "_pointer_bytes",
         "_storage_type",
+        "constants",
         "parameters",
     )
 
@@ -71,6 +80,7 @@ class Signature:
         if len(self._names) != len(self.parameters):
             message = f"{self} has two parameters of one name; give each its own"
             raise InvalidArgumentError(message)
+        self.constants: Final = frozenset(each.name for each in self.parameters if each.is_const)
         # The pointers stand first, then the values, each aligned.
         self._pointer_bytes = end = _POINTER * len(self.parameters)
         code = f"<{end}s"
@@ -93,11 +103,13 @@ class Signature:
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Return the signature that a text such as ``"(f32 a, ptr x, bytes[12] p)"`` describes.
+        """Return the signature that a text such as ``"(f32 a, const ptr x, bytes[12] p)"`` means.
 
         The parentheses and the names may be left out (``"ptr,u32"``); a
         parameter without one is called ``arg0``, ``arg1`` and so on by its
-        place. Records are aligned to 16 bytes. Raises `InvalidArgumentError`
+        place. ``const ptr`` is a pointer through which the kernel only reads.
+        Records (``bytes[N]``) are aligned to 16 bytes, ``any[N]`` (something
+        of that size) as far as its size allows. Raises `InvalidArgumentError`
         for anything else, and lists the types there are.
         """
         inside = text.strip()
@@ -106,20 +118,15 @@ class Signature:
         parameters: list[Parameter] = []
         for index, part in enumerate(inside.split(",") if inside else ()):
             match = _DECLARATION.fullmatch(part)
-            spelled = match["type"] if match else ""
-            name = (match["name"] if match else None) or f"arg{index}"
-            if match and match["bytes"] and spelled.startswith("bytes["):
-                size = int(match["bytes"])
-                parameters.append(Parameter(name, "record", size, _RECORD_ALIGNMENT))
-            elif spelled in TYPES:
-                kind, size = TYPES[spelled]
-                parameters.append(Parameter(name, kind, size, size))
-            else:
+            parameter = _parameter(match, index) if match else None
+            if parameter is None:
                 message = (
                     f"signature {text!r}: {part.strip()!r} is no parameter; write a type and a "
-                    f"name, as in '(f32 a, ptr x)', with one of {', '.join(TYPES)}, bytes[N]"
+                    f"name, as in '(f32 a, const ptr x)', with one of {', '.join(TYPES)}, "
+                    f"const ptr, bytes[N], any[N]"
                 )
                 raise InvalidArgumentError(message)
+            parameters.append(parameter)
         return cls(parameters)
 
     def pack(
@@ -213,7 +220,7 @@ class Signature:
             convert = conversion(kernel_name, parameter, arguments[index])
             if convert is not None:
                 conversions.append((index, convert))
-            elif parameter.kind == "ptr":
+            elif parameter.kind in POINTERS:
                 pointers.append((index, parameter.name))
         if len(self._plans) >= _MAX_PLANS:
             self._plans.clear()  # types made at run time must not pile up
@@ -245,3 +252,21 @@ class Signature:
             f"kernel '{kernel_name}' takes {len(self.parameters)} arguments {self}, got {given} "
             f"({'; '.join(wrong)})"
         )
+
+
+def _parameter(match: re.Match[str], index: int) -> Parameter | None:
+    """Return what one declaration of a signature's text says, or None if it says nothing known."""
+    name = match["name"] or f"arg{index}"
+    is_const = match["const"] is not None
+    if match["size"] is not None:
+        kind, size = SIZED.get(match["type"], ""), int(match["size"])
+        if not kind or is_const:
+            return None
+        alignment = (
+            min(size & -size or 1, _RECORD_ALIGNMENT) if kind == "any" else _RECORD_ALIGNMENT
+        )
+        return Parameter(name, kind, size, alignment)
+    kind, size = TYPES.get(match["type"], ("", 0))
+    if not kind or (is_const and kind != "ptr"):
+        return None
+    return Parameter(name, kind, size, size, is_const)

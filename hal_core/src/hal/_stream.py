@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _timeline
 from hal._failure import keep
-from hal._ring import Ring
+from hal._host_operations import DEFERRED, SENT, HostOperations
 from hal._submission import (
     CANCELLED,
-    DONE,
     FAILED,
     ISSUED,
     ISSUING,
@@ -54,7 +53,7 @@ _HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear: now and then."""
 
 
-class StreamQueue(Ring):
+class StreamQueue(HostOperations):
     """Order operations on one native stream; the engine under `hal.Queue`."""
 
     __slots__ = (
@@ -63,7 +62,6 @@ class StreamQueue(Ring):
         "_closing",
         "_domain",
         "_gone",
-        "_hosts",
         "_id",
         "_limit",
         "_name",
@@ -88,8 +86,6 @@ class StreamQueue(Ring):
         # The backlog holds, if ordered: all that are not issued, in order; if
         # unordered: those that are ready, and this all that are not issued.
         self._pending: dict[Submission, None] = {}
-        # Issued host operations, and whether they have begun to run
-        self._hosts: dict[Submission, bool] = {}
         # Queue id -> highest sequence of that queue that this stream has waited for
         self._seen: dict[int, int] = {}
         self._native.bind()
@@ -122,9 +118,8 @@ class StreamQueue(Ring):
             with _timeline.lock:
                 if self._closed:
                     self._context.refuse(self._name)
-                for semaphore, value in signals:
-                    if value <= semaphore._reserved and semaphore._failure is None:
-                        raise InvalidArgumentError(semaphore._not_above(value))  # noqa: TRY301
+                if signals:
+                    _check_above(signals)
                 if self._context.lost is not None:
                     self._end(operation, FAILED, self._context.lost, work)
                 elif (
@@ -200,18 +195,21 @@ class StreamQueue(Ring):
         """Resolve a released wait again, against the new state; under the lock."""
         bit = 1 << index
         if operation._state != PENDING or not operation._unresolved & bit:
+            if self._hosts.get(operation) == DEFERRED:
+                self._resume(operation, index, work)
             return
         timeline, value = operation._waits[index]
         if timeline._failure is not None:
             self._end(operation, FAILED, timeline._failure, work)
         elif self._resolve(operation, index, timeline, value, work):
+            if operation._unresolved == bit:
+                # In this order: what a Ctrl-C cuts short can be done again. An
+                # operation may stand in the backlog twice; it is issued once.
+                if not self._ordered:
+                    self._backlog.append(operation)
+                if self._issuing is None and self._backlog and self._backlog[0] is operation:
+                    work.append((ISSUE, self))
             operation._unresolved &= ~bit
-            if operation._unresolved:
-                return
-            if not self._ordered:
-                self._backlog.append(operation)
-            if self._issuing is None and self._backlog and self._backlog[0] is operation:
-                work.append((ISSUE, self))
 
     # Issue
 
@@ -263,7 +261,7 @@ class StreamQueue(Ring):
             if not operation._is_host:
                 return operation
             operation._state = ISSUED
-            self._hosts[operation] = False
+            self._hosts[operation] = SENT
             self._issuing = None
             work.append((HOST, operation))
         return None
@@ -421,7 +419,7 @@ class StreamQueue(Ring):
         with _timeline.lock:
             if submitted is not None and submitted._state == PENDING:
                 self._end(submitted, CANCELLED, interrupted, work)
-            work.extend((HOST, host) for host, begun in self._hosts.items() if not begun)
+            work.extend((HOST, host) for host, stage in self._hosts.items() if stage == SENT)
             operation = self._issuing if self._owner is work else None
             if operation is not None and operation in self._ring:
                 operation._state = ISSUED
@@ -435,18 +433,22 @@ class StreamQueue(Ring):
     # Failure
 
     def _end(self, operation: Submission, state: int, error: BaseException, work: Work) -> None:
-        """Fail or cancel an operation that was not issued; under the lock."""
-        operation._state = state
+        """Fail or cancel an operation that was not issued; under the lock.
+
+        In this order: what a Ctrl-C cuts short can be done again.
+        """
         operation._error = keep(error)
+        for semaphore, _ in operation._signals:
+            semaphore._fail(error, work)
+            semaphore._release_all(work)
         if operation._unresolved:
             for timeline, value in operation._waits:
                 timeline._forget(value, operation)
-        for semaphore, _ in operation._signals:
-            semaphore._fail(error, work)
-        work.append((GARBAGE, self._drop(operation)))
-        self._pending.pop(operation, None)
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
+        operation._state = state
+        work.append((GARBAGE, self._drop(operation)))
+        self._pending.pop(operation, None)
 
     def _in_use(self) -> list[object]:
         """Return what the issued operations keep alive; under the lock."""
@@ -461,8 +463,7 @@ class StreamQueue(Ring):
             self._fail_issued(operation, error, work)
             work.append((GARBAGE, self._drop(operation)))
         self._ring.clear()
-        for operation in self._hosts:
-            self._fail_issued(operation, error, work)
+        self._abandon_hosts(error, work)
         for operation in self._unissued():
             self._end(operation, FAILED, error, work)
         self._backlog.clear()
@@ -494,33 +495,12 @@ class StreamQueue(Ring):
             operations.append(self._issuing)
         return operations
 
-    # Host operations
 
-    def _run_host(self, operation: Submission) -> None:
-        """Run a host operation on the calling thread, one of the pool's, and end it."""
-        with _timeline.lock:
-            if self._hosts.get(operation) is not False:
-                return  # it was sent off twice, around a Ctrl-C
-            self._hosts[operation] = True
-        error: BaseException | None = None
-        try:
-            operation._function(*operation._arguments)
-        except BaseException as raised:  # noqa: BLE001 - whatever user code raises
-            error = raised
-        work: Work = []
-        with _timeline.lock:
-            self._hosts.pop(operation, None)
-            if operation._state == ISSUED:
-                if error is not None:
-                    self._fail_issued(operation, error, work)
-                else:
-                    operation._state = DONE
-                    for semaphore, value in operation._signals:
-                        semaphore._advance(value, work)
-            work.append((GARBAGE, self._drop(operation)))
-            if self._backlog and self._issuing is None:
-                work.append((ISSUE, self))
-        _progress.drain(work)
+def _check_above(signals: tuple[tuple[Semaphore, int], ...]) -> None:
+    """Raise unless every signal is above all that its semaphore has promised; under the lock."""
+    for semaphore, value in signals:
+        if value <= semaphore._reserved and semaphore._failure is None:
+            raise InvalidArgumentError(semaphore._not_above(value))
 
 
 def _as_failure(error: BaseException) -> BaseException:

@@ -2,7 +2,8 @@
 
 A payload is ``(function, arguments, resources)``: what to call with the native
 stream and the arguments when the operation is issued, and what to keep alive
-until it has retired. Queues submit payloads; command buffers record them.
+until it has retired. A transfer to or from host memory may be a host operation
+instead (M1), whose function is called without a stream, on a thread of the pool.
 """
 
 from __future__ import annotations
@@ -13,15 +14,36 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from hal._buffer import Buffer, check_range
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal._buffer import Buffer, check_range, no_address
+from hal._memory import HostView, Storage
+from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
+from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["NOTHING", "Payload", "check_buffer", "copy", "fill", "read", "update", "write"]
+__all__ = [
+    "CHUNK",
+    "NOTHING",
+    "SMALL",
+    "Payload",
+    "capture",
+    "check_buffer",
+    "copy",
+    "fill",
+    "late_address",
+    "read",
+    "update",
+    "write",
+]
 
 Payload: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], object]
+
+CHUNK: Final = 1 << 30
+"""Bytes that one native fill or copy has at the most."""
+
+SMALL: Final = 64 << 10
+"""Bytes up to which a write takes its array's during the call."""
 
 
 def _nothing(stream: int) -> None:
@@ -33,12 +55,18 @@ NOTHING: Final[Payload] = (_nothing, (), None)
 
 def fill(device: Device, buffer: Buffer, value: object, offset: object, size: object) -> Payload:
     """Check a fill; see `Queue.fill`."""
-    check_buffer(device, buffer, "fill")
+    storage = check_buffer(device, buffer, "fill", TRANSFER_TARGET)
     start, length, pattern, width = check_fill(buffer, value, offset, size)
     if not length:
         return NOTHING
-    arguments = (buffer._address + start, pattern, width, length // width)
-    return device._fill, arguments, buffer._storage
+    start += buffer._offset
+    base = storage.address
+    if base is not None and length <= CHUNK:
+        return device._fill, (base + start, pattern, width, length // width), storage
+    arguments = ((base or 0) + start, pattern, width, length // width, device._fill)
+    if base is not None:
+        return _fill_in_parts, arguments, storage
+    return _late, (_fill_in_parts, arguments, ((0, storage),)), storage
 
 
 def check_fill(
@@ -57,31 +85,56 @@ def check_fill(
     return start, length, pattern, width
 
 
-def update(device: Device, buffer: Buffer, data: object, offset: object) -> Payload:
-    """Check an update and capture its bytes; see `Queue.update`."""
-    check_buffer(device, buffer, "update")
-    captured = np.array(_bytes_of(data, "update"), copy=True)
-    return _from_host(device, buffer, captured, offset, "update")
+def update(device: Device, buffer: Buffer, data: object, offset: object) -> tuple[Payload, bool]:
+    """Check an update and capture its bytes; see `Queue.update`, and `write`."""
+    storage = check_buffer(device, buffer, "update", TRANSFER_TARGET)
+    host = _bytes_of(data, "update")
+    start, length = check_range(buffer, offset, host.size, "update")
+    if not length:
+        return NOTHING, False
+    start += buffer._offset
+    if length <= SMALL:
+        return _capture_and_write(device, storage, start, host)
+    return _from_host(device, storage, start, np.array(host, copy=True))
 
 
-def write(device: Device, buffer: Buffer, array: object, offset: object) -> Payload:
-    """Check a write; see `Queue.write`."""
-    check_buffer(device, buffer, "write")
-    return _from_host(device, buffer, _bytes_of(array, "write"), offset, "write")
+def write(device: Device, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
+    """Check a write; return its payload, and whether that is a host operation.
+
+    See `Queue.write`.
+    """
+    storage = check_buffer(device, buffer, "write", TRANSFER_TARGET)
+    host = _bytes_of(array, "write")
+    start, length = check_range(buffer, offset, host.size, "write")
+    if not length:
+        return NOTHING, False
+    start += buffer._offset
+    if length <= SMALL:
+        return _capture_and_write(device, storage, start, host)
+    return _from_host(device, storage, start, host)
 
 
-def read(device: Device, buffer: Buffer, array: object, offset: object) -> Payload:
-    """Check a read; see `Queue.read`."""
-    check_buffer(device, buffer, "read")
+def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
+    """Check a read; return its payload, and whether that is a host operation.
+
+    See `Queue.read`.
+    """
+    storage = check_buffer(device, buffer, "read", TRANSFER_SOURCE)
     host = _bytes_of(array, "read")
     if not host.flags.writeable:
         message = "read: the array is read-only; give one that can be written"
         raise InvalidArgumentError(message)
     start, length = check_range(buffer, offset, host.size, "read")
     if not length:
-        return NOTHING
-    arguments = (host.ctypes.data, buffer._address + start, length)
-    return device._copy_to_host, arguments, (buffer._storage, host)
+        return NOTHING, False
+    start += buffer._offset
+    if device._pageable:
+        target = (host.ctypes.data, None)
+        return _copy(device._copy_to_host, target, (start, storage), length, host), False
+    pinned = _pinned(device, storage, start, host)
+    if pinned is not None:
+        return _copy(device._copy, pinned, (start, storage), length, host), False
+    return (_read_staged, (device, storage, start, host), None), True
 
 
 def copy(
@@ -93,47 +146,223 @@ def copy(
     size: object,
 ) -> Payload:
     """Check a copy; see `Queue.copy`."""
-    check_buffer(device, source, "copy: the source")
-    check_buffer(device, target, "copy: the target")
+    source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
+    target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
     source_start, length = check_range(source, source_offset, size, "copy: the source")
     target_start, _ = check_range(target, target_offset, length, "copy: the target")
     if not length:
         return NOTHING
-    source_address = source._address + source_start
-    target_address = target._address + target_start
-    if abs(source_address - target_address) < length:
+    source_place = source._offset + source_start
+    target_place = target._offset + target_start
+    # Storages overlap if they are the same; those of foreign memory may anyway.
+    distance = target_place - source_place
+    if source_storage is not target_storage:
+        distance += (target_storage.address or 0) - (source_storage.address or 0)
+    known = source_storage.address is not None and target_storage.address is not None
+    if abs(distance) < length and (known or source_storage is target_storage):
         message = (
             f"copy: {length} bytes from offset {source_start} to offset {target_start} overlap "
             "in the same memory; copy through another buffer"
         )
         raise InvalidArgumentError(message)
-    arguments = (target_address, source_address, length)
-    return device._copy, arguments, (source._storage, target._storage)
+    return _copy(
+        device._copy, (target_place, target_storage), (source_place, source_storage), length, None
+    )
 
 
-def check_buffer(device: Device, buffer: object, what: str) -> None:
-    """Raise unless `buffer` is an open buffer of `device`."""
+def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> Storage:
+    """Return the storage of an open buffer of `device` that may be used so; raise otherwise.
+
+    `need` are bits of `hal._usage`. Keep what is returned alive, not the
+    buffer's own attribute, which another thread may clear meanwhile.
+    """
     if not isinstance(buffer, Buffer):
         message = f"{what} takes a buffer, not {type(buffer).__name__}"
         raise ArgumentTypeError(message)
-    if buffer.device is not device:
+    if buffer._device is not device:
         message = (
             f"{what}: the buffer belongs to {buffer.device.name}, and this queue to {device.name}; "
             "copy it there through the host first"
         )
         raise InvalidArgumentError(message)
-    if buffer._storage is None or device._closed:
-        buffer._live()
+    storage = buffer._storage
+    if storage is None or device._closed or buffer._denied & need:
+        storage = buffer._live()
+        raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
+    return storage
+
+
+def capture(device: Device, host: NDArray[np.uint8]) -> tuple[int, object]:
+    """Return where a copy of host bytes stands that `copy_from_host` never blocks for.
+
+    And what keeps it alive. May make a native allocation, so it is for
+    recordings; a submission does without.
+    """
+    if device._pageable:
+        copied = np.array(host, copy=True)
+        return copied.ctypes.data, copied
+    keeper = device._heap.allocate(host.size or 1, _HOST)
+    return _put(keeper, host), keeper
+
+
+def late_address(storage: Storage) -> int:
+    """Return a storage's address when an operation is issued, or raise why it has none."""
+    address = storage.address
+    if address is None:
+        raise no_address(storage, OperationError)
+    return address
+
+
+_HOST: Final = 1
+"""The index of pinned memory in `hal._usage.MEMORY_TYPES`."""
+
+_Place: TypeAlias = tuple[int, Storage | None]
+"""Bytes from the beginning of a storage, or an address where that is None."""
+
+
+def _copy(
+    function: Callable[..., object], target: _Place, source: _Place, length: int, host: object
+) -> Payload:
+    """Return the payload of a native copy between two places."""
+    target_start, target_storage = target
+    source_start, source_storage = source
+    late: tuple[tuple[int, Storage], ...] = ()
+    if target_storage is not None:
+        base = target_storage.address
+        if base is None:
+            late = ((0, target_storage),)
+        else:
+            target_start += base
+    if source_storage is not None:
+        base = source_storage.address
+        if base is None:
+            late = (*late, (1, source_storage))
+        else:
+            source_start += base
+    resources = (target_storage, source_storage, host)
+    if not late and length <= CHUNK:
+        return function, (target_start, source_start, length), resources
+    arguments = (target_start, source_start, length, function)
+    if not late:
+        return _copy_in_parts, arguments, resources
+    return _late, (_copy_in_parts, arguments, late), resources
 
 
 def _from_host(
-    device: Device, buffer: Buffer, host: NDArray[np.uint8], offset: object, what: str
-) -> Payload:
-    start, length = check_range(buffer, offset, host.size, what)
-    if not length:
-        return NOTHING
-    arguments = (buffer._address + start, host.ctypes.data, length)
-    return device._copy_from_host, arguments, (buffer._storage, host)
+    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> tuple[Payload, bool]:
+    """Return the payload of a copy from memory that stays as it is until then."""
+    if device._pageable:
+        source = (host.ctypes.data, None)
+        return _copy(device._copy_from_host, (start, storage), source, host.size, host), False
+    pinned = _pinned(device, storage, start, host)
+    if pinned is not None:
+        return _copy(device._copy, (start, storage), pinned, host.size, host), False
+    return (_write_staged, (device, storage, start, host), None), True
+
+
+def _capture_and_write(
+    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> tuple[Payload, bool]:
+    """Return the payload of a copy from memory that may change at once; makes no native call."""
+    if not device._pageable:
+        keeper = device._heap.reserve(host.size, _HOST)
+        if keeper._ticket is not None:
+            keeper.publish()
+            source = (_put(keeper, host), None)
+            place = (start, storage)
+            return _copy(device._copy_from_host, place, source, host.size, keeper), False
+        device._staging.prefetch(host.size)  # for the next one
+    return _from_host(device, storage, start, np.array(host, copy=True))
+
+
+def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
+    """Copy bytes into host-visible memory and return where the host sees it."""
+    address = keeper.host_address
+    assert address is not None  # noqa: S101 - pinned memory is the host's
+    np.copyto(np.asarray(keeper.view())[: host.size], host)
+    return address
+
+
+def _pinned(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> _Place | None:
+    """Return where the device sees an array that lies in its own memory, or in imported memory.
+
+    None if it does not, or overlaps with the memory it is copied from or to.
+    """
+    base: object = host
+    while isinstance(base, np.ndarray):
+        base = base.base
+    address = host.ctypes.data
+    keeper: Storage | None = None
+    if type(base) is HostView and base._storage._heap is device._heap:
+        keeper = base._storage
+    elif device._heap.has_imports:
+        keeper = device._heap.find_import(address, host.size)
+    if keeper is None or keeper.address is None or not keeper.is_pinned():
+        return None
+    place = address - (keeper.host_address or 0)
+    if storage.address is not None:
+        distance = keeper.address + place - storage.address - start
+        if abs(distance) < host.size:
+            return None
+    return place, keeper
+
+
+# What runs when an operation is issued
+
+
+def _late(
+    stream: int,
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+    places: tuple[tuple[int, Storage], ...],
+) -> None:
+    """Put in the addresses that storages have got meanwhile (M3)."""
+    values = list(arguments)
+    for position, storage in places:
+        values[position] += late_address(storage)
+    function(stream, *values)
+
+
+def _fill_in_parts(
+    stream: int,
+    address: int,
+    pattern: int,
+    width: int,
+    count: int,
+    function: Callable[..., object],
+) -> None:
+    part = CHUNK // width
+    for start in range(0, count, part):
+        number = min(part, count - start)
+        function(stream, address + start * width, pattern, width, number)
+
+
+def _copy_in_parts(
+    stream: int, target: int, source: int, size: int, function: Callable[..., object]
+) -> None:
+    for start in range(0, size, CHUNK):
+        function(stream, target + start, source + start, min(CHUNK, size - start))
+
+
+# What runs on a thread of the pool
+
+
+def _write_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+    def fill(memory: memoryview, position: int) -> None:
+        np.copyto(np.frombuffer(memory, np.uint8), host[position : position + len(memory)])
+
+    device._staging.write(late_address(storage) + start, host.size, fill)
+
+
+def _read_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+    def drain(memory: memoryview, position: int) -> None:
+        np.copyto(host[position : position + len(memory)], np.frombuffer(memory, np.uint8))
+
+    device._staging.read(late_address(storage) + start, host.size, drain)
+
+
+# Arguments
 
 
 def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:

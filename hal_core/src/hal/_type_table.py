@@ -8,7 +8,7 @@ constant expressions over the parameters' own types, in two globals of the image
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hal._signature import Parameter, Signature
 from hal.errors import InvalidArgumentError
@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
     from hal.native import EntryPoint
 
-__all__ = ["read_type_table", "type_table"]
+__all__ = ["KernelEntry", "read_type_table", "type_table"]
 
-# The numbers of the kinds in the table, in order; zero ends it.
+_MAGIC: Final = int.from_bytes(b"hal\0", "little")
+_VERSION: Final = 2
+"""Counts the forms that the table has had; the first had no number."""
+# The numbers of the kinds in the table, in order.
 _KINDS: Final = ("", "ptr", "int", "uint", "float", "bool", "record")
+_ROW: Final = struct.Struct("<4I")
+_DAMAGED: Final = "the image's table of kernel parameters is damaged; compile the source again"
 # Every name begins with hal_, because the user's macros (N, T, value) are alive here.
 _TRAITS: Final = """
 #line 1 "hal_type_table"
@@ -59,9 +64,14 @@ template <> struct hal_kind<float> : hal_is<4> {};
 template <> struct hal_kind<double> : hal_is<4> {};
 template <> struct hal_kind<long double> : hal_is<(sizeof(long double) > 8) ? 6 : 4> {};
 template <> struct hal_kind<bool> : hal_is<5> {};
+// Through a pointer to what is const the kernel only reads.
+template <typename hal_t> struct hal_const { static constexpr unsigned int hal_flag = 0; };
+template <typename hal_t> struct hal_const<const hal_t *> {
+  static constexpr unsigned int hal_flag = 1;
+};
 // A function type makes the language adjust its parameter: arrays decay, qualifiers fall off.
 template <typename hal_t> struct hal_parameter;
-template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t> {
+template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t>, hal_const<hal_t> {
   static constexpr unsigned int hal_size = sizeof(hal_t);
   static constexpr unsigned int hal_alignment = alignof(hal_t);
   static constexpr bool hal_copyable = __is_trivially_copyable(hal_t);
@@ -70,65 +80,115 @@ template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t> {
 """
 
 
+class KernelEntry(NamedTuple):
+    """Say what an image knows of one of its kernels.
+
+    Attributes
+    ----------
+    signature
+        Its parameters.
+    block
+        The threads of a block in x, y and z that it is made for, or None.
+    shared_memory
+        The bytes of dynamic shared memory that it is made for.
+    """
+
+    signature: Signature
+    block: tuple[int, int, int] | None = None
+    shared_memory: int = 0
+
+
 def type_table(entries: Sequence[EntryPoint]) -> str:
-    """Return C++17 text that makes the compiler tabulate the kernels' parameters.
+    """Return C++17 text that makes the compiler tabulate the kernels and their parameters.
 
     The text goes after the source, at global scope, and includes nothing. It
     defines two globals with C names, marked with the macro ``HAL_TABLE`` that
     must be defined before it: ``const char hal_kernels[]``, such as
     ``"saxpy(a,x,y,n);blur(in,out)"``, and ``const unsigned int
-    hal_parameters[]`` with kind, size and alignment of every parameter in the
-    same order and three zeros at the end. The compiler refuses a parameter
-    that is not trivially copyable, with kernel and parameter in its message.
+    hal_parameters[]``, in rows of four: first a constant that tells the table,
+    its version and how many kernels and parameters there are; then for each
+    kernel the three numbers of its block (zeros: none) and its shared memory,
+    followed by kind, size, alignment and constness of every parameter. The
+    compiler refuses a parameter that is not trivially copyable, and a block or
+    shared memory that is no constant or too small, with the kernel in its message.
 
     A kernel that stands under an ``#if`` is listed whether or not it was
-    compiled, and the types of its parameters must exist either way.
+    compiled, and what its parameters and marks mention must exist either way.
     """
     lines: list[str] = []
-    rows: list[str] = []
+    count = sum(len(entry.parameters) for entry in entries)
+    rows = [f"{_MAGIC}, {_VERSION}, {len(entries)}, {count}"]
+    number = 0
     for entry in entries:
+        sizes = [f"({text})" for text in entry.block]
+        shared = f"({entry.shared_memory or 0})"
+        lines += [
+            f"static_assert((long long){text} >= {least}, "
+            f"\"kernel '{entry.name}': {mark} takes {least} or more\");\n"
+            for texts, least, mark in ((sizes, 1, "HAL_BLOCK"), ([shared], 0, "HAL_SHARED_MEMORY"))
+            for text in texts
+        ]
+        # A block of one or two numbers is filled up with ones, none at all with zeros.
+        sizes = (sizes + ["1"] * 2)[:3] if sizes else ["0"] * 3
+        rows.append(", ".join(f"(unsigned int){text}" for text in (*sizes, shared)))
         for text, name in entry.parameters:
-            alias = f"hal_p{len(rows)}"
+            alias = f"hal_p{number}"
+            number += 1
             lines.append(
                 f"using {alias} = hal_detail::hal_parameter<void({text})>;\n"
                 f"static_assert({alias}::hal_copyable, "
                 f"\"kernel '{entry.name}': parameter '{name}' must be trivially copyable\");\n"
             )
-            rows.append(f"{alias}::hal_value, {alias}::hal_size, {alias}::hal_alignment, ")
+            rows.append(
+                f"{alias}::hal_value, {alias}::hal_size, {alias}::hal_alignment, {alias}::hal_flag"
+            )
     heads = (f"{entry.name}({','.join(name for _, name in entry.parameters)})" for entry in entries)
     # Directly after `extern "C"` the definitions have external linkage, const or not.
     return (
         f"{_TRAITS}{''.join(lines)}"
         f'extern "C" HAL_TABLE const char hal_kernels[] = "{";".join(heads)}";\n'
-        f'extern "C" HAL_TABLE const unsigned int hal_parameters[] = {{{"".join(rows)}0, 0, 0}};\n'
+        f'extern "C" HAL_TABLE const unsigned int hal_parameters[] = {{{", ".join(rows)}}};\n'
     )
 
 
-def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, Signature]:
-    """Return the signature of each kernel from the bytes of a type table's two globals.
+def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, KernelEntry]:
+    """Return what the bytes of a type table's two globals say of each kernel.
 
-    Raises `InvalidArgumentError` if they are not what `type_table` defines.
+    Raises `InvalidArgumentError` if they are not what `type_table` defines,
+    or what it defined in another version of hal.
     """
-    damaged = "the image's table of kernel parameters is damaged; compile the source again"
+    magic, version = (
+        struct.unpack_from("<2I", parameters) if len(parameters) >= _ROW.size else (0, 0)
+    )
+    if magic != _MAGIC or version != _VERSION:
+        found = f"of version {version}" if magic == _MAGIC else "of an older version or damaged"
+        message = (
+            f"the image's table of kernel parameters is {found}, and this hal reads version "
+            f"{_VERSION}; compile the source again, or pass signatures={{'name': '(f32 a, ptr x)'}}"
+        )
+        raise InvalidArgumentError(message)
+    entries: dict[str, KernelEntry] = {}
     try:
-        numbers = list(struct.iter_unpack("<3I", parameters))
+        _, *rows = _ROW.iter_unpack(parameters)
+        counts = struct.unpack_from("<2I", parameters, 8)
         heads = bytes(kernels).rstrip(b"\0").decode()
-        signatures: dict[str, Signature] = {}
         position = 0
         for head in heads.split(";") if heads else ():
             name, _, inside = head.removesuffix(")").partition("(")
             names = inside.split(",") if inside else []
-            signatures[name] = Signature(
-                tuple(
-                    Parameter(each, _KINDS[kind], size, alignment)
-                    for each, (kind, size, alignment) in zip(
-                        names, numbers[position : position + len(names)], strict=True
-                    )
-                )
+            *block, shared_memory = rows[position]
+            described = rows[position + 1 : position + 1 + len(names)]
+            position += 1 + len(names)
+            signature = Signature(
+                [
+                    Parameter(each, _KINDS[kind], size, alignment, bool(flag))
+                    for each, (kind, size, alignment, flag) in zip(names, described, strict=True)
+                ]
             )
-            position += len(names)
+            x, y, z = block
+            entries[name] = KernelEntry(signature, (x, y, z) if all(block) else None, shared_memory)
     except (struct.error, UnicodeDecodeError, ValueError, IndexError) as error:
-        raise InvalidArgumentError(damaged) from error
-    if numbers[position:] != [(0, 0, 0)]:
-        raise InvalidArgumentError(damaged)
-    return signatures
+        raise InvalidArgumentError(_DAMAGED) from error
+    if (len(entries), position - len(entries)) != counts or position != len(rows):
+        raise InvalidArgumentError(_DAMAGED)
+    return entries

@@ -59,10 +59,15 @@ def poll_all(entries: Entries) -> bool:
     """Return whether all entries are reached, raising the first failure among them."""
     _ask_all(entries)
     with _timeline.lock:
-        for timeline, _ in entries:
-            if timeline._failure is not None:
-                raise fresh(timeline._failure)
+        _check_failures(entries)
         return all(timeline._value >= value for timeline, value in entries)
+
+
+def _check_failures(entries: Entries) -> None:
+    """Raise the first failure among entries, reached ones as well; under the lock."""
+    for timeline, _ in entries:
+        if timeline._failure is not None:
+            raise fresh(timeline._failure)
 
 
 def _ask_all(entries: Entries) -> None:
@@ -180,9 +185,7 @@ class HostWaiter:
     def _check_failures(self) -> None:
         """Raise the first failure in the set, of a reached entry as well; under the lock."""
         for entries in self._groups:
-            for timeline, _ in entries:
-                if timeline._failure is not None:
-                    raise fresh(timeline._failure)
+            _check_failures(entries)
 
     def _points_to_ask(self) -> list[Submission]:
         """Return held operations of the queues that this waiter leads; under the lock.

@@ -7,6 +7,7 @@
         ├── InvalidArgumentError    ValueError: out of range, or makes no sense
         ├── ArgumentTypeError       TypeError: an argument has the wrong type
         ├── UnimplementedError      NotImplementedError: the backend lacks the feature
+        ├── ExchangeError           BufferError: memory and another library do not fit together
         ├── NotFoundError           LookupError: a kernel, global or device is unknown
         ├── OutOfMemoryError        MemoryError: after everything unused was given back
         ├── DeadlineExceededError   TimeoutError: a wait ran out of time
@@ -39,6 +40,7 @@ __all__ = [
     "CompilationError",
     "DeadlineExceededError",
     "DeviceLostError",
+    "ExchangeError",
     "HalError",
     "InvalidArgumentError",
     "NotFoundError",
@@ -93,6 +95,12 @@ class UnimplementedError(HalError, NotImplementedError):
     """Report a feature that this backend, device or driver version lacks."""
 
     status = "UNIMPLEMENTED"
+
+
+class ExchangeError(HalError, BufferError):
+    """Report memory that cannot be handed to another library, or taken from it, as asked."""
+
+    status = "FAILED_PRECONDITION"
 
 
 class NotFoundError(HalError, LookupError):

@@ -135,6 +135,10 @@ class EntryPoint:
         closing one.
     body_start, body_end
         Offsets of the opening brace and just after the closing one.
+    block, shared_memory
+        The C++ expressions in its marks ``HAL_BLOCK(x, y, z)`` and
+        ``HAL_SHARED_MEMORY(bytes)``, empty without one. The core has blanked
+        the marks out of the source, and put their values into the type table.
     """
 
     name: str
@@ -144,6 +148,8 @@ class EntryPoint:
     parameters_end: int
     body_start: int
     body_end: int
+    block: tuple[str, ...] = ()
+    shared_memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +392,15 @@ class NativeDevice(ABC):
     @abstractmethod
     def memory_info(self) -> tuple[int, int]:
         """Return the free and the total bytes of device memory."""
+
+    def dlpack_device(self, memory: MemoryType) -> tuple[int, int] | None:
+        """Return how DLPack counts this device for a kind of memory: type and number.
+
+        ``(1, 0)`` says that the memory is the host's, and any host memory this
+        device's. None: hal hands none out that the host does not see, and
+        copies what it takes in.
+        """
+        return None
 
     # Transfers, on a stream
 

@@ -25,25 +25,31 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, SupportsInt, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
 from hal._fence import Waits
-from hal._memory import MemoryStatistics
+from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._queue import Signals
+from hal._slots import Bindings, SlotSpecs
+from hal._usage import BufferUsage
 from hal.native import DeviceInfo, MemoryType, NativeDevice
 
 __all__ = [
     "Buffer",
     "Callback",
     "CommandBuffer",
+    "CudaArray",
+    "CudaStream",
     "Device",
     "Driver",
     "Executable",
+    "ExternalEvent",
     "Fence",
     "Kernel",
     "Queue",
@@ -51,6 +57,7 @@ __all__ = [
     "Semaphore",
     "Signals",
     "Submission",
+    "Tensor",
     "Waits",
 ]
 
@@ -180,6 +187,18 @@ class Buffer(Protocol):
         """Return the kind of memory: ``"device"``, ``"host"`` or ``"shared"`` (M1)."""
 
     @property
+    def usage(self) -> BufferUsage:
+        """Return what it may be used for (M1)."""
+
+    @property
+    def access(self) -> str:
+        """Return ``"all"``, ``"read"`` or ``"write"``: what may be done with the bytes (M1)."""
+
+    @property
+    def allocation(self) -> hal.Submission | None:
+        """Return the submission of the `Queue.alloca` that makes its memory, if one does (M3)."""
+
+    @property
     def address(self) -> int:
         """Return the device's address of the first byte."""
 
@@ -190,7 +209,7 @@ class Buffer(Protocol):
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> hal.Buffer:
         """Return a buffer of `size` bytes from `offset` on that shares the memory (M2)."""
 
-    def map(self) -> NDArray[Any]:
+    def map(self, access: str = "all") -> NDArray[Any]:
         """Return a numpy view of host-visible memory, which lives as long as the view (M2)."""
 
     def numpy(
@@ -230,6 +249,14 @@ class Kernel(Protocol):
     def static_shared_memory(self) -> int:
         """Return the bytes of shared memory that it declares itself."""
 
+    @property
+    def block(self) -> tuple[int, int, int] | None:
+        """Return the threads of a block where a dispatch does not say; None: it has to."""
+
+    @property
+    def shared_memory(self) -> int:
+        """Return the bytes of dynamic shared memory where a dispatch does not say."""
+
 
 @runtime_checkable
 class Executable(Protocol):
@@ -241,7 +268,20 @@ class Executable(Protocol):
 
     @property
     def kernels(self) -> tuple[hal.Kernel, ...]:
-        """Return the kernels in the order of the source."""
+        """Return the kernels that the image lists, in the order of the source."""
+
+    def kernel(
+        self,
+        name: str,
+        *,
+        signature: str | hal.Signature | None = None,
+        block: int | Sequence[int] | None = None,
+        shared_memory: int | None = None,
+    ) -> hal.Kernel:
+        """Return a kernel with a description of your own in place of the image's."""
+
+    def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> hal.Buffer:
+        """Return the memory of a variable at global scope, which keeps the code loaded."""
 
     def __getitem__(self, name: str) -> hal.Kernel: ...
 
@@ -274,22 +314,48 @@ class CommandBuffer(Protocol):
         traceback: TracebackType | None,
     ) -> None: ...
 
+    @property
+    def slots(self) -> Sequence[hal.Slot]:
+        """Return the slots, which stand for the buffers of a binding table (C3)."""
+
+    @property
+    def one_shot(self) -> bool:
+        """Return whether it may be executed only once."""
+
+    @property
+    def lowering(self) -> str | None:
+        """Return ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4)."""
+
     def fill(
-        self, buffer: hal.Buffer, value: object, *, offset: int = 0, size: int | None = None
+        self,
+        buffer: hal.Buffer | hal.Slot,
+        value: object,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        name: str | None = None,
     ) -> None:
         """Record what `Queue.fill` does."""
 
-    def update(self, buffer: hal.Buffer, data: object, *, offset: int = 0) -> None:
+    def update(
+        self,
+        buffer: hal.Buffer | hal.Slot,
+        data: object,
+        *,
+        offset: int = 0,
+        name: str | None = None,
+    ) -> None:
         """Record what `Queue.update` does; the bytes are taken now."""
 
     def copy(
         self,
-        source: hal.Buffer,
-        target: hal.Buffer,
+        source: hal.Buffer | hal.Slot,
+        target: hal.Buffer | hal.Slot,
         *,
         source_offset: int = 0,
         target_offset: int = 0,
         size: int | None = None,
+        name: str | None = None,
     ) -> None:
         """Record what `Queue.copy` does."""
 
@@ -297,15 +363,33 @@ class CommandBuffer(Protocol):
         self,
         kernel: hal.Kernel,
         *,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
+        grid: int | Sequence[int] | hal.Buffer | hal.Slot,
+        block: int | Sequence[int] | None = None,
         args: Sequence[object] | Mapping[str, object] = (),
-        shared_memory: int = 0,
+        shared_memory: int | None = None,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        name: str | None = None,
     ) -> None:
         """Record what `Queue.dispatch` does; the arguments are packed now."""
 
     def barrier(self) -> None:
         """Order all commands before it with all after it (C2)."""
+
+    def create_event(self, *, name: str | None = None) -> hal.CommandEvent:
+        """Return an event of this recording: a barrier in two halves (C1)."""
+
+    def signal_event(self, event: hal.CommandEvent) -> None:
+        """Signal an event once all commands recorded so far have ended (C1)."""
+
+    def wait_events(self, *events: hal.CommandEvent) -> None:
+        """Order all before the events' signals with all recorded from now on (C1)."""
+
+    def reset_event(self, event: hal.CommandEvent) -> None:
+        """Make an event not signalled (C1)."""
+
+    def group(self, name: str) -> AbstractContextManager[object]:
+        """Return a context that puts `name` in front of the names of commands."""
 
     def end(self) -> None:
         """End the recording, which is immutable from then on (C1)."""
@@ -380,7 +464,7 @@ class Queue(Protocol):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Copy a host array, which must not change until then, into a buffer (Q4)."""
+        """Copy a host array, which must not change until then, or a file into a buffer (Q4)."""
 
     def read(
         self,
@@ -391,16 +475,16 @@ class Queue(Protocol):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Copy a buffer, from `offset` bytes on, into a host array (Q4)."""
+        """Copy a buffer, from `offset` bytes on, into a host array or a file (Q4)."""
 
     def dispatch(
         self,
         kernel: hal.Kernel,
         *,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
+        grid: int | Sequence[int] | hal.Buffer,
+        block: int | Sequence[int] | None = None,
         args: Sequence[object] | Mapping[str, object] = (),
-        shared_memory: int = 0,
+        shared_memory: int | None = None,
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
@@ -413,12 +497,36 @@ class Queue(Protocol):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Call a host function, on a thread of hal's, in the place of an operation (Q2)."""
+        """Call a host function, on a thread of hal's, in the place of an operation (Q2).
+
+        What it returns to be waited for defers the operation's end to that (Q4).
+        """
 
     def execute(
-        self, commands: hal.CommandBuffer, *, wait: Waits = (), signal: Signals = ()
+        self,
+        commands: hal.CommandBuffer,
+        *,
+        bindings: Bindings | None = None,
+        wait: Waits = (),
+        signal: Signals = (),
     ) -> hal.Submission:
-        """Run a recorded command buffer (C1)."""
+        """Run a recorded command buffer, with a buffer for each of its slots (C1, C3)."""
+
+    def alloca(
+        self,
+        size: int,
+        *,
+        dtype: DTypeLike = np.uint8,
+        memory: str | MemoryType = MemoryType.DEVICE,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Buffer:
+        """Allocate in the order of the queue, and return the buffer at once (M3)."""
+
+    def dealloca(
+        self, buffer: hal.Buffer, *, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission:
+        """End the use of a buffer of `alloca` (M3)."""
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal (Q4)."""
@@ -501,14 +609,35 @@ class Device(Protocol):
     def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore:
         """Do what `hal.create_semaphore` does: semaphores belong to no device (S3)."""
 
+    @property
+    def heaps(self) -> tuple[MemoryHeap, ...]:
+        """Return the kinds of memory there are (M1)."""
+
+    def query_memory(
+        self,
+        *,
+        memory: str | MemoryType = MemoryType.DEVICE,
+        usage: BufferUsage = BufferUsage.ALL,
+        access: str = "all",
+        size: int = 1,
+    ) -> MemoryQuery:
+        """Return what can be done with memory of this kind, usage and size (M1)."""
+
     def allocate(
         self,
         size: int,
         *,
         dtype: DTypeLike = np.uint8,
         memory: str | MemoryType = MemoryType.DEVICE,
+        usage: BufferUsage = BufferUsage.ALL,
+        access: str = "all",
     ) -> hal.Buffer:
         """Allocate `size` bytes, whose content is undefined (M1)."""
+
+    def import_array(
+        self, array: object, *, release: Callable[[], object] | None = None
+    ) -> hal.Buffer:
+        """Return a buffer over the memory of a host array, without a copy (M1)."""
 
     def upload(self, array: object) -> hal.Buffer:
         """Copy a host array to a new buffer; blocks until it is ready on every queue."""
@@ -532,14 +661,88 @@ class Device(Protocol):
     ) -> Executable:
         """Load an image from bytes or from a file; blocks (C5)."""
 
-    def record(self) -> hal.CommandBuffer:
+    def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> hal.Buffer:
+        """Return a buffer over another library's tensor, or over a copy of it (M2)."""
+
+    def record(
+        self,
+        *,
+        slots: SlotSpecs = 0,
+        one_shot: bool = False,
+        hazards: str = "manual",
+        categories: str = "all",
+        command_buffer: str | None = None,
+    ) -> hal.CommandBuffer:
         """Start to record a command buffer (C1)."""
 
-    def statistics(self) -> MemoryStatistics:
-        """Return what memory is allocated, after retiring and freeing what has ended (M1)."""
+    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
+        """Return what memory is allocated, after retiring what has ended (M1)."""
+
+    def trim(self, keep: int = 0) -> int:
+        """Give cached memory back until `keep` bytes are left; return how many went (M1)."""
 
     def wait_idle(self, timeout: float | None = None) -> None:
         """Block until everything submitted so far has ended, for `timeout` seconds at most."""
 
     def close(self, timeout: float = 10.0) -> tuple[str, ...]:
         """Close every queue and give back all that is native (Q6)."""
+
+
+# What other libraries offer; docs/interop.md says what hal does with it.
+
+
+class Tensor(Protocol):
+    """Be memory that its owner hands out by DLPack.
+
+    As in https://dmlc.github.io/dlpack/latest/python_spec.html and the Python
+    array API standard. Producers of before version 1.0 know `stream` only.
+    """
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Return a capsule named ``dltensor_versioned`` or, of old, ``dltensor``."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the type and the number of the device that the memory is on."""
+
+
+class CudaArray(Protocol):
+    """Be memory of a CUDA device, version 3 of the CUDA Array Interface.
+
+    As in https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
+    """
+
+    @property
+    def __cuda_array_interface__(self) -> Mapping[str, Any]:
+        """Return ``shape``, ``typestr``, ``data`` (address, read-only) and ``version``.
+
+        And ``strides``, ``descr``, ``mask`` and ``stream`` where they apply; a
+        ``stream`` is one whose work the consumer has to wait for.
+        """
+
+
+class CudaStream(Protocol):
+    """Be a stream of CUDA that another library owns.
+
+    As in https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html.
+    """
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the ``cudaStream_t`` as an int."""
+
+
+class ExternalEvent(Protocol):
+    """Be an event of the vendor's driver that another library owns and has recorded.
+
+    ``handle`` as `cuda.core.Event` has it; hal's own protocol, as there is no standard.
+    """
+
+    @property
+    def handle(self) -> SupportsInt:
+        """Return the ``CUevent`` or ``hipEvent_t``; it stays valid while this object lives."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from hal._cli.conformance import conformance
 from hal._cli.demo import demo
 from hal._cli.devices import devices
 from hal._cli.output import write_error
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command()(devices)
 app.command()(demo)
+app.command()(conformance)
 
 
 def _print_version(requested: bool) -> None:  # noqa: FBT001 - typer's signature

@@ -4,6 +4,10 @@ Each takes one thread for each pixel of its result, x along the rows; rows lie
 one after the other without padding. A kernel that looks at neighbours makes a
 result that is smaller than its source by these neighbours, so that none has to
 care for borders: the host extends the picture before it cuts it into tiles.
+
+A tile's width and height are in memory, and `right` and `below` say how much
+wider and higher the result is for the halo that later kernels need. So the
+launches are the same for every tile, also for the smaller ones at the borders.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ SOURCE: Final = r"""
 
 // Red, green and blue bytes to the luminance of ITU-R BT.601, 0 to 255.
 extern "C" __global__ void luminance(const unsigned char* __restrict__ rgb,
-                                     float* __restrict__ grey, int width, int height) {
+                                     float* __restrict__ grey, const int* __restrict__ tile,
+                                     int right, int below) {
+  const int width = tile[0] + right, height = tile[1] + below;
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
@@ -33,8 +39,10 @@ extern "C" __global__ void luminance(const unsigned char* __restrict__ rgb,
 
 // Convolve the rows; the source is wider by 2 * RADIUS.
 extern "C" __global__ void blur_rows(const float* __restrict__ source,
-                                     float* __restrict__ target, int width, int height) {
+                                     float* __restrict__ target, const int* __restrict__ tile,
+                                     int right, int below) {
   const float weights[] = {WEIGHTS};
+  const int width = tile[0] + right, height = tile[1] + below;
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
@@ -47,8 +55,10 @@ extern "C" __global__ void blur_rows(const float* __restrict__ source,
 
 // Convolve the columns; the source is higher by 2 * RADIUS.
 extern "C" __global__ void blur_columns(const float* __restrict__ source,
-                                        float* __restrict__ target, int width, int height) {
+                                        float* __restrict__ target, const int* __restrict__ tile,
+                                        int right, int below) {
   const float weights[] = {WEIGHTS};
+  const int width = tile[0] + right, height = tile[1] + below;
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
@@ -60,17 +70,18 @@ extern "C" __global__ void blur_columns(const float* __restrict__ source,
 
 // The length of Sobel's gradient; the source is wider and higher by 2.
 extern "C" __global__ void sobel(const float* __restrict__ source, float* __restrict__ edges,
-                                 int width, int height) {
+                                 const int* __restrict__ tile, int right, int below) {
+  const int width = tile[0] + right, height = tile[1] + below;
   const int x = blockIdx.x * blockDim.x + threadIdx.x;
   const int y = blockIdx.y * blockDim.y + threadIdx.y;
   if (x >= width || y >= height) return;
-  const int above = y * (width + 2) + x;
-  const int here = above + width + 2;
-  const int below = here + width + 2;
-  const float dx = source[above + 2] - source[above] + 2.0f * (source[here + 2] - source[here]) +
-                   source[below + 2] - source[below];
-  const float dy = source[below] - source[above] + 2.0f * (source[below + 1] - source[above + 1]) +
-                   source[below + 2] - source[above + 2];
+  const int top = y * (width + 2) + x;
+  const int middle = top + width + 2;
+  const int bottom = middle + width + 2;
+  const float dx = source[top + 2] - source[top] +
+                   2.0f * (source[middle + 2] - source[middle]) + source[bottom + 2] - source[bottom];
+  const float dy = source[bottom] - source[top] + 2.0f * (source[bottom + 1] - source[top + 1]) +
+                   source[bottom + 2] - source[top + 2];
   edges[y * width + x] = sqrtf(dx * dx + dy * dy);
 }
 """

@@ -16,6 +16,10 @@ download   the slot's edges to the host    ``computed`` g + 1, ``downloaded`` g
 
 The host submits all of it without waiting and waits once, for the last value
 of ``downloaded``. Nothing relies on the order of a queue.
+
+The kernels are recorded once, in a command buffer that takes the place of its
+buffers from a table: each step binds its slot's, and its tile's width and
+height. Their order follows from the bytes that they read and write.
 """
 
 from __future__ import annotations
@@ -52,17 +56,13 @@ class Step(NamedTuple):
     submission: hal.Submission
 
 
-class _Slot:
+class _Slot(NamedTuple):
     """Hold the buffers that one tile in flight uses."""
 
-    __slots__ = ("buffers", "edges", "grey", "rgb", "scratch")
-
-    def __init__(self, device: hal.Device, region: int, tile: int) -> None:
-        self.rgb = device.allocate(3 * region, dtype=np.uint8)
-        self.grey = device.allocate(4 * region, dtype=np.float32)
-        self.scratch = device.allocate(4 * region, dtype=np.float32)
-        self.edges = device.allocate(4 * tile, dtype=np.float32)
-        self.buffers = (self.rgb, self.grey, self.scratch, self.edges)
+    rgb: hal.Buffer
+    grey: hal.Buffer
+    scratch: hal.Buffer
+    edges: hal.Buffer
 
 
 class Pipeline:
@@ -98,12 +98,23 @@ class Pipeline:
         # The first tile is as large as any.
         first, both = self.tiles[0], 2 * self.halo
         region = (first.width + both) * (first.height + both)
-        self._slots = [_Slot(device, region, first.width * first.height) for _ in range(self.slots)]
-        # Each tile keeps its slot, so that it is recorded once for all passes.
-        self._recordings = [
-            self._record(tile, self._slots[index % self.slots])
-            for index, tile in enumerate(self.tiles)
+        self._slots = [
+            _Slot(
+                rgb=device.allocate(3 * region, dtype=np.uint8),
+                grey=device.allocate(4 * region, dtype=np.float32),
+                scratch=device.allocate(4 * region, dtype=np.float32),
+                edges=device.allocate(4 * first.width * first.height, dtype=np.float32),
+            )
+            for _ in range(self.slots)
         ]
+        sizes = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
+        self._sizes = device.upload(sizes)
+        # Each tile keeps its slot.
+        self._bindings = [
+            (*self._slots[index % self.slots], self._sizes.subspan(8 * index, 8))
+            for index in range(len(self.tiles))
+        ]
+        self._commands = self._record(first)
         extended = extend(picture, self.halo)
         self._regions = [
             np.ascontiguousarray(extended[tile.region(self.halo)]) for tile in self.tiles
@@ -123,8 +134,8 @@ class Pipeline:
 
     def close(self) -> None:
         """Give the device memory back; no run may be under way."""
-        for slot in self._slots:
-            for buffer in slot.buffers:
+        for buffers in (*self._slots, *self._bindings, (self._sizes,)):
+            for buffer in buffers:
                 buffer.close()
 
     def run(
@@ -186,7 +197,9 @@ class Pipeline:
 
         waits = (uploaded.at(after), computed.at(step), downloaded.at(before))
         signal = (computed.at(after),)
-        submission = queues.compute.execute(self._recordings[index], wait=waits, signal=signal)
+        submission = queues.compute.execute(
+            self._commands, bindings=self._bindings[index], wait=waits, signal=signal
+        )
         if submitted is not None:
             submitted(Step(step, index, "compute", waits, submission))
 
@@ -198,24 +211,28 @@ class Pipeline:
         if submitted is not None:
             submitted(Step(step, index, "download", waits, submission))
 
-    def _record(self, tile: Tile, slot: _Slot) -> hal.CommandBuffer:
-        """Record the kernels of one tile; each one's result is smaller than its source."""
+    def _record(self, largest: Tile) -> hal.CommandBuffer:
+        """Record the kernels for a tile of any size; each one's result is smaller than its source.
+
+        The grids are those of the largest tile; a smaller one leaves threads idle.
+        """
         both = 2 * self.halo
-        stages = (
-            ("luminance", slot.rgb, slot.grey, tile.width + both, tile.height + both),
-            ("blur_rows", slot.grey, slot.scratch, tile.width + 2, tile.height + both),
-            ("blur_columns", slot.scratch, slot.grey, tile.width + 2, tile.height + 2),
-            ("sobel", slot.grey, slot.edges, tile.width, tile.height),
-        )
-        with self._device.record() as commands:
-            for name, source, target, width, height in stages:
+        types = (np.uint8, np.float32, np.float32, np.float32, np.int32)
+        with self._device.record(slots=types, hazards="auto") as commands:
+            rgb, grey, scratch, edges, size = commands.slots
+            for name, source, target, right, below in (
+                ("luminance", rgb, grey, both, both),
+                ("blur_rows", grey, scratch, 2, both),
+                ("blur_columns", scratch, grey, 2, 2),
+                ("sobel", grey, edges, 0, 0),
+            ):
+                width, height = largest.width + right, largest.height + below
                 commands.dispatch(
                     self._program[name],
                     grid=(-(-width // BLOCK[0]), -(-height // BLOCK[1])),
                     block=BLOCK,
-                    args=(source, target, width, height),
+                    args=(source, target, size, right, below),
                 )
-                commands.barrier()
         return commands
 
 

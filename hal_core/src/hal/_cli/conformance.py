@@ -1,0 +1,153 @@
+"""Implement ``hal conformance``: prove a backend with the conformance suite."""
+
+# No deferred annotations in this module: typer reads them, with their options.
+import enum
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from hal._cli.output import console, write_error
+
+__all__ = ["conformance"]
+
+_SUITE: Final = "hal_conformance"
+"""The package of the suite; found when the command runs, like a plugin."""
+
+_EXIT: Final = {"conformant": 0, "partial": 0, "failed": 1, "not_run": 3}
+
+_STYLES: Final = {
+    "conformant": "bold green",
+    "partial": "bold yellow",
+    "failed": "bold red",
+    "not_run": "bold red",
+}
+
+_SHOWN_AT_MOST: Final = 40
+"""Lines about tests of one status; the report has them all."""
+
+
+class Mode(enum.StrEnum):
+    """Name a way to lower command buffers (C4)."""
+
+    auto = "auto"
+    stream = "stream"
+    graph = "graph"
+
+
+def conformance(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The backend to prove, or one of its devices: cpu, cuda:1."
+        ),
+    ],
+    *,
+    mode: Annotated[
+        Mode, typer.Option(help="How command buffers are lowered: natively or on the stream.")
+    ] = Mode.auto,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the report is written as JSON, and as Markdown beside it.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the conformance suite on a backend and say its verdict.
+
+    conformant: every test passed that the device's features call for. partial: so did all but
+    those that the backend's profile lists, with reasons. failed: a test failed, or the profile
+    is wrong. not_run: the backend is not available here.
+
+    The exit status is 0 for the first two, 1 for failed, 2 for a wrong command line, and 3 for
+    not_run.
+    """
+    if importlib.util.find_spec(_SUITE) is None:
+        write_error("the conformance suite is not installed; pip install hal-conformance")
+        raise typer.Exit(2)
+    runner = importlib.import_module(f"{_SUITE}.runner")
+    try:
+        with _Display() as display:
+            result: dict[str, Any] = runner.run(
+                name, mode=mode.value, report=report, on_event=display.note
+            )
+    except ValueError as error:
+        write_error(str(error))
+        raise typer.Exit(2) from None
+    _show(console(), result, report)
+    raise typer.Exit(_EXIT[result["verdict"]])
+
+
+class _Display:
+    """Show on a terminal how the run goes; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._progress = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            disable=not self._is_shown,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Take in an event of the run."""
+        if not self._is_shown:
+            return
+        if "tests" in event:
+            self._progress.update(self._task, total=len(event["tests"]))
+        elif "started" in event:
+            area = event["started"].partition("::")[0]
+            self._progress.update(self._task, description=f"[dim]{escape(area)}[/]")
+        elif "ended" in event:
+            self._progress.advance(self._task)
+            if event["status"] == "failed":
+                self._progress.print(f"[red]failed[/] {escape(event['ended'])}", soft_wrap=True)
+
+
+def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
+    """Print what came of the run."""
+    for status in ("failed", "expected_failure", "unsupported"):
+        tests = [test for test in result["tests"] if test["status"] == status]
+        for test in tests[:_SHOWN_AT_MOST]:
+            line = f"[bold]{status.replace('_', ' ')}[/] {escape(test['id'])}"
+            out.print(f"{line}: {escape(test['reason'])}", soft_wrap=True)
+        if len(tests) > _SHOWN_AT_MOST:
+            out.print(f"... and {len(tests) - _SHOWN_AT_MOST} more")
+    for problem in result["problems"]:
+        out.print(f"[bold red]problem[/] {escape(problem)}", soft_wrap=True)
+    device = result["device"]
+    if device:
+        out.print(f"[dim]device    [/] {escape(device['name'])}", soft_wrap=True)
+        out.print(f"[dim]driver    [/] {escape(device['driver'])}", soft_wrap=True)
+        features = ", ".join(result["features"]["supported"]) or "none"
+        out.print(f"[dim]features  [/] {escape(features)}", soft_wrap=True)
+    counts = [
+        f"{count} {status.replace('_', ' ')}" for status, count in result["counts"].items() if count
+    ]
+    out.print(f"[dim]tests     [/] {', '.join(counts) or 'none'}")
+    if path is not None:
+        out.print(f"[dim]report    [/] {escape(str(path))}", soft_wrap=True)
+    verdict = result["verdict"]
+    text = f"[{_STYLES[verdict]}]{verdict.replace('_', ' ')}[/]"
+    reason = f": {escape(result['reason'])}" if result["reason"] else ""
+    out.print(f"[dim]verdict   [/] {text}{reason}", soft_wrap=True)

@@ -1,0 +1,310 @@
+"""Speak DLPack's C structures: hand out capsules, and take those of others.
+
+The capsules that go out are numpy's own, over an array at the buffer's address,
+with what numpy cannot know (which device it is) written into them. So deleter
+and destructor are C code, which may run without the interpreter lock, in the
+middle of an exception or after the interpreter's end; a function of Python's
+behind `ctypes` may not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.errors import ArgumentTypeError, ExchangeError
+
+__all__ = [
+    "CPU",
+    "VERSION",
+    "Tensor",
+    "check_elements",
+    "describe_device",
+    "export_array",
+    "take_capsule",
+]
+
+CPU: Final = 1
+VERSION: Final = (1, 0)
+"""The version of DLPack that is asked for."""
+
+_READ_ONLY: Final = 1
+_IS_COPIED: Final = 2
+_DEVICES: Final = {
+    1: "host memory", 2: "CUDA", 3: "pinned host memory of CUDA", 4: "OpenCL", 7: "Vulkan",
+    8: "Metal", 10: "ROCm", 11: "pinned host memory of ROCm", 13: "managed memory of CUDA",
+    14: "oneAPI", 15: "WebGPU",
+}  # fmt: skip
+_CODES: Final = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_CODE_NAMES: Final = {3: "opaque handles", 4: "bfloat16"}
+_NUMPY_HAS_VERSIONS: Final = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("dimensions", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """What a capsule named ``dltensor`` points to."""
+
+    _fields_ = (
+        ("tensor", _Tensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    """What a capsule named ``dltensor_versioned`` points to, from version 1.0 on."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:  # noqa: ANN401 - ctypes' own
+    # A prototype of our own: those in `ctypes.pythonapi` are everybody's.
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
+_capsule_name: Final = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
+_capsule_pointer: Final = _function(
+    "PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p
+)
+_rename_capsule: Final = _function(
+    "PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p
+)
+_PLAIN: Final = b"dltensor"
+_WITH_VERSION: Final = b"dltensor_versioned"
+# A capsule keeps the address of its name, so that these must never go.
+_USED: Final = {
+    _PLAIN: ctypes.c_char_p(b"used_dltensor"),
+    _WITH_VERSION: ctypes.c_char_p(b"used_dltensor_versioned"),
+}
+_deleter: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Claim:
+    """Own a tensor that was taken out of its capsule, and call its deleter once."""
+
+    __slots__ = ("_delete", "_pointer", "taken")
+
+    def __init__(self, pointer: int, deleter: int | None) -> None:
+        self.taken = False
+        self._pointer = pointer
+        self._delete = _deleter(deleter) if deleter else None
+
+    def __del__(self) -> None:
+        if self.taken and self._delete is not None:
+            self._delete(self._pointer)
+
+
+class Tensor(NamedTuple):
+    """Describe a tensor that is ours now.
+
+    Attributes
+    ----------
+    owner
+        What keeps its memory alive; its last reference goes where foreign
+        code may run.
+    address, dtype, shape
+        The first element, the elements' type and their number along each axis.
+    strides
+        Bytes from one element to the next along each axis.
+    device
+        Type and number as DLPack has them.
+    read_only
+        Whether its owner said so.
+    """
+
+    owner: object
+    address: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: tuple[int, int]
+    read_only: bool
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether its elements stand one after the other, the last axis first."""
+        expected = self.dtype.itemsize
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != expected:
+                return False
+            expected *= length
+        return True
+
+    @property
+    def size(self) -> int:
+        """Bytes of all elements."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def array(self) -> NDArray[Any]:
+        """Return a numpy view, which keeps the owner alive; the memory is the host's."""
+        return np.asarray(_HostTensor(self))
+
+
+class _HostTensor:
+    """Be what a numpy view of a tensor is made of."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._owner = tensor.owner
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": tensor.dtype.str,
+            "shape": tensor.shape,
+            "strides": tensor.strides,
+            "data": (tensor.address, tensor.read_only),
+        }
+
+
+def describe_device(device: tuple[int, int]) -> str:
+    """Return what a pair of DLPack's stands for."""
+    kind, number = device
+    return f"{_DEVICES.get(kind, f'device type {kind}')} ({kind}, {number})"
+
+
+def check_elements(dtype: np.dtype[Any]) -> None:
+    """Raise `ExchangeError` for elements that DLPack has no type for."""
+    if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
+        message = (
+            f"DLPack has no type for elements of {dtype}; exchange them as bytes, with "
+            "buffer.subspan(0, buffer.size, dtype='u1')"
+        )
+        raise ExchangeError(message)
+    if not dtype.isnative:
+        message = f"DLPack knows this machine's byte order only, and {dtype} has the other"
+        raise ExchangeError(message)
+
+
+def export_array(
+    array: NDArray[Any],
+    device: tuple[int, int],
+    max_version: tuple[int, int] | None,
+    *,
+    is_copy: bool,
+) -> object:
+    """Return a new capsule over an array's memory, which is that of `device`.
+
+    With a version where `max_version` allows one and numpy (from 2.1 on) can.
+    Raises `ExchangeError` for read-only memory without a version.
+    """
+    versioned = _NUMPY_HAS_VERSIONS and max_version is not None and max_version >= VERSION
+    if not versioned and not array.flags.writeable:
+        message = (
+            "the memory is read-only, and DLPack can say so from version 1.0 on only: ask for "
+            "max_version=(1, 0) (numpy makes such capsules from 2.1 on), or for copy=True"
+        )
+        raise ExchangeError(message)
+    asked: dict[str, Any] = {"max_version": VERSION} if versioned else {}
+    capsule = array.__dlpack__(**asked)
+    name = _capsule_name(capsule)
+    managed = (_Versioned if name == _WITH_VERSION else _Managed).from_address(
+        _capsule_pointer(capsule, name)
+    )
+    managed.tensor.device = _Device(*device)
+    if is_copy and name == _WITH_VERSION:
+        managed.flags |= _IS_COPIED
+    return capsule
+
+
+def take_capsule(capsule: object, what: str) -> Tensor:
+    """Take the tensor out of a capsule, which is used up then.
+
+    Raises `ExchangeError` for what numpy has no type for, or a tensor of a
+    version to come, and `ArgumentTypeError` for what is no such capsule; it
+    is left as it was then.
+    """
+    try:
+        name = _capsule_name(capsule)
+    except ValueError:
+        name = None  # no capsule at all
+    if name not in _USED:
+        used = name is not None and name.startswith(b"used_")
+        found = "a capsule that was used already" if used else f"{type(capsule).__name__}"
+        message = f"{what}: its __dlpack__ returned {found}, and not a new capsule of DLPack's"
+        raise ArgumentTypeError(message)
+    pointer = _capsule_pointer(capsule, name)
+    read_only = False
+    managed: _Versioned | _Managed
+    if name == _WITH_VERSION:
+        managed = _Versioned.from_address(pointer)
+        if managed.major != VERSION[0]:
+            message = f"{what}: it is of DLPack {managed.major}, and hal speaks {VERSION[0]}"
+            raise ExchangeError(message)
+        read_only = bool(managed.flags & _READ_ONLY)
+    else:
+        managed = _Managed.from_address(pointer)
+    tensor = managed.tensor
+    dtype = _dtype(tensor, what)
+    shape = tuple(tensor.shape[: tensor.dimensions])
+    if tensor.strides:
+        strides = tuple(each * dtype.itemsize for each in tensor.strides[: tensor.dimensions])
+    else:
+        strides = _packed(shape, dtype)
+    claim = _Claim(pointer, managed.deleter)
+    found_tensor = Tensor(
+        claim,
+        (tensor.data or 0) + tensor.byte_offset,
+        dtype,
+        shape,
+        strides,
+        (tensor.device.kind, tensor.device.number),
+        read_only,
+    )
+    # A Ctrl-C between the two loses the tensor's memory, and frees nothing twice.
+    _rename_capsule(capsule, _USED[name])
+    claim.taken = True
+    return found_tensor
+
+
+def _packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Return the strides in bytes of elements that stand one after the other."""
+    strides: list[int] = []
+    step = dtype.itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+def _dtype(tensor: _Tensor, what: str) -> np.dtype[Any]:
+    """Return the numpy type of a tensor's elements."""
+    code = _CODES.get(tensor.code)
+    if code is not None and tensor.lanes == 1 and tensor.bits % 8 == 0:
+        try:
+            return np.dtype(f"{code}{tensor.bits // 8}")
+        except TypeError:
+            pass
+    name = _CODE_NAMES.get(tensor.code, f"DLPack's type code {tensor.code}")
+    message = (
+        f"{what}: numpy has no type for its elements ({name}, {tensor.bits} bits, {tensor.lanes} "
+        "lanes); view them as integers of that size first, as in tensor.view(torch.int16)"
+    )
+    raise ExchangeError(message)

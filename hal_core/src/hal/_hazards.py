@@ -1,0 +1,209 @@
+"""Derive the least order of commands from the bytes that they touch (rule C2).
+
+Two commands conflict if they touch a common byte and one of them writes it.
+The least set of edges that orders all such pairs is the transitive reduction
+of the conflicts: one edge for each pair that no path through others orders.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+__all__ = ["END", "Access", "Extents", "Hazards"]
+
+END: Final = 1 << 62
+"""The end of memory whose size nobody knows."""
+
+_SWEEP: Final = 4096
+"""Ancestors of so many commands may be kept before those of no further use are dropped."""
+
+
+class Access(NamedTuple):
+    """Say that a command touches the bytes from `start` up to `stop` of a memory."""
+
+    memory: int
+    start: int
+    stop: int
+    writes: bool
+
+
+class _Segment:
+    """Know who wrote a range of bytes last, and who has read it since."""
+
+    __slots__ = ("readers", "stop", "writer")
+
+    def __init__(self, stop: int, writer: int, readers: list[int]) -> None:
+        self.stop = stop
+        self.writer = writer  # -1: nobody
+        self.readers = readers
+
+
+class _Memory:
+    """Keep the touched ranges of one memory: disjoint, in order."""
+
+    __slots__ = ("segments", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.segments: list[_Segment] = []
+
+    def cut(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the range of indices of the segments inside ``[start, stop)``.
+
+        Segments that reach out of it are cut in two before.
+        """
+        first = self._split(start)
+        return first, self._split(stop)
+
+    def _split(self, place: int) -> int:
+        """Return the index of the first segment from `place` on, after cutting one across it."""
+        starts, segments = self.starts, self.segments
+        index = bisect_left(starts, place)
+        if index:
+            before = segments[index - 1]
+            if before.stop > place:
+                starts.insert(index, place)
+                segments.insert(index, _Segment(before.stop, before.writer, before.readers[:]))
+                before.stop = place
+        return index
+
+    def read(self, start: int, stop: int, reader: int, covered: int) -> None:
+        """Note a reader, whose ancestors and itself are the bits of `covered`."""
+        first, last = self.cut(start, stop)
+        fresh: list[tuple[int, _Segment]] = []  # of the bytes that nobody has touched
+        place = start
+        for index in range(first, last):
+            if self.starts[index] > place:
+                fresh.append((place, _Segment(self.starts[index], -1, [reader])))
+            segment = self.segments[index]
+            readers = segment.readers
+            if readers and covered >> readers[-1] & 1:
+                readers[-1] = reader  # whoever comes after this one comes after that one
+            else:
+                readers.append(reader)
+            place = segment.stop
+        if place < stop:
+            fresh.append((place, _Segment(stop, -1, [reader])))
+        for begin, segment in fresh:
+            index = bisect_left(self.starts, begin)
+            self.starts.insert(index, begin)
+            self.segments.insert(index, segment)
+
+    def write(self, start: int, stop: int, writer: int) -> None:
+        """Note a writer: whoever touches the bytes later needs to know no other one."""
+        first, last = self.cut(start, stop)
+        self.starts[first:last] = [start]
+        self.segments[first:last] = [_Segment(stop, writer, [])]
+
+
+class Hazards:
+    """Take commands one by one, and tell of each which ones must have ended before it.
+
+    Commands are numbered from 0 in the order in which they come.
+    """
+
+    __slots__ = ("_base", "_limit", "_memories", "_next", "_reach")
+
+    def __init__(self) -> None:
+        self._memories: dict[int, _Memory] = {}
+        self._next = 0
+        self._base = 0  # numbers are kept less this, so that bit sets stay short
+        # Of each command that may be a predecessor yet: a bit for itself and every ancestor
+        self._reach: dict[int, int] = {}
+        self._limit = _SWEEP
+
+    def add(self, accesses: Sequence[Access]) -> list[int]:
+        """Take the next command; return its direct predecessors, the latest first."""
+        number = self._next - self._base
+        self._next += 1
+        found: set[int] = set()
+        for memory, start, stop, writes in accesses:
+            self._find(memory, start, stop, found, writes=writes)
+        # From the latest on: an earlier one that a later one has waited for needs no edge.
+        predecessors: list[int] = []
+        covered = 0
+        for candidate in sorted(found, reverse=True):
+            if not covered >> candidate & 1:
+                predecessors.append(candidate + self._base)
+                covered |= self._reach[candidate]
+        covered |= 1 << number
+        self._reach[number] = covered
+        # Its own writes replace its reads.
+        for memory, start, stop, writes in sorted(accesses, key=_is_write):
+            kept = self._memories.setdefault(memory, _Memory())
+            if writes:
+                kept.write(start, stop, number)
+            else:
+                kept.read(start, stop, number, covered)
+        if len(self._reach) > self._limit:
+            self._sweep()
+        return predecessors
+
+    def restart(self) -> None:
+        """Forget all commands so far: whatever follows is ordered behind all of them."""
+        self._memories.clear()
+        self._reach.clear()
+        self._base = self._next
+
+    def _find(self, memory: int, start: int, stop: int, found: set[int], *, writes: bool) -> None:
+        """Add all that an access conflicts with, but for what those are ordered behind."""
+        kept = self._memories.get(memory)
+        if kept is None:
+            return
+        starts, segments = kept.starts, kept.segments
+        index = bisect_right(starts, start) - 1
+        if index < 0 or segments[index].stop <= start:
+            index += 1
+        while index < len(starts) and starts[index] < stop:
+            segment = segments[index]
+            if writes and segment.readers:
+                found.update(segment.readers)
+            elif segment.writer >= 0:
+                found.add(segment.writer)
+            index += 1
+
+    def _sweep(self) -> None:
+        """Drop the ancestors of commands that no later one can have as a predecessor."""
+        alive: set[int] = set()
+        for memory in self._memories.values():
+            for segment in memory.segments:
+                alive.update(segment.readers)
+                if segment.writer >= 0:
+                    alive.add(segment.writer)
+        self._reach = {number: self._reach[number] for number in alive}
+        self._limit = 2 * len(alive) + _SWEEP
+
+
+class Extents:
+    """Know which bytes of one memory a recording reads or writes, merged."""
+
+    __slots__ = ("_starts", "_stops")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for start, stop in sorted(ranges):
+            if self._stops and start <= self._stops[-1]:
+                self._stops[-1] = max(self._stops[-1], stop)
+            else:
+                self._starts.append(start)
+                self._stops.append(stop)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def shifted(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return the ranges `offset` higher, and none beyond `end`."""
+        pairs = zip(self._starts, self._stops, strict=True)
+        return [(start + offset, min(stop + offset, end)) for start, stop in pairs]
+
+    def meet(self, start: int, stop: int) -> bool:
+        """Return whether one of the bytes from `start` up to `stop` is among these."""
+        index = bisect_right(self._stops, start)
+        return index < len(self._starts) and self._starts[index] < stop and start < stop
+
+
+def _is_write(access: Access) -> bool:
+    return access.writes

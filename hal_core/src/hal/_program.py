@@ -1,0 +1,190 @@
+"""Run a recording: replay it on a stream, or launch it as a native graph (rule C4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hal import _transfers
+from hal._failure import fresh
+from hal._indirect import run_on_host
+from hal._instances import Instance, InstancePool, Lease, Replica
+from hal._reaper import GRAPH, INSTANCE
+from hal.errors import HalError
+from hal.native import EmptyNode
+
+if TYPE_CHECKING:
+    from hal._device import Device
+    from hal._instances import SlotUses
+    from hal._lowering import Lowering
+    from hal._slots import Late, SlotRules, Table
+    from hal.native import Node
+
+__all__ = ["Program"]
+
+_EMPTY: Final = EmptyNode()
+
+
+class Program:
+    """Be a recording that has ended; immutable but for its replicas and instances.
+
+    Executions hold it until they have retired, and it holds what they use.
+    """
+
+    __slots__ = (
+        "_describe",
+        "_device",
+        "_functions",
+        "_lowering",
+        "_pool",
+        "_resources",
+        "_rules",
+        "_spares",
+        "_template",
+        "_uses",
+        "is_host",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        functions: Sequence[Callable[..., object]],
+        nodes: Sequence[Node],
+        resources: Sequence[object],
+        rules: SlotRules,
+        uses: SlotUses,
+        lowering: Lowering | None,
+        describe: Callable[[int], str],
+        *,
+        is_host: bool,
+    ) -> None:
+        """Take the commands; with a lowering they run as a native graph."""
+        self._device = device
+        self._functions = functions
+        self._resources = resources
+        self._rules = rules
+        self._uses = uses
+        self._lowering = lowering
+        self._describe = describe
+        self.is_host = is_host
+        self._template = Replica(uses, nodes, uses.blocks)
+        self._spares = [self._template]  # replicas that nobody is using
+        self._pool = InstancePool()
+
+    def payload(self, bindings: object) -> _transfers.Payload:
+        """Check the bindings and return what an execution does; see `Queue.execute`."""
+        resources: object = self
+        table: Table | Late = ()
+        if self._uses.count or bindings is not None:
+            table, storages = self._rules.check(() if bindings is None else bindings)
+            resources = (self, storages)
+        if not self._functions:
+            return _transfers.NOTHING[0], (), resources
+        if self.is_host:
+            return self._run_on_host, (table,), resources
+        if self._lowering is not None:
+            lease = Lease()
+            return self._launch, (table, lease), (resources, lease)
+        if not self._uses.count:
+            return self._replay, (), resources
+        return self._replay_bound, (table,), resources
+
+    def _replay(self, stream: int, replica: Replica | None = None) -> None:
+        """Make the native calls on a stream."""
+        nodes = (replica or self._template).nodes
+        node = None
+        try:
+            for function, node in zip(self._functions, nodes, strict=True):
+                function(stream, *node)
+        except HalError as error:
+            raise self._explain(error, nodes, node) from error
+
+    def _replay_bound(self, stream: int, table: Table | Late) -> None:
+        """Make the native calls with a binding table's addresses."""
+        replica = self._take(table)
+        self._replay(stream, replica)
+        # The calls have copied the arguments. After an error it is left to the collector.
+        self._spares.append(replica)
+
+    def _run_on_host(self, table: Table | Late) -> None:
+        """Run all of it from the host, which reads the grids in memory."""
+        replica = self._take(table)
+        nodes, node = replica.nodes, None
+
+        def calls() -> Any:  # noqa: ANN401 - pairs of a function and its node
+            nonlocal node
+            for call in zip(self._functions, nodes, strict=True):
+                node = call[1]
+                yield call
+
+        try:
+            run_on_host(self._device, calls())
+        except HalError as error:
+            raise self._explain(error, nodes, node) from error
+        self._spares.append(replica)
+
+    def _launch(self, stream: int, table: Table | Late, lease: Lease) -> None:
+        """Launch a native graph instance, after updating it to a binding table."""
+        addresses = self._resolve(table)
+        native = self._device._native
+        instance = self._pool.take(stream, addresses, lease)
+        if instance is None:
+            instance = self._instantiate(stream, addresses, lease)
+        elif instance.replica.table != addresses:
+            self._update(instance, addresses)
+        native.launch_graph(stream, instance.graph.handle)
+
+    def _instantiate(self, stream: int, table: Table, lease: Lease) -> Instance:
+        """Make an instance that is bound to a table, and lease it."""
+        lowering, heap = self._lowering, self._device._heap
+        assert lowering is not None  # noqa: S101 - for the type checker
+        native = self._device._native
+        replica = self._take(table) if self._uses.count else self._template
+        nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
+        for position, node in zip(lowering.positions, replica.nodes, strict=True):
+            nodes[position] = node
+        graph = heap.own(GRAPH, native.create_graph(nodes, lowering.dependencies))
+        handle = heap.own(INSTANCE, native.instantiate_graph(graph.handle))
+        instance = lease.instance = Instance(handle, replica, stream, lease)
+        self._pool.add(instance)
+        return instance
+
+    def _update(self, instance: Instance, table: Table) -> None:
+        """Give the nodes of an instance that use other buffers now their new addresses."""
+        lowering = self._lowering
+        assert lowering is not None  # noqa: S101 - for the type checker
+        update, handle = self._device._native.update_graph, instance.graph.handle
+        positions, nodes = lowering.positions, instance.replica.nodes
+        instance.broken = True  # unless all goes well
+        node = None
+        try:
+            for command in instance.replica.bind(table):
+                node = nodes[command]
+                update(handle, positions[command], node)
+        except HalError as error:
+            raise self._explain(error, nodes, node) from error
+        instance.broken = False
+
+    def _take(self, table: Table | Late) -> Replica:
+        """Return a replica that is bound to a table, and that nobody else uses."""
+        addresses = self._resolve(table)
+        try:
+            replica = self._spares.pop()
+        except IndexError:
+            replica = self._template.copy()
+        if replica.table != addresses:
+            replica.bind(addresses)
+        return replica
+
+    def _resolve(self, table: Table | Late) -> Table:
+        """Return the addresses of a table that may have been unknown when it was submitted."""
+        return self._rules.resolve(table) if isinstance(table, list) else table
+
+    def _explain(self, error: HalError, nodes: Sequence[Node], node: object) -> HalError:
+        """Return an error that says which command it is about."""
+        told = fresh(error)
+        for command, each in enumerate(nodes):
+            if each is node:
+                told.args = (f"execute: {self._describe(command)}: {error}", *error.args[1:])
+                break
+        return told

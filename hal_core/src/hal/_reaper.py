@@ -1,0 +1,278 @@
+"""Give back what finalisers have let go (invariant I10).
+
+A finaliser only appends to a deque: the garbage collector can run it inside any
+critical section. The next allocation works the deque off, which puts blocks into
+the cache without a native call; what takes one, which may block until the device
+is idle, is left to the progress thread, or to whoever runs out of memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from hal import _progress, _sync
+from hal._allocator import ASYNC, CACHED, FOREIGN, Allocator, Block, Owner, Ticket
+from hal._heaps import MemoryStatistics
+from hal._settings import MemorySettings
+from hal.errors import HalError
+
+if TYPE_CHECKING:
+    from hal._context import Context
+    from hal._memory import Storage
+
+__all__ = ["FREE", "GRAPH", "INSTANCE", "UNLOAD", "Reaper"]
+
+# What a finaliser lets go: a use of a block, or a native handle
+FREE: Final = 0
+UNLOAD: Final = 1
+GRAPH: Final = 2
+INSTANCE: Final = 3
+
+_DESTROY: Final = {
+    UNLOAD: "unload_module",
+    GRAPH: "destroy_graph",
+    INSTANCE: "destroy_graph_instance",
+}
+"""The native call that ends a handle of each kind."""
+
+
+class Reaper(Allocator):
+    """Give back what nobody uses: memory, and native handles."""
+
+    __slots__ = (
+        "_asked",
+        "_doomed",
+        "_handles",
+        "_housekeeping",
+        "_imports",
+        "_loose",
+        "_reaping",
+        "_release_context",
+        "_returning",
+        "_stream",
+        "_waste",
+    )
+
+    def __init__(self, context: Context, settings: MemorySettings | None = None) -> None:
+        super().__init__(context, settings or MemorySettings())
+        # Held over native frees: who closes the device waits until they are done.
+        self._reaping = _sync.Lock()
+        # Held over stream-ordered frees, which never block.
+        self._housekeeping = _sync.Lock()
+        self._handles: set[tuple[int, int]] = set()  # kind and handle
+        self._doomed: deque[tuple[int, object]] = deque()  # what finalisers let go
+        self._waste: deque[tuple[int, object]] = deque()  # what takes native calls to give back
+        self._returning: deque[Ticket] = deque()  # what goes back by `free_async`
+        self._stream = 0  # the native stream for that
+        self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
+        self._loose = 0  # about the bytes that were doomed since the deque was worked off
+        self._asked = False  # the progress thread is to reap
+        self._release_context = False
+
+    def absorb(self) -> None:
+        """Work off what finalisers have left, as far as that takes no native call that blocks."""
+        with self._lock:
+            self._work_off()
+        if self._returning:
+            with self._housekeeping:
+                self._return_async()
+
+    def reap(self) -> None:
+        """Give back what finalisers have left and what exceeds the cache; for the progress thread.
+
+        Blocks as long as the native frees do. Owners of foreign memory are
+        dropped by the dispatcher: what they do then is not ours.
+        """
+        owners = self._reap(self._cache_limit)
+        for owner in owners:
+            _progress.dispatcher.append(_drop, owner)
+        if owners:
+            _progress.dispatcher.wake()
+
+    def trim(self, keep: int) -> int:
+        """Give back what nobody holds, and the cache down to `keep` bytes; return how many went.
+
+        Blocks as long as the native frees do.
+        """
+        before = self._held
+        for owner in self._reap(keep):
+            _drop(owner)
+        return max(before - self._held, 0)
+
+    def close(self, *, release_context: bool) -> tuple[str, ...]:
+        """Give everything back but what numpy views show; the native device closes after the last.
+
+        Returns a line for each of those. Nothing is freed on a lost context,
+        which takes its memory along.
+        """
+        with self._growing:  # a native allocation under way ends first, and no other begins
+            self._closed = True
+        self.absorb()
+        owners: list[Owner] = []
+        with self._reaping:  # no free may be under way when the native device closes
+            kept = self._close_all(owners, release_context=release_context)
+        for owner in owners:
+            _drop(owner)
+        return tuple(kept)
+
+    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
+        """Return what is allocated, after putting into the cache what nobody holds."""
+        for owner in self._reap(self._cache_limit):
+            _drop(owner)
+        with self._lock:
+            used = self._recount()
+            peak = self._peak
+            if reset_peak:
+                self._peak = self._now
+        return MemoryStatistics(self._now, peak, self._cached, self._held, used)
+
+    def _work_off(self) -> None:
+        """Take in all that finalisers have left; under the lock.
+
+        What is in hand leaves the deque last: around a Ctrl-C it is taken twice.
+        """
+        doomed = self._doomed
+        self._loose = 0
+        while doomed:
+            what, handle = entry = doomed[0]
+            if what == FREE and handle.__class__ is tuple:
+                block: Block = handle[0]
+                if block.ticket is not handle:
+                    pass  # that use has ended before
+                elif block.way == ASYNC:
+                    self._returning.append(handle)  # type: ignore[arg-type]
+                elif block.way == CACHED and not self._closed:
+                    self._put_back(block, handle[1])  # type: ignore[index]
+                else:
+                    self._waste.append(entry)
+            else:
+                self._waste.append(entry)
+            doomed.popleft()
+
+    def _return_async(self) -> None:
+        """Give back stream-ordered allocations, which nobody uses; with the housekeeping lock."""
+        native = self._context.native
+        while self._returning:
+            try:
+                ticket = self._returning.popleft()
+            except IndexError:
+                return
+            with self._lock:
+                known = self._remove(ticket)
+            if known and self._context.lost is None:
+                with contextlib.suppress(HalError):
+                    native.bind()
+                    if not self._stream:
+                        self._stream = native.create_stream()
+                    native.free_async(self._stream, ticket[0].address)
+
+    def _reap(self, keep: int) -> list[Owner]:
+        """Give back what takes native calls; return owners, to be dropped under no lock."""
+        self._asked = False
+        self.absorb()
+        owners: list[Owner] = []
+        if self._waste or self._cached > keep or self._closed:
+            with self._reaping:
+                self._clear_waste(owners)
+                self._give_back(keep)
+        return owners
+
+    def _clear_waste(self, owners: list[Owner]) -> None:
+        while self._waste:
+            try:
+                what, handle = self._waste.popleft()
+            except IndexError:
+                return
+            if what == FREE:
+                if handle.__class__ is tuple:
+                    self._end_use(handle, owners)
+            else:
+                self._destroy(what, handle)  # type: ignore[arg-type]
+        self._close_native()
+
+    def _end_use(self, ticket: Ticket, owners: list[Owner]) -> None:
+        """Give back the block of a use that has ended, once."""
+        with self._lock:
+            known = self._remove(ticket)
+        if not known:
+            return
+        block = ticket[0]
+        owner = block.owner
+        if owner is None:
+            self._free(block)
+            return
+        block.owner = None
+        self._imports.pop(block, None)
+        if owner.imported and self._context.lost is None:
+            with contextlib.suppress(HalError):  # nobody is left to tell
+                self._context.native.bind()
+                self._context.native.release_host(owner.imported)
+        owners.append(owner)
+
+    def _destroy(self, kind: int, handle: int) -> None:
+        """End a native handle, once."""
+        with self._lock:
+            known = (kind, handle) in self._handles
+            self._handles.discard((kind, handle))
+        if known and self._context.lost is None:
+            native = self._context.native
+            with contextlib.suppress(HalError):  # nobody is left to tell
+                native.bind()
+                getattr(native, _DESTROY[kind])(handle)
+
+    def _close_all(self, owners: list[Owner], *, release_context: bool) -> list[str]:
+        """Do what `close` does; with the reaping lock."""
+        self._clear_waste(owners)
+        kept: list[str] = []
+        shown: set[tuple[int, int]] = set()  # modules whose variables are shown
+        with self._lock:
+            blocks = list(self._blocks)
+            self._buckets.clear()
+        for block in blocks:
+            ticket = block.ticket = block.ticket or (block, 0)
+            if block.is_viewed():
+                kept.append(
+                    f"{ticket[1]:,} bytes at {block.address:#x} are shown by a numpy view, "
+                    "and freed with it"
+                )
+                owner = block.owner
+                if owner is not None and owner.handle is not None:
+                    shown.add(owner.handle)
+            elif block.way == ASYNC:
+                self._returning.append(ticket)
+            elif block.way != FOREIGN or release_context:
+                # Work that was abandoned may go on in memory of others.
+                self._end_use(ticket, owners)
+        for kind, handle in list(self._handles - shown):
+            self._destroy(kind, handle)
+        with self._housekeeping:
+            self._return_async()
+        self._release_context = release_context
+        self._close_native()
+        return kept
+
+    def _close_native(self) -> None:
+        """Close the native device after the last of what had to stay; with the reaping lock."""
+        if not self._release_context or self._blocks or self._handles:
+            return
+        self._release_context = False
+        native = self._context.native
+        if self._stream and self._context.lost is None:
+            with contextlib.suppress(HalError):
+                native.bind()
+                native.synchronize_stream(self._stream)
+                native.destroy_stream(self._stream)
+            self._stream = 0
+        native.close()
+
+
+def _drop(owner: Owner) -> None:
+    """Let go of foreign memory, and have its callback called by the dispatcher; no lock held."""
+    callback, owner.callback = owner.callback, None
+    owner.owner = None
+    if callback is not None:
+        _progress.dispatcher.append(callback)
+        _progress.dispatcher.wake()

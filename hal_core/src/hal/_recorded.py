@@ -1,0 +1,283 @@
+"""Check commands of a recording and describe each by a node and what it touches (rules C1, C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hal._buffer import Buffer, check_range
+from hal._dispatch import check_counts, check_launch
+from hal._hazards import END
+from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
+from hal._parameters import POINTERS
+from hal._slots import DIRECT, Slot, Slots
+from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
+from hal._usage import DISPATCH, INDIRECT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.native import CopyNode, FillNode, HostCopyNode, IndirectLaunchNode, LaunchNode
+
+if TYPE_CHECKING:
+    from hal._device import Device
+    from hal._executable import Kernel
+    from hal._memory import Storage
+    from hal._parameters import ParameterBlock
+    from hal.native import Node
+
+__all__ = ["Command", "Operand", "copy", "dispatch", "fill", "needed", "update"]
+
+
+class Operand(NamedTuple):
+    """Say what a command uses of a memory, and where its address goes.
+
+    Attributes
+    ----------
+    memory
+        The slot, or `hal._slots.DIRECT`.
+    start, size
+        The bytes: from the slot's beginning, or the address.
+    place
+        The index of a kernel's parameter, or for other operands the field of
+        the node, from -1 down.
+    alignment
+        What `start` is, and the slot's own address must be, a multiple of.
+    rights
+        What the buffer must be good for, bits of `hal._usage`.
+    """
+
+    memory: int
+    start: int
+    size: int
+    place: int
+    alignment: int
+    rights: int
+
+
+class Command(NamedTuple):
+    """Be one checked command.
+
+    Attributes
+    ----------
+    function, node
+        The native call, and its arguments after the stream; a slot's address
+        is left out of the latter.
+    operands
+        What it touches.
+    resources
+        What it keeps alive.
+    block
+        A kernel's arguments.
+    """
+
+    function: Callable[..., object]
+    node: Node
+    operands: tuple[Operand, ...]
+    resources: tuple[object, ...]
+    block: ParameterBlock | None = None
+
+
+def fill(
+    device: Device, slots: Slots, target: object, value: object, offset: object, size: object
+) -> list[Command]:
+    """Check a fill; see `Queue.fill`. Nothing is returned for no bytes, as by all of these."""
+    place, memory, base, kept = _check(device, slots, target, "fill", TRANSFER_TARGET)
+    _check_sized(place, size, "fill")
+    start, length, pattern, width = check_fill(place, value, offset, size)
+    start += base
+    return [
+        Command(
+            device._fill,
+            FillNode(start + part, pattern, width, count // width),
+            (Operand(memory, start + part, count, -1, width, TRANSFER_TARGET),),
+            (kept,),
+        )
+        for part, count in _parts(length)
+    ]
+
+
+def update(
+    device: Device, slots: Slots, target: object, data: object, offset: object
+) -> list[Command]:
+    """Check an update and capture its bytes; see `Queue.update`."""
+    place, memory, base, kept = _check(device, slots, target, "update", TRANSFER_TARGET)
+    host = _bytes_of(data, "update")
+    start, length = check_range(place, offset, host.size, "update")
+    if not length:
+        return []
+    start += base
+    source, captured = capture(device, host)
+    return [
+        Command(
+            device._copy_from_host,
+            HostCopyNode(start + part, source + part, count),
+            (Operand(memory, start + part, count, -1, 1, TRANSFER_TARGET),),
+            (kept, captured),
+        )
+        for part, count in _parts(length)
+    ]
+
+
+def copy(
+    device: Device,
+    slots: Slots,
+    source: object,
+    target: object,
+    source_offset: object,
+    target_offset: object,
+    size: object,
+) -> list[Command]:
+    """Check a copy; see `Queue.copy`."""
+    read = _check(device, slots, source, "copy: the source", TRANSFER_SOURCE)
+    written = _check(device, slots, target, "copy: the target", TRANSFER_TARGET)
+    _check_sized(read.thing, size, "copy: the source")
+    first, length = check_range(read.thing, source_offset, size, "copy: the source")
+    into, _ = check_range(written.thing, target_offset, length, "copy: the target")
+    begin, end = first + read.base, into + written.base
+    if read.memory == written.memory and abs(begin - end) < length:
+        message = (
+            f"copy: {length} bytes from offset {first} to offset {into} overlap "
+            "in the same memory; copy through another buffer"
+        )
+        raise InvalidArgumentError(message)
+    return [
+        Command(
+            device._copy,
+            CopyNode(end + part, begin + part, count),
+            (
+                Operand(written.memory, end + part, count, -1, 1, TRANSFER_TARGET),
+                Operand(read.memory, begin + part, count, -2, 1, TRANSFER_SOURCE),
+            ),
+            (read.kept, written.kept),
+        )
+        for part, count in _parts(length)
+    ]
+
+
+def dispatch(
+    device: Device,
+    slots: Slots,
+    kernel: Kernel,
+    grid: object,
+    block: int | Sequence[int] | None,
+    args: Sequence[object] | Mapping[str, object],
+    shared_memory: int | None,
+    reads: Sequence[str],
+    writes: Sequence[str],
+) -> list[Command]:
+    """Check a dispatch and pack its arguments; see `Queue.dispatch`."""
+    operands: list[Operand] = []
+    resources: list[object] = []
+    names: list[str] = []
+
+    def resolve(argument: object, parameter: str) -> int | None:
+        if not isinstance(argument, (Buffer, Slot)):
+            return None
+        reading = parameter not in writes and (
+            parameter in reads or parameter in kernel.signature.constants
+        )
+        rights = DISPATCH | READ if reading else DISPATCH | WRITE
+        what = f"{kernel.name}: argument {parameter!r}"
+        thing, memory, base, kept = _check(device, slots, argument, what, rights)
+        if not names:
+            names.extend(each.name for each in kernel.signature.parameters)
+        operands.append(Operand(memory, base, thing._size, names.index(parameter), 1, rights))
+        resources.append(kept)
+        return base
+
+    blocks, threads, shared, parameters = check_launch(
+        device, kernel, grid, block, args, shared_memory, resolve
+    )
+    if reads != () or writes != ():
+        _check_names(kernel, reads, "reads")
+        _check_names(kernel, writes, "writes")
+    function, address = kernel._function, parameters.address
+    resources += (kernel._module, parameters)
+    if blocks is not None:
+        if not all(blocks):
+            return []
+        node: Node = LaunchNode(function, blocks, threads, shared, address)
+        call: Callable[..., object] = device._launch
+    else:
+        what = f"dispatch of {kernel.name!r}: the grid"
+        thing, memory, base, kept = _check(device, slots, grid, what, INDIRECT)
+        check_counts(thing, kernel)
+        operands.append(Operand(memory, base, COUNTS_SIZE, -2, COUNTS_ALIGNMENT, INDIRECT))
+        resources.append(kept)
+        node = IndirectLaunchNode(function, base, threads, shared, address)
+        call = device._launch_indirect
+    return [Command(call, node, tuple(operands), tuple(resources), parameters)]
+
+
+def needed(start: int, size: int) -> int:
+    """Return how many bytes from its beginning on a slot surely needs for an operand."""
+    return start + size if start + size < END else start
+
+
+class _Place(NamedTuple):
+    """Be a buffer or a slot that a command may use.
+
+    Attributes
+    ----------
+    thing
+        The buffer or slot.
+    memory, base
+        What memory it is in, as `Operand.memory`, and where it begins there.
+    kept
+        What to keep alive.
+    """
+
+    thing: Any
+    memory: int
+    base: int
+    kept: Storage | None
+
+
+def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) -> _Place:
+    """Return where a buffer or a slot is, or raise that it cannot be used here."""
+    if isinstance(thing, Slot):
+        if thing._slots is not slots:
+            message = f"{what}: the slot is another recording's; take it from this one's slots"
+            raise InvalidArgumentError(message)
+        return _Place(thing, thing._index, thing._offset, None)
+    storage = check_buffer(device, thing, what, rights)
+    assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
+    if storage.address is None:
+        message = (
+            f"{what}: the buffer has no address before its alloca was issued; record a slot "
+            "(device.record(slots=...)) and bind the buffer when the commands are executed"
+        )
+        raise InvalidArgumentError(message)
+    return _Place(thing, DIRECT, storage.address + thing._offset, storage)
+
+
+def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot
+    """Raise if all the rest of a slot is meant that has no size."""
+    if size is None and isinstance(place, Slot) and place.size is None:
+        message = (
+            f"{what}: slot {place.index} has no size of its own; pass size=, or give it one in "
+            "device.record(slots=[(dtype, bytes), ...])"
+        )
+        raise InvalidArgumentError(message)
+
+
+def _parts(length: int) -> list[tuple[int, int]]:
+    """Return the offsets and sizes of the pieces that native calls take."""
+    return [(start, min(CHUNK, length - start)) for start in range(0, length, CHUNK)]
+
+
+def _check_names(kernel: Kernel, names: Sequence[str], what: str) -> None:
+    """Raise unless all of these are pointers of the kernel."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        message = (
+            f"dispatch of {kernel.name!r}: {what} is a list of parameters' names, not {names!r}"
+        )
+        raise ArgumentTypeError(message)
+    for name in names:
+        for parameter in kernel.signature.parameters:
+            if parameter.name == name and parameter.kind in POINTERS:
+                break
+        else:
+            message = (
+                f"dispatch of {kernel.name!r}: {what} names {name!r}, which is no pointer of the "
+                f"kernel; its parameters are {kernel.signature}"
+            )
+            raise InvalidArgumentError(message)

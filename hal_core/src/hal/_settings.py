@@ -1,0 +1,72 @@
+"""Read the device parameters that say how memory is used (rule M1)."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from hal.errors import InvalidArgumentError
+
+__all__ = ["MemorySettings", "take_settings"]
+
+_FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_LARGEST: Final = 2**63 - 1
+_SMALLEST_STAGING: Final = 4096
+
+
+class MemorySettings(NamedTuple):
+    """Hold what the parameters of `hal.create_device` say of memory.
+
+    Attributes
+    ----------
+    cache_limit
+        Bytes that the cache keeps at the most; None is an eighth of the
+        device's memory.
+    memory_limit
+        Bytes that hal holds at the most, cached ones included; None is no
+        limit but the device's.
+    staging
+        Bytes of the pinned staging ring.
+    async_allocations
+        Whether `Queue.alloca` uses native stream-ordered allocation where the
+        device has it.
+    """
+
+    cache_limit: int | None = None
+    memory_limit: int | None = None
+    staging: int = 16 << 20
+    async_allocations: bool = False
+
+
+def take_settings(parameters: dict[str, str]) -> MemorySettings:
+    """Take the memory's parameters out of `parameters`.
+
+    Raises `InvalidArgumentError` for a value that is none.
+    """
+    settings = MemorySettings()
+    if "cache_limit" in parameters:
+        settings = settings._replace(cache_limit=_size("cache_limit", parameters, 0))
+    if "memory_limit" in parameters:
+        settings = settings._replace(memory_limit=_size("memory_limit", parameters, 1))
+    if "staging" in parameters:
+        settings = settings._replace(staging=_size("staging", parameters, _SMALLEST_STAGING))
+    text = parameters.pop("async_allocations", "false")
+    if text.lower() not in {"true", "false", "1", "0"}:
+        message = f"async_allocations is 'true' or 'false', not {text!r}"
+        raise InvalidArgumentError(message)
+    return settings._replace(async_allocations=text.lower() in {"true", "1"})
+
+
+def _size(name: str, parameters: dict[str, str], least: int) -> int:
+    """Take a number of bytes such as ``"65536"``, ``"512K"`` or ``"4G"``."""
+    text = parameters.pop(name)
+    digits, factor = text, 1
+    if text and text[-1].upper() in _FACTORS:
+        digits, factor = text[:-1], _FACTORS[text[-1].upper()]
+    size = int(digits) * factor if digits.isascii() and digits.isdecimal() else -1
+    if not least <= size <= _LARGEST:
+        message = (
+            f"{name} is a number of bytes of {least} or more, with K, M or G behind it for "
+            f"2**10, 2**20 or 2**30 of them, as in {name}=512M; not {text!r}"
+        )
+        raise InvalidArgumentError(message)
+    return size

@@ -1,0 +1,368 @@
+"""Define slots: places of a recording that each execution fills with its own buffers (rule C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hal._buffer import Buffer, check_dtype, check_index
+from hal._hazards import END, Access, Extents
+from hal._memory import Storage
+from hal._transfers import check_buffer, late_address
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._device import Device
+
+__all__ = ["DIRECT", "Bindings", "Late", "Slot", "SlotRules", "SlotSpecs", "Slots", "Table"]
+
+SlotSpecs: TypeAlias = int | Sequence[DTypeLike | tuple[DTypeLike, int]]
+"""How many slots a recording has, or what each of them takes."""
+
+Bindings: TypeAlias = Sequence[Buffer] | Mapping[int, Buffer]
+"""A buffer for each slot: in order, or by the slot's index."""
+
+Table: TypeAlias = tuple[int, ...]
+"""The address of each slot's buffer."""
+
+Late: TypeAlias = list[tuple[Storage, int, int]]
+"""Of each slot's buffer the storage, the offset and the size: not all have an address yet (M3)."""
+
+DIRECT: Final = -1
+"""The memory, in the sense of `hal._hazards.Access`, of all buffers given directly."""
+
+
+class Slot:
+    """Stand for a buffer that is given when the recording is executed.
+
+    Taken from `CommandBuffer.slots`, and usable wherever that recording takes
+    a buffer. `size` is the bytes that it surely has: those asked for when the
+    recording began, or None. A fill or a copy of a slot without a size says
+    its own; a kernel may use all that is bound there.
+    """
+
+    __slots__ = ("_dtype", "_index", "_offset", "_size", "_slots")
+
+    def __init__(
+        self, slots: Slots, index: int, offset: int, size: int, dtype: np.dtype[Any]
+    ) -> None:
+        self._slots = slots
+        self._index = index
+        self._offset = offset
+        self._size = size  # up to END if there is none
+        self._dtype = dtype
+
+    @property
+    def index(self) -> int:
+        """Return the slot's place in the binding table."""
+        return self._index
+
+    @property
+    def offset(self) -> int:
+        """Return where it begins, in bytes from the start of what is bound."""
+        return self._offset
+
+    @property
+    def size(self) -> int | None:
+        """Return the size in bytes, or None where only the binding has one."""
+        return self._size if self._offset + self._size < END else None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the numpy type of an element, which a fill converts numbers to."""
+        return self._dtype
+
+    def subspan(
+        self, offset: int, size: int | None = None, *, dtype: DTypeLike | None = None
+    ) -> Slot:
+        """Return a part of the slot: `size` bytes from `offset` on; None is all of the rest.
+
+        `dtype` is this slot's unless given. Raises `InvalidArgumentError` for
+        bytes outside of a slot with a size.
+        """
+        start = check_index(offset, "subspan: the offset")
+        length = self._size - start if size is None else check_index(size, "subspan: the size")
+        if start > self._size or length > self._size - start:
+            message = (
+                f"subspan: bytes {start} to {start + length} were asked for, and slot "
+                f"{self._index} has {self._size}"
+            )
+            raise InvalidArgumentError(message)
+        kind = self._dtype if dtype is None else check_dtype(dtype)
+        return Slot(self._slots, self._index, self._offset + start, length, kind)
+
+    def __repr__(self) -> str:
+        size = "of any size" if self.size is None else f"{self.size} bytes"
+        return f"<Slot {self._index} from {self._offset}, {self._dtype}, {size}>"
+
+
+class Slots(Sequence[Slot]):
+    """Be the slots of one recording, and know what its commands need of each."""
+
+    __slots__ = ("_alignments", "_device", "_dtypes", "_needed", "_rights", "_sizes")
+
+    def __init__(self, device: Device, specs: object) -> None:
+        self._device = device
+        self._dtypes: list[np.dtype[Any]] = []
+        self._sizes: list[int] = []
+        for index, (dtype, size) in enumerate(_read_specs(specs)):
+            what = f"slot {index}"
+            self._dtypes.append(check_dtype(dtype))
+            self._sizes.append(END if size is None else check_index(size, f"{what}: the size"))
+        self._needed = [0 if size == END else size for size in self._sizes]
+        self._alignments = [1] * len(self._sizes)
+        self._rights = [0] * len(self._sizes)  # bits of `hal._usage`
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, index: int) -> Slot:  # type: ignore[override] # slots are not sliced
+        if isinstance(index, bool) or not hasattr(index, "__index__"):
+            message = f"a slot's index is an int, not {type(index).__name__}"
+            raise ArgumentTypeError(message)
+        number = index.__index__()
+        if number < 0:
+            number += len(self)
+        if not 0 <= number < len(self):
+            message = (
+                f"there is no slot {index}: the recording has {len(self)}; ask for more with "
+                "device.record(slots=...)"
+            )
+            raise _SlotIndexError(message)
+        return Slot(self, number, 0, self._sizes[number], self._dtypes[number])
+
+    def __iter__(self) -> Iterator[Slot]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<Slots {', '.join(map(repr, self))}>"
+
+    def need(self, index: int, size: int, alignment: int, rights: int) -> None:
+        """Note that a command uses the first `size` bytes, from a multiple of `alignment` on.
+
+        And that it needs certain rights, bits of `hal._usage`.
+        """
+        self._rights[index] |= rights
+        self._needed[index] = max(self._needed[index], size)
+        self._alignments[index] = max(self._alignments[index], alignment)
+
+
+class _SlotIndexError(InvalidArgumentError, IndexError):
+    """Report a slot that there is not; an `IndexError`, too, which iterating relies on."""
+
+
+class SlotRules:
+    """Check binding tables against what a recording needs; immutable."""
+
+    __slots__ = ("_alignments", "_copies", "_count", "_device", "_hazards", "_needed", "_rights")
+
+    def __init__(
+        self,
+        slots: Slots,
+        copies: Sequence[tuple[int, int, int, int, int, str]],
+        hazards: Sequence[Sequence[Access]] | None,
+    ) -> None:
+        """Take what the commands need.
+
+        `copies` are ``(target memory, target, source memory, source, size,
+        description)`` of copies with a slot; `hazards` the bytes that each
+        command touches, where they order it.
+        """
+        self._device = slots._device
+        self._count = len(slots)
+        self._needed = tuple(slots._needed)
+        self._alignments = tuple(slots._alignments)
+        self._rights = tuple(slots._rights)
+        self._copies = tuple(copies)
+        self._hazards = None
+        if hazards is not None and self._count:
+            self._hazards = _Apart(self._count, hazards)
+
+    def check(self, bindings: object) -> tuple[Table | Late, list[Storage]]:
+        """Check a binding table; return the addresses, and what is to be kept alive.
+
+        Where one has no address yet, returns what `resolve` takes instead.
+        Raises `ArgumentTypeError`, `InvalidArgumentError` and `ClosedError`.
+        """
+        late: Late = []
+        addresses: list[int | None] = []
+        for index, buffer in enumerate(self._in_order(bindings)):
+            what = f"execute: the binding of slot {index}"
+            storage = check_buffer(self._device, buffer, what, self._rights[index])
+            if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
+                raise InvalidArgumentError(self._refusal(index, buffer))
+            address = storage.address
+            addresses.append(None if address is None else address + buffer._offset)
+            late.append((storage, buffer._offset, buffer._size))
+        storages = [storage for storage, _, _ in late]
+        if None in addresses:
+            return late, storages
+        table: Table = tuple(addresses)  # type: ignore[arg-type] # none is None
+        self._check_addresses(table, late)
+        return table, storages
+
+    def resolve(self, late: Late) -> Table:
+        """Return the addresses at last, when the execution is issued.
+
+        Raises `OperationError` for a buffer that has none even now.
+        """
+        table = tuple([late_address(storage) + offset for storage, offset, _ in late])
+        self._check_addresses(table, late)
+        return table
+
+    def _refusal(self, index: int, buffer: Buffer) -> str:
+        """Say why a buffer cannot be bound to a slot."""
+        needed, alignment = self._needed[index], self._alignments[index]
+        if buffer._size < needed:
+            return (
+                f"execute: slot {index} needs {needed} bytes, and the buffer that was bound has "
+                f"{buffer._size}"
+            )
+        return (
+            f"execute: slot {index} needs a buffer that begins at a multiple of {alignment} "
+            f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
+        )
+
+    def _in_order(self, bindings: object) -> list[Buffer]:
+        count = self._count
+        if isinstance(bindings, Mapping):
+            unknown = [key for key in bindings if key not in range(count)]
+            missing = [index for index in range(count) if index not in bindings]
+            if unknown or missing:
+                told = [f"nothing for slots {missing}"] if missing else []
+                told += [f"something for {unknown}, which are no slots"] if unknown else []
+                message = (
+                    f"execute: the recording has {count} slots, and the bindings have "
+                    f"{' and '.join(told)}"
+                )
+                raise InvalidArgumentError(message)
+            return [bindings[index] for index in range(count)]
+        if isinstance(bindings, (str, bytes)) or not isinstance(bindings, Sequence):
+            message = (
+                "execute: bindings are a sequence of buffers, or a mapping of slots to buffers, "
+                f"not {type(bindings).__name__}"
+            )
+            raise ArgumentTypeError(message)
+        if len(bindings) != count:
+            message = (
+                f"execute: the recording has {count} slots, and {len(bindings)} bindings were "
+                "given; give a buffer for each slot"
+            )
+            raise InvalidArgumentError(message)
+        return list(bindings)
+
+    def _check_addresses(self, table: Table, bound: Late) -> None:
+        """Raise where a copy or an order would meet memory that overlaps."""
+        for target_memory, target, source_memory, source, size, description in self._copies:
+            to = target + (table[target_memory] if target_memory >= 0 else 0)
+            of = source + (table[source_memory] if source_memory >= 0 else 0)
+            if abs(to - of) < size:
+                message = (
+                    f"execute: {description} would copy {size} bytes onto memory that overlaps "
+                    "them with these bindings; copy through another buffer"
+                )
+                raise InvalidArgumentError(message)
+        if self._hazards is not None:
+            self._hazards.check(
+                [(start, start + size) for start, (_, _, size) in zip(table, bound, strict=True)]
+            )
+
+
+class _Apart:
+    """Refuse bindings that share memory which the order of the commands does not know of.
+
+    That order takes each slot for a memory of its own, apart from the others
+    and from the buffers that were given directly.
+    """
+
+    __slots__ = ("_touched", "_written")
+
+    def __init__(self, count: int, hazards: Sequence[Sequence[Access]]) -> None:
+        touched: list[list[tuple[int, int]]] = [[] for _ in range(count + 1)]
+        written: list[list[tuple[int, int]]] = [[] for _ in range(count + 1)]
+        for accesses in hazards:
+            for memory, start, stop, writes in accesses:
+                touched[memory].append((start, stop))
+                if writes:
+                    written[memory].append((start, stop))
+        # The last one is `DIRECT`.
+        self._touched = [Extents(each) for each in touched]
+        self._written = [Extents(each) for each in written]
+
+    def check(self, bound: Sequence[tuple[int, int]]) -> None:
+        """Raise if two of the bindings, or one and a direct buffer, overlap in what is written.
+
+        `bound` is where each begins and ends.
+        """
+        furthest = 0  # where those so far end
+        for start, stop in sorted(bound):
+            if start < furthest:
+                self._compare_all(bound)
+                return
+            furthest = stop
+        touched, written = self._touched[DIRECT], self._written[DIRECT]
+        for index, (start, stop) in enumerate(bound):
+            self._compare(index, start, stop, touched, written)
+
+    def _compare_all(self, bound: Sequence[tuple[int, int]]) -> None:
+        """Look at every pair: some bindings do overlap, which readers may."""
+        moved = [
+            (
+                Extents(self._touched[index].shifted(start, stop)),
+                Extents(self._written[index].shifted(start, stop)),
+            )
+            for index, (start, stop) in enumerate(bound)
+        ]
+        moved.append((self._touched[DIRECT], self._written[DIRECT]))
+        for index, (start, stop) in enumerate(bound):
+            for other, (touched, written) in enumerate(moved):
+                if other != index:
+                    self._compare(index, start, stop, touched, written, other)
+
+    def _compare(
+        self,
+        index: int,
+        start: int,
+        stop: int,
+        touched: Extents,
+        written: Extents,
+        other: int = DIRECT,
+    ) -> None:
+        """Raise if what a slot writes is touched by others, or what it touches is written."""
+        for mine, theirs in ((self._written[index], touched), (self._touched[index], written)):
+            if not theirs.meet(start, stop):
+                continue
+            for begin, end in mine.shifted(start, stop):
+                if theirs.meet(begin, end):
+                    whom = (
+                        f"the buffer bound to slot {other}"
+                        if 0 <= other < len(self._touched) - 1
+                        else "a buffer that was recorded directly"
+                    )
+                    message = (
+                        f"execute: the buffer bound to slot {index} shares bytes with {whom}, and "
+                        "one of them is written: with hazards='auto' slots are memories of their "
+                        "own, and the commands are not ordered for that; bind memory apart, or "
+                        "record with barriers"
+                    )
+                    raise InvalidArgumentError(message)
+
+
+def _read_specs(specs: object) -> list[tuple[Any, object]]:
+    """Return the type and the size, or None, of each slot."""
+    if specs.__class__ is int or (hasattr(specs, "__index__") and not isinstance(specs, bool)):
+        count = check_index(specs, "record: the number of slots")
+        return [(np.uint8, None)] * count
+    if isinstance(specs, (str, bytes, bool)) or not isinstance(specs, Sequence):
+        message = (
+            "record: slots are a number, or a list of a dtype or a (dtype, bytes) for each, not "
+            f"{specs!r}"
+        )
+        raise ArgumentTypeError(message)
+    return [
+        each if isinstance(each, tuple) and len(each) == 2 else (each, None)  # noqa: PLR2004 - a pair
+        for each in specs
+    ]

@@ -1,0 +1,132 @@
+"""Say what buffers may be used for, and check it with one test of bits (rule M1)."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.native import MemoryType
+
+__all__ = [
+    "ALL",
+    "DISPATCH",
+    "INDIRECT",
+    "MAPPING",
+    "MEMORY_TYPES",
+    "READ",
+    "TRANSFER_SOURCE",
+    "TRANSFER_TARGET",
+    "WRITE",
+    "BufferUsage",
+    "check_memory",
+    "check_rights",
+    "describe_rights",
+    "explain_refusal",
+    "mapping_need",
+]
+
+
+class BufferUsage(enum.IntFlag):
+    """Name what a buffer may be used for; combined with ``|``."""
+
+    TRANSFER_SOURCE = 1
+    """Copies and reads take bytes from it."""
+    TRANSFER_TARGET = 2
+    """Fills, updates, copies and writes put bytes into it."""
+    DISPATCH = 4
+    """Kernels are given its address."""
+    INDIRECT = 8
+    """Dispatches read their grid from it."""
+    MAPPING = 16
+    """`Buffer.map` shows it to the host."""
+    ALL = 31
+    """Everything; the default."""
+
+
+# The same bits as plain ints: an enum's operators are a hundred times as slow.
+READ: Final = 32
+WRITE: Final = 64
+TRANSFER_SOURCE: Final = 1 | READ
+TRANSFER_TARGET: Final = 2 | WRITE
+DISPATCH: Final = 4
+INDIRECT: Final = 8 | READ
+MAPPING: Final = 16
+ALL: Final = 31 | READ | WRITE
+
+_ACCESS: Final = {"all": READ | WRITE, "read": READ, "write": WRITE}
+_MAPPINGS: Final = {
+    "all": MAPPING | READ | WRITE,
+    "read": MAPPING | READ,
+    "write": MAPPING | WRITE,
+    "discard": MAPPING | WRITE,
+}
+
+MEMORY_TYPES: Final = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.SHARED)
+"""The kinds of memory; the core names one by its index here."""
+_INDEX: Final = {kind.value: index for index, kind in enumerate(MEMORY_TYPES)}
+
+
+def check_memory(memory: object) -> int:
+    """Return the index of a kind of memory in `MEMORY_TYPES`, or raise that it is none."""
+    if memory is MemoryType.DEVICE:
+        return 0  # the short way: an enum's hash is slow
+    index = None
+    if isinstance(memory, MemoryType):
+        index = _INDEX[memory.value]
+    elif isinstance(memory, str):
+        index = _INDEX.get(memory)
+    if index is None:
+        message = f"memory is one of {', '.join(map(repr, _INDEX))}, not {memory!r}"
+        raise InvalidArgumentError(message)
+    return index
+
+
+def check_rights(usage: object, access: object) -> int:
+    """Return the bits that a usage and an access deny, or raise what is wrong with them."""
+    if usage is BufferUsage.ALL and access == "all":
+        return 0
+    if isinstance(usage, bool) or not isinstance(usage, int):
+        message = f"usage is hal.BufferUsage, combined with |, not {type(usage).__name__}"
+        raise ArgumentTypeError(message)
+    if not 0 < usage <= BufferUsage.ALL:
+        message = f"usage is at least one of hal.BufferUsage and nothing else, not {usage!r}"
+        raise InvalidArgumentError(message)
+    rights = _ACCESS.get(access) if isinstance(access, str) else None
+    if rights is None:
+        message = f"access is one of {', '.join(map(repr, _ACCESS))}, not {access!r}"
+        raise InvalidArgumentError(message)
+    return ALL & ~(int(usage) | rights)
+
+
+def mapping_need(access: object) -> int:
+    """Return the bits that `Buffer.map` needs for an access, or raise that it is none."""
+    need = _MAPPINGS.get(access) if isinstance(access, str) else None
+    if need is None:
+        message = f"map: access is one of {', '.join(map(repr, _MAPPINGS))}, not {access!r}"
+        raise InvalidArgumentError(message)
+    return need
+
+
+def explain_refusal(what: str, missing: int) -> str:
+    """Say why an operation that needs the bits `missing` is refused."""
+    lacks = [flag.name for flag in BufferUsage if flag & missing and flag is not BufferUsage.ALL]
+    if lacks:
+        return (
+            f"{what}: the buffer was allocated without hal.BufferUsage.{lacks[0]}; "
+            "allocate it with that usage"
+        )
+    verb, right = ("written", "write") if missing & WRITE else ("read", "read")
+    return (
+        f"{what}: the buffer must not be {verb}: its access is without {right!r}; "
+        f"allocate it with access={right!r} or 'all'"
+    )
+
+
+def describe_rights(denied: int) -> str:
+    """Return what a buffer's ``repr`` says of what it denies, or nothing."""
+    if not denied:
+        return ""
+    names = [str(flag.name) for flag in BufferUsage if flag.bit_count() == 1 and not flag & denied]
+    access = "write " if denied & READ else "read " if denied & WRITE else ""
+    return f" {access}{'|'.join(names)}"

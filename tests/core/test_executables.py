@@ -1,0 +1,507 @@
+"""Executables: where signatures come from, defaults of a dispatch, variables, images (C5)."""
+
+from __future__ import annotations
+
+import gc
+import struct
+import subprocess
+import threading
+from importlib import resources
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal import native
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    OperationError,
+)
+
+SOURCE = """
+struct Pair { int left; float right; };
+typedef const float *Input;
+
+__device__ int counter = 5;
+__constant__ float weights[4] = {1, 2, 3, 4};
+
+__global__ void HAL_BLOCK(4) scale(float factor, Input x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = factor * x[i];
+}
+
+__global__ void HAL_BLOCK(2, 3, WIDTH) shape(unsigned *out) {
+  if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+    out[0] = blockDim.x; out[1] = blockDim.y; out[2] = blockDim.z;
+  }
+}
+
+__global__ void HAL_BLOCK(16) HAL_SHARED_MEMORY(16 * sizeof(int)) reverse(int *data) {
+  extern __shared__ int memory[];
+  memory[threadIdx.x] = data[threadIdx.x];
+  __syncthreads();
+  data[threadIdx.x] = memory[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void count(int *out) { out[0] = counter; counter += 1; }
+__global__ void weigh(float *out) { out[threadIdx.x] = weights[threadIdx.x]; }
+__global__ void mixed(Pair pair, char c, double d, float *out) {
+  out[0] = pair.left; out[1] = pair.right; out[2] = c; out[3] = (float)d;
+}
+
+#ifdef EXTRA
+__global__ void extra() {}
+#endif
+"""
+
+BARE = """
+#include "image.h"
+static void run(const struct hal_launch *launch, struct hal_worker *worker,
+                unsigned long long first, unsigned long long last) {
+  const struct { float *y; float factor; struct { int i; short s[2]; int j; } r; } *a
+      = launch->arguments;
+  for (unsigned long long block = first; block < last; block++) {
+    a->y[block] = a->factor * a->r.i;
+    if (a->y == 0) return;
+  }
+}
+static const unsigned sizes[] = {8, 4, 12}, offsets[] = {0, 8, 12};
+const struct hal_kernel hal_kernel_bare = {
+  HAL_IMAGE_ABI, 0, "bare", run, 1024, 0, 24, 3, sizes, offsets,
+};
+"""
+"""An image with kernels of which it tells no more than their parameters' sizes."""
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    with hal.create_device("cpu") as device:
+        yield device, device.compile(SOURCE, filename="core.cpp", defines={"WIDTH": 1})
+
+
+@pytest.fixture(scope="module")
+def bare_image(tmp_path_factory):
+    """An image without a table, as another compiler would make it."""
+    folder = tmp_path_factory.mktemp("bare")
+    (folder / "bare.c").write_text(BARE)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", f"-I{resources.files('hal_cpu')}", "bare.c", "-o", "bare.so"],
+        cwd=folder,
+        check=True,
+        timeout=60,
+    )
+    return (folder / "bare.so").read_bytes()
+
+
+# Where signatures come from
+
+
+def test_the_source_says_what_is_const_c5(compiled):
+    _, program = compiled
+    signature = program["scale"].signature
+    assert str(signature) == "(f32 factor, const ptr x, ptr y, i32 n)"
+    assert signature.constants == {"x"}
+
+
+def test_given_signatures_come_first_and_the_image_tells_the_rest_c5(compiled):
+    device, program = compiled
+    loaded = device.load(program.image, signatures={"scale": "(f32, ptr a, const ptr b, u32 m)"})
+    assert str(loaded["scale"].signature) == "(f32 arg0, ptr a, const ptr b, u32 m)"
+    assert list(loaded) == list(program)
+    assert loaded["reverse"].signature == program["reverse"].signature
+    assert loaded["scale"].block == (4, 1, 1)
+    signature = hal.Signature.parse("(f32 k, ptr x, ptr y, i32 n)")
+    kernel = loaded.kernel("scale", signature=signature)
+    assert kernel.signature is signature
+    assert loaded["scale"].signature is not signature
+    x, y = device.upload(np.ones(4, "f4")), device.upload(np.zeros(4, "f4"))
+    arguments = {"k": 3, "x": x, "y": y, "n": 4}
+    device.queue.dispatch(kernel, grid=1, block=4, args=arguments).wait(LIMIT)
+    assert y.numpy().tolist() == [3] * 4
+
+
+def test_images_carry_their_table_c5(compiled, device, tmp_path):
+    """C5: the same kernels after a load, with parameters, block and shared memory."""
+    _, program = compiled
+    path = tmp_path / "program.image"
+    path.write_bytes(program.image)
+    for image in (program.image, bytearray(program.image), memoryview(program.image), path):
+        loaded = device.load(image)
+        assert list(loaded) == list(program)
+        assert loaded.image == program.image
+        for name, kernel in program.items():
+            other = loaded[name]
+            described = (kernel.signature, kernel.block, kernel.shared_memory)
+            assert (other.signature, other.block, other.shared_memory) == described
+    x = device.upload(np.ones(4, np.float32))
+    device.queue.dispatch(device.load(str(path))["scale"], grid=1, args=(2, x, x, 4)).wait(LIMIT)
+    assert x.numpy().tolist() == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("signature", "match"),
+    [
+        ("(f32 a, ptr x)", r"'scale' has 4 parameters in the image, of 4, 8, 8, 4 bytes, and 2"),
+        ("(f64 a, ptr x, ptr y, i32 n)", r"'scale': parameter 'a' has 4 bytes in the image, and 8"),
+        ("()", r"'scale' has 4 parameters"),
+        ("(nonsense a)", "nonsense"),
+    ],
+)
+def test_signatures_that_contradict_the_image_c5(compiled, device, signature, match):
+    _, program = compiled
+    with pytest.raises(InvalidArgumentError, match=match):
+        device.load(program.image, signatures={"scale": signature})
+    with pytest.raises(InvalidArgumentError, match=match):
+        compiled[1].kernel("scale", signature=signature)
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"(ptr x)", ["ptr x"]], ids=repr)
+def test_signatures_of_the_wrong_type_c5(compiled, wrong):
+    device, program = compiled
+    with pytest.raises(ArgumentTypeError, match=r"scale.*text such as"):
+        device.load(program.image, signatures={"scale": wrong})
+    if wrong is not None:
+        with pytest.raises(ArgumentTypeError, match=r"scale.*text such as"):
+            program.kernel("scale", signature=wrong)
+    with pytest.raises(ArgumentTypeError, match="mapping"):
+        device.load(program.image, signatures=[("scale", "()")])
+
+
+# Images that tell nothing
+
+
+def test_untyped_kernels_take_numpy_scalars_and_buffers_c5(device, bare_image):
+    program = device.load(bare_image)
+    assert list(program) == []
+    assert "bare" in program
+    assert "absent" not in program
+    kernel = program["bare"]
+    assert program["bare"] is kernel
+    assert program.get("bare") is kernel
+    assert str(kernel.signature) == "(any[8] arg0, any[4] arg1, any[12] arg2)"
+    record = np.array([(3, (4, 5), 6)], dtype=[("i", "i4"), ("s", "i2", 2), ("j", "i4")])[0]
+    y = device.upload(np.zeros(2, np.float32))
+    for structure in (record, record.tobytes(), memoryview(record.tobytes())):
+        device.queue.fill(y, 0)
+        arguments = (y, np.float32(0.5), structure)
+        device.queue.dispatch(kernel, grid=2, block=1, args=arguments).wait(LIMIT)
+        assert y.numpy().tolist() == [1.5, 1.5]
+    arguments = {"arg0": y, "arg2": record, "arg1": np.float32(2)}
+    device.queue.dispatch(kernel, grid=1, block=1, args=arguments).wait(LIMIT)
+    assert y.numpy().tolist() == [6, 1.5]
+    with device.record() as commands:
+        commands.dispatch(kernel, grid=2, block=1, args=(y, np.float32(-1), record))
+    device.queue.execute(commands).wait(LIMIT)
+    assert y.numpy().tolist() == [-3, -3]
+    device.queue.dispatch(kernel, grid=0, block=1, args=(None, np.int32(0), record)).wait(LIMIT)
+
+
+UNTYPED = {
+    "int for pointer": ((4096, np.float32(1), bytes(12)), ArgumentTypeError, "'arg0'.*buffer"),
+    "float": ((None, 1.0, bytes(12)), ArgumentTypeError, r"'arg1'.*not float.*np\.int32"),
+    "int": ((None, 1, bytes(12)), ArgumentTypeError, r"'arg1'.*not int.*signature"),
+    "bool": ((None, True, bytes(12)), ArgumentTypeError, "'arg1'.*not bool"),
+    "too large": ((None, np.float64(1), bytes(12)), InvalidArgumentError, "'arg1'.*4 bytes, not 8"),
+    "small": ((None, np.int16(1), bytes(12)), InvalidArgumentError, "'arg1'.*4 bytes, not 2"),
+    "address": ((np.int32(5), np.float32(1), bytes(12)), InvalidArgumentError, "'arg0'.*8 bytes"),
+    "short record": ((None, np.float32(1), bytes(11)), InvalidArgumentError, "'arg2'.*12 bytes"),
+    "array": ((np.zeros(2, "f4"), np.float32(1), bytes(12)), ArgumentTypeError, "'arg0'.*upload"),
+    "text": ((None, "abcd", bytes(12)), ArgumentTypeError, "'arg1'.*not str"),
+    "too few": ((None, np.float32(1)), ArgumentTypeError, "missing: arg2"),
+}
+
+
+@pytest.mark.parametrize("name", UNTYPED)
+def test_untyped_kernels_refuse_what_has_no_size_c5(device, bare_image, name):
+    arguments, error, match = UNTYPED[name]
+    kernel = device.load(bare_image)["bare"]
+    with pytest.raises(error, match=f"'bare'.*{match}"):
+        device.queue.dispatch(kernel, grid=1, block=1, args=arguments)
+
+
+def test_a_buffer_is_no_number_of_its_bytes_c5(device, bare_image):
+    """C5: a buffer of 12 bytes is not the structure of 12 bytes, nor one of 4 the number."""
+    program = device.load(bare_image)
+    typed = program.kernel("bare", signature="(ptr y, f32 factor, bytes[12] r)")
+    y, twelve = device.upload(np.zeros(1, "f4")), device.upload(np.zeros(12, "u1"))
+    for kernel in (program["bare"], typed):
+        with pytest.raises(ArgumentTypeError, match="not Buffer"):
+            device.queue.dispatch(kernel, grid=1, block=1, args=(y, np.float32(1), twelve))
+        with pytest.raises(ArgumentTypeError, match="not Buffer"):
+            device.queue.dispatch(kernel, grid=1, block=1, args=(y, y, bytes(12)))
+
+
+def test_untyped_kernels_of_unknown_sizes_need_a_signature_c5(open_probe, bare_image, monkeypatch):
+    device, probe = open_probe()
+    known = probe.function_info
+    monkeypatch.setattr(
+        probe,
+        "function_info",
+        lambda function: native.FunctionInfo(
+            known(function).max_threads_per_block, 0, parameter_sizes=None
+        ),
+    )
+    program = device.load(bare_image)
+    with pytest.raises(InvalidArgumentError, match=r"'bare'.*driver cannot.*signatures=.*'bare'"):
+        _ = program["bare"]
+    kernel = program.kernel("bare", signature="(ptr y, f32 factor, bytes[12] r)")
+    y = device.upload(np.zeros(1, "f4"))
+    arguments = (y, 2, struct.pack("<ihhi", 3, 4, 5, 6))
+    device.queue.dispatch(kernel, grid=1, block=1, args=arguments).wait(LIMIT)
+    assert y.numpy().tolist() == [6]
+    loaded = device.load(bare_image, signatures={"bare": "(ptr y, f32 factor, bytes[12] r)"})
+    assert list(loaded) == ["bare"]
+
+
+def test_a_table_of_another_version_is_refused_c5(compiled, device):
+    """C5: an image of an older hal says so; given signatures are enough then."""
+    _, program = compiled
+    header = struct.pack("<2I", 0x6C6168, 2)
+    assert program.image.count(header) == 1
+    old = program.image.replace(header, struct.pack("<2I", 4, 4))
+    new = program.image.replace(header, struct.pack("<2I", 0x6C6168, 3))
+    for image, match in ((old, "older version or damaged"), (new, "version 3")):
+        with pytest.raises(InvalidArgumentError, match=f"{match}.*compile.*signatures"):
+            device.load(image)
+        loaded = device.load(image, signatures={"count": "(ptr out)"})
+        assert list(loaded) == ["count"]
+        assert str(loaded["reverse"].signature) == "(any[8] arg0)"
+
+
+# What a dispatch has that does not say
+
+
+def test_block_and_shared_memory_come_from_the_source_c5(compiled):
+    device, program = compiled
+    assert program["scale"].block == (4, 1, 1)
+    assert program["count"].block is None
+    assert [kernel.shared_memory for kernel in program.kernels] == [0, 0, 64, 0, 0, 0]
+    out = device.upload(np.zeros(3, np.uint32))
+    device.queue.dispatch(program["shape"], grid=1, args=(out,)).wait(LIMIT)
+    assert out.numpy().tolist() == [2, 3, 1]
+    device.queue.dispatch(program["shape"], grid=1, block=7, args=(out,)).wait(LIMIT)
+    assert out.numpy().tolist() == [7, 1, 1]
+    data = device.upload(np.arange(16, dtype=np.int32))
+    device.queue.dispatch(program["reverse"], grid=1, args=(data,)).wait(LIMIT)
+    assert data.numpy().tolist() == list(range(16))[::-1]
+    with device.record() as commands:
+        commands.dispatch(program["reverse"], grid=1, args=(data,))
+    device.queue.execute(commands).wait(LIMIT)
+    assert data.numpy().tolist() == list(range(16))
+
+
+def test_a_dispatch_without_any_block_c5(compiled):
+    device, program = compiled
+    out = device.upload(np.zeros(1, np.int32))
+    with pytest.raises(ArgumentTypeError, match=r"'count'.*block=.*HAL_BLOCK"):
+        device.queue.dispatch(program["count"], grid=1, args=(out,))
+    with device.record() as commands, pytest.raises(ArgumentTypeError, match="'count'"):
+        commands.dispatch(program["count"], grid=1, args=(out,))
+
+
+def test_block_and_shared_memory_can_be_given_with_the_kernel_c5(compiled):
+    device, program = compiled
+    kernel = program.kernel("shape", block=(5, 2))
+    assert (kernel.block, kernel.shared_memory) == ((5, 2, 1), 0)
+    out = device.upload(np.zeros(3, np.uint32))
+    device.queue.dispatch(kernel, grid=1, args=(out,)).wait(LIMIT)
+    assert out.numpy().tolist() == [5, 2, 1]
+    kernel = program.kernel("reverse", block=8, shared_memory=32)
+    assert (kernel.block, kernel.shared_memory) == ((8, 1, 1), 32)
+    assert program["reverse"].block == (16, 1, 1)
+    assert program.kernel("reverse", shared_memory=0).block == (16, 1, 1)
+    with pytest.raises(InvalidArgumentError, match=r"'count'.*2048"):
+        device.queue.dispatch(program.kernel("count", block=2048), grid=1, args=(None,))
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"block": 0}, InvalidArgumentError),
+        ({"block": (1, 1, 1, 1)}, InvalidArgumentError),
+        ({"block": ()}, InvalidArgumentError),
+        ({"block": -1}, InvalidArgumentError),
+        ({"block": 1.5}, ArgumentTypeError),
+        ({"block": "4"}, ArgumentTypeError),
+        ({"shared_memory": -1}, InvalidArgumentError),
+        ({"shared_memory": "4"}, ArgumentTypeError),
+    ],
+    ids=repr,
+)
+def test_wrong_descriptions_of_a_kernel_c5(compiled, given, error):
+    _, program = compiled
+    with pytest.raises(error, match="'scale'"):
+        program.kernel("scale", **given)
+
+
+def test_defines_make_programs_of_their_own_c5(compiled):
+    """C5: two programs of one source live side by side, with other blocks and other kernels."""
+    device, program = compiled
+    other = device.compile(SOURCE, filename="core.cpp", defines={"WIDTH": 7, "EXTRA": ""})
+    assert (program["shape"].block, other["shape"].block) == ((2, 3, 1), (2, 3, 7))
+    assert "extra" in other
+    assert "extra" not in program
+    with pytest.raises(NotFoundError, match="there are: scale"):
+        _ = program["extra"]
+    device.queue.dispatch(other["extra"], grid=1, block=1).wait(LIMIT)
+    mine = program.global_variable("counter", dtype=np.int32)
+    theirs = other.global_variable("counter", dtype=np.int32)
+    device.queue.update(theirs, np.int32(100)).wait(LIMIT)
+    assert (mine.numpy() != theirs.numpy()).all()
+
+
+def test_marks_hide_nothing_from_the_compiler(compiled):
+    """Lines and columns behind a mark stay what they were."""
+    device, _ = compiled
+    source = "__global__ void HAL_BLOCK(4,\n 4) wrong(int *p) { p[0] = missing; }"
+    column = source.split("\n")[1].index("missing") + 1
+    with pytest.raises(hal.errors.CompilationError, match=rf"m\.cpp:2:{column}: error"):
+        device.compile(source, filename="m.cpp")
+
+
+# Variables
+
+
+def test_variables_are_buffers_c5(device):
+    program = device.compile(SOURCE, defines={"WIDTH": 1})
+    counter = program.global_variable("counter", dtype=np.int32)
+    assert (counter.size, counter.shape, counter.dtype) == (4, (1,), np.int32)
+    assert counter.numpy().tolist() == [5]
+    out = device.upload(np.zeros(1, np.int32))
+    device.queue.dispatch(program["count"], grid=1, block=1, args=(out,)).wait(LIMIT)
+    assert (out.numpy().tolist(), counter.numpy().tolist()) == ([5], [6])
+    device.queue.fill(counter, 41).wait(LIMIT)
+    device.queue.dispatch(program["count"], grid=1, block=1, args=(out,)).wait(LIMIT)
+    assert (out.numpy().tolist(), counter.map().tolist()) == ([41], [42])
+    same = program.global_variable("counter")
+    assert (same.address, same.dtype, same.size) == (counter.address, np.uint8, 4)
+    weights = program.global_variable("weights", dtype=np.float32)
+    weights.map()[:] = [8, 6, 4, 2]
+    values = device.upload(np.zeros(4, np.float32))
+    device.queue.dispatch(program["weigh"], grid=1, block=4, args=(values,)).wait(LIMIT)
+    assert values.numpy().tolist() == [8, 6, 4, 2]
+    device.queue.copy(weights.subspan(4, 8), values, target_offset=8).wait(LIMIT)
+    assert values.numpy().tolist() == [8, 6, 6, 4]
+
+
+def test_variables_that_are_none_c5(compiled):
+    _, program = compiled
+    with pytest.raises(NotFoundError, match="'absent'"):
+        program.global_variable("absent")
+    with pytest.raises(ArgumentTypeError, match="str"):
+        program.global_variable(5)
+    with pytest.raises(InvalidArgumentError, match="counter"):
+        program.global_variable("counter", dtype=np.float64)
+    with pytest.raises(ArgumentTypeError, match="dtype"):
+        program.global_variable("counter", dtype="nonsense")
+
+
+def test_a_variable_keeps_its_program_m2(open_probe):
+    """M2: the module is unloaded after the last buffer over its variable, and not before."""
+    device, probe = open_probe()
+    variable = device.compile(SOURCE, defines={"WIDTH": 1}).global_variable("counter")
+    gc.collect()
+    device.statistics()
+    assert probe.live()["module"] == 1
+    assert variable.numpy(np.int32).tolist() == [5]
+    part = variable.subspan(0, 2)
+    variable.close()
+    with pytest.raises(ClosedError):
+        variable.numpy()
+    gc.collect()
+    device.statistics()
+    assert probe.live()["module"] == 1
+    del part
+    gc.collect()
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):  # other threads of hal's may be at it
+        device.statistics()
+        if "module" not in probe.live():
+            break
+        pause.wait(0.01)
+    assert "module" not in probe.live()
+
+
+def test_a_view_of_a_variable_outlives_its_device_m2(open_probe):
+    """M2: the code stays loaded until the view is gone; the fixture sees that it goes then."""
+    device, probe = open_probe()
+    view = device.compile(SOURCE, defines={"WIDTH": 1}).global_variable("counter").map()
+    assert len(device.close(LIMIT)) == 1
+    assert probe.live() == {"module": 1}
+    assert not probe.closed
+    assert view.tobytes() == struct.pack("<i", 5)
+    view[:] = 1
+    del view
+    gc.collect()
+
+
+# Images
+
+
+def test_images_that_are_none_c5(compiled, device, tmp_path):
+    _, program = compiled
+    with pytest.raises(OperationError):
+        device.load(b"this is no image")
+    missing = tmp_path / "missing.bin"
+    with pytest.raises(FileNotFoundError, match=r"missing\.bin"):
+        device.load(missing)
+    with pytest.raises(FileNotFoundError, match=r"missing\.bin"):
+        device.load(str(missing))
+    with pytest.raises(IsADirectoryError, match=tmp_path.name):
+        device.load(tmp_path)
+    empty = tmp_path / "empty.bin"
+    empty.touch()
+    with pytest.raises(InvalidArgumentError, match=r"empty\.bin.*is empty"):
+        device.load(empty)
+    with pytest.raises(InvalidArgumentError, match="the image is empty"):
+        device.load(b"")
+    with pytest.raises(InvalidArgumentError, match="no path"):
+        device.load("a\0b")
+    with pytest.raises(NotFoundError, match="absent"):
+        device.load(program.image, signatures={"absent": "(ptr x)"})
+    for wrong in (5, None, ["image"]):
+        with pytest.raises(ArgumentTypeError, match="bytes or a path"):
+            device.load(wrong)
+
+
+def test_an_image_of_another_architecture_c5(compiled, device):
+    """C5: it is told what the image is for."""
+    _, program = compiled
+    image = bytearray(program.image)
+    assert image[:4] == b"\x7fELF"
+    image[18:20] = struct.pack("<H", 190)
+    with pytest.raises(OperationError, match="NVIDIA"):
+        device.load(bytes(image))
+    with pytest.raises(OperationError):
+        device.load(program.image[: len(program.image) // 2])
+
+
+def test_names_of_kernels_that_are_none_c5(compiled, device, bare_image):
+    _, program = compiled
+    bare = device.load(bare_image)
+    for executable, match in ((program, "there are: scale, shape"), (bare, "bare")):
+        with pytest.raises(NotFoundError, match=f"'absent'.*{match}"):
+            _ = executable["absent"]
+        with pytest.raises(NotFoundError, match=f"'absent'.*{match}"):
+            executable.kernel("absent")
+        assert executable.get("absent") is None
+        assert executable.get(5) is None
+        assert 5 not in executable
+        with pytest.raises(ArgumentTypeError, match="str"):
+            executable.kernel(5)
+
+
+def test_a_closed_device_gives_no_kernels(bare_image):
+    with hal.create_device("cpu") as device:
+        program = device.load(bare_image)
+    for use in (
+        lambda: program["bare"],
+        lambda: program.kernel("bare"),
+        lambda: program.global_variable("x"),
+    ):
+        with pytest.raises(ClosedError):
+            use()

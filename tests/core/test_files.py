@@ -1,0 +1,758 @@
+"""Files as the host side of write and read (Q4): bytes, order, failure, close.
+
+What the bytes must be is said by plain Python file objects and bytearrays.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import stat
+import threading
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Probe, collect_in_threads
+
+import hal
+from hal import _files
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    DeviceLostError,
+    InvalidArgumentError,
+    OperationError,
+    UnimplementedError,
+)
+from hal.native import MemoryType
+
+MEMORY = ["device", "host", "shared"]
+
+
+def random_bytes(count, seed=0):
+    return random.Random(seed).randbytes(count)
+
+
+def failure_of(submission, signal=None):
+    """Return what a submission fails with; its signal must fail the same way."""
+    with pytest.raises(OperationError) as caught:
+        submission.wait(LIMIT)
+    if signal is not None:
+        with pytest.raises(OperationError):
+            signal.semaphore.wait(signal.value, LIMIT)
+    return caught.value
+
+
+def cause_of(error):
+    """Return the operating system's own error behind one of ours."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Move a few bytes at a time, so that small files take many system calls."""
+    monkeypatch.setattr(_files, "CHUNK", 7)
+
+
+# The bytes
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+@pytest.mark.parametrize("length", [1, 6, 7, 8, 700, 4096])
+def test_a_file_comes_into_a_buffer_q4(device, tmp_path, small_chunks, memory, length):
+    content = random_bytes(length + 50, length)
+    path = tmp_path / "data"
+    path.write_bytes(content)
+    for offset, start in ((0, 0), (3, 0), (0, 5), (49, 11)):
+        expected = bytearray(b"\xaa" * (length + 20))
+        expected[start : start + length] = content[offset : offset + length]
+        buffer = device.allocate(length + 20, memory=memory)
+        device.queue.fill(buffer, b"\xaa")
+        file = hal.File(path, offset=offset, size=length)
+        device.queue.write(buffer, file, offset=start).wait(LIMIT)
+        assert buffer.numpy().tobytes() == expected
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("memory", MEMORY)
+@pytest.mark.parametrize("length", [1, 6, 7, 8, 700, 4096])
+def test_a_buffer_goes_into_a_file_q4(device, tmp_path, small_chunks, memory, length):
+    content = random_bytes(length + 20, length)
+    buffer = device.allocate(length + 20, memory=memory)
+    device.queue.update(buffer, content)
+    for offset, start in ((0, 0), (3, 0), (0, 5), (60, 11)):
+        path = tmp_path / f"data-{offset}-{start}"
+        path.write_bytes(b"\x55" * 50)
+        expected = bytearray(b"\x55" * 50).ljust(offset, b"\0")
+        expected[offset : offset + length] = content[start : start + length]
+        file = hal.File(path, offset=offset, size=length)
+        device.queue.read(buffer, file, offset=start).wait(LIMIT)
+        assert path.read_bytes() == expected
+
+
+def test_real_chunks_and_bounded_memory_q4(device, tmp_path):
+    """More than two chunks, there and back; the file is never in memory as a whole."""
+    size = 2 * _files.CHUNK + 12345
+    content = np.random.default_rng(1).integers(0, 256, size, np.uint8)
+    content.tofile(tmp_path / "in")
+    buffer = device.allocate(size)
+    tracemalloc.start()
+    try:
+        device.queue.write(buffer, hal.File(tmp_path / "in")).wait(LIMIT)
+        device.queue.read(buffer, hal.File(tmp_path / "out")).wait(LIMIT)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(np.fromfile(tmp_path / "out", np.uint8), content)
+
+
+def test_without_a_size_it_is_the_buffers_rest_q4(device, tmp_path):
+    (tmp_path / "in").write_bytes(bytes(range(100)))
+    buffer = device.upload(np.zeros(32, np.uint8))
+    part = buffer.subspan(8, 16)
+    device.queue.write(part, hal.File(tmp_path / "in", offset=50), offset=4).wait(LIMIT)
+    assert buffer.numpy().tobytes() == b"\0" * 12 + bytes(range(50, 62)) + b"\0" * 8
+    device.queue.read(part, hal.File(tmp_path / "out"), offset=4).wait(LIMIT)
+    assert (tmp_path / "out").read_bytes() == bytes(range(50, 62))
+
+
+def test_the_system_may_move_less_than_asked_q4(device, tmp_path, monkeypatch):
+    """Every call of the system moves one to three bytes."""
+    counts = random.Random(3)
+    preadv, pwritev = os.preadv, os.pwritev
+    monkeypatch.setattr(
+        os, "preadv", lambda fd, views, at: preadv(fd, [views[0][: counts.randint(1, 3)]], at)
+    )
+    monkeypatch.setattr(
+        os, "pwritev", lambda fd, views, at: pwritev(fd, [views[0][: counts.randint(1, 3)]], at)
+    )
+    content = random_bytes(500)
+    (tmp_path / "in").write_bytes(content)
+    buffer = device.allocate(500)
+    device.queue.write(buffer, hal.File(tmp_path / "in"))
+    device.queue.read(buffer, hal.File(tmp_path / "out")).wait(LIMIT)
+    assert (tmp_path / "out").read_bytes() == content
+
+
+def test_an_existing_file_keeps_what_it_is_q4(device, tmp_path):
+    """Nothing is cut off or made anew: the same file, with its mode; links are followed."""
+    path, link = tmp_path / "data", tmp_path / "link"
+    path.write_bytes(b"x" * 100)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    before = path.stat()
+    buffer = device.upload(np.full(10, ord("y"), np.uint8))
+    device.queue.read(buffer, hal.File(link, offset=20)).wait(LIMIT)
+    after = path.stat()
+    assert (before.st_ino, before.st_mode, before.st_size) == (
+        after.st_ino,
+        after.st_mode,
+        after.st_size,
+    )
+    assert path.read_bytes() == b"x" * 20 + b"y" * 10 + b"x" * 70
+
+
+def test_a_new_file_has_the_mode_that_the_umask_lets_q4(device, tmp_path):
+    buffer = device.upload(np.zeros(4, np.uint8))
+    old = os.umask(0o027)
+    try:
+        device.queue.read(buffer, hal.File(tmp_path / "new")).wait(LIMIT)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+
+
+def test_files_without_a_size_of_their_own_q4(device):
+    """What the system makes up as it is read: a device, and a file that says it is empty."""
+    buffer = device.upload(np.ones(64, np.uint8))
+    device.queue.write(buffer, hal.File("/dev/zero")).wait(LIMIT)
+    assert not buffer.numpy().any()
+    with open("/proc/self/status", "rb") as file:
+        expected = file.read(5)
+    device.queue.write(buffer, hal.File("/proc/self/status", size=5)).wait(LIMIT)
+    assert buffer.numpy().tobytes()[:5] == expected
+
+
+def test_zero_bytes_touch_no_file_and_still_order_c4(device, tmp_path):
+    """C4: nothing is opened or made; waits and signals hold."""
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    buffer, empty = device.allocate(8), device.allocate(0)
+    operations = [
+        device.queue.read(buffer, hal.File(tmp_path / "a"), offset=8, wait=gate.at(1)),
+        device.queue.read(empty, hal.File(tmp_path / "b")),
+        device.queue.write(buffer, hal.File(tmp_path / "c", size=0)),
+        device.queue.write(empty, hal.File(tmp_path, offset=7), signal=done.at(1)),
+    ]
+    assert [each.state for each in operations] == ["pending"] * 4
+    gate.signal(1)
+    done.wait(1, LIMIT)
+    assert [each.state for each in operations] == ["done"] * 4
+    assert list(tmp_path.iterdir()) == []
+
+
+# Memory that the host does not see
+
+
+@pytest.fixture
+def open_discrete(open_probe, monkeypatch):
+    """Open probes whose device memory the host cannot see, as on most accelerators."""
+    host_pointer = Probe.host_pointer
+
+    def hide(self, address, memory):
+        visible = host_pointer(self, address, memory)
+        return None if memory is MemoryType.DEVICE else visible
+
+    monkeypatch.setattr(Probe, "host_pointer", hide)
+    return open_probe
+
+
+@pytest.mark.parametrize("length", [1, 4095, 1 << 20, (5 << 20) + 77, (9 << 20) + 1])
+def test_staged_there_and_back_m1(open_discrete, tmp_path, length):
+    """M1: through pinned memory, in pieces; offsets on both sides, and nothing beside the range."""
+    device, _ = open_discrete()
+    content = random_bytes(length + 7, length)
+    (tmp_path / "in").write_bytes(content)
+    buffer = device.allocate(length + 20)
+    with pytest.raises(UnimplementedError):
+        buffer.map()
+    device.queue.fill(buffer, b"\xaa")
+    written = device.queue.write(
+        buffer, hal.File(tmp_path / "in", offset=7, size=length), offset=11
+    )
+    device.queue.read(buffer, hal.File(tmp_path / "out", offset=3, size=length + 20)).wait(LIMIT)
+    expected = b"\0" * 3 + b"\xaa" * 11 + content[7:] + b"\xaa" * 9
+    assert (tmp_path / "out").read_bytes() == expected
+    assert written.state == "done"
+
+
+def test_staged_transfers_of_many_threads_m1(open_discrete, tmp_path):
+    """M1: they share the ring; none waits for another for ever, none gets another's bytes."""
+    device, probe = open_discrete()
+    size = 3 << 20
+
+    def work(index):
+        queue, content = device.create_queue(), random_bytes(size, index)
+        (tmp_path / f"in-{index}").write_bytes(content)
+        buffer = device.allocate(size)
+        for _ in range(3):
+            queue.write(buffer, hal.File(tmp_path / f"in-{index}"))
+            queue.read(buffer, hal.File(tmp_path / f"out-{index}"))
+        queue.barrier().wait(LIMIT)
+        return (tmp_path / f"out-{index}").read_bytes() == content
+
+    assert collect_in_threads([lambda index=index: work(index) for index in range(6)]) == [True] * 6
+    assert device.close(LIMIT) == ()
+    assert probe.live() == {}
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+@pytest.mark.parametrize("name", ["native", "system"])
+def test_a_staged_transfer_that_breaks_off_m1(open_discrete, tmp_path, monkeypatch, what, name):
+    """Part-way, by the device or by the file: it fails, and the ring serves the next one."""
+    device, probe = open_discrete()
+    size = 9 << 20
+    path = tmp_path / "data"
+    path.write_bytes(bytes(size))
+    buffer = device.upload(np.zeros(size, np.uint8))
+    submit, call = getattr(device.queue, what), "preadv" if what == "write" else "pwritev"
+    if name == "native":
+        copy = "copy_from_host" if what == "write" else "copy_to_host"
+        probe.fail_call(2, names=(copy,))
+        assert "injected" in str(failure_of(submit(buffer, hal.File(path))))
+    else:
+        real = getattr(os, call)
+
+        def fail(fd, views, at):
+            if at > size // 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(fd, views, at)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fail)
+            error = failure_of(submit(buffer, hal.File(path)))
+        assert cause_of(error).errno == errno.EIO
+    assert not device.lost
+    for _ in range(3):
+        submit(buffer, hal.File(path)).wait(LIMIT)
+
+
+def test_memory_without_an_address_yet_m3(open_probe, tmp_path):
+    """M3: what alloca makes is written to once it was issued, though submitted before."""
+    device, _ = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    gate = hal.create_semaphore()
+    buffer = device.queue.alloca(8, wait=gate.at(1))
+    other = device.create_queue(ordered=False)
+    with pytest.raises(InvalidArgumentError):
+        _ = buffer.address
+    written = other.write(buffer, hal.File(tmp_path / "in"), wait=buffer.allocation)
+    out = other.read(buffer, hal.File(tmp_path / "out"), wait=written)
+    early = other.read(buffer, hal.File(tmp_path / "early"))
+    assert "alloca" in str(failure_of(early))
+    assert not (tmp_path / "early").exists()
+    gate.signal(1)
+    out.wait(LIMIT)
+    assert (tmp_path / "out").read_bytes() == b"12345678"
+    device.queue.dealloca(buffer)
+    with pytest.raises(ClosedError):
+        other.read(buffer, hal.File(tmp_path / "late"))
+
+
+def test_a_buffers_rights_hold_for_files_m1(device, tmp_path):
+    """M1: usage and access are checked during the call, as for arrays."""
+    usage = hal.BufferUsage
+    for settings, what in (
+        ({"access": "read"}, "write"),
+        ({"access": "write"}, "read"),
+        ({"usage": usage.ALL & ~usage.TRANSFER_TARGET}, "write"),
+        ({"usage": usage.ALL & ~usage.TRANSFER_SOURCE}, "read"),
+    ):
+        buffer = device.allocate(8, **settings)
+        with pytest.raises(InvalidArgumentError, match=what):
+            getattr(device.queue, what)(buffer, hal.File(tmp_path / "x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Order
+
+
+def test_the_file_is_opened_when_the_operation_runs_q4(device, tmp_path):
+    """Nothing is there as it is submitted, and what is there as it runs counts."""
+    gate = hal.create_semaphore()
+    buffer = device.upload(np.zeros(4, np.uint8))
+    written = device.queue.write(buffer, hal.File(tmp_path / "in"), wait=gate.at(1))
+    out = device.queue.read(buffer, hal.File(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "in").write_bytes(b"late")
+    gate.signal(1)
+    hal.wait_all([written, out], LIMIT)
+    assert (tmp_path / "out").read_bytes() == b"late"
+
+
+def test_file_operations_stand_in_the_queues_order_q2(device, tmp_path):
+    """Q2: between fills on one ordered queue, each file gets what the buffer held in its place."""
+    buffer = device.allocate(64)
+    last = None
+    for index in range(20):
+        device.queue.fill(buffer, index)
+        last = device.queue.read(buffer, hal.File(tmp_path / str(index)))
+    for index in range(20):
+        device.queue.write(buffer, hal.File(tmp_path / str(index), size=1), offset=index)
+        last = device.queue.fill(buffer, 0xEE, offset=20)
+    assert buffer.numpy(wait=last).tobytes() == bytes(range(20)) + b"\xee" * 44
+    for index in range(20):
+        assert (tmp_path / str(index)).read_bytes() == bytes([index]) * 64
+
+
+@pytest.mark.parametrize("kind", ["same device", "another device", "another domain"])
+def test_a_file_operation_waits_until_it_is_reached(device, open_probe, latch, tmp_path, kind):
+    """M1: recorded is not enough, since no stream runs it; and its signal means that it is done."""
+    other, probe = open_probe(domain=object() if kind == "another domain" else None)
+    here = other if kind == "same device" else device
+    source, target = other.upload(np.zeros(8, np.uint8)), here.upload(np.ones(8, np.uint8))
+    (tmp_path / "in").write_bytes(b"12345678")
+    done = hal.create_semaphore()
+    probe.hold(latch)
+    held = other.queues.upload.fill(source, 3)
+    queue = here.create_queue(ordered=False)
+    out = queue.read(target, hal.File(tmp_path / "out"), wait=held)
+    back = queue.write(target, hal.File(tmp_path / "in"), wait=out, signal=done.at(1))
+    copied = here.queues.download.fill(target, 9, size=4, wait=done.at(1))
+    queue.call(list).wait(LIMIT)
+    assert (out.state, back.state, copied.state) == ("pending", "pending", "pending")
+    assert not (tmp_path / "out").exists()
+    latch.open()
+    assert target.numpy(wait=copied).tobytes() == b"\x09" * 4 + b"5678"
+    assert (tmp_path / "out").read_bytes() == b"\x01" * 8
+
+
+def test_many_at_once_from_many_threads(device, tmp_path, small_chunks):
+    """Eight threads write and read files of their own and one that they share."""
+    shared = tmp_path / "shared"
+    queues = [device.create_queue(ordered=False) for _ in range(4)]
+
+    def work(index):
+        buffer = device.allocate(256)
+        queue = queues[index % 4]
+        for turn in range(10):
+            content = random_bytes(256, (index, turn).__hash__())
+            path = tmp_path / f"{index}-{turn}"
+            updated = queue.update(buffer, content)
+            out = queue.read(buffer, hal.File(path), wait=updated)
+            part = queue.read(
+                buffer, hal.File(shared, offset=32 * index, size=32), offset=32, wait=updated
+            )
+            back = queue.write(buffer, hal.File(path, offset=128, size=128), wait=[out, part])
+            expected = content[128:] + content[128:]
+            assert buffer.numpy(wait=back, timeout=LIMIT).tobytes() == expected
+        return content[32:64]
+
+    parts = collect_in_threads([lambda index=index: work(index) for index in range(8)])
+    assert shared.read_bytes() == b"".join(parts)
+
+
+def test_what_it_uses_is_kept_alive_q5(open_probe, tmp_path):
+    """Q5: buffer and file closed, dropped and collected before the operation runs."""
+    device, _ = open_probe()
+    gate = hal.create_semaphore()
+    buffer = device.allocate(8)
+    device.queue.fill(buffer, 5, wait=gate.at(1))
+    done = device.queue.read(buffer, hal.File(tmp_path / "out"))
+    buffer.close()
+    del buffer
+    device.statistics()
+    gate.signal(1)
+    done.wait(LIMIT)
+    assert (tmp_path / "out").read_bytes() == b"\x05" * 8
+
+
+# What goes wrong while it runs
+
+
+def missing(folder):
+    return folder / "missing", errno.ENOENT
+
+
+def no_folder(folder):
+    return folder / "no" / "such" / "folder", errno.ENOENT
+
+
+def a_folder(folder):
+    return folder, errno.EISDIR
+
+
+def behind_a_file(folder):
+    (folder / "file").write_bytes(b"")
+    return folder / "file" / "data", errno.ENOTDIR
+
+
+def a_pipe(folder):
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe", (errno.ESPIPE, errno.ENXIO)
+
+
+def a_loop(folder):
+    (folder / "loop").symlink_to(folder / "loop")
+    return folder / "loop", errno.ELOOP
+
+
+def a_full_disk(_):
+    return "/dev/full", errno.ENOSPC
+
+
+BAD_SOURCES = [missing, no_folder, a_folder, behind_a_file, a_pipe, a_loop]
+BAD_TARGETS = [no_folder, a_folder, behind_a_file, a_pipe, a_loop, a_full_disk]
+
+
+@pytest.mark.parametrize(
+    ("what", "make"),
+    [("write", make) for make in BAD_SOURCES] + [("read", make) for make in BAD_TARGETS],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_the_system_refuses_fails_the_operation_q4(device, tmp_path, what, make):
+    """Only that: its signal fails with it, the next one in the queue runs."""
+    path, numbers = make(tmp_path)
+    done = hal.create_semaphore()
+    buffer = device.upload(np.arange(16, dtype=np.uint8))
+    file = hal.File(path, offset=3, size=5)
+    failed = getattr(device.queue, what)(buffer, file, signal=done.at(1))
+    behind = device.queue.barrier()
+    error = failure_of(failed, done.at(1))
+    cause = cause_of(error)
+    assert cause is not None
+    assert cause.errno in np.atleast_1d(numbers)
+    for part in (what, "5 bytes", "offset 3", str(path), errno.errorcode[cause.errno]):
+        assert part in str(error)
+    behind.wait(LIMIT)
+    assert not device.lost
+    assert buffer.numpy().tolist() == list(range(16))
+
+
+@pytest.mark.parametrize("name", ["EACCES", "EROFS", "EMFILE"])
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_a_file_that_may_not_be_opened_q4(device, tmp_path, monkeypatch, what, name):
+    path = tmp_path / "data"
+    path.write_bytes(b"12345678")
+    number = getattr(errno, name)
+    real = os.open
+
+    def refuse(target, *arguments, **options):
+        if target == str(path):
+            raise OSError(number, os.strerror(number), target)
+        return real(target, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    buffer = device.allocate(8)
+    error = failure_of(getattr(device.queue, what)(buffer, hal.File(path)))
+    assert name in str(error)
+    assert cause_of(error).errno == number
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_a_file_of_somebody_else_q4(run_script, tmp_path, what):
+    """The real thing, by a process that is no superuser, or stops being one."""
+    path = tmp_path / "data"
+    path.write_bytes(b"12345678")
+    path.chmod(0o444 if what == "read" else 0o222)
+    result = run_script(
+        """
+        import os, sys, hal
+        device = hal.create_device("cpu")
+        buffer = device.allocate(8)
+        device.queue.call(list).wait(10)
+        if os.geteuid() == 0:
+            os.setresuid(65534, 65534, 65534)
+        try:
+            getattr(device.queue, sys.argv[1])(buffer, hal.File(sys.argv[2])).wait(10)
+        except hal.errors.OperationError as error:
+            print(type(error.__cause__.__cause__).__name__, "EACCES" in str(error))
+        device.close()
+        """,
+        arguments=(what, str(path)),
+    )
+    assert (result.stdout, result.stderr) == ("PermissionError True\n", "")
+
+
+@pytest.mark.parametrize("there", [0, 1, 9])
+@pytest.mark.parametrize("offset", [0, 1, 10, 1000])
+def test_a_short_file_fails_before_anything_is_written_q4(device, tmp_path, there, offset):
+    path = tmp_path / "short"
+    path.write_bytes(b"z" * there)
+    buffer, done = device.upload(np.arange(16, dtype=np.uint8)), hal.create_semaphore()
+    file = hal.File(path, offset=offset, size=10)
+    error = failure_of(device.queue.write(buffer, file, signal=done.at(1)), done.at(1))
+    for part in (str(path), "10 bytes", f"offset {offset}", "0 were moved"):
+        assert part in str(error)
+    if there:
+        assert f"{there} bytes" in str(error)
+    assert buffer.numpy().tolist() == list(range(16))
+
+
+def test_a_file_that_is_cut_off_meanwhile_q4(device, tmp_path, small_chunks, monkeypatch):
+    """It ends while it is read: the operation fails and says how far it came."""
+    path = tmp_path / "data"
+    path.write_bytes(b"z" * 100)
+    preadv = os.preadv
+
+    def cut(fd, views, at):
+        if at == 21:
+            os.truncate(path, 15)
+        return preadv(fd, views, at)
+
+    monkeypatch.setattr(os, "preadv", cut)
+    buffer = device.upload(np.zeros(100, np.uint8))
+    error = failure_of(device.queue.write(buffer, hal.File(path)))
+    assert "21 were moved" in str(error)
+    assert "ends at 21" in str(error)
+    assert buffer.numpy().tobytes() == b"z" * 21 + b"\0" * 79
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_an_error_in_the_middle_q4(device, tmp_path, small_chunks, monkeypatch, what):
+    """A disk that breaks or fills up part-way; the file is closed all the same."""
+    path = tmp_path / "data"
+    path.write_bytes(b"z" * 100)
+    name = "preadv" if what == "write" else "pwritev"
+    real, opened, closed = getattr(os, name), [], []
+
+    def fail(fd, views, at):
+        opened.append(fd)
+        if at >= 14:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, views, at)
+
+    close = os.close
+    monkeypatch.setattr(os, name, fail)
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd)))
+    error = failure_of(getattr(device.queue, what)(device.allocate(100), hal.File(path)))
+    assert "14 were moved" in str(error)
+    assert "EIO" in str(error)
+    assert set(opened) <= set(closed)
+
+
+def test_a_write_that_moves_nothing_does_not_loop_q4(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    error = failure_of(device.queue.read(device.allocate(8), hal.File(tmp_path / "out")))
+    assert "ENOSPC" in str(error)
+
+
+def test_a_file_system_that_complains_as_it_is_closed_q4(device, tmp_path, monkeypatch):
+    """Some tell only then that a write has failed; and a first error is not hidden by it."""
+    close = os.close
+
+    def complain(fd):
+        close(fd)
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "close", complain)
+    buffer = device.allocate(8)
+    error = failure_of(device.queue.read(buffer, hal.File(tmp_path / "out")))
+    assert "EDQUOT" in str(error)
+    error = failure_of(device.queue.read(buffer, hal.File("/dev/full")))
+    assert "ENOSPC" in str(error)
+    monkeypatch.undo()
+
+
+def test_no_file_stays_open(device, tmp_path):
+    (tmp_path / "in").write_bytes(b"x" * 8)
+    buffer = device.allocate(16)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        device.queue.write(buffer, hal.File(tmp_path / "in", size=8))
+        device.queue.write(buffer, hal.File(tmp_path / "in"))  # too short
+        device.queue.write(buffer, hal.File(tmp_path))
+        device.queue.read(buffer, hal.File(tmp_path / "out"))
+        device.queue.read(buffer, hal.File("/dev/full"))
+    device.wait_idle(LIMIT)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_failed_wait_opens_nothing_s5(device, tmp_path):
+    gate = hal.create_semaphore()
+    failed = device.queue.read(device.allocate(8), hal.File(tmp_path / "out"), wait=gate.at(1))
+    gate.fail(OperationError("broken"))
+    assert "broken" in str(failure_of(failed))
+    assert not (tmp_path / "out").exists()
+
+
+# What is refused during the call
+
+
+def test_ranges_outside_the_buffer_are_refused_q4(device, tmp_path):
+    buffer = device.allocate(16)
+    for submit in (device.queue.write, device.queue.read):
+        for file, offset in (
+            (hal.File(tmp_path / "x", size=17), 0),
+            (hal.File(tmp_path / "x", size=9), 8),
+            (hal.File(tmp_path / "x"), 17),
+            (hal.File(tmp_path / "x", offset=2**63 - 8), 0),
+        ):
+            with pytest.raises(InvalidArgumentError):
+                submit(buffer, file, offset=offset)
+        with pytest.raises(InvalidArgumentError):
+            submit(buffer, hal.File(tmp_path / "x"), offset=-1)
+    buffer.close()
+    with pytest.raises(ClosedError):
+        device.queue.read(buffer, hal.File(tmp_path / "x"))
+    device.queue.barrier().wait(LIMIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_files_are_refused():
+    for path in (None, 3, 1.5, ["a"], object()):
+        with pytest.raises(ArgumentTypeError):
+            hal.File(path)
+    for path in ("", b"", "a\0b"):
+        with pytest.raises(InvalidArgumentError):
+            hal.File(path)
+    for wrong in (-1, 2**63, 2**80):
+        with pytest.raises(InvalidArgumentError):
+            hal.File("x", offset=wrong)
+        with pytest.raises(InvalidArgumentError):
+            hal.File("x", size=wrong)
+    for wrong in (1.0, "1", True, None):
+        with pytest.raises(ArgumentTypeError):
+            hal.File("x", offset=wrong)
+    with pytest.raises(InvalidArgumentError):
+        hal.File("x", offset=2**62, size=2**62)
+
+
+def test_a_file_says_what_it_is(tmp_path, monkeypatch):
+    """Text, bytes and path objects; a relative path is of the directory where it was made."""
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    files = [hal.File(path, offset=1, size=2) for path in ("a", b"a", os.fsencode("a"))]
+    monkeypatch.chdir(tmp_path)
+    for file in files:
+        assert (file.path, file.offset, file.size) == (str(tmp_path / "inner" / "a"), 1, 2)
+        assert repr(file) == f"File({file.path!r}, offset=1, size=2)"
+    assert hal.File(tmp_path / "b").path == str(tmp_path / "b")
+    assert hal.File("b").size is None
+    with pytest.raises(AttributeError):
+        files[0].offset = 5
+
+
+def test_only_write_and_read_take_files(device, tmp_path):
+    buffer = device.allocate(8)
+    with pytest.raises(ArgumentTypeError, match="File"):
+        device.queue.update(buffer, hal.File(tmp_path / "x"))
+
+
+# Close, and lost devices
+
+
+@pytest.fixture
+def slow_disk(monkeypatch, gate):
+    """Hold every read of a file up until the gate is set; returns an event: one has begun."""
+    begun, preadv = threading.Event(), os.preadv
+
+    def wait(fd, views, at):
+        begun.set()
+        assert gate.wait(LIMIT)
+        return preadv(fd, views, at)
+
+    monkeypatch.setattr(os, "preadv", wait)
+    return begun
+
+
+def test_close_cancels_what_is_not_issued_q6(device, tmp_path):
+    gate = hal.create_semaphore()
+    buffer = device.allocate(8)
+    pending = device.queue.read(buffer, hal.File(tmp_path / "out"), wait=gate.at(1))
+    assert device.close(LIMIT) == ()
+    with pytest.raises(CancelledError):
+        pending.wait(LIMIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_close_waits_for_a_running_transfer_q6(open_probe, tmp_path, slow_disk, gate):
+    device, _ = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    running = device.queue.write(device.allocate(8), hal.File(tmp_path / "in"))
+    pending = device.queue.barrier()
+    assert slow_disk.wait(LIMIT)
+
+    def release():
+        with pytest.raises(CancelledError):
+            pending.wait(LIMIT)
+        gate.set()
+
+    told, _ = collect_in_threads([lambda: device.close(LIMIT), release])
+    assert told == ()
+    assert running.state == "done"
+
+
+def test_close_abandons_a_transfer_that_never_ends_q6(open_probe, tmp_path, slow_disk, gate):
+    """Q6: it is named; its memory is not freed under the system call that still fills it."""
+    device, probe = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    running = device.queue.write(device.allocate(8), hal.File(tmp_path / "in"))
+    assert slow_disk.wait(LIMIT)
+    start = time.monotonic()
+    told = device.close(0.1)
+    assert time.monotonic() - start < LIMIT / 2
+    assert any(f"write on {device.queue.name}" in line for line in told)
+    with pytest.raises(DeviceLostError):
+        running.wait(LIMIT)
+    assert probe.live()["allocation"] == 1
+    gate.set()
+
+
+def test_a_lost_device_fails_a_running_transfer_s5(open_probe, tmp_path, slow_disk, gate):
+    device, probe = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    buffer = device.allocate(8)
+    running = device.queue.write(buffer, hal.File(tmp_path / "in"))
+    assert slow_disk.wait(LIMIT)
+    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+    device.queues.upload.fill(device.allocate(8), 1)
+    with pytest.raises(DeviceLostError, match="gone"):
+        running.wait(LIMIT)
+    gate.set()
+    device.wait_idle(LIMIT)

@@ -1,0 +1,483 @@
+"""Slots and binding tables: C3, in both ways of running a recording."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal._instances import _copy_block
+from hal._parameters import Parameter
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+)
+
+SOURCE = """
+__global__ void add(const int *x, int *y, int amount) {
+  y[threadIdx.x] = x[threadIdx.x] + amount;
+}
+struct alignas(16) Four { float a, b, c, d; };
+__global__ void take(char tag, Four four, float *out, const float *in) {
+  out[0] = in[0] + tag + four.a + four.d;
+}
+__global__ void fill_ids(unsigned *out) { out[blockIdx.x] = blockIdx.x; }
+"""
+
+MODES = ("stream", "graph")
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """A device and a program on it, for tests that leave both as they are."""
+    with hal.create_device("cpu") as device:
+        yield device, device.compile(SOURCE, filename="slots.cpp")
+
+
+@pytest.fixture(params=MODES)
+def mode(request):
+    return request.param
+
+
+def upload(device, *values):
+    return [device.upload(np.full(16, value, np.uint8)) for value in values]
+
+
+# Use
+
+
+def test_slots_stand_for_buffers_in_every_transfer_c3(device, mode):
+    """C3: fill, update and copy; each execution has its own buffers."""
+    with device.record(slots=2, command_buffer=mode) as commands:
+        first, second = commands.slots
+        commands.fill(first, 7, offset=4, size=4)
+        commands.update(first, b"\x01\x02", offset=8)
+        commands.barrier()
+        commands.copy(first, second, source_offset=4, target_offset=10, size=6)
+    assert commands.lowering == mode
+    for _ in range(2):
+        one, two = upload(device, 0, 9)
+        done = device.queue.execute(commands, bindings=[one, two])
+        assert one.numpy(wait=done).tolist() == [0] * 4 + [7] * 4 + [1, 2] + [0] * 6
+        assert two.numpy().tolist() == [9] * 10 + [7] * 4 + [1, 2]
+
+
+def test_slots_stand_for_buffers_in_kernels_c3(compiled, mode):
+    """C3: mixed with direct buffers; each slot several times, at several offsets."""
+    device, program = compiled
+    direct = device.upload(np.arange(8, dtype=np.int32))
+    with device.record(slots=[np.int32, (np.int32, 32)], command_buffer=mode) as commands:
+        any_size, sized = commands.slots
+        low, high = sized.subspan(0, 16), sized.subspan(16, 16)
+        for source, target, amount in (
+            (direct, low, 10),
+            (direct.subspan(16, 16), high, 10),
+            (sized, any_size, 100),
+            (low, any_size.subspan(32, 16), 1000),
+        ):
+            commands.dispatch(program["add"], grid=1, block=4, args=(source, target, amount))
+            commands.barrier()
+    for _ in range(3):
+        x, y = device.upload(np.zeros(12, np.int32)), device.upload(np.zeros(8, np.int32))
+        done = device.queue.execute(commands, bindings={1: y, 0: x})
+        assert y.numpy(wait=done).tolist() == list(range(10, 18))
+        assert x.numpy().tolist() == [110, 111, 112, 113, 0, 0, 0, 0, 1010, 1011, 1012, 1013]
+
+
+def test_aligned_arguments_survive_every_copy_of_the_block_c3(compiled, mode):
+    """Records of 16 bytes' alignment beside a slot, in replicas of their own."""
+    device, program = compiled
+    source = device.upload(np.array([0.5], np.float32))
+    four = np.array([1, 2, 3, 4], np.float32)
+    queues = [device.create_queue() for _ in range(6)]
+    gate = hal.create_semaphore()
+    with device.record(slots=1, command_buffer=mode) as commands:
+        for _ in range(3):
+            commands.dispatch(
+                program["take"],
+                grid=1,
+                block=1,
+                args=(7, four.tobytes(), commands.slots[0], source),
+            )
+    targets = [device.allocate(4, dtype=np.float32) for _ in queues]
+    done = [
+        queue.execute(commands, bindings=[target], wait=gate.at(1))
+        for queue, target in zip(queues, targets, strict=True)
+    ]
+    gate.signal(1)
+    hal.wait_all(done, LIMIT)
+    assert [target.numpy().tolist() for target in targets] == [[12.5]] * 6
+    for queue in queues:
+        queue.close()
+
+
+def test_a_subspan_can_be_bound_c3(compiled, mode):
+    """C3: the slot begins where the subspan does."""
+    device, program = compiled
+    whole = device.upload(np.arange(16, dtype=np.int32))
+    with device.record(slots=2, command_buffer=mode) as commands:
+        commands.dispatch(program["add"], grid=1, block=4, args=(*commands.slots, 50))
+    bindings = [whole.subspan(4, 16), whole.subspan(32, 16)]
+    done = device.queue.execute(commands, bindings=bindings)
+    assert whole.numpy(wait=done).tolist() == [
+        *range(8), 51, 52, 53, 54, 12, 13, 14, 15
+    ]  # fmt: skip
+
+
+def test_the_table_is_taken_during_the_call_c3(device, mode):
+    """C3: the list may change at once, and the buffers live until the execution has retired."""
+    gate = hal.create_semaphore()
+    one, two = upload(device, 5, 0)
+    with device.record(slots=2, command_buffer=mode) as commands:
+        commands.copy(commands.slots[0], commands.slots[1], size=16)
+    table = [one, two]
+    done = device.queue.execute(commands, bindings=table, wait=gate.at(1))
+    kept = weakref.ref(one._storage)
+    table[:] = [two, one]
+    one.close()
+    del table, one, commands
+    gc.collect()
+    assert kept() is not None
+    gate.signal(1)
+    assert two.numpy(wait=done).tolist() == [5] * 16
+    done.wait(LIMIT)
+    gc.collect()
+    assert kept() is None
+
+
+def test_one_recording_on_many_queues_with_many_tables_c3(compiled, mode):
+    """C3, C4: four threads, four queues, 50 executions each, all with buffers of their own."""
+    device, program = compiled
+    with device.record(slots=3, command_buffer=mode) as commands:
+        source, middle, target = commands.slots
+        commands.dispatch(program["add"], grid=1, block=16, args=(source, middle, 1))
+        commands.barrier()
+        commands.dispatch(program["add"], grid=1, block=16, args=(middle, target, 2))
+        commands.barrier()
+        commands.copy(source, middle, size=64)
+    queues = [device.create_queue(ordered=bool(index % 2)) for index in range(4)]
+
+    def run(number, queue):
+        results = []
+        for each in range(50):
+            first = np.arange(16, dtype=np.int32) + 1000 * number + 20 * each
+            table = [device.upload(first), *(device.allocate(64, dtype="i4") for _ in "ab")]
+            results.append((first, table, queue.execute(commands, bindings=table)))
+        for first, (_, middle, target), done in results:
+            assert (target.numpy(wait=done) == first + 3).all()
+            assert (middle.numpy() == first).all()
+
+    collect_in_threads([functools.partial(run, *each) for each in enumerate(queues)])
+    for queue in queues:
+        queue.close()
+
+
+@pytest.mark.parametrize("alignment", [1, 8, 16, 64])
+def test_a_copied_block_is_one_of_its_own_c3(alignment):
+    """The same values, aligned as they must be, with pointers to themselves."""
+    signature = hal.Signature(
+        [
+            Parameter("tag", "int", 1, 1),
+            Parameter("record", "record", 64, alignment),
+            Parameter("x", "ptr", 8, 8),
+        ]
+    )
+    given = (5, bytes(range(64)), "a buffer")
+    block = signature.pack("kernel", given, lambda *_: 0x123456789)
+    copies = [_copy_block(block) for _ in range(50)]
+    copies += [_copy_block(each) for each in copies]
+    block.set_address(2, 0)
+    ranges = set()
+    for each in copies:
+        pointers = (ctypes.c_uint64 * 3).from_address(each.address)
+        values = [ctypes.string_at(pointers[index], (1, 64, 8)[index]) for index in range(3)]
+        assert values == [b"\x05", bytes(range(64)), (0x123456789).to_bytes(8, "little")]
+        assert pointers[1] % alignment == 0
+        assert each.address < pointers[0] < each.address + len(each._storage)
+        ranges.add(each.address)
+    assert len(ranges) == len(copies)
+
+
+@pytest.mark.parametrize("tables", [1, 2, 3])
+def test_the_same_tables_in_turns_c3(device, mode, tables):
+    """Reused instances and replicas are bound anew, and only where they differ."""
+    with device.record(slots=2, command_buffer=mode) as commands:
+        for index in range(8):
+            commands.copy(*commands.slots, source_offset=index, target_offset=index, size=1)
+    pairs = [upload(device, index + 1, 0) for index in range(tables)]
+    for turn in range(12):
+        source, target = pairs[turn % tables]
+        done = device.queue.execute(commands, bindings=[source, target])
+        assert target.numpy(wait=done).tolist() == [turn % tables + 1] * 8 + [0] * 8
+        device.queue.fill(target, 0)
+
+
+# Buffers without an address yet
+
+
+def test_a_buffer_that_is_allocated_by_the_queue_m3(device, mode):
+    """M3: bound before it has memory; its address is looked up when the execution is issued."""
+    gate = hal.create_semaphore()
+    target = upload(device, 0)[0]
+    with device.record(slots=2, command_buffer=mode) as commands:
+        commands.fill(commands.slots[0], 6, size=16)
+        commands.barrier()
+        commands.copy(commands.slots[0], commands.slots[1], size=16)
+    transient = device.queue.alloca(16, wait=gate.at(1))
+    done = device.queue.execute(commands, bindings=[transient, target], wait=transient.allocation)
+    assert done.state == "pending"
+    gate.signal(1)
+    assert target.numpy(wait=done).tolist() == [6] * 16
+
+
+def test_a_buffer_that_has_no_address_at_issue_fails_the_execution_m3(device, mode):
+    """M3: nobody has waited for the alloca, on another queue; later executions work."""
+    gate = hal.create_semaphore()
+    with device.record(slots=1, command_buffer=mode) as commands:
+        commands.fill(commands.slots[0], 6, size=16)
+    transient = device.queues.upload.alloca(16, wait=gate.at(1))
+    failing = device.queue.execute(commands, bindings=[transient])
+    with pytest.raises(OperationError, match="alloca"):
+        failing.wait(LIMIT)
+    gate.signal(1)
+    done = device.queue.execute(commands, bindings=[transient], wait=transient.allocation)
+    assert transient.numpy(wait=done).tolist() == [6] * 16
+
+
+def test_a_buffer_without_an_address_cannot_be_recorded_directly_m3(device):
+    gate = hal.create_semaphore()
+    transient = device.queue.alloca(16, wait=gate.at(1))
+    with device.record() as commands, pytest.raises(InvalidArgumentError, match="slot"):
+        commands.fill(transient, 1)
+    gate.signal(1)
+    transient.allocation.wait(LIMIT)
+    with device.record() as commands:
+        commands.fill(transient, 1)
+    assert transient.numpy(wait=device.queue.execute(commands)).tolist() == [1] * 16
+
+
+def test_overlaps_of_late_buffers_are_seen_at_issue_m3(device, mode):
+    """C2, M3: two parts of one alloca, one of them written: refused at issue."""
+    gate = hal.create_semaphore()
+    with device.record(slots=2, hazards="auto", command_buffer=mode) as commands:
+        commands.copy(commands.slots[0], commands.slots[1], size=8)
+    transient = device.queue.alloca(64, wait=gate.at(1))
+    apart = [transient.subspan(0, 8), transient.subspan(8, 8)]
+    meeting = [transient.subspan(0, 8), transient.subspan(7, 8)]
+    submissions = [
+        device.queue.execute(commands, bindings=table, wait=transient.allocation)
+        for table in (apart, meeting)
+    ]
+    gate.signal(1)
+    submissions[0].wait(LIMIT)
+    with pytest.raises(InvalidArgumentError, match="overlap"):
+        submissions[1].wait(LIMIT)
+
+
+# What is refused
+
+
+def test_tables_that_do_not_fit_c3(compiled, second_device):
+    """C3: each is refused at the submission, by name, and nothing has changed."""
+    device, program = compiled
+    with device.record(slots=[np.uint8, (np.int32, 32)]) as commands:
+        commands.fill(commands.slots[0], 1, offset=2, size=6)
+        commands.dispatch(program["add"], grid=1, block=1, args=(*commands.slots, 1))
+    small, fine, large = (device.allocate(size) for size in (7, 8, 32))
+    closed = device.allocate(64)
+    closed.close()
+    before = fine.numpy().tolist()
+    for bindings, error, words in (
+        (None, InvalidArgumentError, "2 slots, and 0"),
+        ([], InvalidArgumentError, "2 slots, and 0"),
+        ([fine], InvalidArgumentError, "2 slots, and 1"),
+        ([fine, large, large], InvalidArgumentError, "2 slots, and 3"),
+        ({0: fine}, InvalidArgumentError, r"nothing for slots \[1\]"),
+        ({0: fine, 1: large, 2: large}, InvalidArgumentError, r"\[2\], which are no slots"),
+        ({0: fine, "x": large}, InvalidArgumentError, r"\[1\] and something for \['x'\]"),
+        ([small, large], InvalidArgumentError, "slot 0 needs 8 bytes.*has 7"),
+        ([fine, small], InvalidArgumentError, "slot 1 needs 32 bytes.*has 7"),
+        ([fine, closed], ClosedError, "closed"),
+        ([fine, second_device.allocate(32)], InvalidArgumentError, "slot 1: .*belongs to"),
+        ([fine, np.zeros(32, np.uint8)], ArgumentTypeError, "slot 1 takes a buffer, not ndarray"),
+        ([fine, commands.slots[1]], ArgumentTypeError, "takes a buffer, not Slot"),
+        (7, ArgumentTypeError, "bindings.*not int"),
+        ("xy", ArgumentTypeError, "bindings.*not str"),
+    ):
+        with pytest.raises(error, match=words):
+            device.queue.execute(commands, bindings=bindings)
+    assert fine.numpy().tolist() == before
+    with device.record() as plain:
+        plain.fill(fine, 1)
+    with pytest.raises(InvalidArgumentError, match="0 slots, and 1"):
+        device.queue.execute(plain, bindings=[fine])
+    device.queue.execute(plain, bindings=[]).wait(LIMIT)
+
+
+def test_alignment_is_checked_where_it_is_known_c3(device, mode):
+    """C3: of the offset while recording, of what is bound at the submission."""
+    with device.record(slots=1, command_buffer=mode) as commands:
+        slot = commands.slots[0]
+        with pytest.raises(InvalidArgumentError, match="multiples of 4"):
+            commands.fill(slot, np.uint32(1), offset=2, size=4)
+        commands.fill(slot.subspan(4, 8), np.uint32(0x01020304))
+    whole = upload(device, 0)[0]
+    with pytest.raises(InvalidArgumentError, match=r"slot 0 needs .*multiple of 4.*byte 2 "):
+        device.queue.execute(commands, bindings=[whole.subspan(2, 12)])
+    done = device.queue.execute(commands, bindings=[whole.subspan(4, 12)])
+    assert whole.numpy(wait=done).tolist() == [0] * 8 + [4, 3, 2, 1] * 2
+
+
+def test_copies_between_overlapping_bindings_c3(device, mode):
+    """C3: overlaps within a slot are refused while recording, others when they are bound."""
+    buffer = upload(device, 1)[0]
+    with device.record(slots=2, command_buffer=mode) as commands:
+        one, two = commands.slots
+        with pytest.raises(InvalidArgumentError, match="overlap"):
+            commands.copy(one, one, source_offset=0, target_offset=3, size=4)
+        commands.copy(one, one, source_offset=0, target_offset=4, size=4)
+        commands.copy(one, two, size=4, name="move")
+        commands.copy(buffer, two, source_offset=4, size=4)
+    whole = upload(device, 0)[0]
+    device.queue.execute(commands, bindings=[whole, whole.subspan(8, 8)]).wait(LIMIT)
+    with pytest.raises(InvalidArgumentError, match=r"command 1, copy 'move'.*overlaps"):
+        device.queue.execute(commands, bindings=[whole, whole.subspan(3, 8)])
+    with pytest.raises(InvalidArgumentError, match=r"command 2, copy,.*overlaps"):
+        device.queue.execute(commands, bindings=[whole, buffer.subspan(1, 8)])
+
+
+def test_slots_belong_to_their_recording_c3(device):
+    with device.record(slots=1) as other:
+        pass
+    foreign = other.slots[0]
+    buffer = device.allocate(16)
+    with device.record(slots=1) as commands:
+        for use in (
+            lambda: commands.fill(foreign, 1, size=1),
+            lambda: commands.copy(buffer, foreign),
+            lambda: commands.update(foreign, b"1"),
+        ):
+            with pytest.raises(InvalidArgumentError, match="another recording"):
+                use()
+        with pytest.raises(ArgumentTypeError, match="not Slot"):
+            device.queue.fill(commands.slots[0], 1)
+    assert len(commands) == 0
+
+
+def test_slots_are_a_sequence_c3(device):
+    commands = device.record(slots=[np.float32, (np.int16, 8), "u1"])
+    slots = commands.slots
+    assert [slot.index for slot in slots] == [0, 1, 2]
+    assert [slot.dtype for slot in slots] == [np.float32, np.int16, np.uint8]
+    assert [slot.size for slot in slots] == [None, 8, None]
+    assert slots[-1].index == 2
+    for index in (3, -4):
+        with pytest.raises(IndexError, match="3"):
+            slots[index]
+    with pytest.raises(HalError, match="int"):
+        slots["x"]
+    part = slots[1].subspan(2, 4)
+    assert (part.index, part.offset, part.size) == (1, 2, 4)
+    assert part.subspan(1).size == 3
+    assert slots[0].subspan(8).size is None
+    assert slots[0].subspan(8, 4, dtype=np.uint8).dtype == np.uint8
+    with pytest.raises(InvalidArgumentError, match="slot 1 has 8"):
+        slots[1].subspan(4, 5)
+    assert "Slot 1 from 2, int16, 4 bytes" in repr(part)
+    assert "any size" in repr(slots[0])
+    commands.end()
+
+
+@pytest.mark.parametrize(
+    ("specs", "error"),
+    [
+        (-1, InvalidArgumentError),
+        (True, ArgumentTypeError),
+        (1.5, ArgumentTypeError),
+        ("f4", ArgumentTypeError),
+        (["nothing"], ArgumentTypeError),
+        ([(np.uint8, -1)], InvalidArgumentError),
+        ([(np.uint8, "4")], ArgumentTypeError),
+    ],
+)
+def test_slots_that_cannot_be_c3(device, specs, error):
+    with pytest.raises(error):
+        device.record(slots=specs)
+
+
+def test_a_slot_without_a_size_is_told_one_c3(device):
+    with device.record(slots=2) as commands:
+        one, two = commands.slots
+        for use in (lambda: commands.fill(one, 1), lambda: commands.copy(one, two)):
+            with pytest.raises(InvalidArgumentError, match=r"slot 0 has no size.*pass size="):
+                use()
+        commands.fill(one, 1, size=16)
+        commands.copy(one.subspan(0, 8), two)
+    pair = upload(device, 0, 0)
+    device.queue.execute(commands, bindings=pair).wait(LIMIT)
+    assert [each.numpy().tolist() for each in pair] == [[1] * 16, [1] * 8 + [0] * 8]
+
+
+def test_rights_of_what_is_bound_c3(device, mode):
+    """C3, M1: what the commands do with a slot, its buffer must allow."""
+    with device.record(slots=2, command_buffer=mode) as commands:
+        commands.copy(*commands.slots, size=16)
+    source = device.allocate(16, usage=hal.BufferUsage.TRANSFER_SOURCE)
+    target = device.allocate(16, usage=hal.BufferUsage.TRANSFER_TARGET)
+    device.queue.execute(commands, bindings=[source, target]).wait(LIMIT)
+    for table in ([target, target], [source, source]):
+        with pytest.raises(InvalidArgumentError, match=r"slot .*TRANSFER"):
+            device.queue.execute(commands, bindings=table)
+    with device.record() as direct, pytest.raises(InvalidArgumentError, match="TRANSFER_TARGET"):
+        direct.fill(source, 1)
+
+
+# Derived order: slots are memories of their own
+
+
+def test_bindings_that_share_written_bytes_are_refused_with_auto_c2(device, mode):
+    """C2: with each other and with a direct buffer; what is only read may be shared."""
+    direct, whole = upload(device, 1, 0)
+    with device.record(slots=3, hazards="auto", command_buffer=mode) as commands:
+        one, two, three = commands.slots
+        commands.copy(one, two, size=4)
+        commands.fill(three, 5, size=4)
+        commands.copy(direct.subspan(0, 4), two, target_offset=8, size=4)
+    part, apart = whole.subspan, upload(device, 0)[0]
+    device.queue.execute(commands, bindings=[part(0, 4), part(4, 12), apart]).wait(LIMIT)
+    # What no command touches may be shared: bytes 4 to 8 of slot 1.
+    device.queue.execute(commands, bindings=[direct, part(0, 12), part(4, 4)]).wait(LIMIT)
+    for table, words in (
+        ([part(0, 4), apart, part(3, 4)], "slot 0 shares .* slot 2"),
+        ([direct, part(0, 12), part(8, 4)], "slot 1 shares .* slot 2"),
+        ([part(0, 4), part(4, 12), direct], "slot 2 shares .* recorded directly"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            device.queue.execute(commands, bindings=table)
+    with device.record(slots=2, hazards="auto", command_buffer=mode) as readers:
+        targets = upload(device, 0, 0)
+        for slot, target in zip(readers.slots, targets, strict=True):
+            readers.copy(slot, target, size=16)
+    device.queue.execute(readers, bindings=[direct, direct]).wait(LIMIT)
+    assert [each.numpy().tolist() for each in targets] == [[1] * 16] * 2
+
+
+def test_a_kernel_touches_all_that_is_bound_c2(compiled, mode):
+    """C2: an unsized slot ends where its binding does."""
+    device, program = compiled
+    whole = device.upload(np.zeros(32, np.int32))
+    with device.record(slots=2, hazards="auto", command_buffer=mode) as commands:
+        commands.dispatch(program["add"], grid=1, block=1, args=(*commands.slots, 1))
+    done = device.queue.execute(commands, bindings=[whole.subspan(0, 64), whole.subspan(64, 64)])
+    done.wait(LIMIT)
+    with pytest.raises(InvalidArgumentError, match="shares bytes"):
+        device.queue.execute(commands, bindings=[whole.subspan(0, 68), whole.subspan(64, 64)])
