@@ -1,0 +1,1 @@
+"""Test devices: what is found, opened, declared and refused."""

@@ -1,0 +1,1 @@
+"""Test how failures spread, and what they leave alone (S5)."""

@@ -1,0 +1,1 @@
+"""Test kernels from portable source: compiling, launching, arguments (C5)."""

@@ -1,0 +1,341 @@
+"""Dispatching: kernels run over their grid with their arguments, in order (C5, Q4)."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hal
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal_conformance.suite.support import (
+    LIMIT,
+    MakeQueue,
+    MakeSemaphore,
+    assert_fails,
+    broken,
+    in_threads,
+)
+
+pytestmark = pytest.mark.feature("kernels")
+
+INPUT = np.array([1, 2, 3, 4], np.int32)
+
+
+def scale(
+    queue: hal.Queue,
+    program: hal.Executable,
+    source: hal.Buffer,
+    target: hal.Buffer,
+    factor: int,
+    offset: int,
+    **lists: Any,  # noqa: ANN401 - as the queue's
+) -> hal.Submission:
+    """Dispatch ``target[i] = source[i] * factor + offset`` over four elements."""
+    arguments = (source, target, factor, offset, 4)
+    return queue.dispatch(program["scale_and_offset"], grid=1, block=4, args=arguments, **lists)
+
+
+def test_constants_and_buffers_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
+    source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
+    scale(queue, program, source, target, 3, 10).wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
+
+
+def test_constants_arrive_in_their_order_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: four constants land where they belong, by position and by name."""
+    kernel = program["write_constants"]
+    for arguments in (
+        lambda out: (out, 11, 22, 33, 44),
+        lambda out: {"d": 44, "a": 11, "output": out, "c": 33, "b": 22},
+    ):
+        out = device.upload(np.zeros(4, np.int32))
+        queue.dispatch(kernel, grid=1, block=1, args=arguments(out)).wait(LIMIT)
+        assert out.numpy(timeout=LIMIT).tolist() == [11, 22, 33, 44]
+
+
+@pytest.mark.parametrize("n", [1, 31, 1000, 100_003])
+def test_every_thread_runs_once_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, n: int
+) -> None:
+    """C5: saxpy over n elements, with a grid that is larger than that."""
+    x = device.upload(np.arange(n, dtype=np.float32))
+    y = device.upload(np.ones(n, np.float32))
+    queue.dispatch(program["saxpy"], grid=-(-n // 64), block=64, args=(2.0, x, y, n)).wait(LIMIT)
+    assert np.array_equal(y.numpy(timeout=LIMIT), 2 * np.arange(n, dtype=np.float32) + 1)
+
+
+@pytest.mark.parametrize("grid", [1, 32, 1024, (7, 5), (3, 4, 5), (1, 1, 8)], ids=str)
+def test_every_block_of_a_grid_runs_c5(
+    device: hal.Device,
+    queue: hal.Queue,
+    program: hal.Executable,
+    grid: Any,  # noqa: ANN401
+) -> None:
+    """C5: in one to three dimensions, each block writes its own number, and no other is written."""
+    x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+    out = device.upload(np.zeros(x * y * z + 8, np.uint32))
+    queue.dispatch(program["write_block_ids"], grid=grid, block=2, args=(out, x, y)).wait(LIMIT)
+    expected = [*range(1, x * y * z + 1), *[0] * 8]
+    assert out.numpy(timeout=LIMIT).tolist() == expected
+
+
+@pytest.mark.parametrize("grid", [0, (0, 1, 1), (1, 0), (4, 4, 0)], ids=str)
+def test_an_empty_grid_does_nothing_and_signals_c5(
+    device: hal.Device,
+    queue: hal.Queue,
+    program: hal.Executable,
+    make_semaphore: MakeSemaphore,
+    grid: Any,  # noqa: ANN401 - a number or several
+) -> None:
+    """C5: a grid with a zero anywhere runs nothing, and still waits and signals."""
+    wait, signal = make_semaphore(), make_semaphore()
+    out = device.upload(np.full(16, 99, np.uint32))
+    queue.dispatch(
+        program["write_block_ids"],
+        grid=grid,
+        block=1,
+        args=(out, 1, 1),
+        wait=wait.at(1),
+        signal=signal.at(1),
+    )
+    assert signal.query() == 0
+    wait.signal(1)
+    signal.wait(1, LIMIT)
+    assert (out.numpy(timeout=LIMIT) == 99).all()
+
+
+@pytest.mark.parametrize("block", [1, 2, 32, 64])
+def test_threads_of_a_block_meet_at_a_barrier_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, block: int
+) -> None:
+    """C5: with static shared memory and `__syncthreads` each block reverses its part."""
+    if program["reverse_block"].max_threads_per_block < block:
+        return  # a device of narrow blocks has nothing to meet
+    data = np.arange(4 * block, dtype=np.int32)
+    source, target = device.upload(data), device.upload(np.zeros_like(data))
+    queue.dispatch(program["reverse_block"], grid=4, block=block, args=(source, target)).wait(LIMIT)
+    expected = data.reshape(4, block)[:, ::-1].ravel()
+    assert np.array_equal(target.numpy(timeout=LIMIT), expected)
+
+
+@pytest.mark.parametrize("n", [1, 7, 32])
+def test_dynamic_shared_memory_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, n: int
+) -> None:
+    """C5: a block gets the shared memory that the dispatch asks for."""
+    data = np.arange(1, n + 1, dtype=np.int32)
+    source, target = device.upload(data), device.upload(np.zeros(1, np.int32))
+    queue.dispatch(
+        program["sum_dynamic"], grid=1, block=32, shared_memory=32 * 4, args=(source, target, n)
+    ).wait(LIMIT)
+    assert target.numpy(timeout=LIMIT)[0] == data.sum()
+
+
+def test_atomics_count_every_thread_c5(
+    device: hal.Device, make_queue: MakeQueue, program: hal.Executable
+) -> None:
+    """C5: atomic additions of many blocks, launches and queues lose nothing."""
+    counter = device.upload(np.zeros(1, np.uint32))
+    queues = [make_queue(), make_queue(ordered=False)]
+    launches = [
+        queues[number % 2].dispatch(program["count"], grid=100, block=32, args=(counter,))
+        for number in range(20)
+    ]
+    hal.wait_all(launches, LIMIT)
+    assert counter.numpy(timeout=LIMIT)[0] == 20 * 100 * 32
+
+
+def test_a_dispatch_behind_an_open_wait_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
+) -> None:
+    """C5: a dispatch may be submitted before its wait is met; it runs then, and not before."""
+    source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
+    pending = scale(queue, program, source, target, 2, 0, wait=gate.at(1))
+    assert pending.state == "pending"
+    assert not target.numpy(timeout=LIMIT).any()
+    gate.signal(1)
+    pending.wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [2, 4, 6, 8]
+    assert pending.kind == "dispatch"
+
+
+def test_a_dispatch_behind_a_failed_wait_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
+) -> None:
+    """C5: it does not run, and fails with the wait's error."""
+    source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
+    pending = scale(queue, program, source, target, 2, 0, wait=gate.at(1))
+    gate.fail(broken())
+    assert_fails(pending, broken())
+    assert not target.numpy(timeout=LIMIT).any()
+
+
+def test_dispatches_of_a_queue_run_in_order_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: each of 30 launches works on what the one before it wrote."""
+    a, b = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
+    expected = INPUT.astype(np.int64)
+    for number in range(30):
+        source, target = (a, b) if number % 2 == 0 else (b, a)
+        scale(queue, program, source, target, 3, number)
+        expected = (expected * 3 + number + 2**31) % 2**32 - 2**31
+    queue.wait_idle(LIMIT)
+    assert a.numpy(timeout=LIMIT).tolist() == expected.tolist()
+
+
+def test_arguments_are_taken_during_the_call_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
+) -> None:
+    """C5: the list, the mapping and numpy scalars may change after the call."""
+    out = device.upload(np.zeros(4, np.int32))
+    values = [out, 1, 2, 3, 4]
+    pending = queue.dispatch(
+        program["write_constants"], grid=1, block=1, args=values, wait=gate.at(1)
+    )
+    values[1:] = [9, 9, 9, 9]
+    gate.signal(1)
+    pending.wait(LIMIT)
+    assert out.numpy(timeout=LIMIT).tolist() == [1, 2, 3, 4]
+
+
+def test_subspans_are_arguments_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: a subspan binds its part; what is around it stays."""
+    source = device.upload(np.arange(16, dtype=np.int32))
+    target = device.upload(np.full(16, -9, np.int32))
+    scale(queue, program, source.subspan(16, 16), target.subspan(32, 16), 10, 1).wait(LIMIT)
+    expected = [*[-9] * 8, 41, 51, 61, 71, *[-9] * 4]
+    assert target.numpy(timeout=LIMIT).tolist() == expected
+
+
+@pytest.mark.parametrize("memory", ["host", "shared"])
+def test_kernels_reach_host_visible_memory_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, memory: str
+) -> None:
+    """C5: a kernel reads and writes pinned and shared memory; the host sees it when it is done."""
+    source = device.allocate(16, dtype=np.int32, memory=memory)
+    target = device.allocate(16, dtype=np.int32, memory=memory)
+    source.map()[:] = INPUT
+    scale(queue, program, source, target, 5, 0).wait(LIMIT)
+    assert target.map().tolist() == [5, 10, 15, 20]
+
+
+def test_what_a_dispatch_uses_is_kept_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, gate: hal.Semaphore
+) -> None:
+    """C5: buffers may be dropped while the dispatch still waits."""
+    source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
+    pending = scale(queue, program, source, target, 1, 1, wait=gate.at(1))
+    source.close()
+    del source
+    gc.collect()
+    others = [device.upload(np.zeros(4, np.int32)) for _ in range(8)]
+    gate.signal(1)
+    pending.wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [2, 3, 4, 5]
+    assert len(others) == 8
+
+
+def test_threads_dispatch_one_kernel_c5(
+    device: hal.Device, make_queue: MakeQueue, program: hal.Executable
+) -> None:
+    """C5: four threads dispatch one kernel on four queues, each with its own arguments."""
+    source = device.upload(INPUT)
+
+    def work(number: int) -> list[int]:
+        target, queue = device.upload(np.zeros(4, np.int32)), make_queue()
+        for offset in range(50):
+            scale(queue, program, source, target, number, offset).wait(LIMIT)
+        return list(target.numpy(timeout=LIMIT).tolist())
+
+    results = in_threads([partial(work, number) for number in range(4)])
+    assert results == [[number * each + 49 for each in (1, 2, 3, 4)] for number in range(4)]
+
+
+BAD: dict[str, tuple[type[Exception], dict[str, Any]]] = {
+    "too few arguments": (TypeError, {"args": ()}),
+    "too many arguments": (TypeError, {"args": (None, 1, 2, 3, 4, 5)}),
+    "a number for a buffer": (TypeError, {"args": (4096, 1, 2, 3, 4)}),
+    "a buffer for a number": (TypeError, {"args": "buffers"}),
+    "text for a number": (TypeError, {"args": "text"}),
+    "a number that does not fit": (ValueError, {"args": "large"}),
+    "an unknown name": (TypeError, {"args": "unknown"}),
+    "a negative grid": (InvalidArgumentError, {"grid": -1}),
+    "a grid of four numbers": (InvalidArgumentError, {"grid": (1, 1, 1, 1)}),
+    "a grid of text": (ArgumentTypeError, {"grid": "1"}),
+    "a grid that is too large": (InvalidArgumentError, {"grid": (1, 1 << 20)}),
+    "a block of nothing": (InvalidArgumentError, {"block": 0}),
+    "a block that is too large": (InvalidArgumentError, {"block": 1 << 20}),
+    "negative shared memory": (InvalidArgumentError, {"shared_memory": -1}),
+    "too much shared memory": (InvalidArgumentError, {"shared_memory": 1 << 40}),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_dispatches_are_refused_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, what: str
+) -> None:
+    """C5: what is wrong with arguments and sizes raises during the call, and nothing runs."""
+    out = device.upload(np.zeros(4, np.int32))
+    kind, changes = BAD[what]
+    given: dict[str, Any] = {"grid": 1, "block": 1, "args": (out, 1, 2, 3, 4), **changes}
+    special: dict[str, Any] = {
+        "buffers": (out, out, 2, 3, 4),
+        "text": (out, "1", 2, 3, 4),
+        "large": (out, 1 << 40, 2, 3, 4),
+        "unknown": {"output": out, "a": 1, "b": 2, "c": 3, "nonsense": 4},
+    }
+    if isinstance(given["args"], str):
+        given["args"] = special[given["args"]]
+    with pytest.raises(kind) as caught:
+        queue.dispatch(program["write_constants"], **given)
+    assert isinstance(caught.value, hal.HalError)
+    queue.wait_idle(LIMIT)
+    assert not out.numpy(timeout=LIMIT).any()
+
+
+def test_a_kernel_of_another_device_is_refused_c5(
+    second_device: hal.Device, make_queue: MakeQueue, program: hal.Executable
+) -> None:
+    """C5: a kernel runs on the device that it was loaded on."""
+    out = second_device.upload(np.zeros(4, np.int32))
+    queue = make_queue(device=second_device)
+    with pytest.raises(InvalidArgumentError):
+        queue.dispatch(program["write_constants"], grid=1, block=1, args=(out, 1, 2, 3, 4))
+
+
+def test_a_buffer_of_another_device_is_refused_c5(
+    second_device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: a kernel's buffers are those of its device."""
+    foreign = second_device.upload(np.zeros(4, np.int32))
+    with pytest.raises(InvalidArgumentError):
+        queue.dispatch(program["write_constants"], grid=1, block=1, args=(foreign, 1, 2, 3, 4))
+
+
+def test_a_closed_buffer_is_refused_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: a closed buffer is no argument."""
+    out = device.upload(np.zeros(4, np.int32))
+    out.close()
+    with pytest.raises(ClosedError):
+        queue.dispatch(program["write_constants"], grid=1, block=1, args=(out, 1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("kernel", [None, "write_constants", print], ids=repr)
+def test_what_is_no_kernel_is_refused_c5(queue: hal.Queue, kernel: Any) -> None:  # noqa: ANN401
+    """C5: `dispatch` takes a kernel of an executable."""
+    with pytest.raises(ArgumentTypeError):
+        queue.dispatch(kernel, grid=1, block=1)

@@ -1,0 +1,272 @@
+"""Buffers: sizes, types, ranges, views and what is allocated (M1, M2)."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+
+SIZES = (0, 1, 2, 3, 255, 256, 257, 4096, (1 << 20) + 1)
+MEMORIES = ("device", "host", "shared")
+DTYPES = ("u1", "i2", "<u4", "i8", "f2", "f4", "f8", "c16", "?")
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("size", SIZES)
+def test_allocation_of_any_size_m1(
+    device: hal.Device, queue: hal.Queue, size: int, memory: str
+) -> None:
+    """M1: each kind of memory comes in any size, zero and odd ones included, all of it usable."""
+    buffer = device.allocate(size, memory=memory)
+    assert (buffer.size, buffer.memory, buffer.device) == (size, memory, device)
+    data = pattern(size, size)
+    queue.update(buffer, data).wait(LIMIT)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), data)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_allocations_are_aligned_and_apart_m1(device: hal.Device, memory: str) -> None:
+    """M1: allocations are aligned to 256 bytes, and none overlaps another."""
+    buffers = [device.allocate(size, memory=memory) for size in (1, 255, 256, 257, 1000)]
+    assert all(buffer.address % 256 == 0 for buffer in buffers)
+    ranges = sorted((buffer.address, buffer.address + buffer.size) for buffer in buffers)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ranges))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_upload_keeps_type_and_shape_m1(device: hal.Device, dtype: str) -> None:
+    """M1: `numpy` gives back what was uploaded, with its dtype and shape."""
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    buffer = device.upload(array)
+    assert (buffer.dtype, buffer.shape, buffer.size) == (array.dtype, (2, 3, 4), array.nbytes)
+    back = buffer.numpy(timeout=LIMIT)
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.arange(24).reshape(4, 6)[:, ::2], np.arange(24).reshape(4, 6).T, [1.5, 2.5], 7, []],
+    ids=["strided", "transposed", "list", "number", "empty"],
+)
+def test_upload_takes_what_numpy_takes_m1(device: hal.Device, array: Any) -> None:  # noqa: ANN401
+    """M1: scattered arrays, lists, numbers and nothing at all can be uploaded."""
+    assert np.array_equal(device.upload(array).numpy(timeout=LIMIT), np.asarray(array))
+
+
+def test_upload_copies_m1(device: hal.Device) -> None:
+    """M1: the array may change as soon as `upload` has returned."""
+    array = pattern(1 << 16)
+    buffer = device.upload(array)
+    array[:] = 0
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(1 << 16))
+
+
+def test_upload_is_ready_on_every_queue_m1(device: hal.Device, queue: hal.Queue) -> None:
+    """M1: an uploaded buffer can be used on any queue without a wait."""
+    for number in range(20):
+        source, target = device.upload(pattern(1 << 16, number)), device.allocate(1 << 16)
+        queue.copy(source, target).wait(LIMIT)
+        assert np.array_equal(target.numpy(timeout=LIMIT), pattern(1 << 16, number))
+
+
+@pytest.mark.parametrize("dtype", ["<u2", "<f4", "u1"])
+def test_numpy_as_another_type_m1(device: hal.Device, dtype: str) -> None:
+    """M1: with a dtype `numpy` gives the same bytes as that type, flat."""
+    buffer = device.upload(pattern(64).reshape(8, 8))
+    assert buffer.numpy(dtype, timeout=LIMIT).tobytes() == pattern(64).tobytes()
+    assert buffer.numpy(dtype, timeout=LIMIT).shape == (64 // np.dtype(dtype).itemsize,)
+
+
+def test_numpy_waits_m1(device: hal.Device, queue: hal.Queue, gate: hal.Semaphore) -> None:
+    """M1: `numpy` copies after its waits, and keeps its time limit."""
+    buffer = device.upload(pattern(64))
+    filled = queue.fill(buffer, 9, wait=gate.at(1))
+    with pytest.raises(TimeoutError):
+        buffer.numpy(wait=filled, timeout=0.01)
+    gate.signal(1)
+    device.queues.download.wait_idle(LIMIT)
+    assert (buffer.numpy(wait=filled, timeout=LIMIT) == 9).all()
+
+
+BAD_ALLOCATIONS: dict[str, tuple[type[Exception], tuple[Any, ...], dict[str, Any]]] = {
+    "a negative size": (InvalidArgumentError, (-1,), {}),
+    "a size that is no int": (ArgumentTypeError, (1.5,), {}),
+    "a size as a bool": (ArgumentTypeError, (True,), {}),
+    "no whole number of elements": (InvalidArgumentError, (6,), {"dtype": "f4"}),
+    "an unknown type": (ArgumentTypeError, (4,), {"dtype": "nonsense"}),
+    "a type of Python objects": (ArgumentTypeError, (8,), {"dtype": object}),
+    "an unknown memory": (InvalidArgumentError, (4,), {"memory": "flash"}),
+}
+
+
+@pytest.mark.parametrize("what", BAD_ALLOCATIONS)
+def test_bad_allocations_are_refused_m1(device: hal.Device, what: str) -> None:
+    """M1: what cannot be allocated raises, and nothing is."""
+    kind, arguments, options = BAD_ALLOCATIONS[what]
+    before = device.statistics().allocations
+    with pytest.raises(kind):
+        device.allocate(*arguments, **options)
+    assert device.statistics().allocations == before
+
+
+@pytest.mark.parametrize("size", [1 << 55, (1 << 62) + 1])
+def test_more_than_there_is_is_out_of_memory_m1(device: hal.Device, size: int) -> None:
+    """M1: an allocation that no device has room for raises `OutOfMemoryError`, a `MemoryError`."""
+    with pytest.raises(OutOfMemoryError) as caught:
+        device.allocate(size)
+    assert isinstance(caught.value, MemoryError)
+    device.allocate(4096)  # and the device is fine
+
+
+def test_statistics_count_allocations_m1(open_device: OpenDevice) -> None:
+    """M1: bytes and allocations rise, fall when buffers go, and the peak stays."""
+    device = open_device()
+    before = device.statistics()
+    first, second = device.allocate(1 << 16), device.allocate(1 << 12)
+    both = device.statistics()
+    assert both.allocations == before.allocations + 2
+    assert both.bytes_now >= before.bytes_now + (1 << 16) + (1 << 12)
+    first.close()
+    del second
+    gc.collect()
+    after = device.statistics()
+    assert after.allocations == before.allocations
+    assert after.bytes_now == before.bytes_now
+    assert after.bytes_peak >= both.bytes_now
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 64), (0, 0), (64, 0), (1, 63), (17, 8)])
+def test_a_subspan_shares_the_memory_m2(
+    device: hal.Device, queue: hal.Queue, offset: int, size: int
+) -> None:
+    """M2: what is written through a subspan is in the buffer, and nothing else changes."""
+    buffer = device.upload(pattern(64))
+    part = buffer.subspan(offset, size)
+    assert part.size == size
+    assert part.address == buffer.address + offset
+    assert np.array_equal(part.numpy(timeout=LIMIT), pattern(64)[offset : offset + size])
+    queue.fill(part, 0xEE).wait(LIMIT)
+    expected = pattern(64)
+    expected[offset : offset + size] = 0xEE
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
+
+
+def test_a_subspan_of_a_subspan_m2(device: hal.Device, queue: hal.Queue) -> None:
+    """M2: offsets of nested subspans add up."""
+    buffer = device.upload(np.zeros(16, np.uint8))
+    inner = buffer.subspan(4, 8).subspan(4, 4)
+    queue.update(inner, b"abcd").wait(LIMIT)
+    assert buffer.numpy(timeout=LIMIT).tobytes() == bytes(8) + b"abcd" + bytes(4)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 65), (65, 0), (60, 8), (-1, 4), (0, -4)])
+def test_a_subspan_outside_is_refused_m2(device: hal.Device, offset: int, size: int) -> None:
+    """M2: a subspan lies in its buffer."""
+    buffer = device.allocate(64)
+    with pytest.raises(InvalidArgumentError):
+        buffer.subspan(offset, size)
+
+
+def test_a_subspan_of_another_type_m2(device: hal.Device) -> None:
+    """M2: a subspan may be of another dtype, which divides its size."""
+    buffer = device.upload(np.arange(16, dtype=np.uint8))
+    part = buffer.subspan(4, 8, dtype="<u4")
+    assert part.shape == (2,)
+    assert part.numpy(timeout=LIMIT).tolist() == [0x07060504, 0x0B0A0908]
+    with pytest.raises(InvalidArgumentError):
+        buffer.subspan(4, 6, dtype="<u4")
+
+
+def test_a_subspan_outlives_its_buffer_m2(device: hal.Device, queue: hal.Queue) -> None:
+    """M2: closing or dropping the whole leaves its subspans usable."""
+    whole = device.upload(pattern(256))
+    part = whole.subspan(16, 16)
+    whole.close()
+    del whole
+    gc.collect()
+    assert np.array_equal(part.numpy(timeout=LIMIT), pattern(256)[16:32])
+    queue.fill(part, 3).wait(LIMIT)
+    assert (part.numpy(timeout=LIMIT) == 3).all()
+
+
+@pytest.mark.parametrize("memory", ["host", "shared"])
+def test_map_shows_the_memory_m2(device: hal.Device, queue: hal.Queue, memory: str) -> None:
+    """M2: a view shows what the device wrote, and the device sees what is put into it."""
+    buffer = device.allocate(4096, memory=memory)
+    queue.update(buffer, pattern(4096)).wait(LIMIT)
+    view = buffer.map()
+    assert np.array_equal(view, pattern(4096))
+    view[:] = pattern(4096, 1)
+    target = device.allocate(4096)
+    queue.copy(buffer, target).wait(LIMIT)
+    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096, 1))
+    queue.fill(buffer, 7).wait(LIMIT)
+    assert (view == 7).all()
+
+
+@pytest.mark.parametrize("memory", ["host", "shared"])
+def test_map_of_a_subspan_m2(device: hal.Device, memory: str) -> None:
+    """M2: a subspan's view shows its part, as its type."""
+    buffer = device.allocate(64, memory=memory)
+    buffer.map()[:] = pattern(64)
+    view = buffer.subspan(8, 8, dtype="<u2").map()
+    assert view.dtype == np.dtype("<u2")
+    assert view.tobytes() == pattern(64)[8:16].tobytes()
+    view[:] = 0
+    assert buffer.map()[8:16].tolist() == [0] * 8
+
+
+def test_device_memory_is_mapped_or_refused_m2(device: hal.Device) -> None:
+    """M2: where device memory is not host-visible `map` raises, and says what to do."""
+    buffer = device.allocate(64)
+    if "host_visible_device_memory" in device.features:
+        assert buffer.map().nbytes == 64
+        return
+    with pytest.raises(UnimplementedError, match="numpy"):
+        buffer.map()
+
+
+def test_a_closed_buffer_refuses_use_m2(device: hal.Device, queue: hal.Queue) -> None:
+    """M2: after `close`, which may be called twice, every use raises `ClosedError`."""
+    buffer, other = device.allocate(64), device.allocate(64)
+    buffer.close()
+    buffer.close()
+    assert buffer.closed
+    uses: list[Any] = [
+        buffer.numpy,
+        buffer.map,
+        lambda: buffer.subspan(0, 1),
+        lambda: buffer.address,
+        lambda: queue.fill(buffer, 1),
+        lambda: queue.update(buffer, b"1"),
+        lambda: queue.copy(other, buffer),
+        lambda: queue.copy(buffer, other),
+        lambda: queue.read(buffer, np.zeros(1, np.uint8)),
+    ]
+    for use in uses:
+        with pytest.raises(ClosedError):
+            use()
+    assert buffer.size == 64
+
+
+def test_buffers_say_what_they_are_m2(device: hal.Device) -> None:
+    """M2: the repr tells type, shape and size, and that a buffer is closed."""
+    buffer = device.upload(np.zeros((2, 3), np.float32))
+    assert "float32" in repr(buffer)
+    assert "24" in repr(buffer)
+    buffer.close()
+    assert "closed" in repr(buffer)

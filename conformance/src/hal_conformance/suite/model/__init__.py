@@ -1,0 +1,1 @@
+"""Test random programs against plain models."""

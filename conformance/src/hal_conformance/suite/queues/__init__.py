@@ -1,0 +1,1 @@
+"""Test queues and what is submitted to them (Q1 to Q6)."""

@@ -1,0 +1,231 @@
+"""Host calls: functions in the place of operations (Q4, Q2)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import hal
+from hal.errors import (
+    HalError,
+    NotFoundError,
+    OperationError,
+    SemaphoreFailedError,
+    UnimplementedError,
+)
+from hal_conformance.suite.support import (
+    LIMIT,
+    MakeSemaphore,
+    assert_fails,
+    in_threads,
+)
+
+
+@pytest.mark.parametrize("when", ["no wait", "open wait"])
+def test_a_call_runs_once_with_its_arguments_q4(
+    queue: hal.Queue, make_semaphore: MakeSemaphore, when: str
+) -> None:
+    """Q4: the function gets its arguments, once, after the waits, and then the signal comes."""
+    wait, signal = make_semaphore(), make_semaphore()
+    calls: list[tuple[object, ...]] = []
+    arguments = (10, 2**64 - 1, "text", None)
+    waits = wait.at(1) if when == "open wait" else ()
+    queue.call(lambda *given: calls.append(given), *arguments, wait=waits, signal=signal.at(1))
+    if when == "open wait":
+        assert not calls
+        wait.signal(1)
+    signal.wait(1, LIMIT)
+    assert calls == [arguments]
+
+
+def test_a_call_is_enqueued_by_one_thread_and_released_by_another_q4(
+    queue: hal.Queue, make_semaphore: MakeSemaphore
+) -> None:
+    """Q4: the thread that enqueues is not held up until another one signals."""
+    wait, signal, enqueued = make_semaphore(), make_semaphore(), threading.Event()
+    calls: list[int] = []
+
+    def enqueue() -> None:
+        queue.call(calls.append, 1, wait=wait.at(1), signal=signal.at(1))
+        enqueued.set()
+
+    def release() -> None:
+        assert enqueued.wait(LIMIT)
+        assert not calls
+        wait.signal(1)
+        signal.wait(1, LIMIT)
+
+    in_threads([enqueue, release])
+    assert calls == [1]
+
+
+def test_a_call_runs_on_another_thread_q4(queue: hal.Queue) -> None:
+    """Q4: a call runs on no thread of the user's."""
+    threads: list[int] = []
+    queue.call(lambda: threads.append(threading.get_ident())).wait(LIMIT)
+    assert threads[0] != threading.get_ident()
+
+
+def test_what_a_call_returns_is_dropped_q4(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+    """Q4: whatever a function returns, False and None included, the call is done."""
+    for value, result in enumerate((None, False, 0, OSError("returned, not raised")), 1):
+        queue.call(lambda result=result: result, signal=semaphore.at(value)).wait(LIMIT)
+    assert semaphore.query() == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OperationError("text"), NotFoundError("text"), UnimplementedError("text"), OSError("text")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("when", ["no wait", "open wait"])
+def test_a_raising_call_fails_its_signals_q4(
+    queue: hal.Queue, make_semaphore: MakeSemaphore, error: Exception, when: str
+) -> None:
+    """Q4: what a function raises fails the submission and each of its signals, with that error."""
+    wait, first, second = make_semaphore(), make_semaphore(), make_semaphore()
+
+    def fail() -> None:
+        raise error
+
+    waits = wait.at(1) if when == "open wait" else ()
+    submission = queue.call(fail, wait=waits, signal=[first.at(1), second.at(1)])
+    if when == "open wait":
+        assert not submission.done
+        wait.signal(1)
+    for waitable in (submission, first.at(1), second.at(1)):
+        assert_fails(waitable, error)
+    assert submission.state == "failed"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_a_call_that_wants_to_end_the_process_fails_q4(
+    queue: hal.Queue, error: BaseException
+) -> None:
+    """Q4: `SystemExit` and the like fail the call, and end nothing else."""
+
+    def fail() -> None:
+        raise error
+
+    failed = queue.call(fail)
+    with pytest.raises(SemaphoreFailedError) as caught:
+        failed.wait(LIMIT)
+    assert caught.value.__cause__ is error
+    queue.call(list).wait(LIMIT)
+
+
+def test_a_call_may_submit_and_wait_q4(
+    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue
+) -> None:
+    """Q4: a host call may submit to other queues, and wait for that."""
+    buffer = device.allocate(64)
+
+    def call() -> None:
+        second_queue.fill(buffer, 6).wait(LIMIT)
+
+    queue.call(call).wait(LIMIT)
+    assert (buffer.numpy(timeout=LIMIT) == 6).all()
+
+
+def test_a_call_may_submit_behind_itself_q4(queue: hal.Queue, semaphore: hal.Semaphore) -> None:
+    """Q4: a host call may submit to its own queue, without waiting for it."""
+    order: list[str] = []
+
+    def call() -> None:
+        queue.call(order.append, "inner", signal=semaphore.at(1))
+        order.append("outer")
+
+    queue.call(call).wait(LIMIT)
+    semaphore.wait(1, LIMIT)
+    assert order == ["outer", "inner"]
+
+
+def test_a_call_may_signal_and_wait_on_semaphores_q4(
+    queue: hal.Queue, make_semaphore: MakeSemaphore
+) -> None:
+    """Q4: a host call may signal a semaphore of its own, and wait for one of the host's."""
+    asked, answered, done = make_semaphore(), make_semaphore(), make_semaphore()
+
+    def call() -> None:
+        asked.signal(1)
+        answered.wait(1, LIMIT)
+
+    queue.call(call, signal=done.at(1))
+    asked.wait(1, LIMIT)
+    assert done.query() == 0
+    answered.signal(1)
+    done.wait(1, LIMIT)
+
+
+def test_a_call_that_goes_on_elsewhere_q4(
+    queue: hal.Queue, second_queue: hal.Queue, make_semaphore: MakeSemaphore
+) -> None:
+    """Q4: a call may leave its signals to a thread of its own, which signals when it is ready."""
+    first, second = make_semaphore(), make_semaphore()
+    go_on = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def later() -> None:
+        assert go_on.wait(LIMIT)
+        first.signal(1)
+        second.signal(2)
+
+    def call() -> None:
+        thread = threading.Thread(target=later)
+        thread.start()
+        threads.append(thread)
+
+    queue.call(call).wait(LIMIT)
+    waiting = second_queue.barrier(wait=[first.at(1), second.at(2)])
+    assert (first.query(), second.query()) == (0, 0)
+    go_on.set()
+    waiting.wait(LIMIT)
+    threads[0].join(LIMIT)
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_blocking_calls_run_side_by_side_q4(unordered: hal.Queue, count: int) -> None:
+    """Q4: any number of calls that wait for each other run at the same time."""
+    together = threading.Barrier(count, timeout=LIMIT)
+    hal.wait_all([unordered.call(together.wait) for _ in range(count)], LIMIT)
+
+
+def test_a_call_behind_a_failed_wait_is_not_made_q4(
+    queue: hal.Queue, make_semaphore: MakeSemaphore
+) -> None:
+    """Q4: where a wait has failed the function is not called, and the signals fail."""
+    wait, signal = make_semaphore(), make_semaphore()
+    calls: list[int] = []
+    queue.call(calls.append, 1, wait=wait.at(1), signal=signal.at(1))
+    error = OperationError("failed")
+    wait.fail(error)
+    assert_fails(signal.at(1), error)
+    queue.wait_idle(LIMIT)
+    assert not calls
+
+
+def test_errors_of_calls_keep_their_class_down_the_line_q4(
+    queue: hal.Queue, second_queue: hal.Queue
+) -> None:
+    """Q4: who waits for a failed call, three queues on, gets the class that it raised."""
+
+    def fail() -> None:
+        message = "no such kernel"
+        raise NotFoundError(message)
+
+    first = queue.call(fail)
+    second = second_queue.barrier(wait=first)
+    third = queue.call(list, wait=second)
+    with pytest.raises(NotFoundError, match="no such kernel"):
+        third.wait(LIMIT)
+    assert isinstance(second.error, HalError)
+
+
+@pytest.mark.parametrize("function", [None, 3, "list"], ids=repr)
+def test_what_cannot_be_called_is_refused_q4(queue: hal.Queue, function: Any) -> None:  # noqa: ANN401
+    """Q4: a call of something that is no function raises at once."""
+    with pytest.raises(TypeError):
+        queue.call(function)
+    queue.wait_idle(LIMIT)

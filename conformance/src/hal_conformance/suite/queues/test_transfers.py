@@ -1,0 +1,306 @@
+"""Transfers: fill, update, write, read and copy move exactly the bytes that they say (Q4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hal
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal_conformance.suite.support import LIMIT, MakeSemaphore, pattern
+
+SIZES = (1, 3, 4, 255, 4096, (1 << 20) + 1)
+
+RANGES = ((0, 64), (0, 1), (1, 1), (1, 62), (4, 8), (7, 33), (63, 1), (64, 0), (5, 0))
+"""Offsets and lengths in 64 bytes: whole, both ends, odd, and nothing at all."""
+
+FILLS = (
+    *((offset, length, 1) for offset, length in RANGES),
+    *((offset, length, 2) for offset, length in ((0, 64), (2, 6), (62, 2), (10, 0))),
+    *((offset, length, 4) for offset, length in ((0, 64), (4, 4), (8, 48), (60, 4), (12, 0))),
+)
+UNITS = {1: b"\xab", 2: b"\xef\xbe", 4: b"\xfe\xca\xad\xde"}
+
+
+@pytest.mark.parametrize(("offset", "length", "width"), FILLS)
+def test_fill_of_a_range_q4(
+    device: hal.Device, queue: hal.Queue, offset: int, length: int, width: int
+) -> None:
+    """Q4: a fill writes its pattern over its range, and nothing before or behind it."""
+    buffer = device.upload(pattern(64))
+    queue.fill(buffer, UNITS[width], offset=offset, size=length).wait(LIMIT)
+    expected = bytearray(pattern(64).tobytes())
+    expected[offset : offset + length] = UNITS[width] * (length // width)
+    assert buffer.numpy(timeout=LIMIT).tobytes() == bytes(expected)
+
+
+@pytest.mark.parametrize("size", [1024, 4096, 1 << 18, 1 << 22])
+@pytest.mark.parametrize("width", UNITS)
+def test_fill_of_a_whole_buffer_q4(
+    device: hal.Device, queue: hal.Queue, width: int, size: int
+) -> None:
+    """Q4: a fill without a range covers the buffer, whatever its size."""
+    buffer = device.allocate(size)
+    queue.fill(buffer, UNITS[width]).wait(LIMIT)
+    assert buffer.numpy(timeout=LIMIT).tobytes() == UNITS[width] * (size // width)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("u1", 255), ("i1", -1), ("<i2", -2), ("<u4", 2**32 - 1), ("<i4", -7), ("<f4", 1.5)],
+)
+def test_fill_takes_a_number_as_the_buffers_type_q4(
+    device: hal.Device, queue: hal.Queue, dtype: str, value: float
+) -> None:
+    """Q4: a plain number is filled in as an element of the buffer's dtype."""
+    buffer = device.allocate(64, dtype=dtype)
+    queue.fill(buffer, value).wait(LIMIT)
+    assert (buffer.numpy(timeout=LIMIT) == np.array(value, dtype)).all()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("operation", ["update", "write"])
+def test_host_to_device_and_back_q4(
+    device: hal.Device, queue: hal.Queue, operation: str, size: int
+) -> None:
+    """Q4: bytes that go to the device and come back are the same, whatever their number."""
+    buffer = device.allocate(size)
+    data, out = pattern(size, size), np.zeros(size, np.uint8)
+    getattr(queue, operation)(buffer, data)
+    queue.read(buffer, out).wait(LIMIT)
+    assert np.array_equal(out, data)
+
+
+@pytest.mark.parametrize(("offset", "length"), RANGES)
+@pytest.mark.parametrize("operation", ["update", "write"])
+def test_host_to_device_at_an_offset_q4(
+    device: hal.Device, queue: hal.Queue, operation: str, offset: int, length: int
+) -> None:
+    """Q4: an update or a write changes its range and nothing around it."""
+    buffer = device.upload(pattern(64))
+    data = pattern(length, 1)
+    getattr(queue, operation)(buffer, data, offset=offset).wait(LIMIT)
+    expected = pattern(64)
+    expected[offset : offset + length] = data
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
+
+
+@pytest.mark.parametrize(("offset", "length"), RANGES)
+def test_read_from_an_offset_q4(
+    device: hal.Device, queue: hal.Queue, offset: int, length: int
+) -> None:
+    """Q4: a read fills the array it is given, all of it and nothing around it."""
+    buffer = device.upload(pattern(64))
+    out = np.zeros(length + 2, np.uint8)
+    queue.read(buffer, out[1 : length + 1], offset=offset).wait(LIMIT)
+    assert np.array_equal(out[1 : length + 1], pattern(64)[offset : offset + length])
+    assert out[0] == 0
+    assert out[length + 1] == 0
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 1000])
+@pytest.mark.parametrize(("source_offset", "target_offset"), [(0, 0), (8, 8), (4, 12), (1, 2)])
+def test_copy_of_a_range_q4(
+    device: hal.Device, queue: hal.Queue, source_offset: int, target_offset: int, length: int
+) -> None:
+    """Q4: a copy moves its range between any offsets, and touches nothing around it."""
+    source, target = device.upload(pattern(1024)), device.upload(pattern(1024, 1))
+    queue.copy(
+        source, target, source_offset=source_offset, target_offset=target_offset, size=length
+    ).wait(LIMIT)
+    expected = pattern(1024, 1)
+    expected[target_offset : target_offset + length] = pattern(1024)[
+        source_offset : source_offset + length
+    ]
+    assert np.array_equal(target.numpy(timeout=LIMIT), expected)
+    assert np.array_equal(source.numpy(timeout=LIMIT), pattern(1024))
+
+
+@pytest.mark.parametrize("size", [1, 4096, (1 << 20) + 1])
+def test_copy_of_a_whole_buffer_q4(device: hal.Device, queue: hal.Queue, size: int) -> None:
+    """Q4: a copy without a range copies all of the source."""
+    source, target = device.upload(pattern(size)), device.allocate(size)
+    queue.copy(source, target).wait(LIMIT)
+    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(size))
+
+
+def test_copy_within_a_buffer_q4(device: hal.Device, queue: hal.Queue) -> None:
+    """Q4: a copy within one buffer works where the ranges do not overlap, and is refused where."""
+    buffer = device.upload(pattern(64))
+    queue.copy(buffer, buffer, source_offset=0, target_offset=32, size=32).wait(LIMIT)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), np.tile(pattern(32), 2))
+    with pytest.raises(InvalidArgumentError):
+        queue.copy(buffer, buffer, source_offset=0, target_offset=31, size=32)
+
+
+def test_update_takes_its_bytes_during_the_call_q4(
+    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
+) -> None:
+    """Q4: what `update` was given may change at once, also while the operation still waits."""
+    buffer = device.upload(np.zeros(256, np.uint8))
+    data = pattern(256)
+    updated = queue.update(buffer, data, wait=gate.at(1))
+    data[:] = 0
+    gate.signal(1)
+    updated.wait(LIMIT)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(256))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"sixteen bytes!!!",
+        bytearray(b"sixteen bytes!!!"),
+        memoryview(b"sixteen bytes!!!"),
+        np.frombuffer(b"sixteen bytes!!!", np.float64),
+        np.frombuffer(b"sixteen bytes!!!", "<u2").reshape(2, 4),
+    ],
+    ids=["bytes", "bytearray", "memoryview", "float64", "matrix"],
+)
+def test_host_memory_of_any_kind_q4(
+    device: hal.Device,
+    queue: hal.Queue,
+    data: Any,  # noqa: ANN401 - anything with bytes
+) -> None:
+    """Q4: update and write take whatever has contiguous bytes."""
+    for operation in (queue.update, queue.write):
+        buffer = device.allocate(16)
+        operation(buffer, data).wait(LIMIT)
+        assert buffer.numpy(timeout=LIMIT).tobytes() == b"sixteen bytes!!!"
+
+
+def test_transfers_in_a_chain_q4(
+    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, semaphore: hal.Semaphore
+) -> None:
+    """Q4: fill a, copy a to b, fill a again, over two queues in a chain: b keeps the first."""
+    a, b = device.allocate(1024), device.allocate(1024)
+    queue.fill(a, 0xAA, signal=semaphore.at(1))
+    second_queue.copy(a, b, wait=semaphore.at(1), signal=semaphore.at(2))
+    queue.fill(a, 0xBB, wait=semaphore.at(2), signal=semaphore.at(3))
+    semaphore.wait(3, LIMIT)
+    assert (a.numpy(timeout=LIMIT) == 0xBB).all()
+    assert (b.numpy(timeout=LIMIT) == 0xAA).all()
+
+
+def test_a_barrier_keeps_the_order_of_transfers_q4(
+    device: hal.Device, unordered: hal.Queue, semaphore: hal.Semaphore
+) -> None:
+    """Q4: fill, barrier, copy, chained by values on an unordered queue."""
+    a, b = device.allocate(4096), device.allocate(4096)
+    unordered.copy(a, b, wait=semaphore.at(2), signal=semaphore.at(3))
+    unordered.barrier(wait=semaphore.at(1), signal=semaphore.at(2))
+    unordered.fill(a, 0x5C, signal=semaphore.at(1))
+    semaphore.wait(3, LIMIT)
+    assert (b.numpy(timeout=LIMIT) == 0x5C).all()
+
+
+def test_bursts_of_independent_copies_q4(
+    device: hal.Device, unordered: hal.Queue, make_semaphore: MakeSemaphore
+) -> None:
+    """Q4: 16 rounds of 64 copies, none of which waits for another, all arrive."""
+    sources = [device.upload(pattern(4096, seed)) for seed in range(64)]
+    targets = [device.allocate(4096) for _ in range(64)]
+    for _ in range(16):
+        done = [make_semaphore() for _ in range(64)]
+        for source, target, semaphore in zip(sources, targets, done, strict=True):
+            unordered.copy(source, target, signal=semaphore.at(1))
+        hal.wait_all([each.at(1) for each in done], LIMIT)
+    for seed, target in enumerate(targets):
+        assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096, seed))
+
+
+@pytest.mark.parametrize("operation", ["fill", "update", "copy", "write", "read"])
+def test_nothing_to_do_still_orders_and_signals_q4(
+    device: hal.Device,
+    queue: hal.Queue,
+    semaphore: hal.Semaphore,
+    gate: hal.Semaphore,
+    operation: str,
+) -> None:
+    """Q4: a transfer of zero bytes waits, keeps its place and signals."""
+    buffer, other = device.upload(pattern(8)), device.upload(pattern(8, 1))
+    arguments: dict[str, tuple[Any, ...]] = {
+        "fill": (buffer, 1),
+        "update": (buffer, b""),
+        "copy": (other, buffer),
+        "write": (buffer, np.zeros(0, np.uint8)),
+        "read": (buffer, np.zeros(0, np.uint8)),
+    }
+    size = {"size": 0} if operation in {"fill", "copy"} else {}
+    submission = getattr(queue, operation)(
+        *arguments[operation], **size, wait=gate.at(1), signal=semaphore.at(1)
+    )
+    assert submission.state == "pending"
+    gate.signal(1)
+    semaphore.wait(1, LIMIT)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(8))
+
+
+BAD: dict[str, Any] = {
+    "fill past the end": lambda q, b, o: q.fill(b, 1, offset=60, size=8),
+    "fill from behind the end": lambda q, b, o: q.fill(b, 1, offset=65),
+    "fill at a negative offset": lambda q, b, o: q.fill(b, 1, offset=-1),
+    "fill of a negative size": lambda q, b, o: q.fill(b, 1, size=-4),
+    "fill of three bytes": lambda q, b, o: q.fill(b, b"123"),
+    "fill of eight bytes": lambda q, b, o: q.fill(b, b"12345678"),
+    "fill with no bytes": lambda q, b, o: q.fill(b, b""),
+    "fill that does not fit the type": lambda q, b, o: q.fill(b, 256),
+    "fill of pairs at an odd offset": lambda q, b, o: q.fill(b, b"12", offset=1, size=2),
+    "fill of fours over six bytes": lambda q, b, o: q.fill(b, b"1234", size=6),
+    "update past the end": lambda q, b, o: q.update(b, bytes(65)),
+    "update past the end from an offset": lambda q, b, o: q.update(b, bytes(4), offset=61),
+    "write past the end": lambda q, b, o: q.write(b, np.zeros(65, np.uint8)),
+    "write of scattered memory": lambda q, b, o: q.write(b, np.zeros((8, 8), np.uint8)[:, :2]),
+    "read past the end": lambda q, b, o: q.read(b, np.zeros(65, np.uint8)),
+    "read into a read-only array": lambda q, b, o: q.read(b, np.frombuffer(b"12", np.uint8)),
+    "copy past the source's end": lambda q, b, o: q.copy(b, o, source_offset=60, size=8),
+    "copy past the target's end": lambda q, b, o: q.copy(b, o, target_offset=1),
+    "copy onto itself": lambda q, b, o: q.copy(b, b),
+}
+MISTYPED: dict[str, Any] = {
+    "fill with text": lambda q, b, o: q.fill(b, "text"),
+    "fill of no buffer": lambda q, b, o: q.fill(np.zeros(4), 1),
+    "fill at a broken offset": lambda q, b, o: q.fill(b, 1, offset=0.5),
+    "fill of bytes with a float": lambda q, b, o: q.fill(b, 0.5),
+    "update with a number": lambda q, b, o: q.update(b, 7),
+    "update with objects": lambda q, b, o: q.update(b, np.array([None])),
+    "update from a buffer": lambda q, b, o: q.update(b, o),
+    "write with None": lambda q, b, o: q.write(b, None),
+    "read into a list": lambda q, b, o: q.read(b, [0] * 4),
+    "copy from an array": lambda q, b, o: q.copy(np.zeros(4), b),
+    "call of no function": lambda q, b, o: q.call(7),
+    "execution of no recording": lambda q, b, o: q.execute(b),
+}
+
+
+@pytest.mark.parametrize("what", [*BAD, *MISTYPED])
+def test_bad_transfers_are_refused_q4(device: hal.Device, queue: hal.Queue, what: str) -> None:
+    """Q4: a range, a pattern or a type that is wrong raises, and nothing is submitted."""
+    buffer, other = device.upload(pattern(64)), device.upload(pattern(64, 1))
+    kind = InvalidArgumentError if what in BAD else ArgumentTypeError
+    with pytest.raises(kind) as caught:
+        {**BAD, **MISTYPED}[what](queue, buffer, other)
+    assert str(caught.value)
+    queue.wait_idle(LIMIT)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
+    assert np.array_equal(other.numpy(timeout=LIMIT), pattern(64, 1))
+
+
+@pytest.mark.parametrize("operation", ["fill", "update", "copy", "read", "write"])
+def test_buffers_of_another_device_are_refused_q4(
+    device: hal.Device, second_device: hal.Device, queue: hal.Queue, operation: str
+) -> None:
+    """Q4: a queue refuses another device's buffer in every operation."""
+    mine, foreign = device.allocate(64), second_device.upload(pattern(64))
+    arguments: dict[str, tuple[Any, ...]] = {
+        "fill": (foreign, 1),
+        "update": (foreign, bytes(4)),
+        "copy": (mine, foreign),
+        "read": (foreign, np.zeros(4, np.uint8)),
+        "write": (foreign, np.zeros(4, np.uint8)),
+    }
+    with pytest.raises(InvalidArgumentError):
+        getattr(queue, operation)(*arguments[operation])
+    assert np.array_equal(foreign.numpy(timeout=LIMIT), pattern(64))

@@ -1,0 +1,67 @@
+"""Run the conformance suite in child processes, with profiles and backends made up for a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import textwrap
+from pathlib import Path
+
+from hal_conformance.child import command, environment
+
+__all__ = ["ROOT", "SUITE", "Installed", "statuses"]
+
+ROOT = Path(__file__).parents[2]
+SUITE = ROOT / "conformance" / "src" / "hal_conformance" / "suite"
+TIME_LIMIT = 150
+
+
+class Installed:
+    """Announce plugins and profiles as an installer does, and run the suite where they are seen."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.path = [str(folder)]
+        self.variables = {}
+
+    def announce(self, group, name, value):
+        """Record a distribution with one entry point."""
+        info = self.folder / f"made_up_{len(list(self.folder.iterdir()))}-1.0.dist-info"
+        info.mkdir()
+        title = info.name.split("-")[0]
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {title}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+
+    def profile(self, source, backend="cpu"):
+        """Announce a profile whose module has this text."""
+        (self.folder / "made_up_profile.py").write_text(textwrap.dedent(source))
+        self.announce("hal.conformance", backend, "made_up_profile:profile")
+
+    def environment(self):
+        path = [*self.path, *filter(None, [os.environ.get("PYTHONPATH")])]
+        return environment() | self.variables | {"PYTHONPATH": os.pathsep.join(path)}
+
+    def run(self, *arguments, tests=("",), backend="cpu", cwd=None):
+        """Run the suite's pytest; return its result, and the report if there is one."""
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        options = [*(str(SUITE / test) for test in tests), "--hal-report", str(report)]
+        if backend is not None:
+            options += ["--hal-backend", backend]
+        done = subprocess.run(
+            command([*options, *arguments]),
+            env=self.environment(),
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+        written = json.loads(report.read_text()) if report.exists() else None
+        return done, written
+
+
+def statuses(report):
+    """Return the status of each test that was run or skipped, by id."""
+    return {test["id"]: test["status"] for test in report["tests"] if test["status"] != "not_run"}
