@@ -1,17 +1,128 @@
-"""Run the true core through the cases: every schedule up to a bound, and seeded ones beyond."""
+"""Run the true core through the cases: every schedule, or up to a bound, and seeded ones beyond."""
 
 import os
 
 import pytest
 from schedlab.cases import random_program
-from schedlab.catalogue import find, names
-from schedlab.explore import deepen, explore, search, shrink
+from schedlab.catalogue import BY_HAND, find, names
+from schedlab.explore import explore, search, shrink
+from schedlab.faults import fault_case
 from schedlab.world import ProgramCase
 
 DEEP = os.environ.get("HAL_SCHEDULES") == "deep"
-SECONDS = 600.0 if DEEP else 8.0
+SECONDS = 600.0 if DEEP else 1.5
+SEEDS = 4000 if DEEP else 40
 BOUND = None if DEEP else 1
 RANDOM_PROGRAMS = 2000 if DEEP else 40
+FAULT_SEEDS = 4000 if DEEP else 80
+"""Seeds; about half of them make a program."""
+
+_WHOLE = {
+    "chain": (
+        "two",
+        "devices",
+        "unordered",
+    ),
+    "late": (
+        "two",
+        "unordered",
+    ),
+    "released": (
+        "two",
+        "devices",
+        "unordered",
+    ),
+    "by host": (
+        "one",
+        "two",
+        "unordered",
+    ),
+    "host polls": (
+        "one",
+        "unordered",
+    ),
+    "fail pending": (
+        "one",
+        "two",
+        "unordered",
+    ),
+    "fail or signal": (
+        "one",
+        "unordered",
+    ),
+    "fail or produce": (
+        "one",
+        "two",
+    ),
+    "two failures": ("one",),
+    "refused": (
+        "two",
+        "domains",
+        "unordered",
+    ),
+    "close": (
+        "one",
+        "two",
+        "unordered",
+        "domains",
+    ),
+    "close producer": ("two",),
+    "close twice": ("one",),
+    "poll": (
+        "one",
+        "unordered",
+    ),
+    "two waiters": (
+        "one",
+        "two",
+    ),
+    "same value": (
+        "one",
+        "two",
+        "domains",
+    ),
+    "two values": (
+        "one",
+        "two",
+        "domains",
+    ),
+    "op or host": ("one",),
+    "overshoot": ("two",),
+    "callback fails": ("one",),
+    "any": (
+        "one",
+        "two",
+    ),
+    "any fails": ("one",),
+    "all": (
+        "one",
+        "two",
+    ),
+    "backlog": ("tight",),
+    "host call": (
+        "two",
+        "unordered",
+    ),
+    "behind host call": ("unordered",),
+    "handle": (
+        "one",
+        "unordered",
+    ),
+    "handle pending": ("two",),
+    "two signals": ("two",),
+    "diamond": ("unordered",),
+    "crossed": (
+        "two",
+        "devices",
+    ),
+    "flush": ("one",),
+}
+"""Cases of two threads, three operations and two semaphores, by variant, that are covered whole:
+every schedule, with any number of preemptions, equivalent ones cut off, in every run."""
+
+WHOLE = frozenset(f"{name}/{variant}" for name, variants in _WHOLE.items() for variant in variants)
+WHOLE_SECONDS = 100.0
+"""A limit that nobody should reach: each takes some seconds at the most."""
 
 
 def verify(report, case):
@@ -22,14 +133,29 @@ def verify(report, case):
 
 @pytest.mark.parametrize("name", names())
 def test_every_schedule(name):
-    """All schedules with at most one preemption (with any number where HAL_SCHEDULES=deep)."""
+    """All schedules of the cases in `WHOLE`; of others those with at most one preemption.
+
+    Or as many of those as fit into some seconds, and some by seed, with any number. With any
+    number everywhere where HAL_SCHEDULES=deep, in ten minutes each.
+    """
     case = find(name)
+    case.load()  # which takes some of the seconds
+    if name in WHOLE:
+        report = explore(case, seconds=WHOLE_SECONDS)
+        verify(report, case)
+        assert report.complete, str(report)
+        return
     report = explore(case, bound=BOUND, seconds=SECONDS)
     verify(report, case)
     assert report.schedules > 0
+    verify(search(find(name, track=False), range(SEEDS), seconds=SECONDS), case)
     if not DEEP:
-        # The time is a limit for a loaded machine, not the measure of what is covered.
-        assert report.complete or report.schedules > 50, str(report)
+        assert report.complete or report.schedules + report.pruned > 10, str(report)
+
+
+def test_the_cases_covered_whole_exist():
+    """A case that was renamed does not fall out of the list unseen."""
+    assert set(names()) >= WHOLE
 
 
 @pytest.mark.parametrize("first", range(0, RANDOM_PROGRAMS, 10))
@@ -45,10 +171,24 @@ def test_random_programs(first):
     assert ran
 
 
-def test_one_case_with_any_number_of_preemptions():
-    """A case that is small enough is covered whole in every run of the tests."""
-    case = find("fail or produce/one")
-    report = deepen(case, seconds=120.0)
+@pytest.mark.parametrize("name", BY_HAND)
+def test_by_hand(name):
+    """Hangs, abandoned work, finalisers, lost devices: with at most one preemption."""
+    case = find(name)
+    case.load()  # which takes some of the seconds
+    report = explore(case, bound=BOUND, seconds=SECONDS)
     verify(report, case)
-    assert report.complete
-    assert report.bound is None
+    assert report.schedules > 0
+    verify(search(find(name, track=False), range(SEEDS), seconds=SECONDS), case)
+
+
+@pytest.mark.parametrize("first", range(0, FAULT_SEEDS, 20))
+def test_faults(first):
+    """Random programs in which a call is refused, a device lost, or Ctrl-C comes: by seed."""
+    ran = 0
+    for seed in range(first, first + 20):
+        case = fault_case(seed, track=False)
+        if case is not None:
+            verify(search(case, range(8), seconds=SECONDS), case)
+            ran += 1
+    assert ran

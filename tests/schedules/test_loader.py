@@ -5,7 +5,7 @@ import sys
 import pytest
 from schedlab.explore import explore, search
 from schedlab.loader import Patch, PatchError, load_core
-from schedlab.scheduler import ScheduleFailure
+from schedlab.scheduler import ScheduleError
 
 SYNC = """
 import threading
@@ -134,7 +134,7 @@ def test_a_countdown_outside_the_lock_is_seen_only_with_points_in_the_code(root)
     report = explore(Case(plain, "down", counted))
     assert report.failure is None
     lines = load_core(package="toyhal", root=root, lines=True)
-    assert isinstance(search(Case(lines, "down", counted), range(300)).failure, ScheduleFailure)
+    assert isinstance(search(Case(lines, "down", counted), range(300)).failure, ScheduleError)
     assert search(Case(lines, "safe_down", counted), range(300)).failure is None
     assert explore(Case(lines, "down", counted), prune=False).failure is not None
 

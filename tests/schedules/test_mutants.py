@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 from schedlab.cases import S1, S2, T1, T2, VARIANTS, Makes
-from schedlab.catalogue import find
-from schedlab.explore import explore, search
+from schedlab.catalogue import BY_HAND, find, names
+from schedlab.explore import deepen, search
 from schedlab.loader import Patch, load_core
 from schedlab.model import Op, Program
 from schedlab.world import ProgramCase, World
@@ -67,9 +67,13 @@ class PolledCase:
     patches: tuple = ()
     name: str = "polled"
 
+    def load(self):
+        """Return the copy of the core."""
+        return load_core(self.patches, track=False)
+
     def run(self, scheduler):
         """Submit, let the device finish, poll."""
-        world = World(load_core(self.patches, track=False), scheduler)
+        world = World(self.load(), scheduler)
         world.build(program(self.name, "one", (), ((ONE.a(),),)))
         world.monitored = True
         world.act(ONE.a())
@@ -87,9 +91,13 @@ class FinalisedCase:
     patches: tuple = ()
     name: str = "finalised"
 
+    def load(self):
+        """Return the copy of the core."""
+        return load_core(self.patches, track=False)
+
     def run(self, scheduler):
         """Finalise inside of the lock of a submission."""
-        core = load_core(self.patches, track=False)
+        core = self.load()
         world = World(core, scheduler)
         world.build(program(self.name, "one", (), ((ONE.a(),),)))
         world.monitored = True
@@ -285,8 +293,8 @@ MUTANTS = (
             Patch(
                 "_stream",
                 "        elif self._resolve(operation, index, timeline, value, work):\n"
-                "            operation._unresolved &= ~bit",
-                "        elif True:\n            operation._unresolved &= ~bit",
+                "            if operation._unresolved == bit:",
+                "        elif True:\n            if operation._unresolved == bit:",
             ),
         ),
     ),
@@ -349,6 +357,146 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "an abandoned operation whose resources are dropped",
+        "abandoned read",
+        (Patch("_context", "_left_behind.extend(queue._in_use())", "pass"),),
+    ),
+    Mutant(
+        "a context that is released under abandoned work",
+        "close abandons",
+        (Patch("_device", "release_context=not abandoned", "release_context=True"),),
+    ),
+    Mutant(
+        "a failure that is not passed on at retirement",
+        "lost dependency",
+        (Patch("_ring", "if other._state != DONE and head._state == ISSUED:", "if False:"),),
+    ),
+    Mutant(
+        "a lost device that another one's event hides",
+        "lost dependency",
+        (Patch("_ring", "if other._queue._context is not self._context:", "if False:"),),
+    ),
+    Mutant(
+        "a broken-off issue whose resources are dropped at once",
+        "fault/2",
+        (
+            Patch(
+                "_stream",
+                "                native.record_event(event.handle, stream)\n"
+                "                recorded = True\n",
+                "                recorded = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance that two streams launch",
+        "two tables, graph/two",
+        (
+            Patch(
+                "_instances",
+                "not self.broken and (self.stream == stream or self.lease() is None)",
+                "not self.broken",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance chosen outside of the pool's lock",
+        "two tables, graph/two",
+        (
+            Patch(
+                "_instances",
+                "        with self._lock:\n            instance = self._choose(stream, table)\n",
+                "        instance = self._choose(stream, table)\n        with self._lock:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance that keeps its old table",
+        "one after another, graph/one",
+        (Patch("_program", "elif instance.replica.table != addresses:", "elif False:"),),
+    ),
+    Mutant(
+        "a replica that two executions bind",
+        "two tables, stream/two",
+        (Patch("_program", "replica = self._spares.pop()", "replica = self._spares[-1]"),),
+    ),
+    Mutant(
+        "a deferred call that ends at the first of its waits",
+        "deferred twice/two",
+        (
+            Patch(
+                "_host_operations",
+                "                if operation._unresolved:\n                    return\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "a deferred call that nobody ends",
+        "deferred/one",
+        (Patch("_stream", "if self._hosts.get(operation) == DEFERRED:", "if False:"),),
+    ),
+    Mutant(
+        "memory that does not wait for its dealloca",
+        "dealloca waits",
+        (
+            Patch(
+                "_alloca",
+                "payload = (_transfers.NOTHING[0], (), storage)",
+                "payload = _transfers.NOTHING",
+            ),
+        ),
+    ),
+    Mutant(
+        "a copy that does not keep its source",
+        "dealloca under work",
+        (
+            Patch(
+                "_transfers",
+                "resources = (target_storage, source_storage, host)",
+                "resources = (target_storage, host)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a staging slot given back before its copy has ended",
+        "staged writes",
+        (
+            Patch(
+                "_staging",
+                "        self._wait(busy[0])\n        self._give(",
+                "        self._give(",
+            ),
+        ),
+    ),
+    Mutant(
+        "a staging slot that is read before its copy has ended",
+        "staged read",
+        (
+            Patch(
+                "_staging",
+                "                self._wait(busy[0])\n                drain(",
+                "                drain(",
+            ),
+        ),
+    ),
+    Mutant(
+        "a staging slot that two operations get",
+        "staged writes",
+        (
+            Patch(
+                "_staging",
+                "                self._free.append(slot)\n"
+                "            else:\n"
+                "                waiter.slot = slot",
+                "                pass\n"
+                "            self._free.append(slot)\n"
+                "            if waiter is not None:\n"
+                "                waiter.slot = slot",
+            ),
+        ),
+    ),
 )
 
 
@@ -369,9 +517,10 @@ def case_of(mutant, patches):
 def look(mutant, patches, seconds):
     """Explore the mutant's case, or search it where threads may switch at every line."""
     case = case_of(mutant, patches)
+    case.load()  # here a patch that does not apply is an error, and no failure that was found
     if mutant.lines:
         return search(case, range(4000), seconds=seconds)
-    return explore(case, seconds=seconds)
+    return deepen(case, bounds=(1, None), seconds=seconds)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -382,9 +531,9 @@ def test_caught(mutant, monkeypatch):
     assert report.failure is not None, str(report)
 
 
-@pytest.mark.parametrize("name", sorted({mutant.case for mutant in MUTANTS}))
+@pytest.mark.parametrize("name", sorted({m.case for m in MUTANTS} - {*names(), *BY_HAND}))
 def test_the_true_core_passes(name):
-    """What catches a mutant passes on the true core, for as long as that took."""
+    """What catches a mutant, and is in no table of cases, passes on the true core."""
     mutant = next(mutant for mutant in MUTANTS if mutant.case == name)
     report = look(mutant, (), 3.0)
     assert report.failure is None, str(report.failure)

@@ -83,7 +83,7 @@ class RandomToy:
 @pytest.mark.parametrize("part", range(4))
 def test_reduced_explorations_see_every_outcome(part):
     checked = 0
-    for seed in range(part, 400, 4):
+    for seed in range(part, 120, 4):
         toy = RandomToy(seed)
         full = explore(toy, prune=False, budget=3000)
         if not full.complete:
@@ -98,4 +98,4 @@ def test_reduced_explorations_see_every_outcome(part):
         assert toy.seen == everything, toy.programs
         assert reduced.schedules <= full.schedules
         checked += 1
-    assert checked > 30
+    assert checked > 8

@@ -16,7 +16,7 @@ from schedlab.explore import (
     search,
     shrink,
 )
-from schedlab.scheduler import NondeterminismError, ScheduleFailure, decode, encode
+from schedlab.scheduler import NondeterminismError, ScheduleError, decode, encode
 
 
 class Toy:
@@ -106,15 +106,15 @@ def test_finds_a_lost_update_and_replays_it_exactly():
     assert "an update was lost" in str(report.failure)
     small = shrink(case, report.failure)
     text = encode(small.choices)
-    with pytest.raises(ScheduleFailure, match="an update was lost") as caught:
+    with pytest.raises(ScheduleError, match="an update was lost") as caught:
         replay(case, text)
     assert caught.value.choices == decode(text) or encode(caught.value.choices) == text
     assert "takes" in str(caught.value)  # the trace
-    with pytest.raises(ScheduleFailure, match="an update was lost"):
+    with pytest.raises(ScheduleError, match="an update was lost"):
         check(report, case)
     found = search(case, range(50))
     assert found.failure is not None
-    with pytest.raises(ScheduleFailure, match="an update was lost"):
+    with pytest.raises(ScheduleError, match="an update was lost"):
         replay(case, encode(found.failure.choices))
 
 

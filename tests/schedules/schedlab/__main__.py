@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
+from schedlab.catalogue import find, names
 from schedlab.explore import explore, reduce, replay, search, shrink
-from schedlab.scheduler import ScheduleFailure
+from schedlab.scheduler import ScheduleError
 
 
 def main():
-    from schedlab.catalogue import find, names
-
     parser = argparse.ArgumentParser(prog="schedlab")
     parser.add_argument("what", choices=("list", "replay", "explore", "reduce", "search"))
     parser.add_argument("case", nargs="?")
@@ -28,7 +27,7 @@ def main():
     if arguments.what == "replay":
         try:
             scheduler = replay(case, arguments.choices)
-        except ScheduleFailure as failure:
+        except ScheduleError as failure:
             out(f"{failure}\n")
             return 1
         out("\n".join(scheduler.trace) + "\nno failure\n")

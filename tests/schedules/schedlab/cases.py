@@ -9,6 +9,7 @@ device that takes one operation at a time.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from schedlab.model import Op, Program, QueueSpec, allowed_outcomes
 
@@ -181,10 +182,85 @@ def _scenarios():
     )  # fmt: skip
 
 
+def _deferred():
+    """Yield scenarios of host calls that defer their end, as `_scenarios` does."""
+    two = ("one", "two", "unordered")
+
+    def host(m, *defer, queue=None, **more):
+        return _submit("h", queue or m.q, signal=(S1,), host=True, defer=defer, **more)
+
+    yield "deferred", two, lambda m: (
+        (), ((host(m, T1),), (("signal", "t", 1), ("wait", "s", 1))),
+    )  # fmt: skip
+    yield "deferred to work", two, lambda m: (
+        (), ((host(m, T1, queue=m.r),), (m.a(signal=(T1,)), ("wait", "s", 1))),
+    )  # fmt: skip
+    yield "deferred to handle", ("two", "domains"), lambda m: (
+        (m.a(signal=()),), ((host(m, "a", queue=m.r),), (("wait_op", "a"), ("wait", "s", 1))),
+    )  # fmt: skip
+    yield "deferred fails", two, lambda m: (
+        (), ((host(m, T1), ("wait_op", "h")), (("fail", "t", "E"), ("query", "s"))),
+    )  # fmt: skip
+    yield "deferred or fails", ("one",), lambda m: (
+        (host(m, T1),), ((("fail", "t", "E"),), (("signal", "t", 1), ("wait_op", "h"))),
+    )  # fmt: skip
+    yield "behind deferred", ("one", "unordered"), lambda m: (
+        (host(m, T1),), ((m.d(wait=(), signal=()), ("wait_op", "d")), (("signal", "t", 1),)),
+    )  # fmt: skip
+    yield "deferred twice", ("one", "two"), lambda m: (
+        (host(m, T1, "d"), m.d(wait=(), signal=(), queue=m.r)),
+        ((("wait", "s", 1),), (("signal", "t", 1), ("wait_op", "d"))),
+    )  # fmt: skip
+    yield "close deferred", ("one", "two"), lambda m: (
+        (host(m, T1),), ((("close", m.q),), (("signal", "t", 1), ("wait_op", "h"))),
+    )  # fmt: skip
+
+
+def _recorded():
+    """Yield scenarios of one recording executed with several tables, as `_scenarios` does."""
+    both = ("one", "two", "unordered")
+
+    def run(name, queue, target, wait=(), signal=(), **more):
+        return _submit(name, queue, wait, signal, target=target, source="x", recorded=True, **more)
+
+    def filled(m):
+        return (m.a(signal=()), ("wait_op", "a"))
+
+    yield "two tables", both, lambda m: (
+        (*filled(m), run("e", m.q, "w"), ("wait_op", "e")),  # whose instance both can have
+        ((run("b", m.q, "y", signal=(S1,)),), (run("c", m.r, "z", signal=(T1,)), ("wait", "t", 1))),
+    )  # fmt: skip
+    yield "one after another", ("one", "two"), lambda m: (
+        filled(m),
+        (
+            (run("b", m.q, "y", signal=(S1,)), ("wait", "s", 1), run("e", m.q, "w")),
+            (run("c", m.r, "z", signal=(T1,)),),
+        ),
+    )  # fmt: skip
+    yield "tables pending", ("one",), lambda m: (
+        (*filled(m), run("b", m.q, "y", (S1,), (T1,)), run("c", m.r, "z", (S1,), (S2,))),
+        ((("signal", "s", 1), ("wait", "t", 1)), (("wait", "s", 2),)),
+    )  # fmt: skip
+    yield "close executing", ("one", "two"), lambda m: (
+        (*filled(m), run("b", m.q, "y", signal=(S1,))),
+        ((("close", m.q),), (run("c", m.r, "z", signal=(T1,)), ("wait_op", "c"))),
+    )  # fmt: skip
+
+
+def _tables():
+    """Yield the scenarios of all programs, with what they change of a program."""
+    for scenario in (*_scenarios(), *_deferred()):
+        yield *scenario, {}
+    for name, variants, build in _recorded():
+        for lowering, features in (("graph", {"graphs"}), ("stream", ())):
+            settings = {"lowering": lowering, "features": frozenset(features)}
+            yield f"{name}, {lowering}", variants, build, settings
+
+
 def programs():
     """Return every program by its name, ``"scenario/variant"``."""
     found = {}
-    for name, variants, build in _scenarios():
+    for name, variants, build, settings in _tables():
         for variant in variants:
             before, threads = build(Makes(variant))
             title = f"{name}/{variant}"
@@ -195,11 +271,32 @@ def programs():
                 if action[0] == "submit"
             }
             queues = {q: spec for q, spec in VARIANTS[variant].items() if q in used or q == "q"}
-            program = Program(title, threads, before, queues=queues, buffers=("x", "y", "z"))
+            program = Program(
+                title, threads, before, queues=queues, buffers=("w", "x", "y", "z"), **settings
+            )
             # First-in first-out can make a program wait for itself: that is no case.
             if all(all(outcome[0]) for outcome in allowed_outcomes(program)):
                 found[title] = program
     return found
+
+
+def _embellished(seed, ops, top):
+    """Turn some copies into executions and have some host calls defer their ends."""
+    r = random.Random(f"more {seed}")
+    settings = r.choice(({"lowering": "graph", "features": frozenset({"graphs"})}, {}))
+    recorded = r.random()
+    more = []
+    for op in ops:
+        if op.source is not None and r.random() < recorded:
+            more.append(replace(op, recorded=True))
+        elif op.host and r.random() < 0.5:
+            s = r.choice(sorted(top))
+            value = r.randrange(1, max(2, top[s] + 1))
+            # It must not wait for itself.
+            more.append(replace(op, defer=((s, value),)) if s not in dict(op.signal) else op)
+        else:
+            more.append(op)
+    return more, settings
 
 
 def random_program(seed):
@@ -249,6 +346,7 @@ def random_program(seed):
         else:
             more = {"target": y, "source": x}
         ops.append(Op(name, queue, tuple(wait), tuple(signal), **more))
+    ops, settings = _embellished(seed, ops, top)
     threads = [[] for _ in range(r.choice((2, 3, 3)))]
     before = []
     # An operation whose handle others wait for is submitted before it is waited for.
@@ -305,11 +403,13 @@ def random_program(seed):
         queues=queues,
         semaphores=semaphores,
         buffers=tuple(b for pair in buffers.values() for b in pair),
+        **settings,
     )
     try:
         outcomes = allowed_outcomes(program)
     except RuntimeError:
         return None
-    if not all(all(outcome[0]) for outcome in outcomes):
+    endless = {(op.name, "issued") for op in ops if op.defer}
+    if any(not all(ended) or endless.intersection(states) for ended, _, states, *_ in outcomes):
         return None
     return program

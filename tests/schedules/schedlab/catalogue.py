@@ -5,8 +5,12 @@ from __future__ import annotations
 import functools
 
 from schedlab.cases import programs, random_program
-from schedlab.faults import BY_HAND, FaultCase
+from schedlab.faults import FAULTS, FaultCase
+from schedlab.memory import MEMORY
 from schedlab.world import ProgramCase
+
+BY_HAND = {**FAULTS, **MEMORY}
+"""Factories of the cases without a model, by name."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -23,12 +27,18 @@ def names():
 
 
 def find(name, **settings):
-    """Return a case; `settings` are those of its class."""
+    """Return a case; `settings` are those of its class.
+
+    Raises `LookupError` for a name of none, and for a seed that makes no program.
+    """
     if name in BY_HAND:
         return BY_HAND[name](**settings)
     if name.startswith("fault/"):
         return FaultCase(int(name.split("/")[1]), **settings)
     if name.startswith("random/"):
         program = random_program(int(name.split("/")[1]))
+        if program is None:
+            message = f"{name} is no case: it could wait for ever"
+            raise LookupError(message)
         return ProgramCase(program, **settings)
     return ProgramCase(_programs()[name], **settings)

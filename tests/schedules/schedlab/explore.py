@@ -20,7 +20,7 @@ from schedlab.reduction import Reduction
 from schedlab.scheduler import (
     NondeterminismError,
     PrunedError,
-    ScheduleFailure,
+    ScheduleError,
     Scheduler,
     decode,
     encode,
@@ -39,7 +39,7 @@ class Report:
     complete: bool = False  # every schedule (within the bound) was covered
     bound: int | None = None  # preemptions, None is any number
     seconds: float = 0.0
-    failure: ScheduleFailure | None = None
+    failure: ScheduleError | None = None
 
     def __str__(self):
         what = "all" if self.complete else "some"
@@ -53,6 +53,8 @@ class Report:
 
 class Follow:
     """Take the given choices, then 0."""
+
+    reduces = False
 
     def __init__(self, prefix=()):
         self.prefix = prefix
@@ -71,6 +73,8 @@ class Follow:
 
 class Depth:
     """Follow a prefix, then 0, and stop where an equivalent history was explored."""
+
+    reduces = False
 
     def __init__(self, prefix, widths, seen, bound):
         self.prefix = prefix
@@ -111,6 +115,8 @@ class Depth:
 class Random:
     """Choose by a seed; each seed has its own taste for preemption and slow devices."""
 
+    reduces = False
+
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.preempt = self.random.choice((0.02, 0.1, 0.3, 0.6))
@@ -144,7 +150,7 @@ COLLECT_EVERY = 200
 """Runs between two collections: the collector never runs inside one, which would be by chance."""
 
 
-HANG_SECONDS = 4.0
+HANG_SECONDS = 2.0
 """Processor time that a run may take from one switch point to the next."""
 
 
@@ -184,7 +190,7 @@ def run_once(case, strategy, **settings):
     try:
         with _supervised():
             scheduler.run(lambda: case.run(scheduler))
-    except ScheduleFailure as failure:
+    except ScheduleError as failure:
         failure.case = case.name
         failure.choices = list(scheduler.choices)
         raise
@@ -224,7 +230,7 @@ def _explore(case, *, bound=None, budget=None, seconds=None, prune=True, **setti
             ends.add(scheduler.fingerprint(with_current=False) if prune else report.schedules)
         except PrunedError:
             report.pruned += 1
-        except ScheduleFailure as failure:
+        except ScheduleError as failure:
             failure.case = case.name
             failure.choices = list(scheduler.choices)
             report.failure = failure
@@ -271,7 +277,7 @@ def _reduce(case, *, budget=None, seconds=None, **settings):
             report.schedules += 1
         except PrunedError:
             report.pruned += 1
-        except ScheduleFailure as failure:
+        except ScheduleError as failure:
             failure.case = case.name
             failure.choices = list(scheduler.choices)
             report.failure = failure
@@ -324,7 +330,7 @@ def _search(case, seeds, *, seconds=None, **settings):
         scheduler = Scheduler(Random(seed), **settings)
         try:
             scheduler.run(lambda: case.run(scheduler))  # noqa: B023 - called before the next turn
-        except ScheduleFailure as failure:
+        except ScheduleError as failure:
             failure.case = case.name
             failure.choices = list(scheduler.choices)
             failure.seed = seed
@@ -356,7 +362,7 @@ def shrink(case, failure, *, runs=300, **settings):
         runs -= 1
         try:
             run_once(case, Follow(choices), **settings)
-        except ScheduleFailure as error:
+        except ScheduleError as error:
             return error.kind == kind
         return False
 
@@ -378,7 +384,7 @@ def shrink(case, failure, *, runs=300, **settings):
         size //= 2
     try:
         run_once(case, Follow(best), trace=True, **settings)
-    except ScheduleFailure as error:
+    except ScheduleError as error:
         error.choices = best
         return error
     return failure

@@ -32,6 +32,10 @@ class Record:
         self.item = item
         self.answers = {}
 
+    def is_over(self):
+        """Return whether nothing waits for it any more: it is done, or will never be."""
+        return self.item.done or self.stream.device.lost
+
 
 class Item:
     """Be one enqueued thing."""
@@ -51,7 +55,7 @@ class Item:
 
     def __init__(self, stream, kind, label, run=None, needs=None, ranges=()):
         self.stream = stream
-        self.kind = kind  # "work", "record", "wait", "notify"
+        self.kind = kind  # "work", "record", "wait", "notify", "allocate", "free"
         self.label = label
         self.run = run
         self.needs = needs  # a Record, for waits
@@ -83,13 +87,57 @@ class Stream:
 class Event:
     """Be an event and its last record."""
 
-    __slots__ = ("cell", "handle", "record", "records")
+    __slots__ = ("cell", "device", "handle", "record", "records")
 
-    def __init__(self, handle):
+    def __init__(self, device, handle):
+        self.device = device
         self.handle = handle
         self.record = None
         self.records = 0
         self.cell = sync.Cell()
+
+
+class Allocation:
+    """Be memory of a device, or of the host and pinned."""
+
+    __slots__ = ("born", "buffer", "cell", "device", "doomed", "imported", "pinned", "size")
+
+    def __init__(self, device, size, buffer, *, pinned=False):
+        self.device = device
+        self.pinned = pinned
+        self.size = size
+        self.buffer = buffer
+        self.cell = sync.Cell()
+        self.imported = False  # it belongs to somebody else
+        self.born = None  # the Item of a stream-ordered allocation
+        self.doomed = False  # a stream-ordered free of it was enqueued
+
+
+class Graph:
+    """Be a graph, or an instance of one."""
+
+    __slots__ = ("busy", "cell", "dependencies", "device", "launches", "nodes")
+
+    def __init__(self, device, nodes, dependencies):
+        self.device = device
+        self.nodes = list(nodes)
+        self.dependencies = [tuple(each) for each in dependencies]
+        self.launches = []  # the Items of an instance's
+        self.busy = None  # the thread that is in a call on it
+        self.cell = sync.Cell()
+
+    def orders(self):
+        """Return the order that takes nodes as early as recorded, and the most different one."""
+        found = []
+        for pick in (min, max):
+            left, order = set(range(len(self.nodes))), []
+            while left:
+                ready = [i for i in left if not left.intersection(self.dependencies[i])]
+                order.append(pick(ready))
+                left.remove(order[-1])
+            if order not in found:
+                found.append(order)
+        return found
 
 
 class Vendor:
@@ -111,8 +159,12 @@ class Vendor:
         self.handles = 100 * (1 + len(scheduler.environment))
         self.streams = {}
         self.events = {}
-        self.allocations = {}  # address -> (size, buffer, device, cell)
-        self.graveyard = []  # freed memory, kept so that a wrong access harms nobody
+        self.graphs = {}
+        self.instances = {}
+        self.allocations = {}  # address -> Allocation
+        self.graveyard = []  # all memory, kept so that a wrong access harms nobody
+        self.room = None  # bytes that there are, or None for any number
+        self.freed = []  # (address, size) of what was freed
         self.guards = []  # (address, size, weakref) of host arrays
         self.devices = []
         self.cell = sync.Cell()  # whether a device was lost
@@ -156,6 +208,7 @@ class Vendor:
             self.broken("I7", f"{primitive} after the device was closed")
         self.calls += 1
         self.counts[primitive] = self.counts.get(primitive, 0) + 1
+        calls, count = self.calls, self.counts[primitive]  # others may make some meanwhile
         if stream is not None:
             if stream.busy is not None and stream.busy is not me:
                 self.broken(
@@ -173,7 +226,7 @@ class Vendor:
             s.note_write(self.cell)  # the order of all calls makes a difference
         for fault in self.faults:
             name, number, make = fault
-            if number == (self.counts[primitive] if name else self.calls) and name in (
+            if number == (count if name else calls) and name in (
                 None,
                 primitive,
             ):
@@ -209,22 +262,26 @@ class Vendor:
             for item in stream.items[stream.head : place.item.number + 1]:
                 if item.hangs:
                     return False
-                if item.needs is not None and not item.needs.item.done:
+                if item.needs is not None and not item.needs.is_over():
                     stack.append(item.needs)
         return True
 
     def complete(self, stream, upto):
-        """Execute the items of a stream up to and with number `upto`, and what they wait for."""
+        """Execute the items of a stream up to and with number `upto`, and what they wait for.
+
+        What waits for a lost device goes on: its own device knows nothing of that.
+        """
         stack = [(stream, upto)]
         while stack:
             stream, upto = stack[-1]
             if stream.head > upto:
                 stack.pop()
                 continue
-            if stream.device.lost:
-                return  # it runs nothing more, and what waits for it never goes on
+            if stream.device.lost:  # it runs nothing more
+                stack.pop()
+                continue
             item = stream.items[stream.head]
-            if item.needs is not None and not item.needs.item.done:
+            if item.needs is not None and not item.needs.is_over():
                 stack.append((item.needs.stream, item.needs.item.number))
                 continue
             self.execute(item)
@@ -234,10 +291,10 @@ class Vendor:
         s = self.scheduler
         stream = item.stream
         s.note_write(stream.done)
-        for address, size in item.ranges:
+        for address, _ in item.ranges:
             for base, allocation in self.allocations.items():
-                if base <= address < base + allocation[0]:
-                    s.note_write(allocation[3])
+                if base <= address < base + allocation.size:
+                    s.note_write(allocation.cell)
         if item.kind == "work":
             if item.faults:
                 # An asynchronous fault ends the context, as CUDA's and HIP's do.
@@ -245,6 +302,8 @@ class Vendor:
             else:
                 item.run()
                 self.executed.append(item.label)
+        elif item.kind == "free":
+            item.run()
         elif item.kind == "notify":
             self.posted += 1
             sync.doorbell_of(item.run).ring_by_driver(s)
@@ -305,11 +364,69 @@ class Vendor:
 
     def locate(self, address, size, what):
         """Return the buffer and the offset of device memory; a rule is broken if it is none."""
-        for base, (length, buffer, _, _) in self.allocations.items():
-            if base <= address and address + size <= base + length:
-                return buffer, address - base
-        self.broken("I4", f"{what} touches {size} bytes at {address:#x}, which is not allocated")
+        base = self.find(address, size)
+        if base is None:
+            self.broken(
+                "I4", f"{what} touches {size} bytes at {address:#x}, which is not allocated"
+            )
+        return self.allocations[base].buffer, address - base
+
+    def find(self, address, size):
+        """Return the address of the allocation that holds a range, or None."""
+        for base, allocation in self.allocations.items():
+            if base <= address and address + size <= base + allocation.size:
+                return base
         return None
+
+    def allocate(self, device, size, *, pinned=False):
+        """Make an allocation; return its address."""
+        if self.room is not None:
+            left = self.room - sum(each.size for each in self.allocations.values())
+            if size > left:
+                message = f"{size} bytes were asked for and {left} are left"
+                raise self.errors.OutOfMemoryError(message)
+        raw = ctypes.create_string_buffer(size + ALIGNMENT)
+        start = ctypes.addressof(raw)
+        base = -(-start // ALIGNMENT) * ALIGNMENT
+        buffer = memoryview(raw).cast("B")[base - start : base - start + size]
+        self.allocations[base] = Allocation(device, size, buffer, pinned=pinned)
+        self.graveyard.append(raw)
+        return base
+
+    def users(self, address, size):
+        """Return the unfinished work that may use a range of memory."""
+        self.look_at_all()
+        return [
+            item
+            for stream in self.streams.values()
+            if not stream.device.lost
+            for item in stream.items[stream.head :]
+            for start, length in item.ranges
+            if start < address + size and address < start + length
+        ]
+
+    def behind(self, stream):
+        """Return how far each stream, by handle, has got before what comes next on `stream`."""
+        reach = {}
+        stack = [(stream, len(stream.items))]
+        while stack:
+            place, stop = stack.pop()
+            start = reach.get(place.handle, 0)
+            if stop <= start:
+                continue
+            reach[place.handle] = stop
+            stack.extend(
+                (item.needs.stream, item.needs.item.number + 1)
+                for item in place.items[start:stop]
+                if item.needs is not None
+            )
+        return reach
+
+    def check_idle(self, address, size, what):
+        """Report memory that is given to others while work may still use it."""
+        users = self.users(address, size)
+        if users:
+            self.broken("I4", f"{what} while {users[0].label} may use it")
 
     def guard(self, address, size, reference):
         """Watch a host array that queued work may use: it must live until then."""
@@ -320,16 +437,32 @@ class Vendor:
         for base, length, reference in self.guards:
             if base <= address < base + length and reference() is None:
                 self.broken("I4", f"{what} touches a host array that is gone")
+        for base, length in self.freed:
+            if base <= address < base + length:
+                self.broken("I4", f"{what} touches pinned memory that was freed")
         return (ctypes.c_char * size).from_address(address)
 
-    def live(self):
-        """Return every native handle that is alive, for I7."""
-        parts = [stream.label for stream in self.streams.values()]
-        parts.extend(f"event {handle}" for handle in self.events)
+    def live(self, device):
+        """Return every native handle of a device that is alive, for I7."""
+        parts = [stream.label for stream in self.streams.values() if stream.device is device]
         parts.extend(
-            f"{size} bytes at {base:#x}" for base, (size, _, _, _) in self.allocations.items()
+            f"event {handle}" for handle, event in self.events.items() if event.device is device
         )
+        parts.extend(
+            f"{each.size} bytes at {base:#x}"
+            for base, each in self.allocations.items()
+            if each.device is device and not each.doomed
+        )
+        for kind, table in (("graph", self.graphs), ("instance", self.instances)):
+            parts.extend(f"{kind} {h}" for h, graph in table.items() if graph.device is device)
         return parts
+
+    def end_hangs(self):
+        """Let what hangs go on after all, and finish what it held up: its memory must be there."""
+        for stream in self.streams.values():
+            for item in stream.items:
+                item.hangs = False
+        self.finish_all()
 
     def peek(self, address, size):
         """Return bytes of device memory, without a call."""
@@ -446,7 +579,7 @@ def classes(core):
             v = self.vendor
             v.enter(self, "create_event")
             handle = v.handle()
-            v.events[handle] = Event(handle)
+            v.events[handle] = Event(self, handle)
             return handle
 
         def destroy_event(self, event):
@@ -528,27 +661,172 @@ def classes(core):
         def allocate(self, size, memory):
             v = self.vendor
             v.enter(self, "allocate")
-            raw = ctypes.create_string_buffer(size + ALIGNMENT)
-            start = ctypes.addressof(raw)
-            base = -(-start // ALIGNMENT) * ALIGNMENT
-            buffer = memoryview(raw).cast("B")[base - start : base - start + size]
-            v.allocations[base] = (size, buffer, self, sync.Cell())
-            v.graveyard.append(raw)
-            return base
+            return v.allocate(self, size, pinned=memory is not native.MemoryType.DEVICE)
 
         def free(self, address, memory):
             v = self.vendor
             v.enter(self, "free")
-            if address not in v.allocations:
-                v.broken("I4", f"free of {address:#x}, which is not allocated")
-            size = v.allocations[address][0]
-            v.look_at_all()
-            for stream in v.streams.values():
-                for item in stream.items[stream.head :]:
-                    for start, length in item.ranges:
-                        if start < address + size and address < start + length:
-                            v.broken("I4", f"memory is freed while {item.label} may use it")
+            self.give_back("free", address)
+
+        def give_back(self, primitive, address):
+            """Let an allocation go that no work uses."""
+            v = self.vendor
+            allocation = v.allocations.get(address)
+            if allocation is None or allocation.born is not None:
+                v.broken("I4", f"{primitive} of {address:#x}, which is not allocated so")
+            v.check_idle(address, allocation.size, f"{primitive} of {address:#x}")
             del v.allocations[address]
+            v.freed.append((address, allocation.size))
+
+        # Host memory of others
+
+        def import_host(self, address, size):
+            v = self.vendor
+            v.enter(self, "import_host")
+            self.declares("host_import")
+            for base, each in v.allocations.items():
+                if base < address + size and address < base + each.size:
+                    raise errors.OperationError("the range is pinned already")
+            memory = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+            v.allocations[address] = Allocation(self, size, memory, pinned=True)
+            v.allocations[address].imported = True
+            return address
+
+        def release_host(self, address):
+            v = self.vendor
+            v.enter(self, "release_host")
+            if address not in v.allocations or not v.allocations[address].imported:
+                v.broken("I4", f"release_host of {address:#x}, which was not imported")
+            v.check_idle(address, v.allocations[address].size, "host memory is released")
+            del v.allocations[address]
+
+        # Stream-ordered allocation
+
+        def allocate_async(self, stream, size):
+            v = self.vendor
+            target = self.stream(stream, "allocate_async")
+            v.enter(self, "allocate_async", target)
+            self.declares("async_allocations")
+            base = v.allocate(self, size)
+            v.allocations[base].born = item = Item(target, "allocate", f"allocate {base:#x}")
+            target.items.append(item)
+            return base
+
+        def free_async(self, stream, address):
+            v = self.vendor
+            target = self.stream(stream, "free_async")
+            v.enter(self, "free_async", target)
+            allocation = v.allocations.get(address)
+            if allocation is None or allocation.born is None or allocation.doomed:
+                v.broken("I4", f"free_async of {address:#x}, which is not allocated so")
+            reach = v.behind(target)
+            for item in v.users(address, allocation.size):
+                if item.number >= reach.get(item.stream.handle, 0):
+                    v.broken("I4", f"free_async is not ordered behind {item.label}")
+            allocation.doomed = True
+
+            def run():
+                del v.allocations[address]
+
+            label = f"free {address:#x}"
+            target.items.append(Item(target, "free", label, run, ranges=((address, 1),)))
+
+        def declares(self, feature):
+            if feature not in self.features:
+                self.vendor.broken("feature", f"{feature} is used and was not declared")
+
+        # Graphs
+
+        def create_graph(self, nodes, dependencies):
+            v = self.vendor
+            v.enter(self, "create_graph")
+            self.declares("graphs")
+            for index, each in enumerate(dependencies):
+                if any(not 0 <= before < index for before in each):
+                    v.broken("graph", f"node {index} depends on {each}")
+            handle = v.handle()
+            v.graphs[handle] = Graph(self, nodes, dependencies)
+            return handle
+
+        def destroy_graph(self, graph):
+            v = self.vendor
+            v.enter(self, "destroy_graph")
+            if v.graphs.pop(graph, None) is None:
+                v.broken("handle", f"destroy_graph of {graph}, which does not exist")
+
+        def instantiate_graph(self, graph):
+            v = self.vendor
+            v.enter(self, "instantiate_graph")
+            found = v.graphs.get(graph)
+            if found is None:
+                v.broken("handle", f"instantiate_graph of {graph}, which does not exist")
+            handle = v.handle()
+            v.instances[handle] = Graph(self, found.nodes, found.dependencies)
+            return handle
+
+        def instance(self, handle, primitive, stream=None):
+            """Return an instance that a call is on: one thread at a time may be in one."""
+            v = self.vendor
+            found = v.instances.get(handle)
+            if found is None:
+                v.broken("handle", f"{primitive} on instance {handle}, which does not exist")
+            me = v.scheduler.current
+            if found.busy is not None:
+                v.broken("graph", f"{me.name} calls {primitive} during a call of {found.busy.name}")
+            found.busy = me
+            try:
+                v.enter(self, primitive, stream)
+            finally:
+                found.busy = None
+            v.scheduler.note_write(found.cell)
+            return found
+
+        def destroy_graph_instance(self, instance):
+            v = self.vendor
+            found = self.instance(instance, "destroy_graph_instance")
+            v.look_at_all()
+            if not self.lost and any(not item.done for item in found.launches):
+                v.broken("I4", "a graph instance is destroyed that still runs")
+            del v.instances[instance]
+
+        def update_graph(self, instance, index, node):
+            found = self.instance(instance, "update_graph")
+            if type(found.nodes[index]) is not type(node):
+                self.vendor.broken("graph", f"node {index} is updated to one of another class")
+            found.nodes[index] = node
+
+        def launch_graph(self, stream, instance):
+            v = self.vendor
+            target = self.stream(stream, "launch_graph")
+            found = self.instance(instance, "launch_graph", target)
+            v.look_at_all()
+            if any(not item.done and item.stream is not target for item in found.launches):
+                v.broken("graph", "an instance is launched that runs on another stream")
+            nodes = list(found.nodes)
+            works = [self.node(node) for node in nodes]
+            orders = found.orders()
+
+            def run():
+                s = v.scheduler
+                which = s.choose(len(orders), "in which order a graph runs") if s.current else 0
+                for index in orders[which]:
+                    works[index][1]()
+
+            ranges = [each for work, _ in works for each in work]
+            found.launches.append(self.enqueue(target, "graph", run, ranges))
+
+        def node(self, node):
+            """Return the ranges that a node uses, and what it does."""
+            kind = type(node).__name__
+            if kind == "FillNode":
+                return self.filling(*node)
+            if kind == "CopyNode":
+                return self.copying(*node)
+            if kind == "HostCopyNode":
+                return self.reading_host(*node)
+            if kind == "EmptyNode":
+                return (), lambda: None
+            raise errors.UnimplementedError("the fake device launches nothing")
 
         def host_pointer(self, address, memory):
             return None if memory is native.MemoryType.DEVICE else address
@@ -559,37 +837,56 @@ def classes(core):
         # Work
 
         def work(self, primitive, stream, label, run, ranges):
-            v = self.vendor
             target = self.stream(stream, primitive)
-            v.enter(self, primitive, target)
+            self.vendor.enter(self, primitive, target)
+            return self.enqueue(target, label, run, ranges)
+
+        def enqueue(self, target, label, run, ranges):
+            """Append work to a stream; what it touches must be allocated for that stream."""
+            v = self.vendor
+            reach = None
             for address, size in ranges:
                 v.locate(address, size, label)
+                allocation = v.allocations[v.find(address, size)]
+                if allocation.doomed:
+                    v.broken("M3", f"{label} uses memory whose free is enqueued")
+                born = allocation.born
+                if born is not None and not born.done:
+                    reach = reach or v.behind(target)
+                    if born.number >= reach.get(born.stream.handle, 0):
+                        v.broken("M3", f"{label} is not ordered behind {born.label}")
             v.work_count += 1
             item = Item(target, "work", f"#{v.work_count} {label}", run=run, ranges=ranges)
             target.items.append(item)
             return item
 
-        def fill(self, stream, address, pattern, width, count):
+        def filling(self, address, pattern, width, count):
+            """Return the ranges that a fill uses, and what it does."""
             v = self.vendor
             size = width * count
             data = (pattern & ((1 << 8 * width) - 1)).to_bytes(width, "little") * count
-            label = f"fill {pattern:#x}"
 
             def run():
-                buffer, offset = v.locate(address, size, label)
+                buffer, offset = v.locate(address, size, f"fill {pattern:#x}")
                 buffer[offset : offset + size] = data
                 v.ran.add(pattern)
 
+            return ((address, size),), run
+
+        def fill(self, stream, address, pattern, width, count):
+            v = self.vendor
             what, name = v.special.get(pattern, (None, ""))
             if what == "refused":
                 v.enter(self, "fill", self.stream(stream, "fill"))
                 message = f"refused {name}"
                 raise errors.OperationError(message, native_name="ACME_REFUSED", native_code=1)
-            item = self.work("fill", stream, label, run, ((address, size),))
+            ranges, run = self.filling(address, pattern, width, count)
+            item = self.work("fill", stream, f"fill {pattern:#x}", run, ranges)
             item.faults = what == "faults"
             item.hangs = what == "hangs"
 
-        def copy(self, stream, target, source, size):
+        def copying(self, target, source, size):
+            """Return the ranges that a copy uses, and what it does."""
             v = self.vendor
 
             def run():
@@ -598,25 +895,49 @@ def classes(core):
                 to[offset : offset + size] = from_[start : start + size]
                 v.ran.add((target, source))
 
-            self.work("copy", stream, "copy", run, ((target, size), (source, size)))
+            return ((target, size), (source, size)), run
 
-        def copy_from_host(self, stream, target, source, size):
+        def copy(self, stream, target, source, size):
+            ranges, run = self.copying(target, source, size)
+            self.work("copy", stream, "copy", run, ranges)
+
+        def reading_host(self, target, source, size):
+            """Return the ranges that a copy from the host uses, and what it does."""
             v = self.vendor
 
             def run():
                 to, offset = v.locate(target, size, "copy_from_host")
                 to[offset : offset + size] = bytes(v.host_bytes(source, size, "copy_from_host"))
+                v.ran.add((target, "host"))
 
-            self.work("copy_from_host", stream, "copy_from_host", run, ((target, size),))
+            return ((target, size), (source, size) if v.find(source, size) else (target, size)), run
+
+        def check_pinned(self, address, size, primitive):
+            """Report a copy that would block: its host memory is pageable (Q1)."""
+            if "pageable_copies" in self.features:
+                return
+            base = self.vendor.find(address, size)
+            if base is None or not self.vendor.allocations[base].pinned:
+                self.vendor.broken("Q1", f"{primitive} is given pageable memory, and would block")
+
+        def copy_from_host(self, stream, target, source, size):
+            self.check_pinned(source, size, "copy_from_host")
+            ranges, run = self.reading_host(target, source, size)
+            self.work("copy_from_host", stream, "copy_from_host", run, ranges)
 
         def copy_to_host(self, stream, target, source, size):
+            self.check_pinned(target, size, "copy_to_host")
             v = self.vendor
 
             def run():
                 from_, start = v.locate(source, size, "copy_to_host")
                 v.host_bytes(target, size, "copy_to_host").raw = bytes(from_[start : start + size])
+                v.ran.add(("host", source))
 
-            self.work("copy_to_host", stream, "copy_to_host", run, ((source, size),))
+            pinned = (target, size) if v.find(target, size) else (source, size)
+            self.work("copy_to_host", stream, "copy_to_host", run, ((source, size), pinned))
+            # What is there until then is undefined.
+            v.host_bytes(target, size, "copy_to_host").raw = b"\xdd" * size
 
         # Kernels: there are none
 

@@ -9,13 +9,37 @@ from __future__ import annotations
 
 import functools
 import random
+import weakref
+
+import numpy as np
 
 from schedlab.cases import random_program
-from schedlab.loader import load_core
-from schedlab.model import Op, Program, QueueSpec
+from schedlab.model import Op, QueueSpec
+from schedlab.small import SmallCase, expect, program_of, run_threads
 from schedlab.world import ProgramCase, World
 
-KINDS = ("refuse", "lose", "fault", "interrupt")
+KINDS = ("refuse", "lose", "fault", "interrupt", "hang")
+
+SPARED = frozenset(
+    {
+        "destroy_event",
+        "destroy_graph",
+        "destroy_graph_instance",
+        "destroy_stream",
+        "free",
+        "query_event",
+        "synchronize_stream",
+    }
+)
+"""Primitives that are not refused: these lose the device, if anything."""
+
+CLOSE_SECONDS = 0.3
+"""How long a device is closed on which work hangs."""
+
+
+def fault_case(seed, **settings):
+    """Return the case of a seed, or None if its program is no case."""
+    return FaultCase(seed, **settings) if random_program(seed) is not None else None
 
 
 class FaultCase(ProgramCase):
@@ -23,6 +47,9 @@ class FaultCase(ProgramCase):
 
     def __init__(self, seed, **settings):
         program = random_program(seed)
+        if program is None:
+            message = f"seed {seed} makes no program: it could wait for ever"
+            raise LookupError(message)
         super().__init__(program, nets=True, **settings)
         self.name = f"fault/{seed}"
         r = random.Random(f"fault {seed}")
@@ -30,15 +57,15 @@ class FaultCase(ProgramCase):
         self.number = r.randrange(1, 16)
         fills = [op for op in program.operations().values() if op.target and op.source is None]
         self.victim = r.choice(fills) if fills else None
-        if self.kind == "fault" and self.victim is None:
+        if self.kind in {"fault", "hang"} and self.victim is None:
             self.kind = "lose"
 
     def run(self, scheduler):
-        core = load_core(self.patches, track=self.track, lines=self.lines)
+        core = self.load()
         world = World(core, scheduler)
         program = self.program
-        if self.kind == "fault":
-            world.labels[self.victim.value] = ("faults", self.victim.name)
+        if self.kind in {"fault", "hang"}:
+            world.labels[self.victim.value] = (f"{self.kind}s", self.victim.name)
         world.build(program)
         world.monitored = True
         scheduler.on_released = world.check_invariants
@@ -50,6 +77,12 @@ class FaultCase(ProgramCase):
             scheduler.spawn(functools.partial(self.actions, world, actions), f"t{number}")
             for number, actions in enumerate(program.threads, 1)
         ]
+        if self.kind == "hang":
+            # Only this ends the waits for what hangs.
+            device = world.queues[self.victim.queue]._device
+            threads.append(
+                scheduler.spawn(lambda: world.close_device(device, CLOSE_SECONDS), "closer")
+            )
         scheduler.join(*threads)
         world.stop()
         for vendor in world.vendors.values():
@@ -66,7 +99,7 @@ class FaultCase(ProgramCase):
 
     def plan(self, world, core, scheduler):
         """Have the fault happen at its call, counted from here."""
-        if self.kind == "fault":
+        if self.kind in {"fault", "hang"}:
             return
         vendor = world.vendors[sorted(world.vendors)[self.number % len(world.vendors)]]
         vendor.calls = 0
@@ -77,9 +110,8 @@ class FaultCase(ProgramCase):
         def make(vendor, primitive):
             if self.kind == "interrupt":
                 return KeyboardInterrupt() if not scheduler.current.daemon else None
-            if primitive in {"query_event", "free", "destroy_event", "destroy_stream",
-                             "synchronize_stream"}:  # fmt: skip
-                return None  # these lose the device, if anything
+            if primitive in SPARED:
+                return None
             return core.errors.OperationError("refused by the fault")
 
         vendor.faults.append((None, self.number, make))
@@ -116,66 +148,23 @@ class FaultCase(ProgramCase):
             if device in lost or self.kind in {"refuse", "interrupt"} or op.refused:
                 continue
             label = world.label(submission._error)
-            causes = [
-                (world.submissions[w]._state > done) if isinstance(w, str) and w in world.submissions
-                else isinstance(w, str) or world.semaphores[w[0]]._failure is not None
-                for w in op.wait
-            ]  # fmt: skip
-            if label == "lost" and not any(causes):
+            if label == "lost" and not any(self.has_failed(world, w) for w in op.wait):
                 scheduler.fail("S5", f"{name} failed with a device that it has nothing to do with")
 
-
-class SmallCase:
-    """Be a case written by hand: `body(world, scheduler)` is the first thread."""
-
-    def __init__(self, name, program, body, *, patches=(), track=True, nets=True):
-        self.name = name
-        self.program = program
-        self.body = body
-        self.patches = tuple(patches)
-        self.track = track
-        self.nets = nets
-
-    def run(self, scheduler):
-        core = load_core(self.patches, track=self.track)
-        if self.track:
-            core.set_races(())
-        world = World(core, scheduler)
-        world.build(self.program)
-        world.monitored = True
-        self.body(world, scheduler)
-        if not self.nets and scheduler.net_expiries:
-            scheduler.fail("lost wake-up", "progress came only from a safety net")
-        world.settle()
-        world.check_clean()
-        world.close()
-        scheduler.on_released = None
-
-
-def _program(*ops, queues=None, semaphores=("s", "t")):
-    before = tuple(("submit", op) for op in ops)
-    return Program(
-        "by hand", (), before, queues=queues or {"q": QueueSpec()}, semaphores=semaphores,
-        buffers=("x", "y"),
-    )  # fmt: skip
-
-
-def _expect(scheduler, seen, wanted):
-    if seen != wanted:
-        scheduler.fail("result", f"{seen!r} and not {wanted!r}")
-
-
-def _threads(world, scheduler, *bodies):
-    world.start()
-    scheduler.join(*[scheduler.spawn(body, f"t{i}") for i, body in enumerate(bodies, 1)])
-    world.stop()
+    @staticmethod
+    def has_failed(world, wait):
+        """Return whether what an operation waits for has failed, or never came to be."""
+        if not isinstance(wait, str):
+            return world.semaphores[wait[0]]._failure is not None
+        submission = world.submissions.get(wait)
+        return submission is None or submission._state > world.core._submission.DONE
 
 
 def hang_and_time_out(**settings):
     """A wait for work that hangs times out; another's for other work does not."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (), (("t", 1),), target="y", value=2)
-    program = _program(a, b, queues={"q": QueueSpec(), "r": QueueSpec(domain=1)})
+    program = program_of(a, b, queues={"q": QueueSpec(), "r": QueueSpec(domain=1)})
 
     def body(world, scheduler):
         world.labels[1] = ("hangs", "a")
@@ -195,10 +184,9 @@ def hang_and_time_out(**settings):
 
         world.act(("submit", a))
         world.act(("submit", b))
-        _threads(world, scheduler, waits, others)
-        _expect(scheduler, seen, {"s": "timeout", "t": "ok"})
-        left = next(iter(world.devices.values())).close(0.2)
-        if not left:
+        run_threads(world, scheduler, waits, others)
+        expect(scheduler, seen, {"s": "timeout", "t": "ok"})
+        if not world.close_device(world.devices[0, 0], CLOSE_SECONDS):
             scheduler.fail("Q6", "a close that abandons work says so")
 
     return SmallCase("hang and time out", program, body, **settings)
@@ -208,35 +196,71 @@ def close_abandons(**settings):
     """A close that times out loses the device, and only that."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
-    program = _program(a, b, queues={"q": QueueSpec(), "r": QueueSpec(domain=1)})
+    program = program_of(a, b, queues={"q": QueueSpec(), "r": QueueSpec(domain=1)})
 
     def body(world, scheduler):
         world.labels[1] = ("hangs", "a")
         results = {}
 
         def closes():
-            results["left"] = world.devices[0, 0].close(0.3)
+            results["left"] = world.close_device(world.devices[0, 0], CLOSE_SECONDS)
 
         def waits():
             results["wait"] = world.act(("wait", "t", 1))
 
         world.act(("submit", a))
         world.act(("submit", b))
-        _threads(world, scheduler, closes, waits)
-        _expect(scheduler, results["wait"], "lost")
-        _expect(scheduler, len(results["left"]), 1)
-        _expect(scheduler, world.devices[1, 0].lost, False)
+        run_threads(world, scheduler, closes, waits)
+        expect(scheduler, results["wait"], "lost")
+        expect(scheduler, len(results["left"]), 1)
+        expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
 
     return SmallCase("close abandons", program, body, **settings)
 
 
-def finaliser_in_a_critical_section(**settings):
-    """The collector drops a buffer while the timeline lock is held, at any hold of it."""
+def abandoned_read(**settings):
+    """A close that gives up leaves the host array of a read alive: the device still writes there.
+
+    So it does although everyone else has dropped the array and the buffer.
+    """
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
-    program = _program(a)
+    program = program_of(a, features={"pageable_copies"})
 
     def body(world, scheduler):
-        spare = [world.devices[0, 0].allocate(16)]
+        world.labels[1] = ("hangs", "a")
+
+        def reads():
+            array = np.zeros(8, np.uint8)
+            world.vendors[0].guard(array.ctypes.data, array.nbytes, weakref.ref(array))
+            label = None
+            try:
+                world.queues["q"].read(world.buffers.pop("x"), array).wait()
+            except world.core.errors.HalError as error:
+                label = world.label(error)
+            if label not in {"lost", "cancelled", "closed"}:
+                scheduler.fail("result", f"a read behind what hangs ended with {label}")
+
+        world.act(("submit", a))
+        run_threads(
+            world,
+            scheduler,
+            reads,
+            lambda: world.close_device(world.devices[0, 0], CLOSE_SECONDS),
+        )
+
+    return SmallCase("abandoned read", program, body, **settings)
+
+
+def finaliser_in_a_critical_section(*, cached=False, **settings):
+    """The collector drops a buffer while the timeline lock is held, at any hold of it."""
+    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
+    program = program_of(a)
+
+    def body(world, scheduler):
+        device = world.devices[0, 0]
+        if not cached:
+            device._heap._cache_limit = 0  # then the progress thread frees it
+        spare = [device.allocate(16)]
         address = spare[0].address
         world.settle()
 
@@ -249,23 +273,26 @@ def finaliser_in_a_critical_section(**settings):
                     scheduler.finalising = False
 
         scheduler.on_acquired = collect
-        _threads(
+        run_threads(
             world, scheduler, lambda: world.act(("submit", a)), lambda: world.act(("wait", "s", 1))
         )
         scheduler.on_acquired = None
         collected = not spare
         world.settle()
-        if collected and address in world.vendors[0].allocations:
+        if collected and not cached and address in world.vendors[0].allocations:
             scheduler.fail("forgotten", "a buffer was finalised and nobody frees its memory")
+        if collected and cached and device.allocate(16).address != address:
+            scheduler.fail("forgotten", "a buffer was finalised and nobody gets its memory")
 
-    return SmallCase("finaliser in a critical section", program, body, nets=False, **settings)
+    name = "finaliser and cache" if cached else "finaliser in a critical section"
+    return SmallCase(name, program, body, nets=False, **settings)
 
 
 def lost_device(**settings):
     """A fault loses one device: its work fails, and dependents; the other device goes on."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (), (("t", 1),), target="y", value=2)
-    program = _program(a, b, queues={"q": QueueSpec(), "r": QueueSpec(device=1)})
+    program = program_of(a, b, queues={"q": QueueSpec(), "r": QueueSpec(device=1)})
 
     def body(world, scheduler):
         world.labels[1] = ("faults", "a")
@@ -279,15 +306,45 @@ def lost_device(**settings):
             world.act(("submit", b))
             results["t"] = world.act(("wait", "t", 1))
 
-        _threads(world, scheduler, first, second)
-        _expect(scheduler, results, {"s": "lost", "t": "ok"})
+        run_threads(world, scheduler, first, second)
+        expect(scheduler, results, {"s": "lost", "t": "ok"})
 
     return SmallCase("lost device", program, body, **settings)
 
 
-BY_HAND = {
+def lost_dependency(**settings):
+    """What waits on another device for work of a lost one fails; that device goes on."""
+    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
+    b = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
+    d = Op("d", "r", target="y", value=3)
+    program = program_of(a, b, d, queues={"q": QueueSpec(), "r": QueueSpec(device=1)})
+
+    def body(world, scheduler):
+        world.labels[1] = ("faults", "a")
+        results = {}
+
+        def first():
+            world.act(("submit", b))
+            results["t"] = world.act(("wait", "t", 1))
+
+        def second():
+            world.act(("submit", d))
+            results["d"] = world.act(("wait_op", "d"))
+
+        world.act(("submit", a))
+        run_threads(world, scheduler, first, second)
+        expect(scheduler, results, {"t": "lost", "d": "ok"})
+        expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
+
+    return SmallCase("lost dependency", program, body, **settings)
+
+
+FAULTS = {
     "hang and time out": hang_and_time_out,
     "close abandons": close_abandons,
+    "abandoned read": abandoned_read,
     "finaliser in a critical section": finaliser_in_a_critical_section,
+    "finaliser and cache": functools.partial(finaliser_in_a_critical_section, cached=True),
     "lost device": lost_device,
+    "lost dependency": lost_dependency,
 }

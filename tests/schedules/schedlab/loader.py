@@ -11,7 +11,6 @@ import ast
 import atexit
 import builtins
 import collections
-import copy
 import enum
 import functools
 import importlib
@@ -109,7 +108,8 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         for index, patch in enumerate(self.patches):
             if patch.module == short:
                 if text.count(patch.old) != 1:
-                    message = f"{patch.old!r} occurs {text.count(patch.old)} times in {file.name}, not once"
+                    times = text.count(patch.old)
+                    message = f"{patch.old!r} occurs {times} times in {file.name}, not once"
                     raise PatchError(message)
                 text = text.replace(patch.old, patch.new)
                 self.applied.add(index)
@@ -178,8 +178,12 @@ def _point():
 _MUTABLE = (list, dict, set, collections.deque)
 
 
-class TrackedDeque(collections.deque):
-    """Be a deque of the core that notes who touches it: threads keep aliases of these."""
+_ALIASED_LISTS = {"Replica.nodes"}
+"""Lists that a thread goes through, under no lock, by another name than the attribute's."""
+
+
+class _Touched:
+    """Note who touches a container of the core: threads keep aliases of these."""
 
     def __new__(cls, *_, **__):
         self = super().__new__(cls)
@@ -198,11 +202,11 @@ class TrackedDeque(collections.deque):
             s.note_write(self.cell)
         else:
             s.note_read(self.cell)
-        tracked.learn(s, self, write)
+        tracked.learn(s, self, write=write)
 
 
-def _touching(name, write):
-    inner = getattr(collections.deque, name)
+def _touching(kind, name, write):
+    inner = getattr(kind, name)
 
     def method(self, *arguments):
         self.touch(write=write)
@@ -211,12 +215,26 @@ def _touching(name, write):
     return method
 
 
-for _name in ("append", "appendleft", "extend", "pop", "popleft", "clear", "remove", "__setitem__",
-              "__delitem__"):  # fmt: skip
-    setattr(TrackedDeque, _name, _touching(_name, write=True))
-for _name in ("__len__", "__iter__", "__getitem__", "__contains__", "__bool__"):
-    if hasattr(collections.deque, _name):
-        setattr(TrackedDeque, _name, _touching(_name, write=False))
+class TrackedDeque(_Touched, collections.deque):
+    """Be a deque of the core."""
+
+
+class TrackedList(_Touched, list):
+    """Be a list of the core that threads keep aliases of."""
+
+    def __iter__(self):
+        for position in range(len(self)):
+            yield self[position]
+
+
+for _kind, _tracked in ((collections.deque, TrackedDeque), (list, TrackedList)):
+    for _name in ("append", "appendleft", "extend", "pop", "popleft", "clear", "remove",
+                  "__setitem__", "__delitem__"):  # fmt: skip
+        if hasattr(_kind, _name):
+            setattr(_tracked, _name, _touching(_kind, _name, write=True))
+    for _name in ("__len__", "__iter__", "__getitem__", "__contains__", "__bool__"):
+        if hasattr(_kind, _name) and _name not in vars(_tracked):
+            setattr(_tracked, _name, _touching(_kind, _name, write=False))
 
 
 class Tracked:
@@ -242,7 +260,7 @@ class Tracked:
         if self.racy and s.timeline_lock.owner is not s.current:
             s.shared_access("race")
         value = self.get(instance)
-        self.note(s, instance, type(value) in _MUTABLE)
+        self.note(s, instance, write=type(value) in _MUTABLE)
         return value
 
     def __set__(self, instance, value):
@@ -254,16 +272,19 @@ class Tracked:
             else:
                 if self.racy and s.timeline_lock.owner is not s.current:
                     s.shared_access("race")
-                self.note(s, instance, True)
+                self.note(s, instance, write=True)
         if type(value) is collections.deque:
             value = TrackedDeque(value)
+            value.tracked = self
+        elif self.label in _ALIASED_LISTS:
+            value = TrackedList(value)
             value.tracked = self
         self.put(instance, value)
 
     def __delete__(self, instance):
         self.remove(instance)
 
-    def note(self, s, instance, write):
+    def note(self, s, instance, *, write):
         core = self.core
         key = (id(instance), self.attribute)
         cell = core.cells.get(key)
@@ -274,9 +295,9 @@ class Tracked:
         else:
             s.note_read(cell)
         if core.learning is not None:
-            self.learn(s, instance, write)
+            self.learn(s, instance, write=write)
 
-    def learn(self, s, instance, write):
+    def learn(self, s, instance, *, write):
         learning = self.core.learning
         if learning is None or s.quiet or s.no_points:
             return
@@ -318,6 +339,8 @@ class Core:
             self._track_deques()
         self.baton_callback = None
         self._watch_baton()
+        self.returned_callback = None
+        self._watch_cache()
         lifecycle = modules.get(package + "._lifecycle")
         if lifecycle is not None:
             # A copy's devices are no devices of this process.
@@ -327,20 +350,23 @@ class Core:
     def reset(self):
         """Undo what runs have done to module-level state."""
         self.tracking = False
-        self.baton_callback = None  # it held the last run's world
-        self.cells.clear()
-        # In the first run the copy was just loaded, which has counted things.
-        sync.restart_serials(1000)
-        for restore in self._snapshot:
-            restore()
+        self.baton_callback = self.returned_callback = None  # they held the last run's world
+        for _ in range(2):  # what the first turn drops may be finalised into it
+            self.cells.clear()
+            # In the first run the copy was just loaded, which has counted things.
+            sync.restart_serials(1000)
+            for restore in self._snapshot:
+                restore()
 
     def classes(self):
         """Return every class that a module of the copy defines."""
         found = []
         for name, module in self.modules.items():
-            for value in vars(module).values():
-                if isinstance(value, type) and value.__module__ == name:
-                    found.append(value)
+            found.extend(
+                value
+                for value in vars(module).values()
+                if isinstance(value, type) and value.__module__ == name
+            )
         return found
 
     def _track(self):
@@ -387,6 +413,20 @@ class Core:
                     core.baton_callback(instance, value)
 
         cls._issuing = Baton()
+
+    def _watch_cache(self):
+        """Have ``returned_callback(allocator, block)`` called before memory goes into the cache."""
+        module = self.modules.get(self.package + "._allocator")
+        if module is None:
+            return
+        core, inner = self, module.Allocator._put_back
+
+        def put_back(allocator, block, size):
+            if core.returned_callback is not None:
+                core.returned_callback(allocator, block)
+            inner(allocator, block, size)
+
+        module.Allocator._put_back = put_back
 
     def learnt_races(self):
         """Return the labels of attributes that threads touched without the lock.
@@ -459,7 +499,7 @@ def _take_snapshot(modules, package):
 
             def restore(lock=value, free=free):
                 lock.free = free
-                lock.owner = None if isinstance(lock, sync.Lock) else None
+                lock.owner = None
                 lock.w = lock.r = 0
                 lock.serial = sync.next_serial()
 
@@ -511,8 +551,17 @@ def _take_snapshot(modules, package):
             for item in saved.values():
                 visit(item)
 
+    counters = {}
+
     def fresh(item):
-        return copy.copy(item) if isinstance(item, itertools.count) else item
+        """Return a counter anew, as it was, and anything else as it is."""
+        if not isinstance(item, itertools.count):
+            return item
+        if id(item) not in counters:
+            # Looking at a counter uses it up: from here on only those made of it are used.
+            first = next(item)
+            counters[id(item)] = (item, first, next(item) - first)
+        return itertools.count(*counters[id(item)][1:])
 
     def visit_mapping(mapping):
         saved = dict(mapping)
@@ -524,7 +573,6 @@ def _take_snapshot(modules, package):
                 if mapping.get(name) is not item or isinstance(item, itertools.count):
                     mapping[name] = fresh(item)
 
-        # Counters are used up by looking at them, so each run gets a copy.
         restores.append(restore)
         for item in saved.values():
             visit(item)

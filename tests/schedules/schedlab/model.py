@@ -17,7 +17,7 @@ class Op:
     """Be one operation: ``wait`` and ``signal`` are pairs of names and values.
 
     A wait may also be the name of an operation. It writes `value` into
-    `target`, or copies the buffer `source` there.
+    `target`, or copies the buffer `source` there. `defer` is like ``wait``.
     """
 
     name: str
@@ -29,6 +29,8 @@ class Op:
     source: str | None = None
     refused: bool = False  # its native call raises
     host: bool = False  # a host call
+    defer: tuple = ()  # what a host call returns to be waited for
+    recorded: bool = False  # the copy is a recording's, bound to a table
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,10 @@ class Program:
     queues: dict = field(default_factory=lambda: {"q": QueueSpec()})
     semaphores: tuple = ("s", "t")
     buffers: tuple = ("x", "y")
+    features: frozenset = frozenset()  # of its devices
+    lowering: str = "stream"  # of its recording
+    settings: tuple = ()  # of its devices' memory, as pairs
+    constants: tuple = ()  # of the core, for this program: (module, name, value)
 
     def __hash__(self):
         return hash(self.name)
@@ -286,7 +292,7 @@ class Model:
         for s, v in op.signal:
             if s not in state.failed and v <= state.reserved[s]:
                 return "invalid"
-        for s, _ in self.waits(op):
+        for s, _ in self.waits(op.wait):
             if s in state.failed:
                 state.status[op.name] = "pending"
                 self.end(state, op.name, state.failed[s])
@@ -297,10 +303,10 @@ class Model:
 
     def failures(self, state, op):
         """Return the labels of the failed waits of an operation."""
-        return sorted({state.failed[s] for s, _ in self.waits(op) if s in state.failed})
+        return sorted({state.failed[s] for s, _ in self.waits(op.wait) if s in state.failed})
 
-    def waits(self, op):
-        return [(w, 1) if isinstance(w, str) else w for w in op.wait]
+    def waits(self, entries):
+        return [(w, 1) if isinstance(w, str) else w for w in entries]
 
     def covering(self, state, op, s, v):
         """Return the operation that a stream wait for s@v goes to, or None."""
@@ -327,7 +333,7 @@ class Model:
         op = self.ops[name]
         spec = self.program.queues[op.queue]
         order = state.order[op.queue]
-        waits = self.waits(op)
+        waits = self.waits(op.wait)
         failures = self.failures(state, op)
         stands = self.stands(state, op)
         if failures:
@@ -414,12 +420,13 @@ class Model:
             op = self.ops[name]
             if status == "issued" and (op.host or op.refused):
                 roots.add(name)
+                entries.extend(self.waits(op.defer))
             elif status == "pending":
                 order = state.order[op.queue]
                 if op.host or len(order) > self.program.queues[op.queue].limit:
                     roots.update(order)
                 entries.extend(
-                    wait for wait in self.waits(op) if not self.resolved(state, op, *wait)
+                    wait for wait in self.waits(op.wait) if not self.resolved(state, op, *wait)
                 )
         for s, v in entries:
             if state.values[s] < v:
@@ -465,6 +472,13 @@ class Model:
         for dep in state.deps[name]:
             if state.status[dep] == "issued":
                 return None
+        for s, v in self.waits(op.defer):
+            if s in state.failed:
+                new = state.copy()
+                self.end(new, name, state.failed[s])
+                return new
+            if state.values[s] < v:
+                return None
         new = state.copy()
         if new.buffers.get(op.target) == "dropped":
             pass  # nobody can see it
@@ -506,7 +520,7 @@ class Model:
         for name, status in state.status.items():
             if status == "pending" and any(
                 t == s and not self.resolved(state, self.ops[name], t, v)
-                for t, v in self.waits(self.ops[name])
+                for t, v in self.waits(self.ops[name].wait)
             ):
                 state.must.add(name)
         state.failed[s] = label

@@ -47,6 +47,8 @@ class Step:
 class Reduction:
     """Be the strategy of an exhaustive exploration; keeps its state from run to run."""
 
+    reduces = True
+
     def __init__(self):
         self.nodes = []
         self.begin()
@@ -67,7 +69,7 @@ class Reduction:
         self.recording = True
 
     def advance(self):
-        """Choose what to try next, from the deepest decision up; return whether there is anything."""
+        """Choose what to try next, from the deepest decision up; return whether there is any."""
         while self.nodes:
             node = self.nodes[-1]
             node.done.add(node.choice)
@@ -132,13 +134,13 @@ class Reduction:
         self.step = Step(tid, number, self.node, self.clocks.get(tid, {}))
         self.node = -1
 
-    def touch(self, serial, changed):
+    def touch(self, serial, *, changes):
         """Say that the step touches a thing."""
         if self.step is None:
             return
         access = self.step.access
-        if changed or serial not in access:
-            access[serial] = changed
+        if changes or serial not in access:
+            access[serial] = changes
 
     def create(self, tid):
         """Say that the step makes a thread."""

@@ -13,6 +13,7 @@ that is running (`ACTIVE`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import traceback
@@ -36,7 +37,7 @@ STARVED = 4
 """How many yields of others may pass over a thread that can go on."""
 
 
-class ScheduleFailure(AssertionError):
+class ScheduleError(AssertionError):
     """Report a broken rule, with the choices that lead to it."""
 
     def __init__(self, kind, message, choices=(), trace=None):
@@ -187,7 +188,7 @@ class Scheduler:
         Decides: ``pick(count, kind, scheduler)`` returns 0 <= choice < count.
         For the kind "thread" choice 0 is to go on with the current thread if
         it can; "data" are the device's answers; "line" and "race" are the
-        optional points.
+        optional points. ``reduces`` says whether it has to be told every step.
     trace
         Whether to keep a readable trace.
     track
@@ -200,7 +201,7 @@ class Scheduler:
         restart_serials(0)
         self.strategy = strategy
         # Who has to know every step, to find those whose order makes a difference.
-        self.reduction = strategy if isinstance(strategy, _reduction_class()) else None
+        self.reduction = strategy if strategy.reduces else None
         self.option_ids = None
         self.trace = [] if trace else None
         self.track = track
@@ -275,10 +276,8 @@ class Scheduler:
             while g is not None and g:
                 g.parent = getcurrent()
                 self.current = thread
-                try:
+                with contextlib.suppress(BaseException):  # an unwound thread has no say
                     g.throw(GreenletExit)
-                except BaseException:  # noqa: BLE001 - an unwound thread has no say
-                    pass
                 tries += 1
                 if tries > 50:
                     _leaked.append(g)
@@ -307,7 +306,7 @@ class Scheduler:
             if self.dead:
                 return
             text = "".join(traceback.format_exception(error))
-            if isinstance(error, ScheduleFailure):
+            if isinstance(error, ScheduleError):
                 self.failure = self.failure or error
             else:
                 self._set_failure("exception", f"thread {thread.name} ended with\n{text}")
@@ -623,7 +622,7 @@ class Scheduler:
 
     def _set_failure(self, kind, message):
         if self.failure is None and not self.dead:
-            self.failure = ScheduleFailure(kind, message, self.choices, self.trace)
+            self.failure = ScheduleError(kind, message, self.choices, self.trace)
 
     def stacks(self):
         """Describe where every living thread stands and what it holds."""
@@ -666,7 +665,7 @@ class Scheduler:
     def note_write(self, cell):
         """Say that the current thread changes what `cell` stands for."""
         if self.reduction is not None:
-            self.reduction.touch(cell.serial, True)
+            self.reduction.touch(cell.serial, changes=True)
         elif self.track:
             me = self.current
             me.hash = cell.w = hash((me.hash, cell.w, cell.r, 3))
@@ -675,7 +674,7 @@ class Scheduler:
     def note_read(self, cell):
         """Say that the current thread looks at what `cell` stands for."""
         if self.reduction is not None:
-            self.reduction.touch(cell.serial, False)
+            self.reduction.touch(cell.serial, changes=False)
         elif self.track:
             me = self.current
             me.hash = hash((me.hash, cell.w, 1))
@@ -700,12 +699,6 @@ class Scheduler:
 _leaked = []
 _bells = weakref.WeakValueDictionary()
 _bell_numbers = itertools.count(1)
-
-
-def _reduction_class():
-    from schedlab.reduction import Reduction  # it needs this module
-
-    return Reduction
 
 
 # The names of hal/_sync.py

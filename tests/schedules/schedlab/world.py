@@ -18,6 +18,9 @@ from schedlab.model import Model, State, allowed_outcomes
 
 NET_SECONDS = 0.01
 
+SCRATCH = 0x55
+"""What a recording writes first; no operation of a program writes that."""
+
 
 class _Quiet:
     """Be open once every other thread is blocked and the device has nothing to do."""
@@ -67,6 +70,7 @@ class World:
         self.queues = {}
         self.semaphores = {}
         self.buffers = {}
+        self.recordings = {}
         self.addresses = {}
         self.submissions = {}
         self.callbacks = {}
@@ -77,8 +81,10 @@ class World:
         self.submitted = set()  # also those whose submission has not returned
         self.verified = set()
         self.signalled = set()  # what the host has signalled, or is about to
+        self.abandoned = set()  # devices whose close gave up
         self.labels = {}  # pattern -> (what goes wrong, name of the operation)
         core.watch_baton(self._baton)
+        core.returned_callback = self._check_returned
 
     # Building
 
@@ -96,13 +102,19 @@ class World:
         key = (domain, index)
         device = self.devices.get(key)
         if device is None:
-            native = classes(self.core).device(self.vendor(domain), index, max_in_flight=limit)
-            device = self.devices[key] = self.core._device.Device(f"acme{domain}", native, None)
+            native = classes(self.core).device(
+                self.vendor(domain), index, max_in_flight=limit, features=self.program.features
+            )
+            settings = self.core._settings.MemorySettings(**dict(self.program.settings))
+            device = self.core._device.Device(f"acme{domain}", native, None, settings)
+            self.devices[key] = device
         return device
 
     def build(self, program):
         """Make a program's queues, semaphores and buffers; the progress thread is parked."""
         self.program = program
+        for module, name, value in program.constants:
+            setattr(getattr(self.core, module), name, value)  # until the next reset
         limits = {}
         for spec in program.queues.values():
             key = (spec.domain, spec.device)
@@ -113,6 +125,10 @@ class World:
         for name, spec in program.queues.items():
             device = self.device(spec.domain, spec.device, limits[spec.domain, spec.device])
             self.queues[name] = device.create_queue(name=name, ordered=spec.ordered)
+        for op in program.operations().values():
+            if op.recorded:
+                spec = program.queues[op.queue]
+                self.record(spec.domain, spec.device)
         for name in program.semaphores:
             self.semaphores[name] = self.core.hal.create_semaphore(name=name)
         homes = {}
@@ -130,6 +146,18 @@ class World:
                 memory, offset = vendor.locate(buffer.address, 8, "setup")
                 memory[offset : offset + 8] = bytes(8)
         self.settle()
+
+    def record(self, domain, index):
+        """Make a device's recording, which copies slot 0 to slot 1 after a fill of that."""
+        if (domain, index) not in self.recordings:
+            commands = self.devices[domain, index].record(
+                slots=[("u1", 8), ("u1", 8)], command_buffer=self.program.lowering
+            )
+            with commands:
+                commands.fill(commands.slots[1], SCRATCH)
+                commands.barrier()
+                commands.copy(*commands.slots)
+            self.recordings[domain, index] = commands
 
     def start(self):
         """Begin to explore: choices are made and everything is watched from here on."""
@@ -166,6 +194,14 @@ class World:
                 s.report("I5", f"{me.name} holds the batons of {other.name} and of {queue.name}")
         self.owners[id(queue)] = (queue, me)
 
+    def _check_returned(self, allocator, block):
+        """Report a block that goes into the cache while native work may use it (I4)."""
+        if self.scheduler.dead or sync.ACTIVE is not self.scheduler:
+            return
+        native = allocator._context.native
+        if not native.lost:
+            native.vendor.check_idle(block.address, block.size, "memory goes into the cache")
+
     def _is_pooled(self, handle):
         # Noted like any access: the order of this and of a return to the pool matters.
         s = self.scheduler
@@ -193,8 +229,6 @@ class World:
                     continue
                 self.verified.add(name)
                 op = ops[name]
-                if op.host:
-                    continue
                 # Whether the work has run depends on what the device has done up to here.
                 native = self.queues[op.queue]._native
                 for stream in native.vendor.streams.values():
@@ -202,32 +236,34 @@ class World:
                         s.note_read(stream.done)
                 if op.target is not None and not self.has_run(op):
                     s.report("I3", f"operation {name} is done and its work has not run")
-                for wait in op.wait:
+                for wait in (*op.wait, *op.defer):
                     if isinstance(wait, str):
-                        other = self.submissions.get(wait)
-                        if other is not None and other._state < done:
-                            s.report("I3", f"{name} is done before {wait}, which it waits for")
-                    else:
-                        semaphore = self.semaphores[wait[0]]
-                        if semaphore._failure is None and semaphore._value < wait[1]:
-                            s.report(
-                                "I3",
-                                f"{name} is done and waits for {wait}, which is not reached "
-                                f"(value {semaphore._value})",
-                            )
+                        if not self.may_be_done(wait):
+                            s.report("I3", f"{name} is done and {wait}, which it waits for, is not")
+                    elif not any(value >= wait[1] for value in self.brought(ops, wait[0])):
+                        s.report(
+                            "I3",
+                            f"{name} is done and waits for {wait}, which nothing has brought about",
+                        )
             for name, semaphore in self.semaphores.items():
                 value = semaphore._value
-                if value and (name, value) not in self.signalled and semaphore._failure is None:
-                    if not any(
-                        (name, value) in ops[o].signal
-                        and (o not in self.submissions or self.submissions[o]._state == done)
-                        for o in self.submitted
-                    ):
-                        s.report(
-                            "I3", f"{name} is {value}, which nothing that is done has signalled"
-                        )
+                if value and value not in self.brought(ops, name) and semaphore._failure is None:
+                    s.report("I3", f"{name} is {value}, which nothing that is done has signalled")
         finally:
             self.core.tracking = was_tracking
+
+    def may_be_done(self, name):
+        """Return whether an operation is done, or is while its submission has not returned."""
+        submission = self.submissions.get(name)
+        return submission is None or submission._state == self.core._submission.DONE
+
+    def brought(self, ops, name):
+        """Return the values of a semaphore that what is done, or the host, has signalled."""
+        values = {value for s, value in self.signalled if s == name}
+        for o in self.submitted:
+            if self.may_be_done(o):
+                values.update(value for s, value in ops[o].signal if s == name)
+        return values
 
     def has_run(self, op):
         vendor = self.vendors[self.program.queues[op.queue].domain]
@@ -300,7 +336,15 @@ class World:
         wait = self.points(op.wait)
         signal = [self.semaphores[s].at(v) for s, v in op.signal]
         if op.host:
-            submission = queue.call(_nothing, wait=wait, signal=signal)
+            submission = queue.call(self.points, op.defer, wait=wait, signal=signal)
+        elif op.recorded:
+            device = self.program.queues[op.queue]
+            submission = queue.execute(
+                self.recordings[device.domain, device.device],
+                bindings=[self.buffers[op.source], self.buffers[op.target]],
+                wait=wait,
+                signal=signal,
+            )
         elif op.source is not None:
             submission = queue.copy(
                 self.buffers[op.source], self.buffers[op.target], wait=wait, signal=signal
@@ -394,11 +438,15 @@ class World:
             rest = [n for n in mine if n not in waiting]
             state.order[queue_name] = (*rest, *waiting)
         state.reserved = dict.fromkeys(state.values, 0)
-        state.closed, state.must, state.deps, state.promised = set(), set(), {}, {}
+        state.closed, state.must, state.promised = set(), set(), {}
+        state.deps = dict.fromkeys(state.status, ())
         state.buffers, state.callbacks, state.counters, state.results = {}, {}, [], []
         for name, status in state.status.items():
             if status == "pending" and model.issue(state, name)[1] == "must":
                 self.scheduler.fail("forgotten", f"operation {name} can be issued and nobody does")
+        for name, op in program.operations().items():
+            if state.status[name] == "issued" and op.defer and model.retire(state, name):
+                self.scheduler.fail("forgotten", f"what {name} deferred its end to has come")
         for name, semaphore in self.semaphores.items():
             waiters = semaphore._reached
             if waiters is None or semaphore._failure is not None:
@@ -475,7 +523,7 @@ class World:
                     w
                     for w in left
                     if "Waiter" in type(w).__name__
-                    or (hasattr(w, "_state") and w._state != self.core._submission.PENDING)
+                    or (hasattr(w, "_state") and not self.may_wait(w))
                 ]
                 if stale:
                     s.fail("leak", f"{name} keeps {kinds} registered")
@@ -485,33 +533,57 @@ class World:
             if queue._issuing not in (None, False):
                 s.fail("leak", f"the baton of {queue.name} was never let go")
 
+    def may_wait(self, operation):
+        """Return whether an operation may be registered for a wait."""
+        if operation._state == self.core._submission.PENDING:
+            return True
+        hosts = self.core._host_operations
+        return operation._queue._hosts.get(operation) == hosts.DEFERRED
+
     def all_queues(self):
         for device in self.devices.values():
             yield from device._context.queues
 
+    def close_device(self, device, timeout=5.0):
+        """Close a device; return what it says that it had to abandon."""
+        left = device.close(timeout)
+        if left:
+            self.abandoned.add(device)
+        return left
+
     def close(self):
-        """Close every device; fail if something native is left (I7)."""
+        """Close every device; fail if something native is left that need not be (I7)."""
         s = self.scheduler
         self.buffers.clear()
-        lost = {device: device._context.lost is not None for device in self.devices.values()}
+        self.recordings.clear()
         for device in self.devices.values():
-            left = device.close(5.0)
-            if left and not lost[device]:
+            lost = device._context.lost is not None
+            left = self.close_device(device)
+            if left and not lost:
                 s.fail("Q6", f"close had to abandon {left}")
         self.settle()
+        for device in self.devices.values():
+            self.check_left(device, device._native)
         for vendor in self.vendors.values():
-            if any(native.lost for native in vendor.devices):
-                continue
-            live = vendor.live()
-            if live:
-                s.fail("I7", f"after close these are alive: {live}")
+            vendor.end_hangs()
         for name, submission in self.submissions.items():
             if submission._state < self.core._submission.DONE:
                 s.fail("I2", f"operation {name} never ended, though its device is closed")
 
-
-def _nothing():
-    """Be the body of a host call."""
+    def check_left(self, device, native):
+        """Check what the close of a device has left of it."""
+        s = self.scheduler
+        if device in self.abandoned:
+            # Its work goes on some time, and needs all that it uses (Q6).
+            if native.closed:
+                s.fail("Q6", f"the context of {device.name} was released under abandoned work")
+            return
+        if not native.closed:
+            s.fail("I7", f"the context of {device.name} was never released")
+        # A lost context takes along what was made in it.
+        live = native.vendor.live(native)
+        if live and device._context.lost is None:
+            s.fail("I7", f"after close these are alive: {live}")
 
 
 class ProgramCase:
@@ -526,8 +598,12 @@ class ProgramCase:
         self.races = races
         self.nets = nets  # whether a safety net may expire
 
+    def load(self):
+        """Return the copy of the core; raises `PatchError`."""
+        return load_core(self.patches, track=self.track, lines=self.lines)
+
     def run(self, scheduler):
-        core = load_core(self.patches, track=self.track, lines=self.lines)
+        core = self.load()
         if self.track:
             core.set_races(self.races or ())
         world = World(core, scheduler)

@@ -1,0 +1,343 @@
+"""Cases of memory that is allocated in a queue's order, and of copies through the staging ring."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from schedlab.faults import SPARED
+from schedlab.model import QueueSpec
+from schedlab.small import SmallCase, expect, program_of, run_threads
+
+TWO = {"q": QueueSpec(), "r": QueueSpec()}
+
+ASYNC = {"features": {"async_allocations"}, "settings": (("async_allocations", True),)}
+"""Of a program whose allocas are the driver's own."""
+
+# Two slots of 256 bytes, and arrays that take two of them
+STAGED = {
+    "settings": (("staging", 512),),
+    "constants": (("_transfers", "SMALL", 8), ("_staging", "_SLOTS", 2)),
+}
+LENGTH = 512
+
+
+def _allocating(name, body, *, native=False, queues=TWO, nets=False, **settings):
+    program = program_of(queues=queues, **(ASYNC if native else {}))
+    title = f"{name}, native" if native else name
+    return SmallCase(title, program, body, nets=nets, **settings)
+
+
+def _semaphores(world):
+    """Return two semaphores of the case's own, of which the checks of programs know nothing."""
+    return [world.core.hal.create_semaphore() for _ in range(2)]
+
+
+def _content(world, buffer):
+    """Return what a buffer of one byte repeated holds."""
+    data = set(world.vendors[0].peek(buffer.address, buffer.size))
+    return data.pop() if len(data) == 1 else data
+
+
+def alloca_elsewhere(**settings):
+    """A buffer is allocated on one queue, used on another, and given back on the first."""
+
+    def body(world, scheduler):
+        q, r = world.queues["q"], world.queues["r"]
+        go, ready = _semaphores(world)
+        target = world.devices[0, 0].allocate(8)
+        buffer = q.alloca(8, wait=[go.at(1)], signal=[ready.at(1)])
+        seen = {}
+
+        def uses():
+            filled = r.fill(buffer, 7, wait=[ready.at(1)])
+            copied = r.copy(buffer, target, wait=[filled])
+            ended = q.dealloca(buffer, wait=[copied])
+            seen["closed"] = buffer.closed
+            ended.wait()
+
+        run_threads(world, scheduler, uses, lambda: go.signal(1))
+        expect(scheduler, seen, {"closed": True})
+        expect(scheduler, _content(world, target), 7)
+
+    return _allocating("alloca elsewhere", body, **settings)
+
+
+def dealloca_waits(**settings):
+    """Memory is given to nobody else before what its dealloca waits for has come."""
+
+    def body(world, scheduler):
+        q, r = world.queues["q"], world.queues["r"]
+        first = q.alloca(8)
+        first.allocation.wait()
+        address = first.address
+        go, _ = _semaphores(world)
+        ended = q.dealloca(first, wait=[go.at(1)])
+        del first
+        done = world.core._submission.DONE
+
+        def allocates():
+            second = r.alloca(8)
+            second.allocation.wait()
+            kept = world.vendors[0].allocations.get(address)
+            given_back = second.address == address or kept is None or kept.doomed
+            if given_back and ended._state != done:
+                scheduler.fail("M3", "memory is given back whose dealloca still waits")
+            r.fill(second, 3).wait()
+            expect(scheduler, _content(world, second), 3)
+
+        run_threads(world, scheduler, allocates, lambda: go.signal(1))
+        ended.wait()
+
+    return _allocating("dealloca waits", body, **settings)
+
+
+def dealloca_under_work(**settings):
+    """Work that was submitted before the dealloca keeps the memory, on any queue."""
+
+    def body(world, scheduler):
+        q, r = world.queues["q"], world.queues["r"]
+        target = world.devices[0, 0].allocate(8)
+        first = [q.alloca(8)]
+        first[0].allocation.wait()
+        copied = r.copy(first[0], target, wait=[q.fill(first[0], 5)])
+
+        def gives_back():
+            q.dealloca(first.pop()).wait()
+            second = q.alloca(8)
+            q.fill(second, 6).wait()
+
+        run_threads(world, scheduler, gives_back, copied.wait)
+        expect(scheduler, _content(world, target), 5)
+
+    return _allocating("dealloca under work", body, **settings)
+
+
+def alloca_and_close(**settings):
+    """A queue is closed while others wait for memory that it was to allocate."""
+
+    def body(world, scheduler):
+        q, r = world.queues["q"], world.queues["r"]
+        go, _ = _semaphores(world)
+        buffer = q.alloca(8, wait=[go.at(1)])
+        seen = {}
+
+        def uses():
+            go.signal(1)
+            filled = r.fill(buffer, 7, wait=[buffer.allocation])
+            try:
+                filled.wait()
+                seen["fill"] = _content(world, buffer) == 7
+            except world.core.errors.HalError as error:
+                seen["fill"] = world.label(error)
+
+        run_threads(world, scheduler, uses, q.close)
+        if seen["fill"] not in {True, "cancelled"}:
+            scheduler.fail("result", f"a fill of an alloca's memory ended with {seen['fill']}")
+
+    return _allocating("alloca and close", body, nets=True, **settings)
+
+
+def alloca_in_turn(**settings):
+    """There is room for one of two: the second gets the first one's memory, whoever is asked."""
+
+    def body(world, scheduler):
+        q = world.queues["q"]
+        vendor = world.vendors[0]
+        vendor.room = sum(each.size for each in vendor.allocations.values()) + 256
+
+        ready, _ = _semaphores(world)
+
+        def one():
+            first = q.alloca(8)
+            q.fill(first, 1)
+            q.dealloca(first)
+            second = q.alloca(8)
+            q.fill(second, 2, signal=[ready.at(1)])
+            q.dealloca(second)
+
+        run_threads(world, scheduler, one, lambda: ready.wait(1))
+        vendor.room = None
+
+    return _allocating("alloca in turn", body, queues={"q": QueueSpec()}, nets=True, **settings)
+
+
+def _staging(name, body, *, queues=TWO, nets=False, **settings):
+    return SmallCase(name, program_of(queues=queues, **STAGED), body, nets=nets, **settings)
+
+
+def _numbers(first):
+    return (np.arange(LENGTH) + first).astype(np.uint8)
+
+
+def staged_writes(**settings):
+    """Two writes share the ring: neither gets the other's bytes, and none waits for ever."""
+
+    def body(world, scheduler):
+        device = world.devices[0, 0]
+        buffers = [device.allocate(LENGTH) for _ in range(2)]
+        arrays = [_numbers(0), _numbers(99)]
+
+        def writes(index, queue):
+            world.queues[queue].write(buffers[index], arrays[index]).wait()
+
+        run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+        for buffer, array in zip(buffers, arrays, strict=True):
+            data = world.vendors[0].peek(buffer.address, LENGTH)
+            expect(scheduler, data, array.tobytes())
+
+    return _staging("staged writes", body, **settings)
+
+
+def staged_read(**settings):
+    """A read waits for a write on another queue, and gets its bytes."""
+
+    def body(world, scheduler):
+        buffer = world.devices[0, 0].allocate(LENGTH)
+        array, result = _numbers(7), np.zeros(LENGTH, np.uint8)
+        at = _semaphores(world)[0].at(1)
+
+        def reads():
+            world.queues["r"].read(buffer, result, wait=[at]).wait()
+            expect(scheduler, result.tobytes(), array.tobytes())
+
+        run_threads(
+            world, scheduler, reads, lambda: world.queues["q"].write(buffer, array, signal=[at])
+        )
+
+    return _staging("staged read", body, **settings)
+
+
+def staged_and_close(**settings):
+    """A device is closed while a write goes through the ring: it ends, or never began."""
+
+    def body(world, scheduler):
+        device = world.devices[0, 0]
+        buffer = device.allocate(LENGTH)
+        errors = world.core.errors
+        left = []
+
+        def writes():
+            try:
+                world.queues["q"].write(buffer, _numbers(7)).wait()
+            except (errors.CancelledError, errors.ClosedError):
+                return
+
+        run_threads(world, scheduler, writes, lambda: left.extend(world.close_device(device, 5.0)))
+        expect(scheduler, left, [])
+
+    return _staging("staged and close", body, queues={"q": QueueSpec()}, nets=True, **settings)
+
+
+def staged_and_lost(**settings):
+    """The device is lost at any call of two writes: both end, and nobody stands in line."""
+
+    def body(world, scheduler):
+        device = world.devices[0, 0]
+        buffers = [device.allocate(LENGTH) for _ in range(2)]
+        errors = world.core.errors
+        vendor = world.vendors[0]
+
+        def writes(index, queue):
+            try:
+                world.queues[queue].write(buffers[index], _numbers(index)).wait()
+            except errors.DeviceLostError:
+                return
+
+        world.start()
+        vendor.lost_at = vendor.calls + 2 + scheduler.choose(8, "at which call it is lost")
+        run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+        vendor.lost_at = None
+
+    return _staging("staged and lost", body, nets=True, **settings)
+
+
+def _refuse_one(world, scheduler, calls):
+    """Have the device refuse one of its next calls, whichever."""
+    vendor = world.vendors[0]
+    world.start()
+    number = vendor.calls + 1 + scheduler.choose(calls, "which call is refused")
+
+    def make(vendor, primitive):
+        return None if primitive in SPARED else world.core.errors.OperationError("refused")
+
+    vendor.faults.append((None, number, make))
+
+
+def staged_and_refused(**settings):
+    """Any call of two writes is refused: one write fails at the most, and the bytes are right."""
+
+    def body(world, scheduler):
+        device = world.devices[0, 0]
+        buffers = [device.allocate(LENGTH) for _ in range(2)]
+        arrays = [_numbers(0), _numbers(99)]
+        failed = []
+
+        def writes(index, queue):
+            try:
+                world.queues[queue].write(buffers[index], arrays[index]).wait()
+            except world.core.errors.OperationError:
+                failed.append(index)
+
+        _refuse_one(world, scheduler, 8)
+        run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
+        world.vendors[0].faults.clear()
+        expect(scheduler, len(failed) < len(buffers), wanted=True)
+        for index, (buffer, array) in enumerate(zip(buffers, arrays, strict=True)):
+            data = world.vendors[0].peek(buffer.address, LENGTH)
+            if index not in failed:
+                expect(scheduler, data, array.tobytes())
+
+    return _staging("staged and refused", body, **settings)
+
+
+def alloca_and_refused(**settings):
+    """Any call is refused: what uses the memory fails as the allocation does, and nobody hangs."""
+
+    def body(world, scheduler):
+        q, r = world.queues["q"], world.queues["r"]
+        go, ready = _semaphores(world)
+        ended = {}
+
+        def uses():
+            buffer = q.alloca(8, wait=[go.at(1)], signal=[ready.at(1)])
+            operations = [
+                buffer.allocation,
+                r.fill(buffer, 7, wait=[ready.at(1)]),
+                q.dealloca(buffer, wait=[ready.at(1)]),
+            ]
+            for number, operation in enumerate(operations):
+                try:
+                    operation.wait()
+                    ended[number] = "ok"
+                except world.core.errors.OperationError:
+                    ended[number] = "refused"
+
+        _refuse_one(world, scheduler, 10)
+        run_threads(world, scheduler, uses, lambda: go.signal(1))
+        world.vendors[0].faults.clear()
+        if ended[0] == "refused" and set(ended.values()) != {"refused"}:
+            scheduler.fail("M3", f"the allocation failed, and what uses it did not: {ended}")
+
+    return _allocating("alloca and refused", body, nets=True, **settings)
+
+
+IN_ORDER = {
+    "alloca elsewhere": alloca_elsewhere,
+    "dealloca waits": dealloca_waits,
+    "dealloca under work": dealloca_under_work,
+    "alloca and close": alloca_and_close,
+    "alloca and refused": alloca_and_refused,
+}
+
+MEMORY = {
+    **IN_ORDER,
+    **{f"{name}, native": functools.partial(each, native=True) for name, each in IN_ORDER.items()},
+    "alloca in turn": alloca_in_turn,
+    "staged writes": staged_writes,
+    "staged read": staged_read,
+    "staged and close": staged_and_close,
+    "staged and lost": staged_and_lost,
+    "staged and refused": staged_and_refused,
+}
