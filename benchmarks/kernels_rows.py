@@ -85,20 +85,21 @@ def _blur_row(device: hal.Device, native: NativeLoops | None, *, side: int) -> R
     device_source, device_scratch, device_target = (
         device.upload(array) for array in (source, scratch, target)
     )
+    device_size = device.upload(np.array([side, side], np.int32))
     program = device.compile(SOURCE, filename="demo.cpp", defines=BLUR_DEFINES)
     with device.record() as commands:
         commands.dispatch(
             program["blur_rows"],
             grid=(-(-side // BLOCK[0]), -(-wide // BLOCK[1])),
             block=BLOCK,
-            args=(device_source, device_scratch, side, wide),
+            args=(device_source, device_scratch, device_size, 0, 2 * _RADIUS),
         )
         commands.barrier()
         commands.dispatch(
             program["blur_columns"],
             grid=(-(-side // BLOCK[0]), -(-side // BLOCK[1])),
             block=BLOCK,
-            args=(device_scratch, device_target, side, side),
+            args=(device_scratch, device_target, device_size, 0, 0),
         )
 
     def ours() -> None:

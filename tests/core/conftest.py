@@ -93,9 +93,9 @@ def open_probe():
     """Open devices whose native calls are counted, checked, held up and made to fail.
 
     Returns ``(device, probe)``. With `features` the device has these only,
-    with `without` all but those; the core does the rest itself. At the end every latch is opened and every
-    device closed; no native rule may have been broken, and nothing native may
-    be left unless the device was lost (I7).
+    with `without` all but those; the core does the rest itself. At the end
+    every latch is opened and every device closed; no native rule may have been
+    broken, and nothing native may be left unless the device was lost (I7).
     """
     opened: list[tuple[hal.Device, Probe]] = []
     driver = open_native()

@@ -307,9 +307,10 @@ class Probe(GraphCalls, NativeDevice):
         pinned = [*self.alive["allocation"].items()]
         pinned += [(host, length) for host, (_, length) in self.alive["import"].items()]
         on_pool = threading.current_thread().name == "hal-host-call"
-        if "pageable_copies" not in self.features and not on_pool:
-            if not any(start <= address <= start + length - size for start, length in pinned):
-                self._violate(f"{name} of pageable memory at {address:#x}")
+        if "pageable_copies" in self.features or on_pool:
+            return
+        if not any(start <= address <= start + length - size for start, length in pinned):
+            self._violate(f"{name} of pageable memory at {address:#x}")
 
     def allocate_async(self, stream, size):
         self._enter("allocate_async", stream)
@@ -382,6 +383,8 @@ class Probe(GraphCalls, NativeDevice):
         self._work("fill", stream, [(address, width * count)], address, pattern, width, count)
 
     def copy(self, stream, target, source, size):
+        if abs(target - source) < size:
+            self._violate(f"copy of {size} bytes from {source:#x} to {target:#x}, which overlap")
         self._work("copy", stream, [(target, size), (source, size)], target, source, size)
 
     def copy_from_host(self, stream, target, source, size):

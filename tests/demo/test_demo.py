@@ -106,6 +106,29 @@ def test_a_mistake_is_one_line(crop_file, tmp_path, capsys, monkeypatch, argumen
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_one_recording_serves_all_tiles(crop, monkeypatch):
+    """Also the smaller ones at the borders: each execution binds what its tile needs."""
+    recorded, executed = [], []
+    record, execute = hal.Device.record, hal.Queue.execute
+    monkeypatch.setattr(
+        hal.Device, "record", lambda *a, **k: recorded.append(record(*a, **k)) or recorded[-1]
+    )
+    monkeypatch.setattr(
+        hal.Queue, "execute", lambda *a, **k: executed.append(a[1]) or execute(*a, **k)
+    )
+    with (
+        hal.create_device("cpu") as device,
+        Pipeline(device, crop, sigma=1.0, tile_size=48, slots=2) as pipeline,
+    ):
+        pipeline.run(passes=2, timeout=60)
+        tiles = len(pipeline.tiles)
+        found = pipeline.edges()
+    assert len({(tile.width, tile.height) for tile in pipeline.tiles}) == 4
+    assert len(recorded) == 1
+    assert executed == recorded * (2 * tiles)
+    assert np.abs(found - reference.edges(crop, 1.0)).max() <= reference.tolerance(1.0)
+
+
 def test_an_observed_run_is_causal(crop):
     with (
         hal.create_device("cpu") as device,

@@ -18,6 +18,8 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 RULES = {
     "semaphores.md": [f"S{number}" for number in range(1, 10)],
     "queues.md": [f"Q{number}" for number in range(1, 7)],
+    "memory.md": [f"M{number}" for number in range(1, 4)],
+    "command-buffers.md": [f"C{number}" for number in range(1, 5)],
 }
 LIMIT = 50
 """Seconds that a page may take; the README's compiles a kernel."""

@@ -85,7 +85,7 @@ def dealloca(
     # Nothing to do but to hold the memory until then.
     payload = (_transfers.NOTHING[0], (), storage)
     submission = queue._submit("dealloca", payload, waits, signals)
-    for reference in list(parts):
+    for reference in parts[:]:
         part = reference()
         if part is not None:
             part._end()

@@ -192,12 +192,12 @@ class Allocator:
             if block.ticket is None:
                 ticket = (block, size)
                 storage._ticket = ticket
-                block.view = None
                 block.ticket = ticket
                 bucket.pop()
                 self._cached -= block.size
-                self._now += size
-                self._peak = max(self._peak, self._now)
+                now = self._now = self._now + size
+                if now > self._peak:  # noqa: PLR1730 - on the hot path, where a call is dear
+                    self._peak = now
                 return
             bucket.pop()
 

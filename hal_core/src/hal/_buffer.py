@@ -46,6 +46,8 @@ __all__ = [
 _DEALLOCATED: Final = 1 << 16
 """What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
 
+_BYTES: Final = np.dtype(np.uint8)
+
 
 class Buffer:
     """Be a range of a device's memory.
@@ -328,8 +330,13 @@ def check_allocation(
     size: object, dtype: DTypeLike, memory: object, what: str
 ) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
     """Return an allocation's size, the index of its kind of memory, its type and shape."""
-    length = check_index(size, f"{what}: the size")
+    if size.__class__ is int and size >= 0:  # the short way
+        length: int = size
+    else:
+        length = check_index(size, f"{what}: the size")
     index = check_memory(memory)
+    if dtype is np.uint8:
+        return length, index, _BYTES, (length,)
     element = check_dtype(dtype)
     return length, index, element, shape_of(length, element, what)
 

@@ -12,13 +12,14 @@ from numpy.typing import DTypeLike
 
 from hal import _interop, _lifecycle, _registry, _sync, _timeline
 from hal._buffer import Buffer, check_allocation, check_index, shape_of
-from hal._commands import CommandBuffer, check_mode
+from hal._commands import CommandBuffer
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
 from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
 from hal._kernel_source import read_source, type_table
 from hal._memory import Heap
 from hal._queue import Queue
+from hal._recording import check_mode
 from hal._semaphore import Semaphore, create_semaphore
 from hal._settings import MemorySettings, take_settings
 from hal._signature import Signature

@@ -28,18 +28,25 @@ def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
     """Return "for ...", with every unmet wait and its promise. No lock held."""
     everything = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
     with _timeline.lock:
-        unmet = {
-            (timeline, value): None
-            for entries in groups
-            for timeline, value in entries
-            if timeline._value < value
-        }
-        lines = [_entry(timeline, value, everything, ()) for timeline, value in unmet]
+        lines = _lines(groups, everything)
     shown = lines[:_WIDTH]
     if len(lines) > _WIDTH:
         shown.append(f"{len(lines) - _WIDTH} more")
     mode = "for" if len(groups) == 1 else "for any of"
     return f"{mode} " + "; ".join(shown)
+
+
+def _lines(
+    groups: Sequence[Sequence[tuple[Timeline, int]]], everything: list[StreamQueue]
+) -> list[str]:
+    """Return what is to say of each unmet wait, once."""
+    unmet = dict.fromkeys(
+        (timeline, value)
+        for entries in groups
+        for timeline, value in entries
+        if timeline._value < value
+    )
+    return [_entry(timeline, value, everything, ()) for timeline, value in unmet]
 
 
 def _entry(

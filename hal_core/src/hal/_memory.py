@@ -93,12 +93,12 @@ class Storage:
         if self._ticket is not None:
             block = self._ticket[0]
             self.host_address = block.host_address
-            self.address = block.address
+            self.address = address = block.address
             if self.parts is not None:
-                for reference in list(self.parts):
+                for reference in self.parts[:]:
                     part = reference()
                     if part is not None:
-                        part._place(self)
+                        part._address = address + part._offset
 
     def add_part(self, part: Buffer) -> None:
         """Note a buffer that is part of an alloca's."""
@@ -181,13 +181,17 @@ class Heap(Reaper):
 
     def reserve(self, size: int, index: int) -> Storage:
         """Return a storage without an address, and with a block if the cache has one; no call."""
-        if self._doomed:
-            self.absorb()
         storage = Storage(self, None, size, MEMORY_TYPES[index], None)
-        bucket = self._buckets.get(block_size(size) + index)
-        if bucket:
+        key = block_size(size) + index
+        if self._doomed or self._buckets.get(key):
             with self._lock:
-                self._take(bucket, storage, size)
+                if self._doomed:
+                    self._work_off()
+                bucket = self._buckets.get(key)
+                if bucket:
+                    self._take(bucket, storage, size)
+            if self._returning:
+                self.absorb()
         return storage
 
     def grow(self, storage: Storage, size: int, index: int) -> None:

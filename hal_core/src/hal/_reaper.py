@@ -49,6 +49,7 @@ class Reaper(Allocator):
         "_housekeeping",
         "_imports",
         "_loose",
+        "_native_closed",
         "_reaping",
         "_release_context",
         "_returning",
@@ -71,6 +72,7 @@ class Reaper(Allocator):
         self._loose = 0  # about the bytes that were doomed since the deque was worked off
         self._asked = False  # the progress thread is to reap
         self._release_context = False
+        self._native_closed = False
 
     def absorb(self) -> None:
         """Work off what finalisers have left, as far as that takes no native call that blocks."""
@@ -256,9 +258,8 @@ class Reaper(Allocator):
 
     def _close_native(self) -> None:
         """Close the native device after the last of what had to stay; with the reaping lock."""
-        if not self._release_context or self._blocks or self._handles:
+        if not self._release_context or self._native_closed or self._blocks or self._handles:
             return
-        self._release_context = False
         native = self._context.native
         if self._stream and self._context.lost is None:
             with contextlib.suppress(HalError):
@@ -266,6 +267,7 @@ class Reaper(Allocator):
                 native.synchronize_stream(self._stream)
                 native.destroy_stream(self._stream)
             self._stream = 0
+        self._native_closed = True
         native.close()
 
 

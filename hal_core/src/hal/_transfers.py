@@ -75,8 +75,11 @@ def check_fill(
     """Return a fill's offset, its size in bytes, its pattern, and the pattern's width."""
     pattern, width = _pattern(value, buffer._dtype)
     start, length = check_range(buffer, offset, size, "fill")
-    # An allocation is aligned to more than any pattern.
-    if width > 1 and (start % width or length % width or buffer._offset % width):
+    # An allocation is aligned to more than any pattern; memory of others may begin anywhere.
+    base = buffer._offset
+    if buffer.__class__ is Buffer and buffer._address is not None:
+        base = buffer._address
+    if width > 1 and (start % width or length % width or base % width):
         message = (
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
             f"{width}; offset {start} and size {length} were given"

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from hal._cli.bench import bench
 from hal._cli.conformance import conformance
 from hal._cli.demo import demo
 from hal._cli.devices import devices
+from hal._cli.doctor import doctor
 from hal._cli.output import write_error
 from hal.errors import HalError
 
@@ -26,8 +28,10 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command()(devices)
-app.command()(demo)
+app.command()(doctor)
+app.command()(bench)
 app.command()(conformance)
+app.command()(demo)
 
 
 def _print_version(requested: bool) -> None:  # noqa: FBT001 - typer's signature

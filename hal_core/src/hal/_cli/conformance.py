@@ -11,9 +11,8 @@ from typing import Annotated, Any, Final, Self
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hal._cli.output import console, write_error
+from hal._cli.output import console, progress, write_error, write_json
 
 __all__ = ["conformance"]
 
@@ -60,6 +59,9 @@ def conformance(
             show_default=False,
         ),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write the report to standard output, as JSON.")
+    ] = False,
 ) -> None:
     """Run the conformance suite on a backend and say its verdict.
 
@@ -73,17 +75,36 @@ def conformance(
     if importlib.util.find_spec(_SUITE) is None:
         write_error("the conformance suite is not installed; pip install hal-conformance")
         raise typer.Exit(2)
+    if report is not None:
+        _check_writable(report)
     runner = importlib.import_module(f"{_SUITE}.runner")
     try:
         with _Display() as display:
             result: dict[str, Any] = runner.run(
                 name, mode=mode.value, report=report, on_event=display.note
             )
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         write_error(str(error))
         raise typer.Exit(2) from None
-    _show(console(), result, report)
+    if as_json:
+        write_json(result)
+    else:
+        _show(console(), result, report)
     raise typer.Exit(_EXIT[result["verdict"]])
+
+
+def _check_writable(report: Path) -> None:
+    """Exit unless the report can be written, which is known before a run of a minute."""
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        for path in (report, report.with_suffix(".md")):
+            existed = path.exists()
+            path.open("a").close()
+            if not existed:
+                path.unlink()
+    except OSError as error:
+        write_error(f"the report cannot be written: {error}")
+        raise typer.Exit(2) from None
 
 
 class _Display:
@@ -91,15 +112,7 @@ class _Display:
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
-        self._progress = Progress(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=Console(stderr=True),
-            disable=not self._is_shown,
-            transient=True,
-        )
+        self._progress = progress()
         self._task = self._progress.add_task("", total=None)
 
     def __enter__(self) -> Self:
@@ -127,12 +140,12 @@ class _Display:
 def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
     """Print what came of the run."""
     for status in ("failed", "expected_failure", "unsupported"):
-        tests = [test for test in result["tests"] if test["status"] == status]
-        for test in tests[:_SHOWN_AT_MOST]:
-            line = f"[bold]{status.replace('_', ' ')}[/] {escape(test['id'])}"
-            out.print(f"{line}: {escape(test['reason'])}", soft_wrap=True)
-        if len(tests) > _SHOWN_AT_MOST:
-            out.print(f"... and {len(tests) - _SHOWN_AT_MOST} more")
+        lines = _lines(result["tests"], status)
+        for subject, reason in lines[:_SHOWN_AT_MOST]:
+            line = f"[bold]{status.replace('_', ' ')}[/] {escape(subject)}"
+            out.print(f"{line}: {escape(reason)}", soft_wrap=True)
+        if len(lines) > _SHOWN_AT_MOST:
+            out.print(f"... and {len(lines) - _SHOWN_AT_MOST} more")
     for problem in result["problems"]:
         out.print(f"[bold red]problem[/] {escape(problem)}", soft_wrap=True)
     device = result["device"]
@@ -151,3 +164,17 @@ def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
     text = f"[{_STYLES[verdict]}]{verdict.replace('_', ' ')}[/]"
     reason = f": {escape(result['reason'])}" if result["reason"] else ""
     out.print(f"[dim]verdict   [/] {text}{reason}", soft_wrap=True)
+
+
+def _lines(tests: list[dict[str, str]], status: str) -> list[tuple[str, str]]:
+    """Return which tests have a status, and why; those not run for one reason are counted."""
+    chosen = [(test["id"], test["reason"]) for test in tests if test["status"] == status]
+    if status != "unsupported":
+        return chosen
+    named: dict[str, list[str]] = {}
+    for name, reason in chosen:
+        named.setdefault(reason, []).append(name)
+    return [
+        (names[0] if len(names) == 1 else f"{len(names)} tests", reason)
+        for reason, names in named.items()
+    ]

@@ -2,8 +2,6 @@
 
 # No deferred annotations in this module: typer reads them, with their options.
 import dataclasses
-import json
-import sys
 from typing import Annotated
 
 import typer
@@ -13,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import hal
-from hal._cli.output import console
+from hal._cli.output import console, write_json
 
 __all__ = ["devices"]
 
@@ -41,8 +39,7 @@ def devices(
                 for device in found
             ],
         }
-        json.dump(record, sys.stdout, indent=2, ensure_ascii=False)
-        sys.stdout.write("\n")
+        write_json(record)
         return
     out = console()
     _show_backends(out, backends)

@@ -79,7 +79,8 @@ extern "C" __global__ void sobel(const float* __restrict__ source, float* __rest
   const int middle = top + width + 2;
   const int bottom = middle + width + 2;
   const float dx = source[top + 2] - source[top] +
-                   2.0f * (source[middle + 2] - source[middle]) + source[bottom + 2] - source[bottom];
+                   2.0f * (source[middle + 2] - source[middle]) +
+                   source[bottom + 2] - source[bottom];
   const float dy = source[bottom] - source[top] + 2.0f * (source[bottom + 1] - source[top + 1]) +
                    source[bottom + 2] - source[top + 2];
   edges[y * width + x] = sqrtf(dx * dx + dy * dy);
