@@ -18,9 +18,15 @@ from hal._registry import Registry
 from hal.native import DeviceInfo, NativeDriver
 from hal.plugin import Backend, hookimpl
 
-ROOT = Path(__file__).parents[2]
+# The test run imports files one by one, not as a package.
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+from wheelhouse import PLUGINS, ROOT, build_wheels  # noqa: E402
+
 MEMBERS = ("hal_core", "hal_cpu", "hal_cuda", "hal_hip", "conformance")
-PLUGINS = ("acme", "broken", "missing", "misspelt")
+NAMES = ("acme", "broken", "missing", "misspelt")
 
 
 class FakeDriver(NativeDriver):
@@ -118,11 +124,7 @@ def wheels(tmp_path_factory):
     """Build every member and every plugin offline; return the wheels by distribution."""
     folder = tmp_path_factory.mktemp("wheels")
     sources = [ROOT / name for name in MEMBERS]
-    sources += [ROOT / "tests" / "plugins" / name for name in PLUGINS]
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
-    command += ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", folder, *sources]
-    subprocess.run(command, check=True, timeout=50)
-    return {path.name.split("-")[0].replace("_", "-"): path for path in folder.iterdir()}
+    return build_wheels(folder, *sources, *(PLUGINS / name for name in NAMES))
 
 
 class Environment:

@@ -102,7 +102,7 @@ result = {
 def test_a_vendors_device(environment):
     code = """
 import hal, numpy
-with hal.create_device("acme:1?memory_limit=1048576") as device:
+with hal.create_device("acme:1?capacity=1048576") as device:
     x = device.upload(numpy.arange(1000, dtype=numpy.uint32))
     y = device.allocate(4000, dtype=numpy.uint32)
     ready = hal.create_semaphore()

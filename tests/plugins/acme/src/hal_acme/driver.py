@@ -27,15 +27,15 @@ class AcmeDriver(NativeDriver):
         return [_describe(index) for index in range(_driver.DEVICES)]
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> AcmeDevice:
-        """Open a device; `memory_limit`, in bytes, is the one parameter."""
-        unknown = sorted(parameters.keys() - {"memory_limit"})
+        """Open a device; `capacity`, in bytes, is the one parameter."""
+        unknown = sorted(parameters.keys() - {"capacity"})
         if unknown:
             raise InvalidArgumentError(
-                f"acme knows no device parameter {unknown[0]!r}; it knows: memory_limit"
+                f"acme knows no device parameter {unknown[0]!r}; it knows: capacity"
             )
-        limit = parameters.get("memory_limit", str(_driver.DEVICE_MEMORY))
+        limit = parameters.get("capacity", str(_driver.DEVICE_MEMORY))
         if not limit.isdecimal():
-            raise InvalidArgumentError(f"memory_limit is a number of bytes, not {limit!r}")
+            raise InvalidArgumentError(f"capacity is a number of bytes, not {limit!r}")
         context = _driver.Context(min(int(limit), _driver.DEVICE_MEMORY))
         return AcmeDevice(self, _describe(index), context, self.events, self.handles)
 

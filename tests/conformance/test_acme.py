@@ -1,0 +1,116 @@
+"""A vendor's whole way: install hal, the suite and a plugin, and be found conformant."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the cli extra is not installed")
+pytest.importorskip("rich", reason="the cli extra is not installed")
+
+if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pip") is None:
+    pytest.skip("wheels are built with hatchling and pip", allow_module_level=True)
+
+DISCOVERY = str(Path(__file__).parents[1] / "discovery")
+if DISCOVERY not in sys.path:
+    sys.path.insert(0, DISCOVERY)
+
+from wheelhouse import PLUGINS, ROOT, build_wheels  # noqa: E402
+
+THIRD_PARTY = ("hypothesis", "numpy", "pluggy", "pytest", "pytest-timeout", "rich", "typer")
+TIME_LIMIT = 240
+"""Seconds for the whole suite; it takes a sixth of that."""
+
+
+def requirements(names):
+    """Return these distributions and all that they require, as they are installed here."""
+    found = {}
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # for another platform or Python
+        needed = (line for line in found[name].requires or () if "extra ==" not in line)
+        left += [re.match(r"[\w.-]+", line)[0] for line in needed]
+    return found.values()
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """Return the folder of programs of a new environment in which the three are installed."""
+    folder = tmp_path_factory.mktemp("fresh")
+    wheels = build_wheels(
+        folder / "wheels", ROOT / "hal_core", ROOT / "conformance", PLUGINS / "acme"
+    )
+    home = folder / "environment"
+    venv.create(home, with_pip=False, symlinks=True)
+    programs = home / "bin"
+    (site,) = home.glob("lib/python*/site-packages")
+    # What is not ours is shared with this interpreter: no index is asked.
+    for distribution in requirements(THIRD_PARTY):
+        tops = {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}
+        for top in tops:
+            if not (site / top).exists():
+                (site / top).symlink_to(distribution.locate_file(top))
+    install = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    install += ["--python", programs / "python", "install", "--quiet", "--no-index"]
+    # With dependencies, so that what a plugin declares is what it needs.
+    core = f"hal-core[cli] @ {wheels['hal-core'].as_uri()}"
+    install += [core, wheels["hal-conformance"], wheels["hal-acme"]]
+    subprocess.run(install, check=True, timeout=100)
+    return programs
+
+
+def run(programs, *arguments, cwd):
+    hidden = {"FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "PYTHONPATH", "PYTHONHOME"}
+    return subprocess.run(
+        [programs / "hal", *arguments],
+        cwd=cwd,
+        env={key: value for key, value in os.environ.items() if key not in hidden},
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(200)
+def test_the_environment_holds_the_plugin_alone(fresh, tmp_path):
+    done = run(fresh, "devices", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [backend["name"] for backend in record["backends"]] == ["acme"]
+    assert [device["spec"] for device in record["devices"]] == ["acme:0", "acme:1"]
+
+
+@pytest.mark.timeout(TIME_LIMIT + 160)
+def test_a_vendors_plugin_is_conformant(fresh, tmp_path):
+    done = run(fresh, "conformance", "acme", "--report", "r.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1].split(maxsplit=1) == ["verdict", "conformant"]
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["verdict"] == "conformant"
+    assert report["complete"]
+    assert report["problems"] == []
+    assert report["features"]["supported"] == ["pageable_copies"]
+    assert report["profile"] == {"unsupported": {}, "expected_failures": {}}
+    # Whatever was not run belongs to a feature that acme does not declare.
+    for test in report["tests"]:
+        gated = test["reason"].startswith("the device does not have the feature ")
+        assert test["status"] == ("unsupported" if gated else "passed"), test
+    assert report["counts"]["passed"] > 900
+    assert (tmp_path / "r.md").read_text().startswith("# Conformance of acme: conformant")
