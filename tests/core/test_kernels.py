@@ -292,6 +292,8 @@ WRONG_SHAPES = {
     "four numbers": ({"grid": (1, 1, 1, 1)}, InvalidArgumentError, "grid"),
     "no number": ({"grid": ()}, InvalidArgumentError, "grid"),
     "float grid": ({"grid": 1.5}, ArgumentTypeError, "grid"),
+    "an array of no ints": ({"grid": np.array([1.5])}, ArgumentTypeError, "grid"),
+    "a table": ({"grid": np.ones((3, 1), np.uint32)}, ArgumentTypeError, "grid"),
     "float in grid": ({"grid": (1, 2.0)}, ArgumentTypeError, "grid"),
     "text grid": ({"grid": "1"}, ArgumentTypeError, "grid"),
     "bool grid": ({"grid": True}, ArgumentTypeError, "grid"),

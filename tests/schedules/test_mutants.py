@@ -476,8 +476,8 @@ MUTANTS = (
         (
             Patch(
                 "_staging",
-                "                self._wait(busy[0])\n                drain(",
-                "                drain(",
+                "            self._wait(busy[0])\n            drain(",
+                "            drain(",
             ),
         ),
     ),

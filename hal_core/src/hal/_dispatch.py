@@ -193,14 +193,7 @@ def _three(value: object, what: str, kernel: Kernel) -> tuple[int, int, int]:
         try:
             numbers = [int(number.__index__()) for number in value]  # type: ignore[attr-defined]
         except (TypeError, AttributeError):
-            if not hasattr(value, "__index__") or isinstance(value, bool):
-                also = ", or a buffer that has it" if what == "grid" else ""
-                message = (
-                    f"dispatch of {kernel.name!r}: the {what} is an int or up to three{also}, "
-                    f"not {value!r}"
-                )
-                raise ArgumentTypeError(message) from None
-            numbers = [int(value.__index__())]
+            numbers = [_one(value, what, kernel)]
     if not 1 <= len(numbers) <= 3 or min(numbers) < 0:  # noqa: PLR2004 - three dimensions
         message = (
             f"dispatch of {kernel.name!r}: the {what} is one to three numbers of 0 or more, "
@@ -209,3 +202,17 @@ def _three(value: object, what: str, kernel: Kernel) -> tuple[int, int, int]:
         raise InvalidArgumentError(message)
     first, second, third = (*numbers, 1, 1)[:3]
     return first, second, third
+
+
+def _one(value: object, what: str, kernel: Kernel) -> int:
+    """Return a grid or a block of one number, or raise what else may be given."""
+    try:
+        if not isinstance(value, bool):
+            return int(value.__index__())  # type: ignore[attr-defined]
+    except (TypeError, AttributeError):
+        pass  # an array has the method and may refuse it
+    also = ", or a buffer that has it" if what == "grid" else ""
+    message = (
+        f"dispatch of {kernel.name!r}: the {what} is an int or up to three{also}, not {value!r}"
+    )
+    raise ArgumentTypeError(message)

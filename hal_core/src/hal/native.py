@@ -487,7 +487,8 @@ class NativeDevice(ABC):
         """Launch as `launch` does, over a grid of three 32-bit numbers read when it runs.
 
         `counts` is the device address of the three, a multiple of 4. A zero
-        among them launches nothing.
+        among them launches nothing; more than `launch` takes is a fault of
+        the device, like one of the kernel.
         """
         raise _missing("indirect_dispatch")
 

@@ -1,0 +1,61 @@
+"""Make a fill's pattern of what the user gave for it (rule C1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+__all__ = ["pattern_of"]
+
+
+def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return a fill's pattern as a number, and its width of 1, 2 or 4 bytes."""
+    if value.__class__ is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
+        return value, 1  # the short way for plain bytes
+    if isinstance(value, (bytes, bytearray)):
+        pattern = bytes(value)
+    elif isinstance(value, np.generic):
+        pattern = value.tobytes()
+    elif isinstance(value, (bool, int, float)):
+        pattern = _number(value, dtype)
+    else:
+        message = (
+            f"fill takes 1, 2 or 4 bytes, a numpy scalar or a number, not {type(value).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    # A longer pattern that repeats itself (zero, say) is a shorter one.
+    while len(pattern) > 4 and len(pattern) % 2 == 0:  # noqa: PLR2004 - native fills are 1, 2, 4
+        half = len(pattern) // 2
+        if pattern[:half] != pattern[half:]:
+            break
+        pattern = pattern[:half]
+    if len(pattern) not in {1, 2, 4}:
+        message = (
+            f"fill: a pattern has 1, 2 or 4 bytes; {value!r} has {len(pattern)}; "
+            "use update or write for longer ones"
+        )
+        raise InvalidArgumentError(message)
+    return int.from_bytes(pattern, "little"), len(pattern)
+
+
+def _number(value: float, dtype: np.dtype[Any]) -> bytes:
+    """Return the bytes of a Python number as an element of `dtype`."""
+    if dtype.kind in "iub" and isinstance(value, float):
+        message = f"fill: {value!r} is no {dtype}, the buffer's type; pass an int or a numpy scalar"
+        raise ArgumentTypeError(message)
+    try:
+        with np.errstate(over="raise"):
+            return (
+                np.array(value).astype(dtype).tobytes()
+                if dtype.kind in "fc"
+                else (np.array(value, dtype).tobytes())
+            )
+    except (OverflowError, FloatingPointError):
+        message = f"fill: {value!r} does not fit into {dtype}, the buffer's type"
+        raise InvalidArgumentError(message) from None
+    except (TypeError, ValueError):
+        message = f"fill: {value!r} is no {dtype}, the buffer's type; pass 1, 2 or 4 bytes"
+        raise ArgumentTypeError(message) from None
