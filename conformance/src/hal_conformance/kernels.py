@@ -55,6 +55,26 @@ __global__ void sum_dynamic(const int *input, int *output, int n) {
   }
 }
 
+__global__ void absolute(const float *input, float *output, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) output[i] = input[i] < 0 ? -input[i] : input[i];
+}
+
+__global__ void negate(const int *input, int *output) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  output[i] = -input[i];
+}
+
+__global__ void twice(const int *input, int *output) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  output[i] = input[i] + input[i];
+}
+
+__global__ void mix(const unsigned *input, unsigned *output, unsigned factor, unsigned n) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) output[i] = output[i] * 5u + input[i] * factor + i;
+}
+
 __global__ void count(unsigned *counter) { atomicAdd(counter, 1u); }
 
 // Holds its queue until the host, or another queue, sets the flag. Bounded, so that
@@ -71,12 +91,16 @@ __global__ void hold(unsigned *flag, unsigned *seen, unsigned turns) {
 """
 
 SIGNATURES: Final = {
-    "saxpy": "(f32 a, ptr x, ptr y, i32 n)",
-    "scale_and_offset": "(ptr input, ptr output, i32 scale, i32 offset, i32 n)",
+    "saxpy": "(f32 a, const ptr x, ptr y, i32 n)",
+    "scale_and_offset": "(const ptr input, ptr output, i32 scale, i32 offset, i32 n)",
     "write_constants": "(ptr output, i32 a, i32 b, i32 c, i32 d)",
     "write_block_ids": "(ptr output, u32 width, u32 height)",
-    "reverse_block": "(ptr input, ptr output)",
-    "sum_dynamic": "(ptr input, ptr output, i32 n)",
+    "reverse_block": "(const ptr input, ptr output)",
+    "sum_dynamic": "(const ptr input, ptr output, i32 n)",
+    "absolute": "(const ptr input, ptr output, i32 n)",
+    "negate": "(const ptr input, ptr output)",
+    "twice": "(const ptr input, ptr output)",
+    "mix": "(const ptr input, ptr output, u32 factor, u32 n)",
     "count": "(ptr counter)",
     "hold": "(ptr flag, ptr seen, u32 turns)",
 }

@@ -1,0 +1,1 @@
+"""Command buffers: recorded once, executed as often as wanted (C1 to C4)."""

@@ -1,0 +1,1 @@
+"""Executables: what is known of their kernels, and their variables (C5)."""

@@ -1,0 +1,35 @@
+"""Executables on every device: with the feature ``compile`` or without (C5)."""
+
+from __future__ import annotations
+
+import pytest
+
+import hal
+from hal.errors import ArgumentTypeError, HalError, UnimplementedError
+
+
+def test_compile_is_there_or_refused_c5(device: hal.Device) -> None:
+    """C5: a device that compiles nothing raises `UnimplementedError`, and names `load`."""
+    source = "__global__ void nothing(int n) {}"
+    if "compile" in device.features:
+        assert list(device.compile(source)) == ["nothing"]
+        return
+    with pytest.raises(UnimplementedError, match="load"):
+        device.compile(source)
+
+
+@pytest.mark.parametrize("image", [None, 7, ["image"]], ids=str)
+def test_what_load_does_not_take_c5(device: hal.Device, image: object) -> None:
+    """C5: an image is bytes or a path."""
+    with pytest.raises(ArgumentTypeError):
+        device.load(image)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("image", [b"", b"nonsense", bytes(4096)], ids=["empty", "text", "zeros"])
+def test_what_is_no_image_c5(device: hal.Device, image: bytes) -> None:
+    """C5: bytes that are no image raise a `HalError`, with signatures or without."""
+    with pytest.raises(HalError):
+        device.load(image)
+    with pytest.raises(HalError):
+        device.load(image, signatures={"f": "(ptr x)"})
+    assert not device.lost

@@ -1,0 +1,1 @@
+"""Sharing memory with numpy and with whoever speaks DLPack (M2)."""

@@ -1,0 +1,216 @@
+"""Imported host memory, and views that outlive what they show (M1, M2)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    InvalidArgumentError,
+    OperationError,
+    UnimplementedError,
+)
+from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+
+
+def test_import_is_there_or_refused_m1(device: hal.Device) -> None:
+    """M1: without the feature ``host_import`` an import raises, and says what to do."""
+    importable = device.query_memory(memory="host", size=4096).importable
+    assert importable == ("host_import" in device.features)
+    if importable:
+        assert device.import_array(pattern(4096)).size == 4096
+        return
+    with pytest.raises(UnimplementedError, match="upload"):
+        device.import_array(pattern(4096))
+
+
+@pytest.mark.feature("host_import")
+def test_an_import_shares_the_arrays_memory_m1(device: hal.Device, queue: hal.Queue) -> None:
+    """M1: the device writes into the array, and reads what the host has put there."""
+    array = pattern(4096).reshape(16, 256)
+    buffer = device.import_array(array)
+    assert (buffer.size, buffer.dtype, buffer.shape) == (4096, array.dtype, (16, 256))
+    assert buffer.memory == "host"
+    target = device.allocate(4096)
+    queue.copy(buffer, target).wait(LIMIT)
+    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096))
+    queue.fill(buffer, 7).wait(LIMIT)
+    assert (array == 7).all()
+    array[:] = 9
+    queue.copy(buffer, target).wait(LIMIT)
+    assert (target.numpy(timeout=LIMIT) == 9).all()
+
+
+@pytest.mark.feature("host_import")
+def test_an_import_ends_and_begins_again_m1(device: hal.Device, queue: hal.Queue) -> None:
+    """M1: without `release`, an array can be imported again once its buffer is gone."""
+    array = pattern(4096)
+    for value in range(3):
+        deadline = time.monotonic() + LIMIT
+        while True:
+            try:
+                buffer = device.import_array(array)
+                break
+            except OperationError:
+                # The end of an import is a thread's of hal's, and a driver may pin once only.
+                assert value
+                assert time.monotonic() < deadline
+                device.statistics()
+        queue.fill(buffer, value).wait(LIMIT)
+        assert (array == value).all()
+        buffer.close()
+        del buffer
+        gc.collect()
+
+
+@pytest.mark.feature("host_import")
+def test_release_is_called_once_at_the_end_m1(
+    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
+) -> None:
+    """M1: not while a buffer, a part, a view or unended work is there; then once."""
+    array, calls, released = pattern(4096), [], threading.Event()
+
+    def release() -> None:
+        calls.append(threading.get_ident())
+        released.set()
+
+    buffer = device.import_array(array, release=release)
+    part, view = buffer.subspan(0, 64), buffer.map()
+    ran = queue.fill(part, 5, wait=gate.at(1))
+    buffer.close()
+    del buffer
+    gc.collect()
+    assert not calls
+    del part, view
+    gc.collect()
+    device.statistics()
+    assert not calls
+    gate.signal(1)
+    ran.wait(LIMIT)
+    del ran
+    for _ in range(int(LIMIT * 10)):
+        device.statistics()  # M1: retires what has ended
+        if released.wait(0.1):
+            break
+    assert len(calls) == 1
+    assert (array[:64] == 5).all()
+    again = device.import_array(array)
+    queue.fill(again, 6).wait(LIMIT)
+    assert len(calls) == 1
+
+
+@pytest.mark.feature("host_import")
+def test_an_import_keeps_its_array_m1(device: hal.Device, queue: hal.Queue) -> None:
+    """M1: the array lives as long as the buffer, and no longer."""
+    array = pattern(4096)
+    gone = weakref.ref(array)
+    buffer = device.import_array(array)
+    del array
+    gc.collect()
+    assert gone() is not None
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(4096))
+    buffer.close()
+    del buffer
+    for _ in range(1000):
+        gc.collect()
+        device.statistics()
+        if gone() is None:
+            break
+        queue.barrier().wait(LIMIT)
+    assert gone() is None
+
+
+@pytest.mark.feature("host_import")
+def test_a_read_only_array_m1(device: hal.Device, queue: hal.Queue) -> None:
+    """M1: a read-only array gives a buffer of access "read"."""
+    array = pattern(4096)
+    array.flags.writeable = False
+    buffer = device.import_array(array)
+    assert buffer.access == "read"
+    with pytest.raises(InvalidArgumentError):
+        queue.fill(buffer, 1)
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(4096))
+
+
+@pytest.mark.feature("host_import")
+def test_closing_the_device_releases_m1(open_device: OpenDevice) -> None:
+    """M1: what is still imported is released when the device is closed."""
+    device, released = open_device(), threading.Event()
+    buffer = device.import_array(pattern(4096), release=released.set)
+    device.close(LIMIT)
+    assert released.wait(LIMIT)
+    assert buffer.size == 4096
+
+
+BAD: dict[str, Any] = {
+    "a list": (ArgumentTypeError, [1, 2, 3]),
+    "bytes": (ArgumentTypeError, b"123"),
+    "gaps": (InvalidArgumentError, np.zeros((8, 8))[:, ::2]),
+    "turned axes": (InvalidArgumentError, np.zeros((8, 4)).T),
+    "no bytes": (InvalidArgumentError, np.zeros(0)),
+    "Python objects": (ArgumentTypeError, np.array([None, None])),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_imported_is_refused_m1(device: hal.Device, what: str) -> None:
+    """M1: what is no contiguous array raises, on every device."""
+    kind, array = BAD[what]
+    with pytest.raises(kind):
+        device.import_array(array)
+    with pytest.raises(ArgumentTypeError):
+        device.import_array(np.zeros(4), release=7)  # type: ignore[arg-type]
+
+
+# Views
+
+
+@pytest.mark.parametrize("memory", ["host", "shared"])
+def test_a_view_outlives_its_buffer_m2(device: hal.Device, memory: str) -> None:
+    """M2: the memory lives as long as a view of it, whoever is gone."""
+    buffer = device.allocate(4096, memory=memory)
+    buffer.map()[:] = pattern(4096)
+    view = buffer.map()[16:32]
+    buffer.close()
+    del buffer
+    gc.collect()
+    others = [device.allocate(4096, memory=memory) for _ in range(4)]
+    for other in others:
+        other.map()[:] = 0xEE
+    assert np.array_equal(view, pattern(4096)[16:32])
+    view[:] = 1
+    assert (view == 1).all()
+
+
+@pytest.mark.parametrize("memory", ["host", "shared"])
+def test_a_view_outlives_its_device_m2(open_device: OpenDevice, memory: str) -> None:
+    """M2: a view never dangles: not after its device was closed, either."""
+    device = open_device()
+    buffer = device.allocate(4096, memory=memory)
+    view = buffer.map()
+    view[:] = pattern(4096)
+    device.close(LIMIT)
+    assert np.array_equal(view, pattern(4096))
+    view[:] = 1
+    with pytest.raises(ClosedError):
+        buffer.map()
+
+
+def test_two_views_are_one_memory_m2(device: hal.Device, queue: hal.Queue) -> None:
+    """M2: views of a buffer and of its parts show each other's writes, and the device's."""
+    buffer = device.allocate(64, memory="host")
+    queue.fill(buffer, 0).wait(LIMIT)
+    whole, part = buffer.map(), buffer.subspan(16, 16).map()
+    part[:] = 3
+    assert whole[16:32].tolist() == [3] * 16
+    queue.fill(buffer, 4, offset=16, size=8).wait(LIMIT)
+    assert part.tolist() == [4] * 8 + [3] * 8

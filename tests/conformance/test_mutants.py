@@ -1,0 +1,69 @@
+"""Each wrong copy of the core or of the reference backend is caught by the tests named for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from mutants import MUTANTS, WORKERS, Mutant, Patch, PatchError, find, run, run_mutant
+
+PLAIN = sorted({mutant.mode for mutant in MUTANTS})
+
+
+@pytest.fixture(scope="module")
+def outcomes(request):
+    """Run what this session has chosen, two at a time; return what is to come, by name."""
+    chosen = {
+        item.callspec.params["mutant"].name: item.callspec.params["mutant"]
+        for item in request.session.items
+        if item.path == request.path and "mutant" in getattr(item, "callspec", Nothing).params
+    }
+    pool = ThreadPoolExecutor(WORKERS)
+    yield {name: pool.submit(run_mutant, mutant) for name, mutant in chosen.items()}
+    pool.shutdown(cancel_futures=True)
+
+
+class Nothing:
+    """Stand for the parameters of a test that has none."""
+
+    params = ()
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_caught(outcomes, mutant):
+    """Every test that is named for a mutant fails, or the process dies of it."""
+    outcome = outcomes[mutant.name].result()
+    assert not outcome.missed(mutant.tests), f"{outcome.statuses}\n{outcome.output}"
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("mode", PLAIN)
+def test_the_true_backend_passes(mode):
+    """What catches mutants passes where nothing is patched."""
+    tests = sorted({test for mutant in MUTANTS if mutant.mode == mode for test in mutant.tests})
+    outcome = run((), tests, mode)
+    assert not outcome.died, outcome.output
+    assert set(outcome.statuses.values()) == {"passed"}, outcome.output
+    known = set(outcome.statuses)
+    assert not [test for test in tests if not any(name.startswith(test) for name in known)]
+
+
+def test_a_harmless_mutant_is_missed():
+    """A patch that changes nothing fails no test: it is the mistake that is found."""
+    mutant = find("the first failure is replaced")
+    same = tuple(Patch(patch.module, patch.old, patch.old) for patch in mutant.patches)
+    outcome = run_mutant(Mutant("harmless", mutant.tests, same))
+    assert outcome.statuses
+    assert outcome.missed(mutant.tests) == list(mutant.tests)
+
+
+@pytest.mark.parametrize("old", ["no such text", "import"])
+def test_a_patch_that_does_not_apply_is_an_error(old):
+    """A text that occurs never, or more than once, is told, and nothing is run."""
+    with pytest.raises(PatchError, match="mend the mutant"):
+        run((Patch("hal._ring", old, "pass"),), ["semaphores/test_values.py"])
+
+
+def test_names_are_unique():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 25
