@@ -462,6 +462,17 @@ def test_import_shares_the_arrays_memory_m1(open_probe):
     assert device.statistics().allocations == 0
 
 
+def test_an_array_can_be_imported_again_at_once_m1(device):
+    """M1: the driver pins it once only, and the end of the import before is another thread's."""
+    array = np.zeros(4096, np.uint8)
+    for value in range(200):
+        buffer = device.import_array(array)
+        device.queue.fill(buffer, value).wait(LIMIT)
+        buffer.close()
+        del buffer
+    assert (array == 199).all()
+
+
 @pytest.mark.parametrize("end", ["dropped", "closed", "device closed", "pending", "viewed", "part"])
 def test_an_import_ends_once_m1(open_probe, end):
     """M1: the array is kept till the last use, then released, then told, on another thread."""

@@ -15,7 +15,7 @@ from hal._allocator import ASYNC, DIRECT, FOREIGN, Block, Owner, Ticket, block_s
 from hal._heaps import MemoryStatistics
 from hal._reaper import FREE, UNLOAD, Reaper
 from hal._usage import MEMORY_TYPES
-from hal.errors import HalError, OutOfMemoryError
+from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -261,7 +261,30 @@ class Heap(Reaper):
         *,
         writable: bool,
     ) -> Storage:
-        """Pin host memory and return a storage over it; undone once the storage is gone."""
+        """Pin host memory and return a storage over it; undone once the storage is gone.
+
+        Where the driver refuses, retires finished work, gives back what nobody
+        holds, the same memory perhaps, and tries once more.
+        """
+        arguments = (host_address, size, owner, callback)
+        try:
+            return self._import(*arguments, writable=writable)
+        except OperationError:
+            self._context.harvest()
+            self.trim(self._cache_limit)
+            with self._reaping:  # another thread may be giving it back
+                pass
+            return self._import(*arguments, writable=writable)
+
+    def _import(
+        self,
+        host_address: int,
+        size: int,
+        owner: object,
+        callback: Callable[[], object] | None,
+        *,
+        writable: bool,
+    ) -> Storage:
         native = self._context.native
         with self._growing:
             self._check_open()

@@ -67,7 +67,7 @@ def test_constants_c5(device: hal.Device, program: hal.Executable, recorder: Rec
 def test_constants_and_buffers_c5(
     device: hal.Device, program: hal.Executable, recorder: Recorder
 ) -> None:
-    """C5: [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
+    """C5: recorded, [1, 2, 3, 4] times 3 plus 10 is [13, 16, 19, 22]."""
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     recorder.run(lambda r, a, b: scale(r, program, a, b, 3, 10), source, target)
     assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]

@@ -216,7 +216,7 @@ def check(
 def test_random_transfers_against_a_model_c2(
     queue: hal.Queue, lowering: str, hazards: str, seed: int
 ) -> None:
-    """C1 to C4: random transfers, directly and by slot, are what the model says, to the byte."""
+    """C2, C1 to C4: random transfers, directly or by slot, do what the model does, to the byte."""
     for number in range(4):
         check(queue, 100 * seed + number, lowering, hazards, None)
 
@@ -227,6 +227,6 @@ def test_random_transfers_against_a_model_c2(
 def test_random_commands_against_a_model_c2(
     queue: hal.Queue, program: hal.Executable, lowering: str, hazards: str, seed: int
 ) -> None:
-    """C1 to C5: the same with kernels among them."""
+    """C2, with C1 to C5: the same with kernels among them."""
     for number in range(4):
         check(queue, 100 * seed + number, lowering, hazards, program)
