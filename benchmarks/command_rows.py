@@ -37,7 +37,6 @@ class _Side:
         self._count = count
         self._targets = [device.upload(np.zeros(_LENGTH, np.int32)) for _ in range(2)]
         self._commands = self._recorded()
-        self._executions = 0
 
     def record(self) -> Mapping[str, float]:
         """Record `count` dispatches with a barrier after each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hal.errors import HalError, SemaphoreFailedError
 
-__all__ = ["fresh", "keep"]
+__all__ = ["fresh", "keep", "placed"]
 
 
 def keep(error: BaseException) -> BaseException:
@@ -37,6 +37,13 @@ def fresh(error: BaseException) -> HalError:
         copy = SemaphoreFailedError(f"the semaphore was failed with {error!r}")
     copy.__cause__ = error
     return copy
+
+
+def placed(place: str, error: HalError) -> HalError:
+    """Return a new exception like `error` that says first where it came about."""
+    told = fresh(error)
+    told.args = (f"{place}: {error}", *error.args[1:])
+    return told
 
 
 def _blank(kind: type[HalError]) -> HalError:

@@ -122,10 +122,6 @@ class Storage:
                 block.view = weakref.ref(view)
         return view
 
-    def is_viewed(self) -> bool:
-        """Return whether a numpy view of it is alive."""
-        return self._ticket is not None and self._ticket[0].is_viewed()
-
     def is_pinned(self) -> bool:
         """Return whether the driver knows the host's side of it."""
         if self._ticket is None:
@@ -266,34 +262,23 @@ class Heap(Reaper):
         Where the driver refuses, retires finished work, gives back what nobody
         holds, the same memory perhaps, and tries once more.
         """
-        arguments = (host_address, size, owner, callback)
-        try:
-            return self._import(*arguments, writable=writable)
-        except OperationError:
+        native = self._context.native
+        for is_last in (False, True):
+            try:
+                with self._growing:
+                    self._check_open()
+                    native.bind()
+                    address = native.import_host(host_address, size)
+                    cell = Owner(owner, host_address, callback)
+                    return self._adopt(
+                        address, size, MemoryType.HOST, host_address, cell, writable=writable
+                    )
+            except OperationError:
+                if is_last:
+                    raise
             self._context.harvest()
             self.trim(self._cache_limit)
-            with self._reaping:  # another thread may be giving it back
-                pass
-            return self._import(*arguments, writable=writable)
-
-    def _import(
-        self,
-        host_address: int,
-        size: int,
-        owner: object,
-        callback: Callable[[], object] | None,
-        *,
-        writable: bool,
-    ) -> Storage:
-        native = self._context.native
-        with self._growing:
-            self._check_open()
-            native.bind()
-            address = native.import_host(host_address, size)
-            cell = Owner(owner, host_address, callback)
-            return self._adopt(
-                address, size, MemoryType.HOST, host_address, cell, writable=writable
-            )
+        raise AssertionError  # the second attempt has returned or raised
 
     def _adopt(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _transfers
-from hal._failure import fresh
+from hal._failure import fresh, placed
 from hal._indirect import run_on_host
 from hal._instances import Instance, InstancePool, Lease, Replica
 from hal._reaper import GRAPH, INSTANCE
@@ -182,9 +182,7 @@ class Program:
 
     def _explain(self, error: HalError, nodes: Sequence[Node], node: object) -> HalError:
         """Return an error that says which command it is about."""
-        told = fresh(error)
         for command, each in enumerate(nodes):
             if each is node:
-                told.args = (f"execute: {self._describe(command)}: {error}", *error.args[1:])
-                break
-        return told
+                return placed(f"execute: {self._describe(command)}", error)
+        return fresh(error)

@@ -97,11 +97,14 @@ class Reaper(Allocator):
     def trim(self, keep: int) -> int:
         """Give back what nobody holds, and the cache down to `keep` bytes; return how many went.
 
-        Blocks as long as the native frees do.
+        Blocks as long as the native frees do, those of other threads included:
+        who calls this is about to ask for what they give back.
         """
         before = self._held
         for owner in self._reap(keep):
             _drop(owner)
+        with self._reaping:
+            pass
         return max(before - self._held, 0)
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from hal import _recorded
 from hal._command_events import CommandEvent
-from hal._failure import fresh
+from hal._failure import placed
 from hal._hazards import Access
 from hal._lowering import Order
 from hal._recorded import Command
@@ -121,9 +121,7 @@ class Recording:
         except HalError as error:
             if not label:
                 raise
-            told = fresh(error)
-            told.args = (f"{label}: {error}", *error.args[1:])
-            raise told from error
+            raise placed(label, error) from error
         for command in checked:
             self._append(command, f"{verb} {label!r}" if label else verb)
 
