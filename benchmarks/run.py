@@ -9,11 +9,12 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import command_rows
+import cuda_rows
 import kernels_rows
 import machine
 import memory_rows
@@ -29,6 +30,8 @@ import hal
 _GROUPS: Final = ("timelines", "flat", "commands", "transfers", "kernels", "memory")
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
 """IREE's driver for the same hardware, by the name of our backend."""
+_ON_CUDA: Final = frozenset({"cuda"})
+"""The backends beside which `cuda_rows` measures."""
 
 
 def main() -> int:
@@ -44,19 +47,19 @@ def main() -> int:
             f"{facts['device']}; {facts['processors']} processors ({facts['processor']}); "
             f"Python {facts['python']}; load {facts['load_at_start']}"
         )
-        sides: dict[str, timeline_rows.TimelineSide] = {
-            "hal": timeline_rows.OurSide(device, recorded=False),
-            "hal, recorded": timeline_rows.OurSide(device, recorded=True),
-        }
+        others = _other_sides(backend, options.iree, out)
+        sides: dict[str, timeline_rows.TimelineSide] = {"hal": timeline_rows.OurSide(device)}
         if "timelines" in options.groups:
-            iree = _iree_side(options.iree or _IREE_DRIVERS.get(backend, ""), out)
-            if iree is not None:
-                sides["iree"] = iree
+            modes = ("stream", "graph") if "graphs" in device.features else ("stream",)
+            for mode in modes:
+                sides[f"hal, {mode}"] = timeline_rows.OurSide(device, mode)
+            sides |= others
+            base = "raw" if "raw" in others else "iree"
             rows = timeline_rows.rows(sides, quick=options.quick)
             groups["timelines"] = _measure(rows, 5 if options.quick else 15)
             for side in sides.values():
                 side.check()
-            report.show_metrics(out, "timeline semaphores", groups["timelines"], "iree")
+            report.show_metrics(out, "timeline semaphores", groups["timelines"], base)
         if "flat" in options.groups:
             rows = timeline_rows.pending_rows(sides["hal"], quick=options.quick)
             groups["flat"] = _measure(rows, 2 if options.quick else 3)
@@ -66,7 +69,8 @@ def main() -> int:
             groups["commands"] = _measure(rows, 5 if options.quick else 15)
             report.show_metrics(out, "command buffers", groups["commands"], "")
         if "transfers" in options.groups:
-            rows = transfer_rows.rows(device, quick=options.quick)
+            copies = _pinned_copies(others.get("raw"))
+            rows = transfer_rows.rows(device, copies, quick=options.quick)
             groups["transfers"] = _measure(rows, 3 if options.quick else 7)
             report.show_metrics(out, "memory and transfers", groups["transfers"], "numpy.copyto")
         if "kernels" in options.groups:
@@ -119,18 +123,39 @@ def _measure(rows: Sequence[Row], rounds: int) -> list[Metric]:
     return [metric for row in rows for metric in measure(row, rounds)]
 
 
-def _iree_side(driver: str, out: Console) -> timeline_rows.TimelineSide | None:
-    """Return IREE's side, or None after a word about why there is none."""
-    if not driver:
-        return None
-    try:
-        import iree_rows  # noqa: PLC0415 - it may not be installed
+def _other_sides(
+    backend: str, iree: str | None, out: Console
+) -> dict[str, timeline_rows.TimelineSide]:
+    """Return what hal is compared with here, after a word about each that there is not."""
+    found: dict[str, timeline_rows.TimelineSide] = {}
+    makers: list[tuple[str, Callable[[], timeline_rows.TimelineSide]]] = []
+    driver = iree or _IREE_DRIVERS.get(backend)
+    if driver:
+        makers.append(("iree", lambda: _iree_side(driver)))
+    if backend in _ON_CUDA:
+        makers += cuda_rows.sides()
+    for name, make in makers:
+        try:
+            found[name] = make()
+        except (ImportError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            out.print(f"no comparison with {name}: {reason}", markup=False)
+    return found
 
-        return iree_rows.IreeSide(driver)
-    except (ImportError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        out.print(f"no comparison with IREE: {reason}", markup=False)
+
+def _iree_side(driver: str) -> timeline_rows.TimelineSide:
+    import iree_rows  # noqa: PLC0415 - it may not be installed
+
+    return iree_rows.IreeSide(driver)
+
+
+def _pinned_copies(
+    raw: timeline_rows.TimelineSide | None,
+) -> Callable[[int], cuda_rows.PinnedCopies] | None:
+    """Return what makes the driver's own pinned copies, where there is a driver's own side."""
+    if not isinstance(raw, cuda_rows.RawSide):
         return None
+    return lambda size: cuda_rows.PinnedCopies(raw, size)
 
 
 def _native_loops(folder: Path, out: Console) -> native.NativeLoops | None:

@@ -1,10 +1,11 @@
 """Measure timeline semaphores: what a submission, a signal and a wait cost.
 
-Two classes do the same work, one through hal and one (`iree_rows.IreeSide`)
-through IREE's Python bindings. The work of a submission is always one fill of
-256 bytes. Each method of `TimelineSide` takes one sample; times are in
-microseconds. Semaphores and the lists of what is waited for are made outside
-the timed parts.
+Several classes do the same work: through hal, through IREE's Python bindings
+(`iree_rows.IreeSide`), and on a CUDA device through what else there is
+(`cuda_rows`). The work of a submission is always one fill of 256 bytes. Each
+method of `TimelineSide` takes one sample; times are in microseconds. A side
+that lacks a method has no cell in its row. Semaphores and the lists of what is
+waited for are made outside the timed parts.
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ class TimelineSide(Protocol):
     def ping_pong(self, count: int) -> Mapping[str, float]:
         """Let two threads answer each other over two semaphores; one round of two signals."""
 
+    def alloca(self, count: int) -> Mapping[str, float]:
+        """Allocate and free 4 KiB in the order of the queue; a pair, the submitting thread."""
+
     def query(self, count: int) -> Mapping[str, float]:
         """Ask a semaphore for its value; one call."""
 
@@ -72,15 +76,15 @@ class TimelineSide(Protocol):
 class OurSide:
     """Measure hal on one device.
 
-    With `recorded`, the work is a reusable command buffer that holds the
-    fill; otherwise it is `Queue.fill`.
+    The work is `Queue.fill`; with a `mode`, ``"stream"`` or ``"graph"``, a
+    reusable command buffer that holds the fill and is run that way.
     """
 
-    def __init__(self, device: hal.Device, *, recorded: bool) -> None:
+    def __init__(self, device: hal.Device, mode: str | None = None) -> None:
         self._buffer = device.allocate(FILL_BYTES)
         queue = device.queue
-        if recorded:
-            with device.record() as commands:
+        if mode is not None:
+            with device.record(command_buffer=mode) as commands:
                 commands.fill(self._buffer, PATTERN)
 
             def enqueue(wait: hal.Timepoint, signal: hal.Timepoint) -> None:
@@ -156,6 +160,16 @@ class OurSide:
         ping, pong = hal.create_semaphore(), hal.create_semaphore()
         return ping_pong(count, ping.signal, ping.wait, pong.signal, pong.wait)
 
+    def alloca(self, count: int) -> Mapping[str, float]:
+        """Implement `TimelineSide.alloca`."""
+        queue = self._queue
+        start = _clock()
+        for _ in range(count):
+            queue.dealloca(queue.alloca(4096))
+        elapsed = _clock() - start
+        queue.wait_idle()
+        return {"": elapsed / count * 1e6}
+
     def query(self, count: int) -> Mapping[str, float]:
         """Implement `TimelineSide.query`."""
         query = hal.create_semaphore(5).query
@@ -212,7 +226,9 @@ def rows(sides: Mapping[str, TimelineSide], *, quick: bool) -> list[Row]:
 
     def row(name: str, method: str, count: int) -> Row:
         samples: dict[str, Sample] = {
-            side: _bound(getattr(subject, method), count) for side, subject in sides.items()
+            side: _bound(getattr(subject, method), count)
+            for side, subject in sides.items()
+            if hasattr(subject, method)
         }
         return Row(name, "us", samples)
 
@@ -223,6 +239,7 @@ def rows(sides: Mapping[str, TimelineSide], *, quick: bool) -> list[Row]:
         row("host signal, pending work, host wait", "host_signal", 50 * scale),
         row("500 pending", "pending", 500),
         row("ping-pong of two threads", "ping_pong", 100 * scale),
+        row("alloca and dealloca", "alloca", 50 * scale),
         row("query", "query", 5000 * scale),
         row("satisfied wait", "satisfied_wait", 5000 * scale),
     ]

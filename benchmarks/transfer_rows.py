@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from harness import Row, Sample
@@ -28,12 +28,27 @@ _REPEATS: Final = 100
 _clock = time.perf_counter
 
 
-def rows(device: hal.Device, *, quick: bool) -> list[Row]:
-    """Return the rows of allocation, in microseconds, and of transfers, in GB/s."""
+class PinnedCopies(Protocol):
+    """Copy between pinned memory and the device's by the driver's own calls, to the end."""
+
+    def upload(self) -> None:
+        """Copy to the device."""
+
+    def download(self) -> None:
+        """Copy to the host."""
+
+
+def rows(
+    device: hal.Device, copies: Callable[[int], PinnedCopies] | None, *, quick: bool
+) -> list[Row]:
+    """Return the rows of allocation, in microseconds, and of transfers, in GB/s.
+
+    `copies` makes the driver's own side for a size, where there is one.
+    """
     found = [_allocation_row(device, name, size) for name, size in _ALLOCATIONS]
-    found.append(_alloca_row(device))
     for name, size in _TRANSFERS[:4] if quick else _TRANSFERS:
         found += _transfer_rows(device, name, size)
+        found += _pinned_rows(device, name, size, copies)
     return found
 
 
@@ -57,30 +72,6 @@ def _allocation_row(device: hal.Device, name: str, size: int) -> Row:
     return Row(f"allocate and close {name}", "us", {"hal": cached, "driver": uncached})
 
 
-def _alloca_row(device: hal.Device) -> Row:
-    """Submit alloca and dealloca; the submitting thread, without the device's end."""
-    queue = device.queue
-
-    def pair() -> Mapping[str, float]:
-        start = _clock()
-        for _ in range(_REPEATS):
-            queue.dealloca(queue.alloca(4096))
-        elapsed = _clock() - start
-        queue.wait_idle()
-        return {"": 1e6 * elapsed / _REPEATS}
-
-    def barriers() -> Mapping[str, float]:
-        start = _clock()
-        for _ in range(_REPEATS):
-            queue.barrier()
-            queue.barrier()
-        elapsed = _clock() - start
-        queue.wait_idle()
-        return {"": 1e6 * elapsed / _REPEATS}
-
-    return Row("alloca and dealloca", "us", {"hal": pair, "two barriers": barriers})
-
-
 def _transfer_rows(device: hal.Device, name: str, size: int) -> list[Row]:
     """Move `size` bytes into a buffer and out of it, until they are there."""
     host, other = np.ones(size, np.uint8), np.zeros(size, np.uint8)
@@ -101,6 +92,26 @@ def _transfer_rows(device: hal.Device, name: str, size: int) -> list[Row]:
             ("read", lambda: download.read(buffer, other).wait()),
         )
     ]
+
+
+def _pinned_rows(
+    device: hal.Device, name: str, size: int, copies: Callable[[int], PinnedCopies] | None
+) -> list[Row]:
+    """Copy `size` bytes between a pinned buffer and one of the device, until they are there."""
+    host, buffer = device.allocate(size, memory="host"), device.allocate(size)
+    upload, download = device.queues.upload, device.queues.download
+    repeats = max(1, min(_REPEATS, (1 << 30) // size))
+    raw = copies(size) if copies is not None else None
+    found = []
+    for what, work, bare in (
+        ("upload", lambda: upload.copy(host, buffer).wait(), raw and raw.upload),
+        ("download", lambda: download.copy(buffer, host).wait(), raw and raw.download),
+    ):
+        sides = {"hal": _rate(work, size, repeats)}
+        if bare is not None:
+            sides["raw"] = _rate(bare, size, repeats)
+        found.append(Row(f"pinned {what} {name}", "GB/s", sides, higher_is_better=True))
+    return found
 
 
 def _rate(work: Callable[[], object], size: int, repeats: int) -> Sample:

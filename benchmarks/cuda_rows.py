@@ -1,0 +1,264 @@
+"""Take the samples through what else drives a CUDA device from Python, for comparison.
+
+The same work, a fill of 256 bytes behind a wait and before a signal, in the
+terms of each library: a recorded event stands for a signal, a stream's wait
+for it for a wait. None of them has timelines: a signal is reserved by nobody,
+and no work can be submitted before the event that it waits for was recorded
+(but through `Raw`'s stream memory operations). What a library cannot do is not
+in its class, and its cell stays empty. See `timeline_rows.TimelineSide`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from timeline_rows import FILL_BYTES, PATTERN
+
+__all__ = ["PinnedCopies", "RawSide", "sides"]
+
+_WORDS: Final = FILL_BYTES // 4
+_WORD: Final = int.from_bytes(PATTERN, "little")
+
+_clock = time.perf_counter
+
+
+class _EventSide:
+    """Measure a library by four of its calls, bound once by `_prepare`."""
+
+    _wait: Callable[[Any], object]
+    _fill: Callable[[], object]
+    _record: Callable[[Any], object]
+    _is_done: Callable[[Any], bool]
+    _event: Callable[[], Any]
+
+    def submit(self, count: int) -> Mapping[str, float]:
+        """Implement `TimelineSide.submit`."""
+        wait, fill, record = self._wait, self._fill, self._record
+        met, events = self._event(), [self._event() for _ in range(count)]
+        record(met)
+        self._finish(met)
+        start = _clock()
+        for event in events:
+            wait(met)
+            fill()
+            record(event)
+        elapsed = _clock() - start
+        self._finish(events[-1])
+        return {"": elapsed / count * 1e6}
+
+    def chain(self, count: int) -> Mapping[str, float]:
+        """Implement `TimelineSide.chain`."""
+        wait, fill, record = self._wait, self._fill, self._record
+        events = [self._event() for _ in range(count + 1)]
+        record(events[0])
+        self._finish(events[0])
+        start = _clock()
+        before = events[0]
+        for event in events[1:]:
+            wait(before)
+            fill()
+            record(event)
+            before = event
+        self._finish(before)
+        return {"": (_clock() - start) / count * 1e6}
+
+    def round_trip(self, count: int) -> Mapping[str, float]:
+        """Implement `TimelineSide.round_trip`; waits by asking again and again."""
+        fill, record, event = self._fill, self._record, self._event()
+        start = _clock()
+        for _ in range(count):
+            fill()
+            record(event)
+            self._finish(event)
+        return {"": (_clock() - start) / count * 1e6}
+
+    def _finish(self, event: object) -> None:
+        is_done = self._is_done
+        while not is_done(event):
+            pass
+
+    def check(self) -> None:
+        """Implement `TimelineSide.check`."""
+
+
+class RawSide(_EventSide):
+    """Measure the bindings of the driver's own interface, with nothing around them."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        cu = importlib.import_module("cuda.bindings.driver")
+        self._cu = cu
+        self._call(cu.cuInit(0))
+        device = self._call(cu.cuDeviceGet(ordinal))
+        self._call(cu.cuCtxSetCurrent(self._call(cu.cuDevicePrimaryCtxRetain(device))))
+        stream = self._call(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        address = self._call(cu.cuMemAlloc(FILL_BYTES))
+        flags = self._call(cu.cuMemHostAlloc(64, cu.CU_MEMHOSTALLOC_DEVICEMAP))
+        self._flags = (ctypes.c_uint32 * 2).from_address(int(flags))
+        self._flag = int(self._call(cu.cuMemHostGetDevicePointer(flags, 0)))
+        self._stream, self._address = stream, address
+        done = cu.CUresult.CUDA_SUCCESS
+        timing = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self._wait = lambda event: cu.cuStreamWaitEvent(stream, event, 0)
+        self._fill = lambda: cu.cuMemsetD32Async(address, _WORD, _WORDS, stream)
+        self._record = lambda event: cu.cuEventRecord(event, stream)
+        self._is_done = lambda event: cu.cuEventQuery(event)[0] == done
+        self._event = lambda: self._call(cu.cuEventCreate(timing))
+
+    @property
+    def stream(self) -> object:
+        """Return the stream that all work is put on."""
+        return self._stream
+
+    def host_signal(self, count: int) -> Mapping[str, float]:
+        """Implement `TimelineSide.host_signal`, by stream memory operations."""
+        cu, flags, flag = self._cu, self._flags, self._flag
+        at_least = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+        flags[0] = flags[1] = 0
+        samples = []
+        for value in range(1, count + 1):
+            self._call(cu.cuStreamWaitValue32(self._stream, flag, value, at_least))
+            self._fill()
+            self._call(cu.cuStreamWriteValue32(self._stream, flag + 4, value, 0))
+            start = _clock()
+            flags[0] = value
+            while flags[1] < value:
+                pass
+            samples.append(_clock() - start)
+        return {"": statistics.median(samples) * 1e6}
+
+    def alloca(self, count: int) -> Mapping[str, float]:
+        """Allocate and free 4 KiB in the order of the stream; one pair."""
+        cu, stream = self._cu, self._stream
+        start = _clock()
+        for _ in range(count):
+            _, address = cu.cuMemAllocAsync(4096, stream)
+            cu.cuMemFreeAsync(address, stream)
+        elapsed = _clock() - start
+        self._call(cu.cuStreamSynchronize(stream))
+        return {"": elapsed / count * 1e6}
+
+    def check(self) -> None:
+        """Implement `TimelineSide.check`."""
+        found = bytearray(FILL_BYTES)
+        self._call(self._cu.cuMemcpyDtoH(found, self._address, FILL_BYTES))
+        if bytes(found) != PATTERN * (FILL_BYTES // len(PATTERN)):
+            message = f"the driver left {bytes(found[:8])!r} in the buffer, not {PATTERN!r}"
+            raise AssertionError(message)
+
+    def _call(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - as the bindings give it
+        if answer[0] != self._cu.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(str(answer[0]))
+        return answer[1] if len(answer) > 1 else None
+
+
+class PinnedCopies:
+    """Copy between pinned and device memory by the driver's own calls, until they have ended."""
+
+    def __init__(self, raw: RawSide, size: int) -> None:
+        cu = raw._cu  # noqa: SLF001 - one module
+        self._cu, self._raw, self._size = cu, raw, size
+        self._host = raw._call(cu.cuMemHostAlloc(size, 0))  # noqa: SLF001
+        self._device = raw._call(cu.cuMemAlloc(size))  # noqa: SLF001
+
+    def upload(self) -> None:
+        """Copy to the device."""
+        cu, stream = self._cu, self._raw.stream
+        cu.cuMemcpyHtoDAsync(self._device, int(self._host), self._size, stream)
+        cu.cuStreamSynchronize(stream)
+
+    def download(self) -> None:
+        """Copy to the host."""
+        cu, stream = self._cu, self._raw.stream
+        cu.cuMemcpyDtoHAsync(int(self._host), self._device, self._size, stream)
+        cu.cuStreamSynchronize(stream)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._cu.cuMemFreeHost(self._host)
+        self._cu.cuMemFree(self._device)
+
+
+class _TorchSide(_EventSide):
+    def __init__(self) -> None:
+        torch = importlib.import_module("torch")
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch finds no CUDA device")
+        stream = torch.cuda.Stream()
+        self._context = torch.cuda.stream(stream)
+        tensor = torch.empty(_WORDS, dtype=torch.int32, device="cuda")
+        torch.cuda.set_stream(stream)
+        self._torch = torch
+        self._wait = stream.wait_event
+        self._fill = lambda: tensor.fill_(_WORD)
+        self._record = lambda event: event.record(stream)
+        self._is_done = lambda event: bool(event.query())
+        self._event = torch.cuda.Event
+
+    def alloca(self, count: int) -> Mapping[str, float]:
+        """Make and drop a tensor of 4 KiB; one pair."""
+        empty, kind = self._torch.empty, self._torch.uint8
+        start = _clock()
+        for _ in range(count):
+            empty(4096, dtype=kind, device="cuda")
+        return {"": (_clock() - start) / count * 1e6}
+
+
+class _CupySide(_EventSide):
+    def __init__(self) -> None:
+        cupy = importlib.import_module("cupy")
+        stream = cupy.cuda.Stream(non_blocking=True)
+        memory = cupy.cuda.alloc(FILL_BYTES)
+        self._cupy = cupy
+        self._wait = stream.wait_event
+        self._fill = lambda: memory.memset_async(1, FILL_BYTES, stream)
+        self._record = lambda event: event.record(stream)
+        self._is_done = lambda event: bool(event.done)
+        self._event = lambda: cupy.cuda.Event(disable_timing=True)
+
+    def alloca(self, count: int) -> Mapping[str, float]:
+        """Take and give back 4 KiB of the memory pool; one pair."""
+        alloc = self._cupy.cuda.alloc
+        start = _clock()
+        for _ in range(count):
+            alloc(4096)
+        return {"": (_clock() - start) / count * 1e6}
+
+
+class _CudaCoreSide(_EventSide):
+    def __init__(self) -> None:
+        core = importlib.import_module("cuda.core")
+        if not hasattr(core, "Device"):
+            core = importlib.import_module("cuda.core.experimental")
+        device = core.Device()
+        device.set_current()
+        stream = device.create_stream()
+        buffer = device.allocate(FILL_BYTES, stream=stream)
+        self._device, self._stream = device, stream
+        self._wait = stream.wait
+        self._fill = lambda: buffer.fill(PATTERN, stream=stream)
+        self._record = stream.record
+        self._is_done = lambda event: bool(event.is_done)
+        self._event = lambda: stream.record()  # noqa: PLW0108 - it takes an event or none
+
+    def alloca(self, count: int) -> Mapping[str, float]:
+        """Allocate and free 4 KiB in the order of the stream; one pair."""
+        allocate, stream = self._device.allocate, self._stream
+        start = _clock()
+        for _ in range(count):
+            allocate(4096, stream=stream).close(stream)
+        elapsed = _clock() - start
+        stream.sync()
+        return {"": elapsed / count * 1e6}
+
+
+def sides() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Return what else can be measured: a name, and a class that raises what is missing."""
+    yield "raw", RawSide
+    yield "torch", _TorchSide
+    yield "cupy", _CupySide
+    yield "cuda.core", _CudaCoreSide
