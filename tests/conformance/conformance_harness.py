@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import textwrap
 from pathlib import Path
 
 from hal_conformance.child import command, environment
+from hal_conformance.report import STATUSES, VERDICTS
 
-__all__ = ["ROOT", "SUITE", "Installed", "statuses"]
+__all__ = ["ROOT", "SUITE", "Installed", "check_report", "statuses"]
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "conformance" / "src" / "hal_conformance" / "suite"
 TIME_LIMIT = 150
+
+KEYS = {
+    "schema": int,
+    "verdict": str,
+    "reason": str,
+    "backend": str,
+    "mode": str,
+    "note": str,
+    "complete": bool,
+    "device": dict,
+    "versions": dict,
+    "features": dict,
+    "profile": dict,
+    "problems": list,
+    "counts": dict,
+    "date": str,
+    "command": str,
+    "tests": list,
+}
+"""The keys of a report, in their order."""
 
 
 class Installed:
@@ -65,3 +87,25 @@ class Installed:
 def statuses(report):
     """Return the status of each test that was run or skipped, by id."""
     return {test["id"]: test["status"] for test in report["tests"] if test["status"] != "not_run"}
+
+
+def check_report(report):
+    """Check the form of a report."""
+    assert {key: type(value) for key, value in report.items() if value is not None} == {
+        key: kind for key, kind in KEYS.items() if report[key] is not None
+    }
+    assert list(report) == list(KEYS)
+    assert report["schema"] == 1
+    assert report["verdict"] in VERDICTS
+    assert list(report["counts"]) == list(STATUSES)
+    ids = [test["id"] for test in report["tests"]]
+    assert ids == sorted(set(ids))
+    for test in report["tests"]:
+        assert list(test) == ["id", "status", "seconds", "reason"]
+        assert test["status"] in STATUSES
+        assert (test["status"] == "passed") == (test["reason"] == "")
+        assert re.match(r"[a-z_]+/test_\w+\.py::test_", test["id"])
+    for status in STATUSES:
+        counted = sum(test["status"] == status for test in report["tests"])
+        assert report["counts"][status] == counted
+    assert not re.search(r"(?<![\w.:])/(?:home|root|tmp|usr|work|var)/", repr(report))

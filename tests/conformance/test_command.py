@@ -29,8 +29,8 @@ def made_up(monkeypatch):
     def prepare(**parts):
         record = RunRecord("acme:1", **parts)
 
-        def run_suite(backend, *, mode, report, on_event):
-            asked.append((backend, mode, report))
+        def run_suite(backend, *, mode, note, report, on_event):
+            asked.append((backend, mode, note, report))
             on_event({"tests": list(record.results)})
             for name, result in record.results.items():
                 on_event({"started": name})
@@ -90,8 +90,9 @@ def test_problems_and_the_reason_are_told(capsys, made_up):
 def test_options_reach_the_run(capsys, made_up, tmp_path):
     path = tmp_path / "acme.json"
     asked = made_up(results=results(one="passed"))
-    assert run(["conformance", "acme:1", "--mode", "graph", "--report", str(path)]) == 0
-    assert asked == [("acme:1", "graph", path)]
+    options = ["--mode", "graph", "--note", "a model", "--report", str(path)]
+    assert run(["conformance", "acme:1", *options]) == 0
+    assert asked == [("acme:1", "graph", "a model", path)]
     assert str(path) in capsys.readouterr().out
     assert json.loads(path.read_text())["verdict"] == "conformant"
     assert path.with_suffix(".md").read_text().startswith("# Conformance of acme:1: conformant")

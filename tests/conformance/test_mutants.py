@@ -65,5 +65,26 @@ def test_a_patch_that_does_not_apply_is_an_error(old):
         run((Patch("hal._ring", old, "pass"),), ["semaphores/test_values.py"])
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_internal_error_of_pytest_is_no_mistake_found(tmp_path, times):
+    """If pytest breaks off, the run is made once more; if it does so again, that is an error."""
+    place = "        name = self._ids.get(report.nodeid)\n"
+    breaks = (
+        "        import pathlib\n"
+        f"        for number in range({times}):\n"
+        f"            path = pathlib.Path({str(tmp_path)!r}, str(number))\n"
+        "            if not path.exists():\n"
+        "                path.touch()\n"
+        "                raise RuntimeError('by chance')\n"
+    )
+    patch = Patch("hal_conformance.session", place, breaks + place)
+    tests = ["semaphores/test_values.py::test_default_value_is_zero_s1"]
+    if times == 1:
+        assert run((patch,), tests).statuses == {tests[0]: "passed"}
+    else:
+        with pytest.raises(RuntimeError, match="exited with 3"):
+            run((patch,), tests)
+
+
 def test_names_are_unique():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) > 25

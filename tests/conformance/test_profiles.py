@@ -169,6 +169,28 @@ hal.wait_any = lambda *_: pytest.skip("not today")
     assert any("must not skip itself" in reason for reason in reasons(report).values())
 
 
+def test_a_failure_that_pytest_cannot_describe_fails_its_test_alone(installed):
+    installed.profile(
+        EMPTY
+        + """
+import hal, pytest
+hal.wait_any = lambda *_: 7
+describe = pytest.TestReport.from_item_and_call
+def describe_what_passed(item, call):
+    assert call.excinfo is None, "nothing can be said of this"
+    return describe(item, call)
+pytest.TestReport.from_item_and_call = describe_what_passed
+"""
+    )
+    tests = [NOTHING, "semaphores/test_values.py"]
+    done, report = installed.run(tests=tests)
+    assert done.returncode == 1
+    assert "INTERNALERROR" not in done.stdout
+    assert chosen(report) == {"failed"}
+    assert report["counts"]["passed"] > 3
+    assert report["counts"]["not_run"] == 0
+
+
 def test_what_a_test_leaves_behind_fails_it(installed):
     installed.profile(
         EMPTY

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from hal import disk_cache
 from hal.errors import BackendUnavailableError
 from hal_cpu import _toolchain
 
@@ -129,7 +130,7 @@ def test_another_users_files_are_not_used(lab, cache, compiler):
 def test_without_a_place_for_it(lab, compiler, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path / "file"))
-    assert _toolchain.cache_directory() is None
+    assert _toolchain.CACHE.directory() is None
     for _ in range(2):
         lab.image(SOURCE % 8)
     assert compiler() == 2
@@ -138,17 +139,17 @@ def test_without_a_place_for_it(lab, compiler, monkeypatch, tmp_path):
 def test_where_it_is(monkeypatch, tmp_path):
     monkeypatch.delenv("HAL_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert _toolchain.cache_directory() == tmp_path / "xdg" / "hal" / "cpu"
+    assert _toolchain.CACHE.directory() == tmp_path / "xdg" / "hal" / "cpu"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # which the specification says to ignore
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert _toolchain.cache_directory() == tmp_path / ".cache" / "hal" / "cpu"
+    assert _toolchain.CACHE.directory() == tmp_path / ".cache" / "hal" / "cpu"
     assert not (tmp_path / "relative").exists()
 
 
 def test_it_does_not_grow_without_end(cache, monkeypatch):
-    monkeypatch.setattr(_toolchain, "_ENTRIES_AT_MOST", 20)
+    monkeypatch.setattr(disk_cache, "_ENTRIES_AT_MOST", 20)
     for number in range(50):
-        _toolchain.store_entry(f"{number:064x}", b"x")
+        _toolchain.CACHE.store(f"{number:064x}", b"x")
         # Ages that are certain to differ.
         os.utime(cache / f"{number:064x}", (number, number))
     left = sorted(path.name for path in cache.iterdir())

@@ -16,6 +16,10 @@ _TAIL: Final = 30
 """Lines of a failed child's output that are told."""
 
 
+_UNREAD: Final = frozenset({"BUILD_NUMBER", "CI"})
+"""Where these are set, pytest tells whole differences, for which two megabytes need minutes."""
+
+
 class ChildError(Exception):
     """Report that a test failed in its process, or ended it."""
 
@@ -34,7 +38,11 @@ def command(arguments: Sequence[str]) -> list[str]:
 def environment() -> dict[str, str]:
     """Return the environment for such a process."""
     names = os.environ.items()
-    rest = {name: value for name, value in names if not name.startswith("PYTEST_")}
+    rest = {
+        name: value
+        for name, value in names
+        if not name.startswith("PYTEST_") and name not in _UNREAD
+    }
     return rest | {
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": os.path.join(tempfile.gettempdir(), "hal-conformance"),

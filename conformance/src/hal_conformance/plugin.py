@@ -17,6 +17,7 @@ MODES = ("auto", "stream", "graph")
 
 MARKERS = (
     "feature(name): run where the device has the feature; every other test is core",
+    "ordering: depends on the order in which the device works; worth running on many schedules",
     "destructive: run in a process of its own, since it faults, loses or leaves behind a device",
 )
 
@@ -40,6 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=MODES,
         default="auto",
         help="how command buffers are lowered (the device parameter command_buffer)",
+    )
+    group.addoption(
+        "--hal-note",
+        metavar="TEXT",
+        default="",
+        help="what the report is to say of where it ran",
     )
     # For the suite's own processes: where to tell how the run goes, and that this is one
     # of a destructive test.

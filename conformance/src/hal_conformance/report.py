@@ -74,6 +74,8 @@ class RunRecord:
         The device specification that was asked for.
     mode
         How command buffers were lowered: ``"auto"``, ``"stream"``, ``"graph"``.
+    note
+        What whoever started it says of where it ran; may be empty.
     is_complete
         Whether the whole suite was to be run, and not a part of it.
     reason
@@ -84,6 +86,7 @@ class RunRecord:
 
     backend: str
     mode: str = "auto"
+    note: str = ""
     is_complete: bool = True
     reason: str = ""
     device: Mapping[str, object] | None = None
@@ -108,6 +111,7 @@ def build_report(run: RunRecord) -> dict[str, Any]:
         "reason": run.reason,
         "backend": run.backend,
         "mode": run.mode,
+        "note": run.note,
         "complete": run.is_complete,
         "device": run.device,
         "versions": {**_own_versions(), **run.versions},
@@ -132,9 +136,12 @@ def build_report(run: RunRecord) -> dict[str, Any]:
 
 
 def write_report(report: Mapping[str, Any], path: Path) -> None:
-    """Write a report as JSON to `path`, and as Markdown beside it."""
+    """Write a report as JSON to `path`, a line for each test, and as Markdown beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=2, ensure_ascii=False)
+    text = json.dumps({**report, "tests": []}, indent=2, ensure_ascii=False)
+    lines = ",\n".join(f"    {json.dumps(test, ensure_ascii=False)}" for test in report["tests"])
+    if lines:
+        text = text.removesuffix("[]\n}") + f"[\n{lines}\n  ]\n}}"
     path.write_text(text + "\n", encoding="utf-8")
     path.with_suffix(".md").write_text(markdown(report), encoding="utf-8")
 
@@ -145,6 +152,8 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["reason"]:
         lines += [report["reason"], ""]
     facts = {"backend": report["backend"], "command buffers": report["mode"]}
+    if report["note"]:
+        facts["note"] = report["note"]
     facts |= {key: str(value) for key, value in (report["device"] or {}).items()}
     facts |= dict(report["versions"])
     facts["features"] = ", ".join(report["features"]["supported"]) or "none"

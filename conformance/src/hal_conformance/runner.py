@@ -57,13 +57,15 @@ def run(
     backend: str,
     *,
     mode: str = "auto",
+    note: str = "",
     report: Path | None = None,
     tests: Sequence[str] = (),
     on_event: Callable[[Event], object] | None = None,
 ) -> dict[str, Any]:
     """Run the suite on a backend and return the report; blocks until it is over.
 
-    `mode` is ``"auto"``, ``"stream"`` or ``"graph"``; `report` is a file to
+    `mode` is ``"auto"``, ``"stream"`` or ``"graph"``; `note` is what the
+    report is to say of where it ran; `report` is a file to
     write the report to, with its Markdown beside it; `tests` are ids or
     folders of the suite, by default all; `on_event` is called with each
     `Event` as it comes. Raises `ValueError` if pytest refuses the arguments
@@ -77,6 +79,7 @@ def run(
             [
                 *(str(suite / test) for test in tests or [""]),
                 *("--hal-backend", backend, "--hal-mode", mode, "--hal-events", str(writing)),
+                f"--hal-note={note}",
                 "--tb=short",
             ]
         )
@@ -103,7 +106,7 @@ def run(
     if found is None:
         if not progress.tests:
             raise ValueError(said.strip() or f"pytest exited with {status}")
-        found = _report_of_the_dead(backend, mode, progress, status)
+        found = _report_of_the_dead(RunRecord(backend, mode, note), progress, status)
     if report is not None:
         write_report(found, report)
     return found
@@ -140,13 +143,10 @@ def _follow(
                 on_event(event)
 
 
-def _report_of_the_dead(
-    backend: str, mode: str, progress: _Progress, status: int
-) -> dict[str, Any]:
+def _report_of_the_dead(record: RunRecord, progress: _Progress, status: int) -> dict[str, Any]:
     """Return the report of a run whose process ended before it wrote one."""
     ending = f"by signal {-status}" if status < 0 else f"with status {status}"
     where = f"in {progress.running}" if progress.running else "between two tests"
-    record = RunRecord(backend, mode)
     record.problems.append(f"the suite's process ended {ending} {where}")
     for name in progress.tests:
         result = progress.results.get(name)

@@ -41,7 +41,9 @@ class Session:
         self._events: int | None = config.getoption("--hal-events")
         spec: str = config.getoption("--hal-backend")
         self._backend = spec.partition("?")[0].partition(":")[0]
-        self._run = RunRecord(spec, config.getoption("--hal-mode"))
+        self._run = RunRecord(
+            spec, config.getoption("--hal-mode"), note=config.getoption("--hal-note")
+        )
         self._ids: dict[str, str] = {}  # pytest's id of a test to ours
         self._planned: dict[str, str] = {}  # our id to why the test is skipped
         self._gated: set[str] = set()
@@ -117,7 +119,12 @@ class Session:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Refuse a test that skips itself: what cannot be done is declared, not found out."""
-        report = yield
+        try:
+            report = yield
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - reported
+            # A time limit that strikes here, or an error at a place without a line number, which
+            # a time limit may strike too: that fails a test, and must not end the run.
+            report = _plain_report(item, call, error)
         if item.nodeid not in self._ids:
             return report
         is_skip = report.skipped and not hasattr(report, "wasxfail")
@@ -251,6 +258,25 @@ class Session:
 def _id(item: pytest.Item) -> str:
     """Return a test's id, relative to the suite: the same wherever it is installed."""
     return f"{item.path.relative_to(SUITE).as_posix()}::{item.nodeid.partition('::')[2]}"
+
+
+def _plain_report(
+    item: pytest.Item, call: pytest.CallInfo[None], error: BaseException
+) -> pytest.TestReport:
+    """Return the report of a test whose failure pytest cannot describe."""
+    cause = call.excinfo.value if call.excinfo is not None else error
+    assert call.when != "collect"  # noqa: S101 - a phase of a test
+    return pytest.TestReport(
+        item.nodeid,
+        item.location,
+        dict(item.keywords),
+        "failed",
+        f"{type(cause).__name__}: {cause}",
+        call.when,
+        duration=call.duration,
+        start=call.start,
+        stop=call.stop,
+    )
 
 
 def _first_line(report: pytest.TestReport) -> str:

@@ -96,7 +96,7 @@ def compile_image(request: CompileRequest) -> bytes:
         foreign = _preprocess(request, compiler, options)
     text = _dialect.rewrite(request, _dialect.foreign_text(foreign), features)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
-    key = _toolchain.cache_key(
+    key = _toolchain.CACHE.key(
         "kernel",
         text,
         foreign,
@@ -107,7 +107,7 @@ def compile_image(request: CompileRequest) -> bytes:
         debug,
     )
     # A debugger wants the source beside the image: make both.
-    image = None if debug else _toolchain.load_entry(key)
+    image = None if debug else _toolchain.CACHE.load(key)
     if image is not None:
         return image
     with _toolchain.work_directory() as directory:
@@ -119,7 +119,7 @@ def compile_image(request: CompileRequest) -> bytes:
         text = text.replace(f'"{_dialect.SOURCE}"', _quote(str(source)))
         (directory / "image.cpp").write_text(text, encoding="utf-8")
         image = _run(request, compiler, options, directory, source)
-    _toolchain.store_entry(key, image)
+    _toolchain.CACHE.store(key, image)
     return image
 
 

@@ -1,15 +1,13 @@
-"""Find a C++ compiler, run it, and keep what it built in a cache on disk."""
+"""Find a C++ compiler and run it."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import os
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -18,23 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hal.disk_cache import DiskCache
 from hal.errors import BackendUnavailableError
 
 __all__ = [
+    "CACHE",
     "Compiler",
-    "cache_directory",
-    "cache_key",
     "find_compiler",
-    "load_entry",
     "processor_features",
     "run_compiler",
-    "store_entry",
     "work_directory",
 ]
 
 _TIME_LIMIT: Final = 600.0
-_ENTRIES_AT_MOST: Final = 2000
-_DIGEST: Final = hashlib.sha256().digest_size
+
+CACHE: Final = DiskCache("cpu")
+"""What was built, on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,101 +187,3 @@ def processor_features() -> frozenset[str]:
             if name.strip() in {"flags", "Features"}:
                 return frozenset(value.split())
     return frozenset()
-
-
-# The cache
-
-
-def cache_directory() -> Path | None:
-    """Return the directory of the cache, made if need be, or None where there can be none.
-
-    ``HAL_CACHE_DIR`` names it (``cpu`` is added), else it is ``hal/cpu`` in
-    ``XDG_CACHE_HOME`` or ``~/.cache``. One that belongs to another user, or
-    that others may write to, is not used: what it holds is run as code.
-    """
-    chosen = os.environ.get("HAL_CACHE_DIR", "")
-    if chosen:
-        root = Path(chosen)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        # The specification says to ignore relative paths.
-        if os.path.isabs(base):
-            root = Path(base) / "hal"
-        else:
-            try:
-                root = Path.home() / ".cache" / "hal"
-            except RuntimeError:
-                return None
-    directory = root.absolute() / "cpu"
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = directory.lstat()
-    except OSError:
-        return None
-    return directory if stat.S_ISDIR(about.st_mode) and _is_private(about) else None
-
-
-def _is_private(about: os.stat_result) -> bool:
-    """Return whether only this user can write to a file or directory."""
-    return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def cache_key(*parts: str | bytes) -> str:
-    """Return the name of the entry that is made from these parts, in this order."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        # The length keeps ("ab", "c") and ("a", "bc") apart.
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def load_entry(key: str) -> bytes | None:
-    """Return an entry's content; None if it is absent, damaged or not only ours to write."""
-    directory = cache_directory()
-    if directory is None:
-        return None
-    try:
-        handle = os.open(directory / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with open(handle, "rb") as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or not _is_private(about):
-            return None
-        data = file.read()
-    digest, content = data[:_DIGEST], data[_DIGEST:]
-    return content if hashlib.sha256(content).digest() == digest else None
-
-
-def store_entry(key: str, content: bytes) -> None:
-    """Put an entry into the cache, whole or not at all; without a cache do nothing."""
-    directory = cache_directory()
-    if directory is None:
-        return
-    # A process that looks at the same time sees the old entry or the new one.
-    with contextlib.suppress(OSError):
-        handle, name = tempfile.mkstemp(prefix=".new-", dir=directory)
-        try:
-            with open(handle, "wb") as file:
-                file.write(hashlib.sha256(content).digest() + content)
-            os.replace(name, directory / key)
-        except BaseException:
-            os.unlink(name)
-            raise
-        _prune(directory)
-
-
-def _prune(directory: Path) -> None:
-    """Remove the oldest entries when there are too many."""
-    entries = list(directory.iterdir())
-    if len(entries) <= _ENTRIES_AT_MOST:
-        return
-    ages: list[tuple[float, Path]] = []
-    for entry in entries:
-        with contextlib.suppress(OSError):
-            ages.append((entry.lstat().st_mtime, entry))
-    for _, entry in sorted(ages)[: len(ages) // 4]:
-        with contextlib.suppress(OSError):
-            entry.unlink()

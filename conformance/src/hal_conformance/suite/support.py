@@ -28,6 +28,7 @@ __all__ = [
     "assert_fails",
     "broken",
     "callbacks_done",
+    "first_difference",
     "in_threads",
     "pattern",
 ]
@@ -188,6 +189,18 @@ def pattern(size: int, seed: int = 0) -> NDArray[np.uint8]:
     index = np.arange(size, dtype=np.uint64)
     mixed = index * 131 + (index >> np.uint64(7)) * 17 + 0x5A + 61 * seed
     return mixed.astype(np.uint8)
+
+
+def first_difference(found: bytes, expected: bytes) -> int | None:
+    """Return where two byte strings differ first, or None if they are equal.
+
+    For long ones: pytest may look for minutes for all the places where they do.
+    """
+    if found == expected:
+        return None
+    size = min(len(found), len(expected))
+    differs = np.frombuffer(found, np.uint8, size) != np.frombuffer(expected, np.uint8, size)
+    return int(differs.argmax()) if differs.any() else size
 
 
 def in_threads(functions: Iterable[Callable[[], object]]) -> list[Any]:

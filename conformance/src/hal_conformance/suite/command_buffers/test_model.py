@@ -11,6 +11,8 @@ import pytest
 import hal
 from hal_conformance.suite.support import LIMIT, pattern
 
+pytestmark = pytest.mark.ordering
+
 MEMORIES: Final = 5
 """Memories that a recording uses, some of them by slot."""
 

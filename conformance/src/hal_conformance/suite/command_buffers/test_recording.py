@@ -1,4 +1,4 @@
-"""Recording: begin, end, execute; one-shot and reusable, names and categories (C1)."""
+"""Recording: begin, end, execute again and again, names and categories (C1)."""
 
 from __future__ import annotations
 
@@ -128,53 +128,6 @@ def test_an_error_in_the_block_spoils_the_recording_c1(
         with pytest.raises(ClosedError):
             use()
     assert not buffer.numpy(timeout=LIMIT).any()
-
-
-def test_one_shot_runs_once_c1(device: hal.Device, queue: hal.Queue) -> None:
-    """C1: a second execution raises `ClosedError`, and does nothing."""
-    buffer = device.upload(np.zeros(64, np.uint8))
-    with device.record(one_shot=True) as recording:
-        recording.fill(buffer, 5)
-    queue.execute(recording).wait(LIMIT)
-    queue.fill(buffer, 0).wait(LIMIT)
-    with pytest.raises(ClosedError):
-        queue.execute(recording)
-    assert not buffer.numpy(timeout=LIMIT).any()
-
-
-def test_a_refused_execution_does_not_use_up_a_one_shot_c1(
-    device: hal.Device, queue: hal.Queue, semaphore: hal.Semaphore
-) -> None:
-    """C1: an execution that raised leaves the recording to be executed."""
-    buffer = device.upload(np.zeros(64, np.uint8))
-    with device.record(one_shot=True, slots=1) as recording:
-        recording.fill(recording.slots[0], 5, size=64)
-    with pytest.raises(InvalidArgumentError):
-        queue.execute(recording)
-    with pytest.raises(InvalidArgumentError):
-        # S1: it would wait for what only it brings about
-        queue.execute(recording, bindings=[buffer], wait=semaphore.at(2), signal=semaphore.at(1))
-    queue.execute(recording, bindings=[buffer]).wait(LIMIT)
-    assert (buffer.numpy(timeout=LIMIT) == 5).all()
-
-
-def test_one_of_many_threads_gets_a_one_shot_c1(device: hal.Device, make_queue: MakeQueue) -> None:
-    """C1: of eight threads that execute it at once, exactly one does."""
-    buffer = device.upload(np.zeros(64, np.uint8))
-    queues = [make_queue() for _ in range(2)]
-    for _ in range(10):
-        with device.record(one_shot=True) as recording:
-            recording.fill(buffer, 5)
-
-        def execute(number: int, recording: hal.CommandBuffer = recording) -> bool:
-            try:
-                queues[number % 2].execute(recording).wait(LIMIT)
-            except ClosedError:
-                return False
-            return True
-
-        won = in_threads([lambda number=number: execute(number) for number in range(8)])  # type: ignore[misc]
-        assert sum(won) == 1
 
 
 def test_a_reusable_recording_runs_each_time_c1(device: hal.Device, recorder: Recorder) -> None:

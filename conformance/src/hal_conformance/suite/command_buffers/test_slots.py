@@ -12,6 +12,8 @@ import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal_conformance.suite.support import LIMIT, MakeQueue, MakeSemaphore, in_threads, pattern
 
+pytestmark = pytest.mark.ordering
+
 
 def test_slots_say_what_they_take_c3(device: hal.Device) -> None:
     """C3: index, dtype and size; a slot without a size has None."""

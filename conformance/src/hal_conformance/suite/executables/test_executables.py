@@ -183,7 +183,7 @@ def test_a_variable_keeps_the_code_loaded_c5(device: hal.Device, queue: hal.Queu
 
 def test_an_unknown_variable_is_not_found_c5(executable: hal.Executable) -> None:
     """C5: a name that is no variable raises `NotFoundError`; a kernel is none."""
-    for name in ("missing", "", "advance "):
+    for name in ("missing", "", "advance ", "counter\0", "\0"):
         with pytest.raises(NotFoundError):
             executable.global_variable(name)
     with pytest.raises(ArgumentTypeError):

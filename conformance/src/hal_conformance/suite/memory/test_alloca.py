@@ -1,4 +1,4 @@
-"""Allocation in the order of a queue: alloca and dealloca (M3)."""
+"""Allocation in the order of a queue: alloca (M3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import hal
 from hal.errors import (
     ArgumentTypeError,
     CancelledError,
-    ClosedError,
     HalError,
     InvalidArgumentError,
     OperationError,
@@ -20,7 +19,6 @@ from hal.errors import (
 )
 from hal_conformance.suite.support import (
     LIMIT,
-    MakeLatch,
     MakeQueue,
     MakeSemaphore,
     OpenDevice,
@@ -28,6 +26,8 @@ from hal_conformance.suite.support import (
     broken,
     pattern,
 )
+
+pytestmark = pytest.mark.ordering
 
 MEMORIES = ("device", "host", "shared")
 
@@ -203,55 +203,6 @@ def test_a_bound_buffer_without_memory_fails_the_execution_m3(
     queue.dealloca(buffer).wait(LIMIT)
 
 
-def test_after_dealloca_it_is_unusable_m3(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
-) -> None:
-    """M3: from the submission of dealloca on buffer and parts raise; what was before goes on."""
-    buffer, seen = queue.alloca(64), np.zeros(64, np.uint8)
-    part = buffer.subspan(16, 16)
-    queue.fill(buffer, 7, wait=gate.at(1))
-    read = queue.read(buffer, seen)
-    ended = queue.dealloca(buffer)
-    assert buffer.closed
-    uses: list[Any] = [
-        lambda: queue.fill(buffer, 1),
-        lambda: queue.fill(part, 1),
-        lambda: queue.dealloca(buffer),
-        part.numpy,
-        lambda: buffer.address,
-        lambda: buffer.subspan(0, 1),
-    ]
-    for use in uses:
-        with pytest.raises(ClosedError):
-            use()
-    with device.record() as recording, pytest.raises(ClosedError):
-        recording.fill(part, 1)
-    gate.signal(1)
-    hal.wait_all([read, ended], LIMIT)
-    assert (seen == 7).all()
-
-
-def test_a_dealloca_whose_wait_fails_m3(
-    device: hal.Device, queue: hal.Queue, make_semaphore: MakeSemaphore
-) -> None:
-    """M3, S5: it fails its signal with that error; the memory is given back all the same."""
-    gc.collect()
-    before = device.statistics().allocations
-    wait, signal = make_semaphore(), make_semaphore()
-    buffer = queue.alloca(64)
-    queue.fill(buffer, 1).wait(LIMIT)
-    ended = queue.dealloca(buffer, wait=wait.at(1), signal=signal.at(1))
-    error = broken()
-    wait.fail(error)
-    assert_fails(ended, error)
-    assert_fails(signal.at(1), error)
-    assert buffer.closed
-    del ended, buffer
-    gc.collect()
-    queue.barrier().wait(LIMIT)
-    assert device.statistics().allocations <= before  # what a test before left may end, too
-
-
 def test_a_failed_alloca_fails_its_users_m3(
     queue: hal.Queue, make_semaphore: MakeSemaphore
 ) -> None:
@@ -318,52 +269,6 @@ def test_what_is_dropped_is_given_back_m3(device: hal.Device, queue: hal.Queue) 
     queue.wait_idle(LIMIT)
     gc.collect()
     assert device.statistics().allocations == before
-
-
-def test_a_pending_use_holds_the_memory_m3(
-    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, make_latch: MakeLatch
-) -> None:
-    """M3: memory that was given back is not used again while an operation still needs it."""
-    buffer, target = queue.alloca(4096), device.upload(np.zeros(4096, np.uint8))
-    queue.update(buffer, pattern(4096)).wait(LIMIT)
-    latch = make_latch(second_queue)
-    copied = second_queue.copy(buffer, target)
-    queue.dealloca(buffer)
-    for _ in range(8):
-        other = queue.alloca(4096)
-        queue.fill(other, 0xEE).wait(LIMIT)
-        queue.dealloca(other)
-    latch.open()
-    copied.wait(LIMIT)
-    assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096))
-
-
-def test_a_view_outlives_dealloca_m2(queue: hal.Queue) -> None:
-    """M2: a view keeps the memory that was given back."""
-    buffer = queue.alloca(4096, memory="host")
-    queue.update(buffer, pattern(4096)).wait(LIMIT)
-    view = buffer.map()
-    queue.dealloca(buffer).wait(LIMIT)
-    for _ in range(4):
-        other = queue.alloca(4096, memory="host")
-        queue.fill(other, 0xEE).wait(LIMIT)
-    assert np.array_equal(view, pattern(4096))
-
-
-def test_what_dealloca_refuses_m3(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue
-) -> None:
-    """M3: only whole buffers of alloca, of this device, are given back."""
-    buffer = queue.alloca(64)
-    for wrong in (device.allocate(64), buffer.subspan(0, 32)):
-        with pytest.raises(InvalidArgumentError):
-            queue.dealloca(wrong)
-    with pytest.raises(InvalidArgumentError):
-        second_device.queue.dealloca(buffer)
-    with pytest.raises(ArgumentTypeError):
-        queue.dealloca(None)  # type: ignore[arg-type]
-    queue.fill(buffer, 1).wait(LIMIT)
-    queue.dealloca(buffer).wait(LIMIT)
 
 
 BAD: dict[str, tuple[type[HalError], tuple[Any, ...], dict[str, Any]]] = {

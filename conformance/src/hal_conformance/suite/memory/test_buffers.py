@@ -230,6 +230,25 @@ def test_map_of_a_subspan_m2(device: hal.Device, memory: str) -> None:
     assert buffer.map()[8:16].tolist() == [0] * 8
 
 
+@pytest.mark.parametrize("part", ["whole", "subspan"])
+@pytest.mark.parametrize("how", ["dropped", "closed"])
+@pytest.mark.parametrize("memory", ["host", "shared"])
+def test_a_view_keeps_its_memory_m2(device: hal.Device, memory: str, how: str, part: str) -> None:
+    """M2: what a view shows is given to nobody else, whatever becomes of the buffer."""
+    buffer = device.allocate(4096, memory=memory)
+    shown = buffer if part == "whole" else buffer.subspan(64, 4096 - 64)
+    view = shown.map()
+    view[:] = pattern(view.size)
+    if how == "closed":
+        buffer.close()
+    del buffer, shown
+    gc.collect()
+    others = [device.allocate(4096, memory=memory) for _ in range(4)]
+    for other in others:
+        other.map()[:] = 0
+    assert np.array_equal(view, pattern(view.size))
+
+
 def test_device_memory_is_mapped_or_refused_m2(device: hal.Device) -> None:
     """M2: where device memory is not host-visible `map` raises, and says what to do."""
     buffer = device.allocate(64)

@@ -8,6 +8,8 @@ import pytest
 import hal
 from hal_conformance.suite.support import LIMIT, MakeSemaphore, pattern
 
+pytestmark = pytest.mark.ordering
+
 LOWERINGS = ("stream", pytest.param("graph", marks=pytest.mark.feature("graphs")))
 
 

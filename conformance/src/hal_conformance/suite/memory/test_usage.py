@@ -244,7 +244,8 @@ def test_memory_of_unended_work_is_waited_for_m1(open_device: OpenDevice) -> Non
     """M1: an allocation at the limit first retires finished work and frees what that used."""
     device = open_device(memory_limit="4M")
     for number in range(20):
-        buffer = device.allocate(3 << 20)
+        # Of two sizes, so that none is just what the one before has given back.
+        buffer = device.allocate((3 << 20) + (number % 2 << 19))
         done = device.queue.fill(buffer, number)
         buffer.close()
         done.wait(LIMIT)

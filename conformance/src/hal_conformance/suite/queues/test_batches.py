@@ -14,6 +14,8 @@ from hal_conformance.suite.support import (
     in_threads,
 )
 
+pytestmark = pytest.mark.ordering
+
 QUEUES = ("one unordered", "two ordered")
 
 

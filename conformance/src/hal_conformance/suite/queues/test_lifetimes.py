@@ -54,6 +54,30 @@ def test_buffers_of_unended_work_are_kept_q5(
     assert len(others) == 4
 
 
+@pytest.mark.parametrize("how", ["dropped", "closed"])
+@pytest.mark.parametrize("kind", ["fill", "update", "copy", "write"])
+def test_targets_of_unended_work_are_kept_q5(
+    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, kind: str, how: str
+) -> None:
+    """Q5: the memory of a target that is dropped or closed goes to nobody before it is written."""
+    target, source = device.allocate(4096), device.upload(pattern(4096))
+    arguments = {
+        "fill": (target, 0xEE),
+        "update": (target, pattern(4096)),
+        "copy": (source, target),
+        "write": (target, pattern(4096)),
+    }
+    written = getattr(queue, kind)(*arguments[kind], wait=gate.at(1))
+    if how == "closed":
+        target.close()
+    del target, arguments
+    gc.collect()
+    others = [device.upload(np.zeros(4096, np.uint8)) for _ in range(4)]
+    gate.signal(1)
+    written.wait(LIMIT)
+    assert not any(other.numpy(timeout=LIMIT).any() for other in others)
+
+
 @pytest.mark.parametrize("operation", ["write", "read", "update"])
 def test_host_arrays_of_unended_work_are_kept_q5(
     device: hal.Device, queue: hal.Queue, gate: hal.Semaphore, operation: str

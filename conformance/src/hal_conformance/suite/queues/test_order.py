@@ -21,6 +21,8 @@ from hal_conformance.suite.support import (
     in_threads,
 )
 
+pytestmark = pytest.mark.ordering
+
 
 def test_device_work_runs_in_order_q2(device: hal.Device, queue: hal.Queue) -> None:
     """Q2: 300 fills of one buffer without waits: the last one stands."""

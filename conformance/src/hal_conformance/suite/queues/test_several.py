@@ -15,6 +15,8 @@ from hal_conformance.suite.support import (
     pattern,
 )
 
+pytestmark = pytest.mark.ordering
+
 NAMES = ("compute", "upload", "download")
 
 

@@ -9,7 +9,9 @@ import pytest
 
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-from hal_conformance.suite.support import LIMIT, MakeSemaphore, pattern
+from hal_conformance.suite.support import LIMIT, MakeSemaphore, first_difference, pattern
+
+pytestmark = pytest.mark.ordering
 
 SIZES = (1, 3, 4, 255, 4096, (1 << 20) + 1)
 
@@ -44,7 +46,8 @@ def test_fill_of_a_whole_buffer_q4(
     """Q4: a fill without a range covers the buffer, whatever its size."""
     buffer = device.allocate(size)
     queue.fill(buffer, UNITS[width]).wait(LIMIT)
-    assert buffer.numpy(timeout=LIMIT).tobytes() == UNITS[width] * (size // width)
+    found = buffer.numpy(timeout=LIMIT).tobytes()
+    assert first_difference(found, UNITS[width] * (size // width)) is None
 
 
 @pytest.mark.parametrize(
@@ -288,16 +291,15 @@ def test_bad_transfers_are_refused_q4(device: hal.Device, queue: hal.Queue, what
     assert np.array_equal(other.numpy(timeout=LIMIT), pattern(64, 1))
 
 
-@pytest.mark.parametrize("operation", ["fill", "update", "copy", "read", "write"])
+@pytest.mark.parametrize("operation", ["fill", "update", "read", "write"])
 def test_buffers_of_another_device_are_refused_q4(
     device: hal.Device, second_device: hal.Device, queue: hal.Queue, operation: str
 ) -> None:
-    """Q4: a queue refuses another device's buffer in every operation."""
-    mine, foreign = device.allocate(64), second_device.upload(pattern(64))
+    """Q4: a queue refuses another device's buffer in all but copies (see devices/test_peers)."""
+    foreign = second_device.upload(pattern(64))
     arguments: dict[str, tuple[Any, ...]] = {
         "fill": (foreign, 1),
         "update": (foreign, bytes(4)),
-        "copy": (mine, foreign),
         "read": (foreign, np.zeros(4, np.uint8)),
         "write": (foreign, np.zeros(4, np.uint8)),
     }

@@ -143,13 +143,15 @@ def test_a_cancelled_await_leaves_nothing_behind_s8(semaphore: hal.Semaphore) ->
     class Payload:
         pass
 
-    references: list[weakref.ref[Payload]] = []
+    references: list[weakref.ref[Any]] = []
 
     async def wait(payload: Payload) -> None:
         await semaphore.reached(1)
         assert isinstance(payload, Payload)
 
     async def main() -> None:
+        # A waiter that is left behind would keep the loop that it was to wake.
+        references.append(weakref.ref(asyncio.get_running_loop()))
         for _ in range(20):
             payload = Payload()
             references.append(weakref.ref(payload))
@@ -163,7 +165,7 @@ def test_a_cancelled_await_leaves_nothing_behind_s8(semaphore: hal.Semaphore) ->
 
     run(main())
     gc.collect()
-    assert [each() for each in references] == [None] * 20
+    assert [each() for each in references] == [None] * 21
     semaphore.signal(1)
     assert semaphore.query() == 1
 

@@ -19,6 +19,8 @@ from hal_conformance.suite.support import (
     in_threads,
 )
 
+pytestmark = pytest.mark.ordering
+
 
 @pytest.mark.parametrize("producer", PRODUCERS)
 def test_host_waits_after_the_signal_s2(

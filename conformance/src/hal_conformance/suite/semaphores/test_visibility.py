@@ -19,6 +19,8 @@ from hal_conformance.suite.support import (
     pattern,
 )
 
+pytestmark = pytest.mark.ordering
+
 SIZE = 1 << 16
 
 LOOKS: dict[str, Callable[[hal.Semaphore, int], Any]] = {

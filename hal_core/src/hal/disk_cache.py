@@ -1,0 +1,132 @@
+"""Keep what was compiled on disk, for plugins: a backend's images, its own helpers.
+
+What an entry holds is run as code, so nothing is read that another user could
+have written, or that is not whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+__all__ = ["DiskCache"]
+
+_ENTRIES_AT_MOST: Final = 2000
+_DIGEST: Final = hashlib.sha256().digest_size
+
+
+class DiskCache:
+    """Keep entries, each under a key that is made from all that went into it.
+
+    Any thread and any number of processes may use one. No method raises
+    `OSError`: without a directory to write to, nothing is found and nothing
+    kept. Beyond 2,000 entries the oldest quarter is removed.
+
+    Parameters
+    ----------
+    name
+        The backend's: the directory is ``$HAL_CACHE_DIR/name``, else
+        ``$XDG_CACHE_HOME/hal/name``, else ``~/.cache/hal/name``. The
+        environment is looked at in each call.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def directory(self) -> Path | None:
+        """Return the directory, made if need be, or None where there can be none.
+
+        One that belongs to another user, or that others may write to, is not
+        used.
+        """
+        chosen = os.environ.get("HAL_CACHE_DIR", "")
+        if chosen:
+            root = Path(chosen)
+        else:
+            base = os.environ.get("XDG_CACHE_HOME", "")
+            # The specification says to ignore relative paths.
+            if os.path.isabs(base):
+                root = Path(base) / "hal"
+            else:
+                try:
+                    root = Path.home() / ".cache" / "hal"
+                except RuntimeError:
+                    return None
+        directory = root.absolute() / self._name
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            about = directory.lstat()
+        except OSError:
+            return None
+        return directory if stat.S_ISDIR(about.st_mode) and _is_private(about) else None
+
+    @staticmethod
+    def key(*parts: str | bytes) -> str:
+        """Return the key of what is made from these parts, in this order."""
+        digest = hashlib.sha256()
+        for part in parts:
+            data = part.encode() if isinstance(part, str) else part
+            # The length keeps ("ab", "c") and ("a", "bc") apart.
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+        return digest.hexdigest()
+
+    def load(self, key: str) -> bytes | None:
+        """Return an entry's content; None if it is absent, damaged or not only ours to write."""
+        directory = self.directory()
+        if directory is None:
+            return None
+        try:
+            handle = os.open(directory / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with open(handle, "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode) or not _is_private(about):
+                return None
+            data = file.read()
+        digest, content = data[:_DIGEST], data[_DIGEST:]
+        return content if hashlib.sha256(content).digest() == digest else None
+
+    def store(self, key: str, content: bytes) -> None:
+        """Put an entry into the cache, whole or not at all; without a cache do nothing."""
+        directory = self.directory()
+        if directory is None:
+            return
+        # A process that looks at the same time sees the old entry or the new one.
+        with contextlib.suppress(OSError):
+            handle, name = tempfile.mkstemp(prefix=".new-", dir=directory)
+            try:
+                with open(handle, "wb") as file:
+                    file.write(hashlib.sha256(content).digest() + content)
+                os.replace(name, directory / key)
+            except BaseException:
+                os.unlink(name)
+                raise
+            _prune(directory)
+
+
+def _is_private(about: os.stat_result) -> bool:
+    """Return whether only this user can write to a file or directory."""
+    return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _prune(directory: Path) -> None:
+    """Remove the oldest entries when there are too many."""
+    entries = list(directory.iterdir())
+    if len(entries) <= _ENTRIES_AT_MOST:
+        return
+    ages: list[tuple[float, Path]] = []
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            ages.append((entry.lstat().st_mtime, entry))
+    for _, entry in sorted(ages)[: len(ages) // 4]:
+        with contextlib.suppress(OSError):
+            entry.unlink()
