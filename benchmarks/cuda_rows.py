@@ -157,7 +157,7 @@ class RawSide(_EventSide):
 
 
 class PinnedCopies:
-    """Copy between pinned and device memory by the driver's own calls, until they have ended."""
+    """Copy between pinned and device memory by the driver's own calls."""
 
     def __init__(self, raw: RawSide, size: int) -> None:
         cu = raw._cu  # noqa: SLF001 - one module
@@ -166,16 +166,16 @@ class PinnedCopies:
         self._device = raw._call(cu.cuMemAlloc(size))  # noqa: SLF001
 
     def upload(self) -> None:
-        """Copy to the device."""
-        cu, stream = self._cu, self._raw.stream
-        cu.cuMemcpyHtoDAsync(self._device, int(self._host), self._size, stream)
-        cu.cuStreamSynchronize(stream)
+        """Enqueue a copy to the device."""
+        self._cu.cuMemcpyHtoDAsync(self._device, int(self._host), self._size, self._raw.stream)
 
     def download(self) -> None:
-        """Copy to the host."""
-        cu, stream = self._cu, self._raw.stream
-        cu.cuMemcpyDtoHAsync(int(self._host), self._device, self._size, stream)
-        cu.cuStreamSynchronize(stream)
+        """Enqueue a copy to the host."""
+        self._cu.cuMemcpyDtoHAsync(int(self._host), self._device, self._size, self._raw.stream)
+
+    def finish(self) -> None:
+        """Wait for all of them."""
+        self._cu.cuStreamSynchronize(self._raw.stream)
 
     def close(self) -> None:
         """Give the memory back."""

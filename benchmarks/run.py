@@ -15,6 +15,7 @@ from typing import Final
 
 import command_rows
 import cuda_rows
+import flow_rows
 import kernels_rows
 import machine
 import memory_rows
@@ -27,7 +28,7 @@ from rich.console import Console
 
 import hal
 
-_GROUPS: Final = ("timelines", "flat", "commands", "transfers", "kernels", "memory")
+_GROUPS: Final = ("timelines", "flat", "commands", "flow", "transfers", "kernels", "memory")
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
 """IREE's driver for the same hardware, by the name of our backend."""
 _ON_CUDA: Final = frozenset({"cuda"})
@@ -50,16 +51,7 @@ def main() -> int:
         others = _other_sides(backend, options.iree, out)
         sides: dict[str, timeline_rows.TimelineSide] = {"hal": timeline_rows.OurSide(device)}
         if "timelines" in options.groups:
-            modes = ("stream", "graph") if "graphs" in device.features else ("stream",)
-            for mode in modes:
-                sides[f"hal, {mode}"] = timeline_rows.OurSide(device, mode)
-            sides |= others
-            base = "raw" if "raw" in others else "iree"
-            rows = timeline_rows.rows(sides, quick=options.quick)
-            groups["timelines"] = _measure(rows, 5 if options.quick else 15)
-            for side in sides.values():
-                side.check()
-            report.show_metrics(out, "timeline semaphores", groups["timelines"], base)
+            groups["timelines"] = _timelines(device, sides, others, options, out)
         if "flat" in options.groups:
             rows = timeline_rows.pending_rows(sides["hal"], quick=options.quick)
             groups["flat"] = _measure(rows, 2 if options.quick else 3)
@@ -68,11 +60,9 @@ def main() -> int:
             rows = command_rows.rows(device, quick=options.quick)
             groups["commands"] = _measure(rows, 5 if options.quick else 15)
             report.show_metrics(out, "command buffers", groups["commands"], "")
+        groups |= _measure_flow(device, out, options)
         if "transfers" in options.groups:
-            copies = _pinned_copies(others.get("raw"))
-            rows = transfer_rows.rows(device, copies, quick=options.quick)
-            groups["transfers"] = _measure(rows, 3 if options.quick else 7)
-            report.show_metrics(out, "memory and transfers", groups["transfers"], "numpy.copyto")
+            groups["transfers"] = _transfers(device, others, options, out)
         if "kernels" in options.groups:
             loops = _native_loops(Path(folder), out) if backend == "cpu" else None
             rows = kernels_rows.rows(device, loops, quick=options.quick)
@@ -83,7 +73,10 @@ def main() -> int:
         report.show_memory(out, memory)
     path = options.json
     if path is None and not options.quick and tuple(options.groups) == _GROUPS:
-        name = f"{backend}-{facts['processors']}-processors-{facts['date']}.json"
+        what = f"{facts['processors']}-processors"
+        if backend != "cpu":
+            what = str(facts["device"]).lower().replace(" ", "-")
+        name = f"{backend}-{what}-{facts['date']}.json"
         path = Path(__file__).with_name("results") / name
     if path is not None:
         report.write(path, facts, _command(options), groups, memory)
@@ -119,6 +112,37 @@ def _command(options: argparse.Namespace) -> str:
     return " ".join(parts)
 
 
+def _timelines(
+    device: hal.Device,
+    ours: dict[str, timeline_rows.TimelineSide],
+    others: dict[str, timeline_rows.TimelineSide],
+    options: argparse.Namespace,
+    out: Console,
+) -> list[Metric]:
+    modes = ("stream", "graph") if "graphs" in device.features else ("stream",)
+    for mode in modes:
+        ours[f"hal, {mode}"] = timeline_rows.OurSide(device, mode)
+    sides = ours | others
+    metrics = _measure(timeline_rows.rows(sides, quick=options.quick), 5 if options.quick else 15)
+    for side in sides.values():
+        side.check()
+    report.show_metrics(out, "timeline semaphores", metrics, "raw" if "raw" in others else "iree")
+    return metrics
+
+
+def _transfers(
+    device: hal.Device,
+    others: dict[str, timeline_rows.TimelineSide],
+    options: argparse.Namespace,
+    out: Console,
+) -> list[Metric]:
+    copies = _pinned_copies(others.get("raw"))
+    rows = transfer_rows.rows(device, copies, quick=options.quick)
+    metrics = _measure(rows, 3 if options.quick else 7)
+    report.show_metrics(out, "memory and transfers", metrics, "raw" if copies else "numpy.copyto")
+    return metrics
+
+
 def _measure(rows: Sequence[Row], rounds: int) -> list[Metric]:
     return [metric for row in rows for metric in measure(row, rounds)]
 
@@ -141,6 +165,16 @@ def _other_sides(
             reason = " ".join(str(error).split())
             out.print(f"no comparison with {name}: {reason}", markup=False)
     return found
+
+
+def _measure_flow(
+    device: hal.Device, out: Console, options: argparse.Namespace
+) -> dict[str, list[Metric]]:
+    if "flow" not in options.groups:
+        return {}
+    metrics = _measure(flow_rows.rows(device, quick=options.quick), 5 if options.quick else 15)
+    report.show_metrics(out, "tracked buffers, an operation", metrics, "")
+    return {"flow": metrics}
 
 
 def _iree_side(driver: str) -> timeline_rows.TimelineSide:
