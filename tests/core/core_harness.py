@@ -12,6 +12,7 @@ import traceback
 import weakref
 from collections import Counter, defaultdict
 
+from external_probe import ExternalCalls
 from graph_probe import GraphCalls
 
 from hal.errors import OperationError
@@ -51,9 +52,11 @@ _kept = []
 
 WORK = (
     *("fill", "copy", "copy_from_host", "copy_to_host"),
-    *("launch", "launch_indirect", "launch_graph"),
+    *("launch", "launch_indirect", "launch_graph", "copy_peer"),
 )
-STREAM_CALLS = (*WORK, "wait_event", "record_event", "notify", "synchronize_stream")
+STREAM_CALLS = (
+    *(*WORK, "wait_event", "record_event", "record_timer", "notify", "synchronize_stream"),
+)
 _UNBOUND = {"bind", "close", "compile"}
 """Calls that need no current context."""
 
@@ -61,7 +64,7 @@ _current = threading.local()
 _probes = weakref.WeakSet()
 
 
-class Probe(GraphCalls, NativeDevice):
+class Probe(ExternalCalls, GraphCalls, NativeDevice):
     """Forward every primitive to a real device, and watch the native rules.
 
     Violations are collected, not raised, since the core may swallow errors:
@@ -147,7 +150,7 @@ class Probe(GraphCalls, NativeDevice):
             elif name not in _UNBOUND and getattr(_current, "device", None) is not self:
                 self._violate(f"{name} without this device bound on the thread")
             if stream is not None:
-                if stream not in self.alive["stream"]:
+                if not (stream in self.alive["stream"] or stream in self.alive["adopted stream"]):
                     self._violate(f"{name} on stream {stream}, which is not alive")
                 self._inside[stream] += 1
                 if self._inside[stream] > 1:
@@ -244,9 +247,10 @@ class Probe(GraphCalls, NativeDevice):
         self._enter("wait_event", stream)
         try:
             owners = [each for each in _probes if event in each.alive["event"]]
-            if not any(each.domain is self.domain for each in owners):
+            foreign = event in self.alive["adopted event"]  # its owner has to know
+            if not (foreign or any(each.domain is self.domain for each in owners)):
                 self._violate(f"stream {stream} waits for event {event} of another domain")
-            if not any(event in each._recorded for each in owners):
+            if not (foreign or any(event in each._recorded for each in owners)):
                 self._violate(f"stream {stream} waits for event {event}, never recorded")
             self.inner.wait_event(stream, event)
         finally:
@@ -269,7 +273,7 @@ class Probe(GraphCalls, NativeDevice):
             self._leave(stream)
 
     def _check_event(self, name, event):
-        if event not in self.alive["event"]:
+        if not (event in self.alive["event"] or event in self.alive["adopted event"]):
             self._violate(f"{name} of event {event}, which is not alive")
 
     # Memory

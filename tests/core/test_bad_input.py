@@ -221,15 +221,15 @@ TRANSFERS = {
         ArgumentTypeError,
         "target.*ndarray",
     ),
-    "copy from foreign": (
-        lambda w: w.queue.copy(w.foreign, w.target),
+    "copy past the end of foreign": (
+        lambda w: w.queue.copy(w.foreign, w.target, size=SIZE + 1),
         InvalidArgumentError,
-        "source.*belongs",
+        "copy: the source",
     ),
-    "copy to foreign": (
-        lambda w: w.queue.copy(w.bytes, w.foreign),
+    "copy past the end to foreign": (
+        lambda w: w.queue.copy(w.bytes, w.foreign, target_offset=SIZE),
         InvalidArgumentError,
-        "target.*belongs",
+        "copy: the target",
     ),
     "subspan outside": (lambda w: w.bytes.subspan(60, 5), InvalidArgumentError, "60 to 65.*64"),
     "subspan negative": (lambda w: w.bytes.subspan(-1, 5), InvalidArgumentError, "-1"),

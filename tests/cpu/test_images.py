@@ -83,7 +83,7 @@ def test_names(lab):
     with pytest.raises(NotFoundError, match="no kernel 'third'; it has: first, second"):
         lab.device.get_function(module, "third")
     for name in ("printf", "nothing", "first", ""):  # the C library's do not count
-        with pytest.raises(NotFoundError, match=f"no variable '{name}'"):
+        with pytest.raises(NotFoundError, match=f"no variable '{name}'; it has: variable$"):
             lab.device.get_global(module, name)
 
 

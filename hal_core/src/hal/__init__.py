@@ -38,6 +38,7 @@ from hal._semaphore import create_semaphore as create_semaphore
 from hal._signature import Signature as Signature
 from hal._slots import Slot as Slot
 from hal._submission import Submission as Submission
+from hal._timestamps import Timestamp as Timestamp
 from hal._usage import BufferUsage as BufferUsage
 from hal.errors import HalError as HalError
 from hal.native import MemoryType as MemoryType
@@ -65,6 +66,7 @@ __all__ = [
     "Slot",
     "Submission",
     "Timepoint",
+    "Timestamp",
     "backends",
     "create_device",
     "create_semaphore",
@@ -82,4 +84,9 @@ try:
 except _metadata.PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0"
 
-_install((Buffer, CommandBuffer, Device, Executable, Fence, Kernel, Queue, Semaphore, Submission))
+_install(
+    (
+        *(Buffer, CommandBuffer, Device, Executable, Fence, Kernel, Queue, Semaphore, Submission),
+        Timestamp,
+    )
+)

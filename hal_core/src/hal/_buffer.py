@@ -251,11 +251,20 @@ class Buffer:
     ) -> object:
         """Return a DLPack capsule over the memory, which lives as long as its consumer's tensor.
 
-        Wait for the work that writes the buffer first, as for `map`: nothing
-        is ordered here, and `stream` is only checked. `max_version` is what
-        the consumer reads, `dl_device` where it wants the memory; `copy` is
-        True, False, or None for where it must be. Raises `ExchangeError` (a
-        `BufferError`) where the memory cannot be handed out as asked.
+        Memory of the host: wait for the work that writes the buffer first, as
+        for `map`; nothing is ordered, and `stream` is None. Memory of a device
+        only: the consumer's `stream`, numbered as the standard has it, waits
+        for what was submitted to this device so far, on all its queues, but
+        not for what waits itself for something that nobody has promised, or
+        stands behind a host function; None is the default stream, -1 asks for
+        no order. This blocks while such work is not yet on its stream, and
+        until it has ended where the device knows no streams of others. A copy
+        is made after the same work, and blocks.
+
+        `max_version` is what the consumer reads, `dl_device` where it wants
+        the memory; `copy` is True, False, or None for where it must be. Raises
+        `ExchangeError` (a `BufferError`) where the memory cannot be handed out
+        as asked.
         """
         return _interop.export_buffer(self, stream, max_version, dl_device, copy)
 
@@ -265,7 +274,11 @@ class Buffer:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
-        """Return how CUDA libraries see the memory; an AttributeError where it is not CUDA's."""
+        """Return how CUDA libraries see the memory; an AttributeError where it is not CUDA's.
+
+        With the ``stream`` of what was submitted so far, as in `__dlpack__`,
+        or None if that has ended.
+        """
         return _interop.cuda_array(self)
 
     def close(self) -> None:

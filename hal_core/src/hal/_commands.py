@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self
 
-from hal import _recorded
+from hal import _peers, _recorded
 from hal._command_events import CommandEvent
 from hal._instances import SlotUses
 from hal._lowering import lower
@@ -271,7 +271,10 @@ def execute(device: Device, commands: CommandBuffer, bindings: object) -> _trans
     if program is None or commands._failed:
         message = "execute: the recording has not ended; call end(), or leave its with block"
         raise InvalidArgumentError(message)
-    return program.payload(bindings)
+    payload = program.payload(bindings)
+    if device._access:
+        payload = _peers.guard(device, payload, is_host=program.is_host)
+    return payload
 
 
 def _describe(names: Sequence[str], command: int) -> str:

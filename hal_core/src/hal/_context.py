@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 from hal import _progress, _sync, _timeline
 from hal._events import EventPool
@@ -12,6 +14,9 @@ from hal._submission import CANCELLED, ISSUED, Submission
 from hal._timeline import Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
+
+if TYPE_CHECKING:
+    from hal._peers import Visit
 
 __all__ = ["Context", "wait_idle"]
 
@@ -28,7 +33,17 @@ _left_behind: list[object] = []
 class Context:
     """Be one native context: its queues, its event pool, and whether it is lost."""
 
-    __slots__ = ("_rotation", "events", "lost", "max_in_flight", "name", "native", "queues")
+    __slots__ = (
+        "_rotation",
+        "events",
+        "lost",
+        "max_in_flight",
+        "name",
+        "native",
+        "queues",
+        "refuses_visits",
+        "visits",
+    )
 
     def __init__(self, native: NativeDevice, name: str, max_in_flight: int) -> None:
         self.native = native
@@ -37,6 +52,9 @@ class Context:
         self.events = EventPool(native)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
+        # What operations of other devices have to do with our memory, see `hal._peers`
+        self.visits: dict[int, weakref.ref[Visit]] = {}
+        self.refuses_visits = False
         self._rotation = 0
 
     def refuse(self, what: str) -> NoReturn:
@@ -135,6 +153,10 @@ class Context:
         except HalError:
             return  # it is looked at again, whatever became of it
 
+    def give_up(self, abandoned: tuple[str, ...]) -> None:
+        """Lose the context: what uses it did not end in time."""
+        self._give_up(abandoned, [])
+
     def _give_up(self, abandoned: tuple[str, ...], work: Work) -> None:
         """Lose the context: its work did not end in time."""
         error = DeviceLostError(
@@ -161,8 +183,12 @@ class Context:
             for queue in queues:
                 queue._notifier.close()
                 if queue._stream:
-                    self.native.destroy_stream(queue._stream)
+                    if queue._borrowed is None:
+                        self.native.destroy_stream(queue._stream)
+                    else:
+                        self.native.release_stream(queue._stream)
                     queue._stream = 0
+                    queue._borrowed = None
         except HalError as error:
             self._lose_closing(error)
 
@@ -174,6 +200,16 @@ class Context:
         try:
             self.native.bind()
             self.events.close()
+        except HalError as error:
+            self._lose_closing(error)
+
+    def end_all(self, end: Callable[[int], object], handles: list[int]) -> None:
+        """End native handles, while the device is being closed."""
+        try:
+            if handles:
+                self.native.bind()
+            for handle in handles:
+                end(handle)
         except HalError as error:
             self._lose_closing(error)
 

@@ -10,11 +10,12 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal import _interop, _lifecycle, _registry, _sync, _timeline
+from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
 from hal._buffer import Buffer, check_allocation, check_index, shape_of
 from hal._commands import CommandBuffer
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
+from hal._external import External
 from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
 from hal._kernel_source import read_source, type_table
 from hal._memory import Heap
@@ -25,6 +26,7 @@ from hal._settings import MemorySettings, take_settings
 from hal._signature import Signature
 from hal._slots import SlotSpecs
 from hal._staging import Staging
+from hal._timestamps import TimerPool
 from hal._usage import BufferUsage, check_memory, check_rights
 from hal._wait import check_timeout
 from hal.errors import (
@@ -60,6 +62,7 @@ class Device:
 
     __slots__ = (
         "__weakref__",
+        "_access",
         "_backend",
         "_closed",
         "_closing",
@@ -68,6 +71,7 @@ class Device:
         "_copy",
         "_copy_from_host",
         "_copy_to_host",
+        "_external",
         "_fill",
         "_heap",
         "_is_async",
@@ -79,6 +83,7 @@ class Device:
         "_queue_count",
         "_queues",
         "_staging",
+        "_timers",
     )
 
     def __init__(
@@ -107,6 +112,10 @@ class Device:
         settings = settings or MemorySettings()
         self._heap = Heap(self._context, settings)
         self._staging = Staging(self._context, self._heap, settings.staging)
+        self._timers = TimerPool(self._context)
+        self._external = External(self._context)
+        # Contexts of the devices whose memory kernels may use, besides ours
+        self._access: frozenset[Context] = frozenset()
         self._pageable = "pageable_copies" in native.features
         self._is_async = settings.async_allocations and "async_allocations" in native.features
         self._queues = Queues(self, self._context)
@@ -169,17 +178,32 @@ class Device:
     ) -> None:
         self.close()
 
-    def create_queue(self, *, name: str | None = None, ordered: bool = True) -> Queue:
-        """Create a queue with a native stream of its own; ``ordered=False`` as Q2 says."""
+    def create_queue(
+        self, *, name: str | None = None, ordered: bool = True, stream: object = None
+    ) -> Queue:
+        """Create a queue with a native stream of its own; ``ordered=False`` as Q2 says.
+
+        With `stream`, of another library and of this device, on that one: an
+        object with ``__cuda_stream__``, which is kept alive, or the vendor's
+        handle as an int, whose stream must live until the queue is closed.
+        Operations that are issued and the library's own work run in the order
+        in which both got there. Closing the queue waits for its operations
+        and leaves the stream as it is. Raises `UnimplementedError` then on a
+        device without the feature ``"external_streams"``.
+        """
         self._live()
         if name is not None and not isinstance(name, str):
             message = f"the name of a queue is a str, not {type(name).__name__}"
             raise ArgumentTypeError(message)
+        borrowed = None
+        if stream is not None:
+            _external.check_features(self, "create_queue")
+            borrowed = (_external.check_stream(self, stream, "create_queue"), stream)
         with _timeline.lock:
             self._queue_count += 1
             count = self._queue_count
         title = f"{self._name}/{name or f'queue{count}'}"
-        queue = Queue(self, self._context, title, ordered=bool(ordered))
+        queue = Queue(self, self._context, title, ordered=bool(ordered), borrowed=borrowed)
         with _timeline.lock:
             self._context.queues = [*self._context.queues, queue]
         return queue
@@ -292,7 +316,14 @@ class Device:
             message = f"compile: defines is a mapping, not {type(defines).__name__}"
             raise ArgumentTypeError(message)
         if "compile" not in self._native.features:
-            message = f"{self._name} compiles no kernel source; load an image with device.load()"
+            reason = ""
+            try:
+                self._native.compile(CompileRequest("", filename, (), ""))
+            except HalError as error:  # who lacks a compiler says how to get one
+                reason = f" ({error})"
+            message = (
+                f"{self._name} compiles no kernel source{reason}; load an image with device.load()"
+            )
             raise UnimplementedError(message)
         entries, plain = read_source(source, filename=filename)
         if not entries:
@@ -338,15 +369,21 @@ class Device:
     def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> Buffer:
         """Return a buffer over the memory of another library's tensor (docs/interop.md).
 
-        On the CPU backend a contiguous host tensor is taken as it is; its
-        owner is kept alive until the last unretired use and view is gone.
-        Other host tensors are copied, which blocks. `copy` is True, False
-        (share or raise), or None for where it must be. A tensor that is marked
-        read-only gives a read-only buffer. Nothing is ordered: wait for the
-        work that writes the tensor first. Raises `ArgumentTypeError` for what
-        is no tensor, `InvalidArgumentError` for one with gaps that was not to
-        be copied on purpose, and `ExchangeError` (a `BufferError`) for memory
-        that cannot be taken as asked, or elements that numpy has no type for.
+        Contiguous tensors in this device's own memory (the host's, on the CPU
+        backend) are taken as they are; their owner is kept alive until the
+        last unretired use and view is gone. Others are copied through the
+        host, which blocks. `copy` is True, False (share or raise), or None for
+        where it must be. A tensor that is marked read-only gives a read-only
+        buffer. What has ``__cuda_array_interface__`` only is taken on CUDA.
+
+        A tensor in host memory is not ordered: wait for the work that writes
+        it first. In device memory it is: every queue that the device has now
+        waits, on the device, for what its owner has put on the current stream.
+
+        Raises `ArgumentTypeError` for what is no tensor,
+        `InvalidArgumentError` for one with gaps that was not to be copied on
+        purpose, and `ExchangeError` (a `BufferError`) for memory that cannot
+        be taken as asked, or elements that numpy has no type for.
         """
         self._live()
         return _interop.import_tensor(self, tensor, copy)
@@ -382,6 +419,25 @@ class Device:
             categories=categories,
             command_buffer=command_buffer,
         )
+
+    def can_access(self, other: Device) -> bool:
+        """Return whether kernels of this device could use memory of `other`; see `enable_access`.
+
+        That is so for devices of one driver whose hardware is connected, and
+        for the same device opened twice. Allocates nothing.
+        """
+        return _peers.can_access(self, other)
+
+    def enable_access(self, other: Device) -> None:
+        """Let kernels of this device use buffers of `other` from now on, in place.
+
+        Not the other way round. It may be called twice. What runs here keeps
+        those buffers alive; closing `other` cancels what was not issued, and
+        waits for what was. Order is a matter of wait lists, as between queues.
+        Raises `UnimplementedError` where `can_access` says no, with what to do
+        instead.
+        """
+        _peers.enable_access(self, other)
 
     @property
     def heaps(self) -> tuple[MemoryHeap, ...]:
@@ -445,8 +501,11 @@ class Device:
         try:
             context = self._context
             abandoned = context.close_queues(list(context.queues), deadline)
+            abandoned += _peers.end_visits(context, deadline)
             if context.lost is None:
                 context.close_events(deadline)
+            self._timers.close()
+            self._external.close()
             self._staging.close()
             # Work that goes on after a time-out keeps its context: it is left behind.
             left = self._heap.close(release_context=not abandoned)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from hal import _transfers
-from hal._buffer import Buffer, check_index
+from hal import _peers, _transfers
+from hal._blocks import check_block, three
+from hal._buffer import Buffer
 from hal._executable import Kernel
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host
 from hal._memory import Storage
@@ -77,11 +78,14 @@ def check_dispatch(
     elif not all(blocks):
         return _transfers.NOTHING, False
     arguments = (kernel._function, where, threads, shared, parameters.address)
+    payload: _transfers.Payload = (function, arguments, used)
     if is_host:
-        return (_launch_on_host, (device, late, parameters, arguments), used), True
-    if late:
-        return (_launch_late, (function, late, parameters, arguments), used), False
-    return (function, arguments, used), False
+        payload = (_launch_on_host, (device, late, parameters, arguments), used)
+    elif late:
+        payload = (_launch_late, (function, late, parameters, arguments), used)
+    if device._access:
+        payload = _peers.guard(device, payload, is_host=is_host)
+    return payload, is_host
 
 
 def check_launch(
@@ -106,7 +110,7 @@ def check_launch(
     blocks = None
     # What has an address on the device is memory: a buffer, or a slot that stands for one.
     if grid.__class__ is int or not hasattr(grid, "subspan"):
-        blocks = _three(grid, "grid", kernel)
+        blocks = three(grid, "grid", kernel, "dispatch")
         for axis, count, most in zip("xyz", blocks, MAX_GRID, strict=True):
             if count > most:
                 message = (
@@ -114,30 +118,7 @@ def check_launch(
                     f"and at most {most} may be"
                 )
                 raise InvalidArgumentError(message)
-    threads = kernel.block if block is None else _three(block, "block", kernel)
-    if threads is None:
-        message = (
-            f"dispatch of {kernel.name!r}: no block was given, and the kernel has none of its own; "
-            "pass block=, or write HAL_BLOCK(x, y, z) in front of the kernel's name in the source"
-        )
-        raise ArgumentTypeError(message)
-    total = threads[0] * threads[1] * threads[2]
-    if not 0 < total <= kernel.max_threads_per_block:
-        message = (
-            f"dispatch of {kernel.name!r}: a block of {threads} is {total} threads, and the kernel "
-            f"takes 1 to {kernel.max_threads_per_block} on {device.name}"
-        )
-        raise InvalidArgumentError(message)
-    shared = kernel.shared_memory
-    if shared_memory is not None:
-        shared = check_index(shared_memory, f"dispatch of {kernel.name!r}: the shared memory")
-    most_shared = device.info.max_shared_memory - kernel.static_shared_memory
-    if shared > most_shared:
-        message = (
-            f"dispatch of {kernel.name!r}: {shared} bytes of dynamic shared memory were asked for, "
-            f"and {most_shared} are left beside the kernel's own {kernel.static_shared_memory}"
-        )
-        raise InvalidArgumentError(message)
+    threads, shared = check_block(kernel, block, shared_memory, "dispatch")
     return blocks, threads, shared, kernel.signature.pack(kernel.name, args, resolve)
 
 
@@ -183,36 +164,3 @@ def _launch_on_host(
     """Launch over a grid in memory that the host reads."""
     node = IndirectLaunchNode(*_resolve(late, parameters, arguments))
     run_on_host(device, [(device._launch_indirect, node)])
-
-
-def _three(value: object, what: str, kernel: Kernel) -> tuple[int, int, int]:
-    """Return a grid or a block as three numbers, 1 where none is given."""
-    if value.__class__ is int:
-        numbers: list[int] = [value]
-    else:
-        try:
-            numbers = [int(number.__index__()) for number in value]  # type: ignore[attr-defined]
-        except (TypeError, AttributeError):
-            numbers = [_one(value, what, kernel)]
-    if not 1 <= len(numbers) <= 3 or min(numbers) < 0:  # noqa: PLR2004 - three dimensions
-        message = (
-            f"dispatch of {kernel.name!r}: the {what} is one to three numbers of 0 or more, "
-            f"not {value!r}"
-        )
-        raise InvalidArgumentError(message)
-    first, second, third = (*numbers, 1, 1)[:3]
-    return first, second, third
-
-
-def _one(value: object, what: str, kernel: Kernel) -> int:
-    """Return a grid or a block of one number, or raise what else may be given."""
-    try:
-        if not isinstance(value, bool):
-            return int(value.__index__())  # type: ignore[attr-defined]
-    except (TypeError, AttributeError):
-        pass  # an array has the method and may refuse it
-    also = ", or a buffer that has it" if what == "grid" else ""
-    message = (
-        f"dispatch of {kernel.name!r}: the {what} is an int or up to three{also}, not {value!r}"
-    )
-    raise ArgumentTypeError(message)

@@ -25,6 +25,7 @@ __all__ = [
     "check_elements",
     "describe_device",
     "export_array",
+    "packed",
     "take_capsule",
 ]
 
@@ -267,7 +268,7 @@ def take_capsule(capsule: object, what: str) -> Tensor:
     if tensor.strides:
         strides = tuple(each * dtype.itemsize for each in tensor.strides[: tensor.dimensions])
     else:
-        strides = _packed(shape, dtype)
+        strides = packed(shape, dtype)
     claim = _Claim(pointer, managed.deleter)
     found_tensor = Tensor(
         claim,
@@ -284,7 +285,7 @@ def take_capsule(capsule: object, what: str) -> Tensor:
     return found_tensor
 
 
-def _packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+def packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
     """Return the strides in bytes of elements that stand one after the other."""
     strides: list[int] = []
     step = dtype.itemsize

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import DTypeLike
 
+from hal import _blocks
 from hal._buffer import Buffer, check_dtype, check_index, shape_of
 from hal._interop import module_storage
 from hal._kernel_source import read_type_table
@@ -101,6 +102,19 @@ class Kernel:
         """Return the parameters' names, kinds and sizes."""
         return self._signature
 
+    def occupancy(
+        self, block: int | Sequence[int] | None = None, *, shared_memory: int | None = None
+    ) -> int:
+        """Return how many blocks one compute unit of the device holds at once; 0 if none fits.
+
+        Of `block` threads with `shared_memory` bytes of dynamic shared memory
+        each, both as in `Queue.dispatch`, the kernel's own unless given. Times
+        ``device.info.compute_units`` that is how many run at once. Raises
+        `UnimplementedError` on a device without the feature ``"occupancy"``,
+        and what a dispatch of such a block raises.
+        """
+        return _blocks.occupancy(self, block, shared_memory)
+
     def __repr__(self) -> str:
         return f"<Kernel {self._name}{self._signature}>"
 
@@ -159,9 +173,7 @@ class Executable(Mapping[str, Kernel]):
         contradicts the sizes in the image.
         """
         self._device._live()
-        if not isinstance(name, str):
-            message = f"a kernel's name is a str, not {type(name).__name__}"
-            raise ArgumentTypeError(message)
+        _check_symbol(name, "kernel")
         known = self._kernels.get(name)
         if known is None and self._lists_all:
             message = f"there is no kernel {name!r}; there are: {', '.join(self._kernels)}"
@@ -185,9 +197,7 @@ class Executable(Mapping[str, Kernel]):
         as for `Device.allocate`. Raises `NotFoundError` for an unknown name.
         """
         self._device._live()
-        if not isinstance(name, str):
-            message = f"a variable's name is a str, not {type(name).__name__}"
-            raise ArgumentTypeError(message)
+        _check_symbol(name, "variable")
         return _global_variable(self._device, self._module, name, dtype)
 
     def __getitem__(self, name: str) -> Kernel:
@@ -284,6 +294,17 @@ def check_signature(name: object, given: object) -> Signature:
         )
         raise ArgumentTypeError(message)
     return Signature.parse(given)
+
+
+def _check_symbol(name: object, what: str) -> None:
+    """Raise unless `name` can be the name of something in an image."""
+    if not isinstance(name, str):
+        message = f"a {what}'s name is a str, not {type(name).__name__}"
+        raise ArgumentTypeError(message)
+    # Drivers take C strings, and call an empty one invalid.
+    if not name or "\0" in name:
+        message = f"there is no {what} {name!r}: no name is empty or has a zero character"
+        raise NotFoundError(message)
 
 
 def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike) -> Buffer:

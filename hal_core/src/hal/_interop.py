@@ -1,18 +1,22 @@
 """Share memory with other libraries: DLPack, numpy, variables of loaded code (rule M2).
 
-None of this orders anything: who hands memory over, or takes it, waits for the
-work that writes it first, as with `Buffer.map`.
+None of this orders anything where the host sees the memory: who hands it over,
+or takes it, waits for the work that writes it first, as with `Buffer.map`. What
+is another device's alone goes by streams: `hal._device_tensors`.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hal import _buffer, _dlpack
+from hal import _buffer, _device_tensors, _dlpack
 from hal._dlpack import CPU, describe_device
+from hal._external import is_external, wait_for_issued
 from hal._memory import Module, Storage
 from hal._usage import WRITE
 from hal.errors import (
@@ -27,6 +31,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._buffer import Buffer
     from hal._device import Device
+    from hal._queue import Queue
 
 __all__ = [
     "as_array",
@@ -52,6 +57,21 @@ def module_storage(device: Device, module: Module, address: int, size: int) -> S
     visible = "host_visible_device_memory" in device.features
     host = address if visible else None
     return device._heap.adopt(address, size, MemoryType.DEVICE, host, module)
+
+
+def cuda_stream(queue: Queue) -> Callable[[], tuple[int, int]]:
+    """Return a queue's ``__cuda_stream__``, or raise that its stream is not CUDA's."""
+    device = queue.device
+    where = device._native.dlpack_device(MemoryType.DEVICE)
+    if where is None or where[0] not in _CUDA_KINDS or not is_external(device):
+        message = f"{queue.name} has no stream that CUDA's libraries could use"
+        raise _NoCudaStreamError(message)
+
+    return lambda: (0, queue.stream_handle)
+
+
+class _NoCudaStreamError(UnimplementedError, AttributeError):
+    """Report that a queue has no such stream; ``hasattr`` says no then."""
 
 
 # Numpy and the buffer protocol
@@ -122,6 +142,11 @@ def export_buffer(
         )
         raise ExchangeError(message)
     moves = wanted != where and not on_host
+    device = buffer.device
+    if moves or (copy and not on_host):
+        wait_for_issued(device._context)  # the copy is made for now
+    elif wanted == where and where[0] != CPU:
+        _device_tensors.order_consumer(device, where, _number(stream))
     if moves and copy is False:
         message = (
             f"the buffer is in {describe_device(where)}: handing it out in "
@@ -167,6 +192,11 @@ def _copy(buffer: Buffer) -> Buffer:
     return copy
 
 
+def _number(stream: object) -> int | None:
+    """Return a stream that was checked as an int, or None."""
+    return None if stream is None else int(stream.__index__())  # type: ignore[attr-defined]
+
+
 def _check_stream(stream: object, where: tuple[int, int]) -> None:
     """Raise unless a consumer's stream is one for that kind of device, as DLPack numbers them."""
     kind = where[0]
@@ -209,24 +239,20 @@ def cuda_array(buffer: Buffer) -> dict[str, object]:
         "descr": buffer.dtype.descr,
         "strides": None,
         "data": (buffer.address if buffer.size else 0, buffer.access == "read"),
-        "stream": None,  # as with DLPack: whoever hands it over has waited
+        "stream": _device_tensors.stream_of_producer(buffer.device),
     }
 
 
 # DLPack, in
 
 
-def import_tensor(device: Device, tensor: object, copy: object) -> Buffer:
+def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer:  # noqa: FBT001
     """Return a buffer over a tensor's memory, or over a copy of it; see `Device.from_dlpack`."""
     _check_copy(copy)
     what = f"from_dlpack of {type(tensor).__name__}"
     if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
         if hasattr(tensor, "__cuda_array_interface__"):
-            message = (
-                f"{what}: it offers __cuda_array_interface__ only, which {device.name} cannot "
-                "take; convert it to a tensor with __dlpack__, or copy it to the host first"
-            )
-            raise UnimplementedError(message)
+            return _device_tensors.take_cuda_array(device, tensor, copy, what)
         message = (
             f"{what}: it has no __dlpack__ and __dlpack_device__; whatever numpy can read is "
             "copied by device.upload(array)"
@@ -234,12 +260,17 @@ def import_tensor(device: Device, tensor: object, copy: object) -> Buffer:
         raise ArgumentTypeError(message)
     kind, number = tensor.__dlpack_device__()
     where = (int(kind), int(number))
+    memory = _device_tensors.memory_at(device, where)
+    if memory is not None:
+        return _device_tensors.take_dlpack(
+            device, memory, functools.partial(_ask, tensor), copy, what
+        )
     if where[0] in _HOST_KINDS:
         taken = _dlpack.take_capsule(_ask(tensor, {}), what)
     elif copy is False:
         message = (
-            f"{what}: it is in {describe_device(where)}, and hal cannot take memory of other "
-            f"libraries there yet; let it be copied through the host, with copy=None"
+            f"{what}: it is in {describe_device(where)}, which is not memory of {device.name}; "
+            "let it be copied through the host, with copy=None"
         )
         raise ExchangeError(message)
     else:
@@ -287,9 +318,9 @@ def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - ano
     try:
         return tensor.__dlpack__(max_version=_dlpack.VERSION, **asked)
     except TypeError as error:
-        if asked or isinstance(error, HalError):
+        if "dl_device" in asked or isinstance(error, HalError):
             raise
-    return tensor.__dlpack__()
+    return tensor.__dlpack__(**asked)
 
 
 def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:

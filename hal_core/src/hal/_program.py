@@ -9,8 +9,9 @@ from hal import _transfers
 from hal._failure import fresh, placed
 from hal._indirect import run_on_host
 from hal._instances import Instance, InstancePool, Lease, Replica
+from hal._peers import find_hosts
 from hal._reaper import GRAPH, INSTANCE
-from hal.errors import HalError
+from hal.errors import HalError, OperationError
 from hal.native import EmptyNode
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Program:
         "_spares",
         "_template",
         "_uses",
+        "hosts",
         "is_host",
     )
 
@@ -67,6 +69,8 @@ class Program:
         self._lowering = lowering
         self._describe = describe
         self.is_host = is_host
+        # Contexts of other devices whose memory it uses
+        self.hosts = find_hosts(device, resources) if device._access else frozenset()
         self._template = Replica(uses, nodes, uses.blocks)
         self._spares = [self._template]  # replicas that nobody is using
         self._pool = InstancePool()
@@ -131,7 +135,11 @@ class Program:
         if instance is None:
             instance = self._instantiate(stream, addresses, lease)
         elif instance.replica.table != addresses:
-            self._update(instance, addresses)
+            try:
+                self._update(instance, addresses)
+            except OperationError:
+                # Other bindings may take other nodes: pinned memory in the place of the device's.
+                instance = self._instantiate(stream, addresses, lease)
         native.launch_graph(stream, instance.graph.handle)
 
     def _instantiate(self, stream: int, table: Table, lease: Lease) -> Instance:

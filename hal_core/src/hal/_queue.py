@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal import _alloca, _files, _sync, _transfers
+from hal import _alloca, _external, _files, _interop, _peer_copies, _sync, _transfers
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer, execute
 from hal._context import Context, wait_idle
@@ -25,6 +25,7 @@ from hal._slots import Bindings
 from hal._stream import StreamQueue
 from hal._submission import Submission
 from hal._timeline import Work
+from hal._timestamps import Timer, Timestamp, check_timestamps, record
 from hal._wait import check_timeout
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.native import MemoryType
@@ -58,8 +59,16 @@ class Queue(StreamQueue):
 
     __slots__ = ("_device",)
 
-    def __init__(self, device: Device, context: Context, name: str, *, ordered: bool) -> None:
-        super().__init__(context, name, ordered=ordered)
+    def __init__(
+        self,
+        device: Device,
+        context: Context,
+        name: str,
+        *,
+        ordered: bool,
+        borrowed: tuple[int, object] | None = None,
+    ) -> None:
+        super().__init__(context, name, ordered=ordered, borrowed=borrowed)
         self._device = device
 
     @property
@@ -118,11 +127,17 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Copy `size` bytes between buffers of this device; None is all of the source's rest.
+        """Copy `size` bytes between buffers; None is all of the source's rest.
 
-        The ranges must not overlap.
+        The ranges must not overlap. One of the two may be another device's of
+        the same driver, where this one has the feature ``"peer_access"``;
+        nothing has to be enabled for that. Closing that device cancels the
+        copy, if it was not issued, and waits for it otherwise.
         """
-        payload = _transfers.copy(self._device, source, target, source_offset, target_offset, size)
+        copy = _transfers.copy
+        if _peer_copies.is_between_devices(self._device, source, target):
+            copy = _peer_copies.copy
+        payload = copy(self._device, source, target, source_offset, target_offset, size)
         return self._submit("copy", payload, *_lists(wait, signal))
 
     def write(
@@ -299,6 +314,90 @@ class Queue(StreamQueue):
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
         return self._submit("barrier", _transfers.NOTHING, *_lists(wait, signal))
+
+    def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
+        """Take the device's time when it gets here, after `wait` and the operations before.
+
+        The result is a submission, and says with `Timestamp.seconds_since`
+        how long after another one it was. Raises `UnimplementedError` on a
+        device without the feature ``"timestamps"``.
+        """
+        check_timestamps(self._native, self._device.name)
+        timer = Timer(self._device._timers)
+        payload = (record, (timer._pool, timer), timer)
+        waits, signals = _lists(wait, signal)
+        made = self._submit("timestamp", payload, waits, signals, False, Timestamp)  # noqa: FBT003
+        assert isinstance(made, Timestamp)  # noqa: S101 - for the type checker
+        made._timer = timer
+        return made
+
+    def wait_external(
+        self,
+        stream: object = None,
+        *,
+        event: object = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> Submission:
+        """Let what follows wait for work of another library (docs/interop.md).
+
+        For all that is on its `stream` now, during this call: an object with
+        ``__cuda_stream__``, or the vendor's handle as an int. Or for its
+        `event`, an object with ``.handle`` or the vendor's handle, as it was
+        recorded when this operation is issued, which is at once unless it has
+        to wait; an event that was never recorded counts as complete. Both are
+        of this device, and stay alive until the call has returned (a stream)
+        or the operation was issued (an event's handle; an object is kept).
+
+        Never waits on the host. Raises `UnimplementedError` on a device
+        without the feature ``"external_streams"``, and `OperationError` where
+        the driver refuses the handle.
+        """
+        waits, signals = _lists(wait, signal)
+        payload = _external.wait_payload(self._device, stream, event)
+        return self._submit("wait_external", payload, waits, signals)
+
+    def notify_external(
+        self,
+        stream: object = None,
+        *,
+        event: object = None,
+        wait: Waits = (),
+        timeout: float | None = None,
+    ) -> Submission:
+        """Let work of another library wait for this queue (docs/interop.md).
+
+        What is put on its `stream` from now on begins when all that was
+        submitted to this queue so far, and `wait`, has ended. Or its `event`
+        is recorded behind that, for others to wait for. Both as in
+        `wait_external`. In an unordered queue only `wait`, and what was issued
+        so far, is waited for.
+
+        No stream can wait for what was not issued, so this blocks until it
+        is: at once, unless it waits for a value that nobody has promised, for
+        a host operation or for room on the native stream. Raises
+        `DeadlineExceededError` after `timeout` seconds (0: never blocks), with
+        no order established, and the failure of `wait`; the other errors are
+        those of `wait_external`. Returns the submission that was waited for.
+        """
+        waits, _ = _lists(wait, ())
+        return _external.notify(self, self._device, stream, event, waits, timeout)
+
+    @property
+    def stream_handle(self) -> int:
+        """Return the vendor's handle of the native stream: a ``cudaStream_t``, a ``hipStream_t``.
+
+        What others put on it is ordered with what was issued here; the queue
+        does not know of it, nor waits for it when it is closed, which ends the
+        stream. Raises `ClosedError` then, and `UnimplementedError` on a device
+        without the feature ``"external_streams"``.
+        """
+        return _external.stream_handle(self, self._device)
+
+    @property
+    def __cuda_stream__(self) -> Callable[[], tuple[int, int]]:
+        """Return how CUDA libraries take `stream_handle`; an AttributeError elsewhere."""
+        return _interop.cuda_stream(self)
 
     def flush(self) -> None:
         """Issue what is ready now; submissions make progress without it. Never blocks."""

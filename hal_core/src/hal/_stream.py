@@ -58,6 +58,7 @@ class StreamQueue(HostOperations):
 
     __slots__ = (
         "__weakref__",
+        "_borrowed",
         "_closed",
         "_closing",
         "_domain",
@@ -72,8 +73,17 @@ class StreamQueue(HostOperations):
         "_stream",
     )
 
-    def __init__(self, context: Context, name: str, *, ordered: bool) -> None:
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        *,
+        ordered: bool,
+        borrowed: tuple[int, object] | None = None,
+    ) -> None:
         super().__init__(context)
+        # The vendor's handle of a stream that is not ours, and what keeps it alive
+        self._borrowed = borrowed
         self._domain = context.native.domain
         self._name = name
         self._ordered = ordered
@@ -89,7 +99,11 @@ class StreamQueue(HostOperations):
         # Queue id -> highest sequence of that queue that this stream has waited for
         self._seen: dict[int, int] = {}
         self._native.bind()
-        self._stream = self._native.create_stream()
+        self._stream = (
+            self._native.create_stream()
+            if borrowed is None
+            else self._native.adopt_stream(borrowed[0])
+        )
 
     @property
     def name(self) -> str:
@@ -110,9 +124,10 @@ class StreamQueue(HostOperations):
         waits: tuple[tuple[Semaphore, int], ...],
         signals: tuple[tuple[Semaphore, int], ...],
         is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
+        make: type[Submission] = Submission,
     ) -> Submission:
         """Submit a checked operation; never waits for the device or the host (Q1)."""
-        operation = Submission(self, kind, payload, waits, signals, is_host)
+        operation = make(self, kind, payload, waits, signals, is_host)
         work: Work = []
         try:
             with _timeline.lock:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hal import _peers
 from hal._buffer import Buffer, check_range, no_address
 from hal._memory import HostView, Storage
 from hal._patterns import pattern_of
@@ -175,7 +176,7 @@ def copy(
 
 
 def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> Storage:
-    """Return the storage of an open buffer of `device` that may be used so; raise otherwise.
+    """Return the storage of an open buffer that `device` may use so; raise otherwise.
 
     `need` are bits of `hal._usage`. Keep what is returned alive, not the
     buffer's own attribute, which another thread may clear meanwhile.
@@ -184,11 +185,7 @@ def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> St
         message = f"{what} takes a buffer, not {type(buffer).__name__}"
         raise ArgumentTypeError(message)
     if buffer._device is not device:
-        message = (
-            f"{what}: the buffer belongs to {buffer.device.name}, and this queue to {device.name}; "
-            "copy it there through the host first"
-        )
-        raise InvalidArgumentError(message)
+        return _peers.check_guest(device, buffer, what, need)
     storage = buffer._storage
     if storage is None or device._closed or buffer._denied & need:
         storage = buffer._live()

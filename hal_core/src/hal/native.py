@@ -67,11 +67,15 @@ FEATURES: Final = frozenset(
     {
         "async_allocations",  # stream-ordered allocation
         "compile",  # portable kernel source to an image
+        "external_streams",  # streams and events that others have made
         "graphs",  # native command graphs
         "host_import",  # host memory becomes the device's without a copy
         "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
         "indirect_dispatch",  # launches that read their grid from memory when they run
+        "occupancy",  # how many blocks of a kernel a compute unit holds at once
         "pageable_copies",  # copies from and to any host memory enqueue without blocking
+        "peer_access",  # copies between devices, and kernels that use another one's memory
+        "timestamps",  # points in time on a stream
     }
 )
 """Every optional feature that `NativeDevice.features` may name."""
@@ -339,7 +343,10 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def destroy_event(self, event: int) -> None:
-        """Destroy an event whose last record is complete; streams may still hold waits for it."""
+        """Destroy an event; streams may still hold waits for it.
+
+        Its last record is complete, unless that is on an adopted stream.
+        """
 
     @abstractmethod
     def record_event(self, event: int, stream: int) -> None:
@@ -402,6 +409,14 @@ class NativeDevice(ABC):
         """
         return None
 
+    def locate(self, address: int) -> tuple[int, int] | None:
+        """Return on which device, as DLPack counts them, an address of others' memory lies.
+
+        None: the driver does not know the address, or cannot tell. Asked
+        before memory is taken that does not say itself where it is.
+        """
+        return None
+
     # Transfers, on a stream
 
     @abstractmethod
@@ -433,7 +448,9 @@ class NativeDevice(ABC):
     def compile(self, request: CompileRequest) -> bytes:
         """Compile portable source to an image; blocks, on any thread.
 
-        Raises `CompilationError` with the compiler's log.
+        Raises `CompilationError` with the compiler's log. Without the feature
+        ``compile`` it raises `UnimplementedError`, whose text says what is
+        missing: users are told.
         """
 
     @abstractmethod
@@ -492,6 +509,105 @@ class NativeDevice(ABC):
         """
         raise _missing("indirect_dispatch")
 
+    # Occupancy: the feature "occupancy"
+
+    def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
+        """Return how many blocks of a kernel one compute unit holds at once; 0 if none fits.
+
+        Blocks of `threads` > 0 threads, with `shared_memory` bytes of dynamic
+        shared memory each, both within the limits that `launch` keeps.
+        """
+        raise _missing("occupancy")
+
+    # Other devices: the feature "peer_access"
+
+    def can_access_peer(self, other: NativeDevice) -> bool:
+        """Return whether kernels of this device could use memory of `other`.
+
+        `other` is an open device of the same domain; the same hardware too,
+        opened twice, whose memory is this one's anyway.
+        """
+        raise _missing("peer_access")
+
+    def enable_peer(self, other: NativeDevice) -> None:
+        """Let kernels of this device use all memory of `other` from now on; may block.
+
+        However that is or will be allocated. `can_access_peer` has said yes.
+        Enabling again is no error. The opposite direction is not enabled.
+        """
+        raise _missing("peer_access")
+
+    def copy_peer(
+        self,
+        stream: int,
+        target: int,
+        target_device: NativeDevice,
+        source: int,
+        source_device: NativeDevice,
+        size: int,
+    ) -> None:
+        """Copy `size` > 0 bytes between the memories of two devices of this domain.
+
+        On a stream of this device, which is one of the two. Works between any
+        two devices of the domain, whether or not `enable_peer` was called.
+        """
+        raise _missing("peer_access")
+
+    # Points in time: the feature "timestamps"
+
+    def create_timer(self) -> int:
+        """Create an event with timing."""
+        raise _missing("timestamps")
+
+    def destroy_timer(self, timer: int) -> None:
+        """Destroy a timer whose last record is complete."""
+        raise _missing("timestamps")
+
+    def record_timer(self, timer: int, stream: int) -> None:
+        """Take the time when all work enqueued on the stream so far has ended; overwrites."""
+        raise _missing("timestamps")
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Return the seconds from one timer's time to another's, negative if it was earlier.
+
+        Both are this device's, recorded and complete, on any streams.
+        """
+        raise _missing("timestamps")
+
+    # Streams and events of others: the feature "external_streams"
+
+    def export_stream(self, stream: int) -> int:
+        """Return the vendor's own handle of a stream (``cudaStream_t``, ``hipStream_t``)."""
+        raise _missing("external_streams")
+
+    def adopt_stream(self, handle: int) -> int:
+        """Return a stream, for this class's methods, over one that others have made.
+
+        `handle` is the vendor's, the default streams' too, as in DLPack: of
+        CUDA 1 (legacy; also 0) and 2 (per thread), of ROCm 0. It is of this
+        device and alive until `release_stream`. Adopting it twice is no error.
+        `create_stream`'s promise does not hold for it, and its owner, or two
+        threads of the core, may call on it at once. Raises
+        `OperationError` where the driver tells that it is no stream.
+        """
+        raise _missing("external_streams")
+
+    def release_stream(self, stream: int) -> None:
+        """Forget what `adopt_stream` returned; its owner's stream stays as it is."""
+        raise _missing("external_streams")
+
+    def adopt_event(self, handle: int) -> int:
+        """Return an event for `record_event` and `wait_event` over one that others have made.
+
+        `handle` is the vendor's; it is alive until `release_event`. Of this
+        device, unless it is only waited for.
+        """
+        raise _missing("external_streams")
+
+    def release_event(self, event: int) -> None:
+        """Forget what `adopt_event` returned; its owner's event stays as it is."""
+        raise _missing("external_streams")
+
     # Graphs: the feature "graphs"
 
     def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
@@ -519,7 +635,10 @@ class NativeDevice(ABC):
         """Replace the parameters of an instance's node, for launches from now on.
 
         The node is of the class that it had, and a launch of the same
-        function. One thread at a time uses an instance.
+        function. One thread at a time uses an instance. Raises
+        `OperationError` where the driver refuses to change it in place (the
+        memory is of another kind, say): the core makes a new instance then,
+        and does not launch this one again.
         """
         raise _missing("graphs")
 

@@ -58,6 +58,7 @@ __all__ = [
     "Signals",
     "Submission",
     "Tensor",
+    "Timestamp",
     "Waits",
 ]
 
@@ -163,6 +164,13 @@ class Submission(Protocol):
     def __await__(self) -> Generator[Any, None, None]: ...
 
 
+class Timestamp(Submission, Protocol):
+    """Be the time at which a device got to a place of a queue (Q4)."""
+
+    def seconds_since(self, earlier: hal.Timestamp) -> float:
+        """Return how much later than `earlier` this was; both have ended."""
+
+
 class Buffer(Protocol):
     """Be a range of a device's memory (M1, M2)."""
 
@@ -256,6 +264,11 @@ class Kernel(Protocol):
     @property
     def shared_memory(self) -> int:
         """Return the bytes of dynamic shared memory where a dispatch does not say."""
+
+    def occupancy(
+        self, block: int | Sequence[int] | None = None, *, shared_memory: int | None = None
+    ) -> int:
+        """Return how many blocks one compute unit of the device holds at once."""
 
 
 @runtime_checkable
@@ -453,7 +466,7 @@ class Queue(Protocol):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Copy `size` bytes between buffers of this device (Q4)."""
+        """Copy `size` bytes between buffers of this device, or from or to another (Q4)."""
 
     def write(
         self,
@@ -531,6 +544,33 @@ class Queue(Protocol):
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal (Q4)."""
 
+    def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Timestamp:
+        """Take the device's time when it gets here (Q4)."""
+
+    @property
+    def stream_handle(self) -> int:
+        """Return the vendor's handle of the native stream."""
+
+    def wait_external(
+        self,
+        stream: object = None,
+        *,
+        event: object = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Let what follows wait for work of another library."""
+
+    def notify_external(
+        self,
+        stream: object = None,
+        *,
+        event: object = None,
+        wait: Waits = (),
+        timeout: float | None = None,
+    ) -> hal.Submission:
+        """Let work of another library wait for what was submitted so far."""
+
     def flush(self) -> None:
         """Issue what is ready now; never blocks."""
 
@@ -603,11 +643,19 @@ class Device(Protocol):
         traceback: TracebackType | None,
     ) -> None: ...
 
-    def create_queue(self, *, name: str | None = None, ordered: bool = True) -> Queue:
-        """Create a queue with a native stream of its own (Q2, Q3)."""
+    def create_queue(
+        self, *, name: str | None = None, ordered: bool = True, stream: object = None
+    ) -> Queue:
+        """Create a queue with a native stream of its own, or on another library's (Q2, Q3)."""
 
     def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore:
         """Do what `hal.create_semaphore` does: semaphores belong to no device (S3)."""
+
+    def can_access(self, other: hal.Device) -> bool:
+        """Return whether kernels of this device could use memory of `other`."""
+
+    def enable_access(self, other: hal.Device) -> None:
+        """Let kernels of this device use buffers of `other`, in place."""
 
     @property
     def heaps(self) -> tuple[MemoryHeap, ...]:

@@ -98,6 +98,9 @@ class Runtime:
         Memory aligned to 256.
     free_function
         The address of `free`, which a stream can call.
+    stamp_function
+        The address of a function that a stream can call: it writes the time
+        in nanoseconds to the 8 bytes that it is given.
     create_graph
         Takes the number of nodes, then as bytes the orders, the number of
         each node's dependencies, and the dependencies; an ``int`` for the
@@ -125,6 +128,7 @@ class Runtime:
     allocate: Callable[[int], int | None]
     free: Callable[[int], None]
     free_function: int
+    stamp_function: int
     create_graph: Callable[[int, bytes, bytes, bytes, object], int]
     destroy_graph: Callable[[int], None]
     instantiate_graph: Callable[[int, int], int]
@@ -289,6 +293,7 @@ def load_runtime() -> Runtime:
         allocate=free_lock.hal_cpu_allocate,
         free=free_lock.hal_cpu_free,
         free_function=find_symbol(library, "hal_cpu_free"),
+        stamp_function=find_symbol(library, "hal_cpu_stamp"),
         create_graph=free_lock.hal_cpu_graph_create,
         destroy_graph=free_lock.hal_cpu_graph_destroy,
         instantiate_graph=free_lock.hal_cpu_graph_instantiate,
@@ -330,14 +335,14 @@ def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
     ]
     if compiler.family == "zig":
         options.append("-fno-sanitize=undefined")
-    key = _toolchain.cache_key(
+    key = _toolchain.CACHE.key(
         "runtime",
         *sources.values(),
         compiler.identity,
         " ".join(options),
         " ".join(sorted(_toolchain.processor_features())),
     )
-    content = _toolchain.load_entry(key)
+    content = _toolchain.CACHE.load(key)
     if content is not None:
         return content
     with _toolchain.work_directory() as directory:
@@ -354,5 +359,5 @@ def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
         else:
             message = f"{' '.join(compiler.cc)} cannot build the cpu backend's runtime:\n{log}"
             raise BackendUnavailableError(message)
-    _toolchain.store_entry(key, content)
+    _toolchain.CACHE.store(key, content)
     return content

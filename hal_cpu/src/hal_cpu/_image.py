@@ -23,6 +23,7 @@ _MACHINES: Final = {
 _SHARED_OBJECT: Final = 3
 _SYMBOL_TABLES: Final = {2, 11}  # .symtab and .dynsym
 _DYNAMIC_TABLE: Final = 11
+_FUNCTION: Final = 2
 _THREAD_LOCAL: Final = 6
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
@@ -42,12 +43,15 @@ class Symbol:
         Whether the loader finds it.
     thread_local
         Whether each thread has its own.
+    function
+        Whether it is one.
     """
 
     name: str
     size: int
     exported: bool
     thread_local: bool
+    function: bool
 
 
 def read_symbols(image: bytes) -> dict[str, Symbol]:
@@ -116,5 +120,8 @@ def _read_symbols(image: bytes) -> dict[str, Symbol]:
             exported = kind == _DYNAMIC_TABLE
             known = symbols.get(name)
             if place and name and (known is None or (exported and not known.exported)):
-                symbols[name] = Symbol(name, length, exported, info & 15 == _THREAD_LOCAL)
+                kind_of = info & 15
+                symbols[name] = Symbol(
+                    name, length, exported, kind_of == _THREAD_LOCAL, kind_of == _FUNCTION
+                )
     return symbols

@@ -105,10 +105,23 @@ class Module:
     def variable(self, name: str) -> tuple[int, int]:
         """Return the address and the bytes of a variable; raises `NotFoundError`."""
         symbol = self._symbols.get(name)
-        if symbol is None or not symbol.exported or symbol.thread_local:
-            message = f"the image exports no variable {name!r}"
+        if symbol is None or not _is_variable(symbol):
+            variables = ", ".join(sorted(self._variables())) or "none"
+            message = f"the image has no variable {name!r}; it has: {variables}"
             raise NotFoundError(message)
         return _driver.find_symbol(self._library, name), symbol.size
+
+    def _variables(self) -> list[str]:
+        """Return the names of the variables that a source may have declared."""
+        return [
+            name
+            for name, symbol in self._symbols.items()
+            if _is_variable(symbol) and not name.startswith("hal_")
+        ]
+
+
+def _is_variable(symbol: _image.Symbol) -> bool:
+    return symbol.exported and not symbol.thread_local and not symbol.function
 
 
 def describe(function: int) -> FunctionInfo:

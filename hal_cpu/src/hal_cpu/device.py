@@ -330,6 +330,80 @@ class CpuDevice(NativeDevice):
         if error := self._enqueue(stream):
             self._check(error)
 
+    def occupancy(self, function: int, threads: int, shared_memory: int) -> int:  # noqa: ARG002 - all one
+        """Return 1: a processor runs one block after the other."""
+        return 1
+
+    # Other devices: all memory is the machine's
+
+    def can_access_peer(self, other: NativeDevice) -> bool:  # noqa: ARG002 - all one
+        """Return True."""
+        return True
+
+    def enable_peer(self, other: NativeDevice) -> None:
+        """Do nothing."""
+
+    def copy_peer(
+        self,
+        stream: int,
+        target: int,
+        target_device: NativeDevice,  # noqa: ARG002 - all one
+        source: int,
+        source_device: NativeDevice,  # noqa: ARG002 - all one
+        size: int,
+    ) -> None:
+        """Enqueue a copy."""
+        self.copy(stream, target, source, size)
+
+    # Points in time
+
+    def create_timer(self) -> int:
+        """Return the address of a time in nanoseconds."""
+        timer = self._runtime.allocate(8)
+        if not timer:
+            message = "no memory for a timer"
+            raise OutOfMemoryError(message, native_name="ENOMEM", native_code=errno.ENOMEM)
+        return timer
+
+    def destroy_timer(self, timer: int) -> None:
+        """Give the timer's memory back."""
+        self._runtime.free(timer)
+
+    def record_timer(self, timer: int, stream: int) -> None:
+        """Let the stream take the time when it gets there."""
+        self.notify(stream, self._runtime.stamp_function, timer)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Return the difference of two times in seconds."""
+        start, end = (ctypes.c_int64.from_address(timer).value for timer in (first, second))
+        return (end - start) / 1e9
+
+    # Streams and events of others: those of another device of this process
+
+    def export_stream(self, stream: int) -> int:
+        """Return the stream itself: its slot in the runtime, which all devices share."""
+        return stream
+
+    def adopt_stream(self, handle: int) -> int:
+        """Return the handle itself; raises `OperationError` for what never was a stream."""
+        if not 0 < handle < len(self._completed) // 16:
+            message = f"{handle} is no stream of the cpu runtime"
+            raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
+        return handle
+
+    def release_stream(self, stream: int) -> None:
+        """Do nothing: the stream is its owner's."""
+
+    def adopt_event(self, handle: int) -> int:
+        """Return the handle itself; raises `OperationError` for what is no event."""
+        if handle not in self._events:
+            message = f"{handle} is no event of the cpu runtime"
+            raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
+        return handle
+
+    def release_event(self, event: int) -> None:
+        """Do nothing: the event is its owner's."""
+
     # Graphs
 
     def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:

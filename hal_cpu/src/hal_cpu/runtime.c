@@ -194,3 +194,8 @@ EXPORT void *hal_cpu_allocate(uint64_t size) {
 }
 
 EXPORT void hal_cpu_free(void *memory) { free(memory); }
+
+/* --------------------------------------------------------------------- time */
+
+/* Write the time in nanoseconds to the 8 bytes at `timer`; for a stream to call. */
+EXPORT void hal_cpu_stamp(int64_t *timer) { *timer = now_ns(); }

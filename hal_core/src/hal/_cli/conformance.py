@@ -59,6 +59,12 @@ def conformance(
             show_default=False,
         ),
     ] = None,
+    note: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="What the report is to say of where it ran.", show_default=False
+        ),
+    ] = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Write the report to standard output, as JSON.")
     ] = False,
@@ -81,7 +87,7 @@ def conformance(
     try:
         with _Display() as display:
             result: dict[str, Any] = runner.run(
-                name, mode=mode.value, report=report, on_event=display.note
+                name, mode=mode.value, note=note, report=report, on_event=display.note
             )
     except (ValueError, OSError) as error:
         write_error(str(error))

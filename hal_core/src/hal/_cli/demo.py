@@ -64,7 +64,7 @@ def demo(
 
     A Gaussian blur and Sobel's edge magnitude of the luminance: colour is turned to grey on the
     device (ITU-R BT.601). Tiles flow through the upload, compute and download queues, ordered by
-    timeline semaphores alone. The result is checked against scipy; the exit status is 1 if it
+    the bytes that they use. The result is checked against scipy; the exit status is 1 if it
     differs.
     """
     missing = [pip for name, pip in _LIBRARIES.items() if importlib.util.find_spec(name) is None]

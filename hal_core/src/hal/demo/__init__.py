@@ -1,8 +1,8 @@
 """Find the edges in a picture: the demonstration behind ``hal demo``.
 
 A separable Gaussian blur and Sobel's edge magnitude over tiles that flow
-through the upload, compute and download queues, several at once, ordered by
-timeline semaphores alone. Needs the libraries of the ``demo`` extra.
+through the upload, compute and download queues, several at once, on tracked
+buffers (`hal.flow`). Needs the libraries of the ``demo`` extra.
 
 - `hal.demo.run`: the whole of it, from picture to report.
 - `hal.demo.pipeline`: the part to learn from.

@@ -1,11 +1,11 @@
 """Watch a run from the host, through public means, to draw its timeline.
 
-The host asks the three semaphores for their values, over and over, and the
-submissions whether they were issued. So a time is the moment when the host
+The host asks the submissions, over and over, whether they were issued and
+whether they have ended. So a time is the moment when the host
 *saw* something, late by up to the gap between two looks, which is measured and
 told. When the device really began an operation the host cannot know. What it
-can know is from when on nothing held the operation back: it was issued, every
-value it waits for was reached and the operation before it in its queue had
+can know is from when on nothing held the operation back: it was issued, all
+that it waits for had ended and the operation before it in its queue had
 retired. From there to its retirement the bar is drawn.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hal.demo.pipeline import STAGES, Pipeline, Step
+from hal.demo.pipeline import STAGES, Step
 from hal.errors import DeadlineExceededError
 
 __all__ = ["Observation", "Observer", "Operation", "Overlap"]
@@ -36,7 +36,8 @@ class Operation:
     Attributes
     ----------
     number, tile, stage
-        As in `hal.demo.pipeline.Step`.
+        Which step of the run it is part of, from 0, and as in
+        `hal.demo.pipeline.Step`.
     submitted
         The submitting call returned.
     issued
@@ -45,7 +46,7 @@ class Operation:
         Nothing held it back any more: issued, its waits reached, the one
         before it in its queue retired.
     retired
-        Its semaphore was seen at its value.
+        Its submission was seen to have ended.
     """
 
     number: int
@@ -118,10 +119,7 @@ class Observation:
 class Observer:
     """Note times during `Pipeline.run`: pass it `submitted` and `drained`."""
 
-    def __init__(self, pipeline: Pipeline, *, timeout: float = 120.0) -> None:
-        self._semaphores = (pipeline.uploaded, pipeline.computed, pipeline.downloaded)
-        # A run may follow others on the same semaphores.
-        self._first = self._semaphores[0].query()
+    def __init__(self, *, timeout: float = 120.0) -> None:
         self._steps: dict[str, list[Step]] = {stage: [] for stage in STAGES}
         self._submitted: dict[str, list[float]] = {stage: [] for stage in STAGES}
         self._issued: dict[str, list[float]] = {stage: [] for stage in STAGES}
@@ -153,22 +151,22 @@ class Observer:
         """Return what was seen, after the run has ended."""
         operations = []
         order = {stage: index for index, stage in enumerate(STAGES)}
-        stage_of = {id(s): stage for s, stage in zip(self._semaphores, STAGES, strict=True)}
+        ended: dict[object, float] = {
+            step.submission: retired
+            for stage in STAGES
+            for step, retired in zip(self._steps[stage], self._retired[stage], strict=True)
+        }
         for stage in STAGES:
             retired = self._retired[stage]
             for index, step in enumerate(self._steps[stage]):
-                # Value v of a semaphore is raised by the stage's step v - 1.
-                producers = [
-                    self._retired[stage_of[id(semaphore)]][value - 1 - self._first]
-                    for semaphore, value in step.waits
-                    if value > self._first
-                ]
+                # What an earlier run has submitted has ended.
+                producers = [ended.get(wait, 0.0) for wait in step.waits]
                 issued = min(self._issued[stage][index], retired[index])
                 before = retired[index - 1] if index else 0.0
                 ready = min(max([issued, before, *producers]), retired[index])
                 operations.append(
                     Operation(
-                        number=step.number - self._first,
+                        number=index,
                         tile=step.tile,
                         stage=stage,
                         submitted=self._submitted[stage][index],
@@ -188,20 +186,25 @@ class Observer:
 
     def _look(self) -> bool:
         """Note what is new; return whether everything submitted so far has retired."""
-        # Against the flow: what a later stage has reached, the earlier ones then show too.
-        values = [semaphore.query() - self._first for semaphore in reversed(self._semaphores)]
+        # Against the flow: if a later stage has ended, the earlier ones then show it, too.
+        ended = {stage: self._count_ended(stage) for stage in reversed(STAGES)}
         now = time.perf_counter() - self._start
         everything = True
-        for stage, value in zip(STAGES, reversed(values), strict=True):
+        for stage in STAGES:
             steps, issued, retired = self._steps[stage], self._issued[stage], self._retired[stage]
             while len(issued) < len(steps) and steps[len(issued)].submission.state != "pending":
                 issued.append(now)
-            # It may have retired before its submission returned and was noted.
-            while len(retired) < min(value, len(steps)):
-                retired.append(now)
+            retired += [now] * (ended[stage] - len(retired))
             everything = everything and len(retired) == len(steps)
         self._looks.append(now)
         return everything
+
+    def _count_ended(self, stage: str) -> int:
+        """Return how many of a stage's steps have ended; they do so in order."""
+        steps, count = self._steps[stage], len(self._retired[stage])
+        while count < len(steps) and steps[count].submission.done:
+            count += 1
+        return count
 
 
 def _rest() -> None:

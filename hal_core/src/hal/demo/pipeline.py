@@ -1,21 +1,9 @@
-"""Send a picture through a device, tile by tile, ordered by timeline semaphores alone.
+"""Send a picture through a device, tile by tile, on tracked buffers.
 
 Three queues work at once: one brings tiles to the device, one computes, one
-brings edges back. Step g (of all passes over all tiles, from 0) uses one of a
-few sets of buffers, the *slots*, and raises three semaphores to g + 1:
-
-=========  ==============================  ==========================================
-queue      does                            waits for
-=========  ==============================  ==========================================
-upload     region to the slot's bytes      ``uploaded`` g, and ``computed`` of the
-                                           slot's step before (its bytes are free)
-compute    luminance, blur, blur, Sobel    ``uploaded`` g + 1, ``computed`` g, and
-                                           ``downloaded`` of the slot's step before
-download   the slot's edges to the host    ``computed`` g + 1, ``downloaded`` g
-=========  ==============================  ==========================================
-
-The host submits all of it without waiting and waits once, for the last value
-of ``downloaded``. Nothing relies on the order of a queue.
+brings edges back. Tiles in flight use a few sets of buffers in turn, the
+*slots*. Nobody says what waits for what: the flow knows that the kernels read
+what the upload wrote, and that a slot's bytes are free when they were used.
 
 The kernels are recorded once, in a command buffer that takes the place of its
 buffers from a table: each step binds its slot's, and its tile's width and
@@ -24,9 +12,10 @@ height. Their order follows from the bytes that they read and write.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
@@ -36,33 +25,27 @@ import numpy.typing as npt
 import hal
 from hal.demo.kernels import BLOCK, SOURCE, defines
 from hal.demo.tiles import Tile, cut, extend
+from hal.flow import Flow, Recording
 
 __all__ = ["STAGES", "Pipeline", "Step", "gaussian"]
 
 STAGES: Final = ("upload", "compute", "download")
 """The stages of a step, each on the queue of this name, in order."""
 
+_TYPES: Final = (np.uint8, np.float32, np.float32, np.float32)
+"""Of a slot's buffers: the tile's colours, its grey levels, room for the blur, its edges."""
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 
 class Step(NamedTuple):
-    """Describe one submission: its number over all passes, its tile, its stage, its waits."""
+    """Describe one submission: its tile, its stage, what it waits for."""
 
-    number: int
     tile: int
     stage: str
-    waits: tuple[hal.Timepoint, ...]
+    waits: Sequence[object]
     submission: hal.Submission
-
-
-class _Slot(NamedTuple):
-    """Hold the buffers that one tile in flight uses."""
-
-    rgb: hal.Buffer
-    grey: hal.Buffer
-    scratch: hal.Buffer
-    edges: hal.Buffer
 
 
 class Pipeline:
@@ -81,44 +64,39 @@ class Pipeline:
         of tiles in flight. Raises what `hal.Device.compile` and
         `hal.Device.allocate` raise.
         """
-        height, width, _ = picture.shape
         weights = gaussian(sigma)
         # One pixel more than the blur needs, for the neighbours that Sobel looks at.
         self.halo = len(weights) // 2 + 1
-        self.tiles = cut(width, height, tile_size)
+        self._shape = picture.shape[:2]
+        self.tiles = cut(self._shape[1], self._shape[0], tile_size)
         self.slots = min(slots, len(self.tiles))
-        self.uploaded = device.create_semaphore(name="uploaded")
-        self.computed = device.create_semaphore(name="computed")
-        self.downloaded = device.create_semaphore(name="downloaded")
-        self._device = device
-        self._shape = (height, width)
-        self._steps = 0
-        self._last_step_of_slot: dict[int, int] = {}
-        self._program = device.compile(SOURCE, filename="demo.cpp", defines=defines(weights))
+        self._flow = flow = Flow(device, trace=self._trace)
+        self._waits: Sequence[object] = ()
         # The first tile is as large as any.
         first, both = self.tiles[0], 2 * self.halo
         region = (first.width + both) * (first.height + both)
         self._slots = [
-            _Slot(
-                rgb=device.allocate(3 * region, dtype=np.uint8),
-                grey=device.allocate(4 * region, dtype=np.float32),
-                scratch=device.allocate(4 * region, dtype=np.float32),
-                edges=device.allocate(4 * first.width * first.height, dtype=np.float32),
-            )
+            [
+                flow.allocate(np.dtype(kind).itemsize * size, dtype=kind)
+                for kind, size in zip(
+                    _TYPES, (3 * region, region, region, first.width * first.height), strict=True
+                )
+            ]
             for _ in range(self.slots)
         ]
-        sizes = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
-        self._sizes = device.upload(sizes)
+        self._sizes = flow.from_host(
+            np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
+        )
         # Each tile keeps its slot.
-        self._bindings = [
+        self._tables = [
             (*self._slots[index % self.slots], self._sizes.subspan(8 * index, 8))
             for index in range(len(self.tiles))
         ]
-        self._commands = self._record(first)
+        program = device.compile(SOURCE, filename="demo.cpp", defines=defines(weights))
+        self._commands = self._record(program, first)
         extended = extend(picture, self.halo)
-        self._regions = [
-            np.ascontiguousarray(extended[tile.region(self.halo)]) for tile in self.tiles
-        ]
+        # As bytes, which nobody can change while they are on their way: they are not copied.
+        self._regions = [extended[tile.region(self.halo)].tobytes() for tile in self.tiles]
         self._edges = [np.empty((tile.height, tile.width), np.float32) for tile in self.tiles]
 
     def __enter__(self) -> Self:
@@ -134,9 +112,9 @@ class Pipeline:
 
     def close(self) -> None:
         """Give the device memory back; no run may be under way."""
-        for buffers in (*self._slots, *self._bindings, (self._sizes,)):
-            for buffer in buffers:
-                buffer.close()
+        for buffer in (*itertools.chain(*self._slots), self._sizes):
+            buffer.close()
+        self._flow.close()
 
     def run(
         self,
@@ -154,13 +132,23 @@ class Pipeline:
         time. Raises `hal.errors.DeadlineExceededError` after `timeout` seconds of
         waiting, and whatever failed on the device.
         """
+
+        def note(tile: int, stage: str, submission: hal.Submission) -> None:
+            if submitted is not None:
+                submitted(Step(tile, stage, self._waits, submission))
+
         start = time.perf_counter()
-        for _ in range(passes):
-            for tile in range(len(self.tiles)):
-                self._submit(tile, submitted)
+        flow, downloads = self._flow, []
+        for index in [*range(len(self.tiles))] * passes:
+            table = self._tables[index]
+            note(index, "upload", flow.write(table[0], self._regions[index]))
+            note(index, "compute", flow.execute(self._commands, bindings=table))
+            downloads.append(flow.read(table[3], self._edges[index]))
+            note(index, "download", downloads[-1])
         if drained is not None:
             drained()
-        self.downloaded.wait(self._steps, timeout=timeout)
+        for download in reversed(downloads):  # the last one first: the others have ended then
+            download.wait(timeout)
         return time.perf_counter() - start
 
     def forget(self) -> None:
@@ -175,50 +163,16 @@ class Pipeline:
             whole[tile.area] = edges
         return whole
 
-    def _submit(self, index: int, submitted: Callable[[Step], None] | None) -> None:
-        step = self._steps
-        slot = index % self.slots
-        buffers = self._slots[slot]
-        # 0 if the slot was never used: every semaphore has reached that.
-        before = self._last_step_of_slot.get(slot, -1) + 1
-        self._last_step_of_slot[slot] = step
-        self._steps = after = step + 1
-        uploaded, computed, downloaded = self.uploaded, self.computed, self.downloaded
-        queues = self._device.queues
-        waits: tuple[hal.Timepoint, ...]
+    def _trace(self, _: hal.Submission, waits: Sequence[object]) -> None:
+        self._waits = waits
 
-        waits = (uploaded.at(step), computed.at(before))
-        signal = (uploaded.at(after),)
-        submission = queues.upload.write(
-            buffers.rgb, self._regions[index], wait=waits, signal=signal
-        )
-        if submitted is not None:
-            submitted(Step(step, index, "upload", waits, submission))
-
-        waits = (uploaded.at(after), computed.at(step), downloaded.at(before))
-        signal = (computed.at(after),)
-        submission = queues.compute.execute(
-            self._commands, bindings=self._bindings[index], wait=waits, signal=signal
-        )
-        if submitted is not None:
-            submitted(Step(step, index, "compute", waits, submission))
-
-        waits = (computed.at(after), downloaded.at(step))
-        signal = (downloaded.at(after),)
-        submission = queues.download.read(
-            buffers.edges, self._edges[index], wait=waits, signal=signal
-        )
-        if submitted is not None:
-            submitted(Step(step, index, "download", waits, submission))
-
-    def _record(self, largest: Tile) -> hal.CommandBuffer:
+    def _record(self, program: hal.Executable, largest: Tile) -> Recording:
         """Record the kernels for a tile of any size; each one's result is smaller than its source.
 
         The grids are those of the largest tile; a smaller one leaves threads idle.
         """
         both = 2 * self.halo
-        types = (np.uint8, np.float32, np.float32, np.float32, np.int32)
-        with self._device.record(slots=types, hazards="auto") as commands:
+        with self._flow.record(slots=(*_TYPES, np.int32)) as commands:
             rgb, grey, scratch, edges, size = commands.slots
             for name, source, target, right, below in (
                 ("luminance", rgb, grey, both, both),
@@ -228,7 +182,7 @@ class Pipeline:
             ):
                 width, height = largest.width + right, largest.height + below
                 commands.dispatch(
-                    self._program[name],
+                    program[name],
                     grid=(-(-width // BLOCK[0]), -(-height // BLOCK[1])),
                     block=BLOCK,
                     args=(source, target, size, right, below),

@@ -145,7 +145,7 @@ def run(settings: Settings) -> Report:
         observations = []
         for _ in range(_OBSERVED_RUNS):
             pipeline.forget()
-            observer = Observer(pipeline)
+            observer = Observer()
             pipeline.run(submitted=observer.submitted, drained=observer.drained)
             observations.append(observer.observation())
             error = max(error, _difference(pipeline.edges(), expected))
@@ -160,7 +160,7 @@ def run(settings: Settings) -> Report:
         title=f"{name}: blur and edges, {len(tiles)} tiles, {slots} in flight",
         subtitle=(
             f"{width} by {height} pixels in tiles of {tile_size}, on {device_name}; "
-            "ordered by timeline semaphores alone"
+            "ordered by the bytes that they use"
         ),
     )
     picture.save_image(drawing, settings.timeline_output)

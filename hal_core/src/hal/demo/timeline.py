@@ -1,4 +1,4 @@
-"""Draw the timeline of an observed run: queues, semaphores, and how they overlap."""
+"""Draw the timeline of an observed run: queues, their progress, and how they overlap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAP_HEIGHT: Final = 168
 _TOP: Final = _MARGIN + _MAP_HEIGHT + 44
 _HOST_HEIGHT: Final = 34
 _QUEUE_HEIGHT: Final = 78
-_SEMAPHORE_HEIGHT: Final = 104
+_PROGRESS_HEIGHT: Final = 104
 _GAP: Final = 12
 _ISSUE_STRIP: Final = 12
 _LEAST_BAR: Final = 2.0
@@ -41,7 +41,7 @@ _GRID: Final = (222, 226, 234)
 _TEXT: Final = (28, 33, 46)
 _FAINT: Final = (108, 116, 134)
 
-_SEMAPHORES: Final = ("uploaded", "computed", "downloaded")
+_PROGRESS: Final = ("uploaded", "computed", "downloaded")
 
 
 def draw(
@@ -54,7 +54,7 @@ def draw(
 ) -> Image.Image:
     """Return the timeline as a picture, 1800 pixels wide.
 
-    One row for each queue, one for each semaphore, one colour for each tile.
+    One row for each queue, one for its progress, one colour for each tile.
     `picture` becomes the legend. `title` and `subtitle` are one line each.
     """
     return _Drawing(observation, tiles).draw(picture, title, subtitle)
@@ -70,7 +70,7 @@ class _Drawing:
         self._steps = 1 + max(operation.number for operation in observation.operations)
         self._scale = (_RIGHT - _LEFT) / (observation.seconds or 1e-9)
         rows = _HOST_HEIGHT + len(STAGES) * (_QUEUE_HEIGHT + _GAP) + 2 * _GAP
-        rows += len(STAGES) * (_SEMAPHORE_HEIGHT + _GAP)
+        rows += len(STAGES) * (_PROGRESS_HEIGHT + _GAP)
         self._bottom = _TOP + rows
         self._image = Image.new("RGB", (_WIDTH, self._bottom + 172), _BACKGROUND)
         self._pen = ImageDraw.Draw(self._image)
@@ -107,10 +107,10 @@ class _Drawing:
             tops[stage] = top
             top += _QUEUE_HEIGHT + _GAP
         top += _GAP
-        for name in _SEMAPHORES:
-            self._band(top, _SEMAPHORE_HEIGHT, f"semaphore\n{name}", "value")
+        for name in _PROGRESS:
+            self._band(top, _PROGRESS_HEIGHT, f"tiles\n{name}", "how many")
             tops[name] = top
-            top += _SEMAPHORE_HEIGHT + _GAP
+            top += _PROGRESS_HEIGHT + _GAP
         self._axis(top)
 
         for operation in self._observation.operations:
@@ -118,8 +118,8 @@ class _Drawing:
         self._links(by_stage, tops)
         for stage in STAGES:
             self._queue(by_stage[stage], tops[stage])
-        for name, stage in zip(_SEMAPHORES, STAGES, strict=True):
-            self._semaphore(by_stage[stage], tops[name])
+        for name, stage in zip(_PROGRESS, STAGES, strict=True):
+            self._staircase(by_stage[stage], tops[name])
         self._caption(top + 58)
         return self._image
 
@@ -221,9 +221,9 @@ class _Drawing:
                 middle = ((left + right) / 2, (upper + lower) / 2)
                 self._text(middle, str(operation.tile), 15, _BACKGROUND, "mm")
 
-    def _semaphore(self, operations: Sequence[Operation], top: int) -> None:
-        """Draw the value as a staircase with the values written to it."""
-        floor, ceiling = top + _SEMAPHORE_HEIGHT - 6, top + 22
+    def _staircase(self, operations: Sequence[Operation], top: int) -> None:
+        """Draw how many steps have ended as a staircase, with the numbers written to it."""
+        floor, ceiling = top + _PROGRESS_HEIGHT - 6, top + 22
         rise = (floor - ceiling) / self._steps
         self._text((_RIGHT + 14, ceiling), str(self._steps), 15, _FAINT, "lm")
         self._text((_RIGHT + 14, floor), "0", 15, _FAINT, "lm")
@@ -248,10 +248,10 @@ class _Drawing:
         late = 1e6 * self._observation.resolution
         latest = 1e6 * self._observation.worst_resolution
         text = f"""\
-Bar: from the moment when nothing held the operation back (issued, its waits reached, its \
+Bar: from the moment when nothing held the operation back (issued, what it waits for ended, its \
 predecessor in the queue retired) to its retirement. Tick above the bars: issued.
-Line between queues: one tile on its way. Times are when the host saw a value, by asking the \
-semaphores: late by {late:.0f} microseconds in the median, {latest:.0f} at worst.
+Line between queues: one tile on its way. Times are when the host saw it, by asking the \
+submissions: late by {late:.0f} microseconds in the median, {latest:.0f} at worst.
 What the device did inside a bar the host cannot see: a bar holds start-up and waiting for a \
 processor too. Of several runs this is the one with the shortest gap between two looks."""
         for index, line in enumerate(text.split("\n")):

@@ -1,0 +1,92 @@
+"""Check the shape of a launch: blocks, threads and shared memory (rule C5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hal._buffer import check_index
+from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
+
+if TYPE_CHECKING:
+    from hal._executable import Kernel
+
+__all__ = ["check_block", "occupancy", "three"]
+
+
+def check_block(
+    kernel: Kernel, block: int | Sequence[int] | None, shared_memory: int | None, verb: str
+) -> tuple[tuple[int, int, int], int]:
+    """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
+    threads = kernel.block if block is None else three(block, "block", kernel, verb)
+    if threads is None:
+        message = (
+            f"{verb} of {kernel.name!r}: no block was given, and the kernel has none of its own; "
+            "pass block=, or write HAL_BLOCK(x, y, z) in front of the kernel's name in the source"
+        )
+        raise ArgumentTypeError(message)
+    total = threads[0] * threads[1] * threads[2]
+    if not 0 < total <= kernel.max_threads_per_block:
+        message = (
+            f"{verb} of {kernel.name!r}: a block of {threads} is {total} threads, and the kernel "
+            f"takes 1 to {kernel.max_threads_per_block} on {kernel.device.name}"
+        )
+        raise InvalidArgumentError(message)
+    shared = kernel.shared_memory
+    if shared_memory is not None:
+        shared = check_index(shared_memory, f"{verb} of {kernel.name!r}: the shared memory")
+    most_shared = kernel.device.info.max_shared_memory - kernel.static_shared_memory
+    if shared > most_shared:
+        message = (
+            f"{verb} of {kernel.name!r}: {shared} bytes of dynamic shared memory were asked for, "
+            f"and {most_shared} are left beside the kernel's own {kernel.static_shared_memory}"
+        )
+        raise InvalidArgumentError(message)
+    return threads, shared
+
+
+def occupancy(kernel: Kernel, block: int | Sequence[int] | None, shared_memory: int | None) -> int:
+    """Return how many blocks of a kernel a compute unit holds; see `Kernel.occupancy`."""
+    device = kernel.device
+    device._live()
+    threads, shared = check_block(kernel, block, shared_memory, "occupancy")
+    if "occupancy" not in device._native.features:
+        message = (
+            f"{device.name} does not tell the occupancy of kernels (the feature 'occupancy'); "
+            "choose a block by measuring"
+        )
+        raise UnimplementedError(message)
+    device._native.bind()
+    total = threads[0] * threads[1] * threads[2]
+    return device._native.occupancy(kernel._function, total, shared)
+
+
+def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
+    """Return a grid or a block as three numbers, 1 where none is given."""
+    if value.__class__ is int:
+        numbers: list[int] = [value]
+    else:
+        try:
+            numbers = [int(number.__index__()) for number in value]  # type: ignore[attr-defined]
+        except (TypeError, AttributeError):
+            numbers = [_one(value, name, kernel, verb)]
+    if not 1 <= len(numbers) <= 3 or min(numbers) < 0:  # noqa: PLR2004 - three dimensions
+        message = (
+            f"{verb} of {kernel.name!r}: the {name} is one to three numbers of 0 or more, "
+            f"not {value!r}"
+        )
+        raise InvalidArgumentError(message)
+    first, second, third = (*numbers, 1, 1)[:3]
+    return first, second, third
+
+
+def _one(value: object, name: str, kernel: Kernel, verb: str) -> int:
+    """Return a grid or a block of one number, or raise what else may be given."""
+    try:
+        if not isinstance(value, bool):
+            return int(value.__index__())  # type: ignore[attr-defined]
+    except (TypeError, AttributeError):
+        pass  # an array has the method and may refuse it
+    also = ", or a buffer that has it" if name == "grid" else ""
+    message = f"{verb} of {kernel.name!r}: the {name} is an int or up to three{also}, not {value!r}"
+    raise ArgumentTypeError(message)

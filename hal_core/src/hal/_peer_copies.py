@@ -1,0 +1,104 @@
+"""Check copies between the devices of one driver (rules Q4, Q5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hal import _peers
+from hal._buffer import Buffer, check_range
+from hal._transfers import CHUNK, NOTHING, Payload, check_buffer, late_address
+from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET
+from hal.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._device import Device
+    from hal._memory import Storage
+    from hal.native import NativeDevice
+
+__all__ = ["copy", "is_between_devices"]
+
+
+def is_between_devices(device: Device, source: object, target: object) -> bool:
+    """Return whether a copy on a queue of `device` is from or to another device's memory."""
+    return (
+        source.__class__ is Buffer
+        and target.__class__ is Buffer
+        and not (source._device is device and target._device is device)
+    )
+
+
+def copy(
+    device: Device,
+    source: Buffer,
+    target: Buffer,
+    source_offset: object,
+    target_offset: object,
+    size: object,
+) -> Payload:
+    """Check a copy from or to another device; see `Queue.copy`."""
+    owners = (source._device, target._device)
+    if device not in owners:
+        message = (
+            f"copy: the source belongs to {owners[0].name}, the target to {owners[1].name}, and "
+            f"this queue to {device.name}; submit it to a queue of one of those"
+        )
+        raise InvalidArgumentError(message)
+    other = owners[0] if owners[1] is device else owners[1]
+    if not _peers.is_peer(device, other):
+        # One of the two raises: the buffer of the other device.
+        check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
+        check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
+    source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
+    target_storage = check_buffer(owners[1], target, "copy: the target", TRANSFER_TARGET)
+    source_start, length = check_range(source, source_offset, size, "copy: the source")
+    target_start, _ = check_range(target, target_offset, length, "copy: the target")
+    if not length:
+        return NOTHING
+    source_start += source._offset
+    target_start += target._offset
+    _check_apart(source_storage, source_start, target_storage, target_start, length)
+    arguments = (
+        device._native,
+        (owners[1]._native, target_storage, target_start),
+        (owners[0]._native, source_storage, source_start),
+        length,
+    )
+    resources = (source_storage, target_storage)
+    return _peers.visit(device, (_copy, arguments, resources), (other._context,))
+
+
+def _check_apart(
+    source: Storage, source_start: int, target: Storage, target_start: int, length: int
+) -> None:
+    """Raise if the ranges overlap: memory may be two devices', by exchange."""
+    if source.address is None or target.address is None:
+        return
+    if abs(source.address + source_start - target.address - target_start) < length:
+        message = (
+            f"copy: {length} bytes overlap in the same memory, which both devices have; copy "
+            "through another buffer"
+        )
+        raise InvalidArgumentError(message)
+
+
+def _copy(
+    stream: int,
+    native: NativeDevice,
+    target: tuple[NativeDevice, Storage, int],
+    source: tuple[NativeDevice, Storage, int],
+    size: int,
+) -> None:
+    """Make the native calls, with addresses that are known by now."""
+    target_device, target_storage, target_start = target
+    source_device, source_storage, source_start = source
+    target_start += late_address(target_storage)
+    source_start += late_address(source_storage)
+    for start in range(0, size, CHUNK):
+        native.copy_peer(
+            stream,
+            target_start + start,
+            target_device,
+            source_start + start,
+            source_device,
+            min(CHUNK, size - start),
+        )

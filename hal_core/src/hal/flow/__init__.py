@@ -1,0 +1,17 @@
+"""Order work by the bytes that it uses: tracked buffers, transfers, virtual devices.
+
+A layer over queues and semaphores, made of nothing but hal's public classes.
+Start with `Flow`; docs/flow.md has the whole of it. Whoever wants raw queues
+never needs it.
+"""
+
+from __future__ import annotations
+
+from hal.flow.buffers import TrackedBuffer as TrackedBuffer
+from hal.flow.flow import Flow as Flow
+from hal.flow.recordings import Recording as Recording
+from hal.flow.transfers import Download as Download
+from hal.flow.virtual import VirtualDevice as VirtualDevice
+from hal.flow.virtual import virtual_devices as virtual_devices
+
+__all__ = ["Download", "Flow", "Recording", "TrackedBuffer", "VirtualDevice", "virtual_devices"]

@@ -1,0 +1,215 @@
+"""Copy between buffers, of one device or of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+import hal
+from hal.errors import InvalidArgumentError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, Trace, extend
+from hal.flow.tracking import History, Lanes
+from hal.protocols import Signals, Waits
+
+if TYPE_CHECKING:
+    from hal.flow.flow import Flow
+
+__all__ = ["Copies", "check_bytes"]
+
+_SLOTS: Final = 4
+"""Pieces of pinned memory that a copy from device to device through the host goes through."""
+
+
+class Copies(Scheduler):
+    """Copy directly, or through the host; under `hal.flow.Flow`."""
+
+    def __init__(
+        self, devices: Sequence[AnyDevice], trace: Trace | None, chunk: int, *, peers: bool
+    ) -> None:
+        super().__init__(devices, trace)
+        self._chunk = check_bytes("chunk", chunk, 1)
+        self._peers = peers
+        self._connected: dict[tuple[hal.Device, hal.Device], bool] = {}
+
+    def device_to_device(
+        self,
+        source: TrackedBuffer,
+        target: TrackedBuffer | AnyDevice,
+        *,
+        wait: Waits = (),
+    ) -> TrackedBuffer:
+        """Copy a buffer to another, or to a new one on a device; return that at once.
+
+        On the source's download queue where that device reaches the other's
+        memory (`hal.Device.can_access`). Elsewhere, and between backends, in
+        pieces through pinned memory of the host, up to four of them: the
+        source's download queue and the target's upload queue work at once.
+        """
+        self.check(source, "device_to_device: the source")
+        if not isinstance(target, TrackedBuffer):
+            lanes = self.lanes_of(target)
+            target = self._new(lanes, source.size, source.dtype, source.shape)
+        self.copy(source, target, wait=wait)
+        return target
+
+    def copy(
+        self,
+        source: TrackedBuffer,
+        target: TrackedBuffer,
+        *,
+        source_offset: int = 0,
+        target_offset: int = 0,
+        size: int | None = None,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Copy `size` bytes between buffers of any devices; None is all of the source's rest.
+
+        On one device it is `hal.Queue.copy`, on the compute queue, and the
+        ranges must not overlap. Between devices see `device_to_device`, which
+        chooses the queues: ``queue=`` is refused.
+        """
+        self.check(source, "copy: the source")
+        self.check(target, "copy: the target")
+        lanes = source.history.lanes
+        length = source.size - source_offset if size is None else size
+        start, place = source.start + source_offset, target.start + target_offset
+        if lanes is target.history.lanes:
+            lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
+        elif queue is not None:
+            message = "copy: between devices the flow chooses the queues; leave queue= out"
+            raise InvalidArgumentError(message)
+        elif self._reaches(lanes.device, target.device):
+            lane = lanes.download
+        else:
+            return self._relay(source, target, source_offset, target_offset, length, wait, signal)
+        return self.run(
+            (
+                (source.history, start, start + length, False),
+                (target.history, place, place + length, True),
+            ),
+            lane,
+            lambda waits: lane.copy(
+                source.raw,
+                target.raw,
+                source_offset=source_offset,
+                target_offset=target_offset,
+                size=size,
+                wait=waits,
+                signal=signal,
+            ),
+            wait,
+        )
+
+    def _reaches(self, device: hal.Device, other: hal.Device) -> bool:
+        """Return whether a device's copies reach the memory of another one directly."""
+        if not self._peers:
+            return False
+        known = self._connected.get((device, other))
+        if known is None:
+            known = self._connected[device, other] = device.can_access(other)
+        return known
+
+    def _relay(
+        self,
+        source: TrackedBuffer,
+        target: TrackedBuffer,
+        source_offset: int,
+        target_offset: int,
+        size: int,
+        wait: Waits,
+        signal: Signals,
+    ) -> hal.Submission:
+        """Copy between devices, piece by piece through the host."""
+        # Raises for what is outside of the buffers.
+        part = source.raw.subspan(source_offset, size, dtype=np.uint8)
+        room = target.raw.subspan(target_offset, size, dtype=np.uint8)
+        history, start = source.history, source.start + source_offset
+        other, place = target.history, target.start + target_offset
+        found: list[Any] = []
+        found_there: list[Any] = []
+        with self._lock:
+            try:
+                self._collect(((history, start, start + size, False),), found)
+                self._collect(((other, place, place + size, True),), found_there)
+                if wait:
+                    extend(found, wait)
+                read, written = self._pieces(
+                    history.lanes.download,
+                    part,
+                    found,
+                    other.lanes.upload,
+                    room,
+                    found_there,
+                    signal,
+                )
+                history.note(start, start + size, read, history.lanes.download, writes=False)
+                other.note(place, place + size, written, other.lanes.upload, writes=True)
+            except BaseException:
+                # Some of it may have been submitted, whatever was raised.
+                history.doubt()
+                other.doubt()
+                raise
+        if self._trace is not None:
+            self._trace(written, [*found, *found_there])
+        return written
+
+    def _pieces(
+        self,
+        download: hal.Queue,
+        part: hal.Buffer,
+        found: list[Any],
+        upload: hal.Queue,
+        room: hal.Buffer,
+        found_there: list[Any],
+        signal: Signals,
+    ) -> tuple[hal.Submission, hal.Submission]:
+        """Submit the pieces of a relay; return its last read and its last write.
+
+        Each write comes after the one before, so that the last one fails if
+        any piece has.
+        """
+        size, step = part.size, self._chunk
+        blocks: list[hal.Buffer] = []
+        writes: list[hal.Submission] = []
+        read = download.barrier(wait=found)
+        for index, begin in enumerate(range(0, size, step)):
+            length = min(step, size - begin)
+            if index < _SLOTS:
+                blocks.append(room.device.allocate(length, memory=hal.MemoryType.HOST))
+            block = blocks[index % _SLOTS]
+            before = [read] if index < _SLOTS else [read, writes[index - _SLOTS]]
+            array = block.map()[:length]
+            read = download.read(part, array, offset=begin, wait=before)
+            is_last = begin + length == size
+            writes.append(
+                upload.copy(
+                    block,
+                    room,
+                    size=length,
+                    target_offset=begin,
+                    wait=[read, *(writes[-1:] or found_there)],
+                    signal=signal if is_last else (),
+                )
+            )
+        if not writes:
+            writes.append(upload.barrier(wait=[read, *found_there], signal=signal))
+        return read, writes[-1]
+
+    def _new(
+        self, lanes: Lanes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> TrackedBuffer:
+        raw = lanes.device.allocate(size, dtype=dtype)
+        return TrackedBuffer(cast("Flow", self), History(raw, lanes, ()), raw, 0, shape)
+
+
+def check_bytes(name: str, value: object, least: int) -> int:
+    """Return a number of bytes, or raise that it is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        message = f"{name} is a number of bytes, {least} or more, not {value!r}"
+        raise InvalidArgumentError(message)
+    return value

@@ -1,0 +1,377 @@
+"""Define flows: they send work to queues, and wait for exactly what it must come after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+import hal
+from hal.errors import ArgumentTypeError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
+from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, extend
+from hal.flow.tracking import Access, History, collect, note
+from hal.flow.transfers import Transfers
+from hal.protocols import Signals, Waits
+
+__all__ = ["Flow"]
+
+
+class Flow(Transfers):
+    """Run work on one or several devices, in the order that the bytes ask for.
+
+    Work goes to the upload, the compute or the download queue of the device
+    that its buffers are on, by its kind: `write` and `update` to the first,
+    `read` to the last, all other to the compute queue; ``queue=`` names
+    another one of them, or is an ordered queue. It waits for the last writer
+    of what it reads, and for the last writer and all readers since of what it
+    writes, on whatever device; for ``wait=`` besides; and for nothing else but
+    what stands before it in its queue. Every method that submits returns a
+    `hal.Submission` at once, which may be waited for, and dropped.
+
+    A failure stays with the bytes: work that comes after failed work fails
+    with the same error, without running, until `TrackedBuffer.recover`.
+
+    Any thread may use a flow, but no finaliser and no signal handler; work is
+    ordered as it is submitted. Errors of the submitting methods are those of
+    the `hal.Queue`'s, and besides `ArgumentTypeError` for a raw buffer,
+    `InvalidArgumentError` for another flow's and `ClosedError` for one that
+    was released; nothing has changed then.
+
+    Parameters
+    ----------
+    devices
+        Where the work runs; the first one is where `allocate` and `from_host`
+        put what does not say. They stay the caller's, to close after the flow.
+    chunk
+        Bytes that a copy between devices moves at once where it goes through
+        the host, 1 or more.
+    snapshot
+        Bytes up to which `write` copies a host array during the call unless
+        told otherwise, 0 or more.
+    peers
+        Whether devices that reach each other's memory copy directly; False
+        sends all through the host.
+    trace
+        Called with each submission and the list of what it waits for, on the
+        submitting thread, under no lock.
+    """
+
+    def __init__(
+        self,
+        *devices: AnyDevice,
+        chunk: int = 16 << 20,
+        snapshot: int = 64 << 20,
+        peers: bool = True,
+        trace: Trace | None = None,
+    ) -> None:
+        super().__init__(devices, trace, chunk, snapshot, peers=peers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(device.name for device in self.devices)
+        return f"<Flow on {names}{' closed' if self._closed else ''}>"
+
+    # Buffers
+
+    def allocate(
+        self,
+        size: int,
+        *,
+        dtype: DTypeLike = np.uint8,
+        device: AnyDevice | None = None,
+        memory: str | hal.MemoryType = hal.MemoryType.DEVICE,
+        usage: hal.BufferUsage = hal.BufferUsage.ALL,
+    ) -> TrackedBuffer:
+        """Allocate `size` bytes, whose content is undefined; as `hal.Device.allocate`."""
+        self.check_open()
+        lanes = self.lanes_of(device)
+        raw = lanes.device.allocate(size, dtype=dtype, memory=memory, usage=usage)
+        return TrackedBuffer(self, History(raw, lanes, ()), raw)
+
+    def adopt(self, raw: hal.Buffer, *, after: Waits = ()) -> TrackedBuffer:
+        """Track a raw buffer, which nobody uses in another way until `TrackedBuffer.release`.
+
+        `after` is all that was submitted for it and has not ended: everything
+        that the flow does with the bytes comes after that. Raises
+        `InvalidArgumentError` for memory that is tracked already, and for a
+        device that is not the flow's.
+        """
+        if not isinstance(raw, hal.Buffer):
+            message = f"adopt takes a raw buffer, not {type(raw).__name__}"
+            raise ArgumentTypeError(message)
+        self.check_open()
+        lanes = self.lanes_of(raw.device)
+        origin = hal.Fence(after)
+        if raw.allocation is not None:
+            origin |= hal.Fence(raw.allocation)
+        history = History(raw, lanes, tuple(origin))
+        with self._lock:
+            self._adopted.add(raw, history)
+        return TrackedBuffer(self, history, raw)
+
+    # Operations
+
+    def fill(
+        self,
+        buffer: TrackedBuffer,
+        value: object,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Do what `hal.Queue.fill` does, on the compute queue."""
+        if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
+            self.check(buffer, "fill")
+        history, raw = buffer.history, buffer.raw
+        start = buffer.start + offset
+        stop = buffer.stop if size is None else start + size
+        accesses = ((history, start, stop, True),)
+        lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
+        found: list[Any] = []
+        with self._lock:
+            try:
+                if history.special:
+                    self._look(history, found)
+                collect(accesses, found)
+                if wait:
+                    extend(found, wait)
+                operation = lane.fill(
+                    raw, value, offset=offset, size=size, wait=found, signal=signal
+                )
+                note(accesses, operation, lane)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self._trace is not None:
+            self._trace(operation, found)
+        return operation
+
+    def dispatch(
+        self,
+        kernel: hal.Kernel,
+        *,
+        grid: int | Sequence[int] | TrackedBuffer,
+        block: int | Sequence[int] | None = None,
+        args: Sequence[object] | Mapping[str, object] = (),
+        shared_memory: int | None = None,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Do what `hal.Queue.dispatch` does, on the compute queue, with tracked buffers.
+
+        The kernel reads the whole of each buffer whose parameter is a pointer
+        to const, and reads and writes every other one. `reads` names
+        parameters that are only read, `writes` such as are written whatever
+        their type says. Memory that a kernel finds in another way is not seen.
+        """
+        if not isinstance(kernel, hal.Kernel):
+            message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
+            raise ArgumentTypeError(message)
+        accesses: list[Access] = []
+        given = self._arguments(kernel, args, reads, writes, accesses)
+        where: Any = grid
+        if isinstance(grid, (TrackedBuffer, hal.Buffer)):
+            where = self._use(grid, kernel, accesses, is_written=False)
+        lanes = self._lanes.get(kernel.device) or self.lanes_of(kernel.device)
+        lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
+        found: list[Any] = []
+        with self._lock:
+            try:
+                self._collect(accesses, found)
+                if wait:
+                    extend(found, wait)
+                operation = lane.dispatch(
+                    kernel,
+                    grid=where,
+                    block=block,
+                    args=given,
+                    shared_memory=shared_memory,
+                    wait=found,
+                    signal=signal,
+                )
+                note(accesses, operation, lane)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self._trace is not None:
+            self._trace(operation, found)
+        return operation
+
+    def record(
+        self,
+        *,
+        device: AnyDevice | None = None,
+        slots: Any = 0,  # noqa: ANN401 - as `hal.Device.record`
+        one_shot: bool = False,
+        hazards: str = "auto",
+        command_buffer: str | None = None,
+    ) -> Recording:
+        """Start a recording that takes tracked buffers, and knows what it reads and writes.
+
+        As `hal.Device.record`, but that ``hazards`` is ``"auto"`` unless given.
+        """
+        self.check_open()
+        commands = self.lanes_of(device).device.record(
+            slots=slots, one_shot=one_shot, hazards=hazards, command_buffer=command_buffer
+        )
+        return Recording(self, commands)
+
+    def execute(
+        self,
+        commands: Recording | hal.CommandBuffer,
+        *,
+        bindings: Bindings = (),
+        reads: Iterable[int] = (),
+        writes: Iterable[int] = (),
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Run a recording with tracked buffers in its slots, on the compute queue.
+
+        One of `record` knows itself what it does with its slots. A raw command
+        buffer reads and writes all of them, and must use tracked memory by
+        slot only. `reads` are slots that are only read, `writes` such as are
+        written, whatever was recorded.
+        """
+        recorded = commands.commands if isinstance(commands, Recording) else commands
+        if not isinstance(recorded, hal.CommandBuffer):
+            message = f"execute takes a recording (flow.record()), not {type(commands).__name__}"
+            raise ArgumentTypeError(message)
+        accesses: list[Access] = []
+        table = bound_accesses(self, commands, bindings, reads, writes, accesses)
+        lanes = self.lanes_of(recorded.device)
+        lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
+        found: list[Any] = []
+        with self._lock:
+            try:
+                self._collect(accesses, found)
+                if wait:
+                    extend(found, wait)
+                operation = lane.execute(recorded, bindings=table, wait=found, signal=signal)
+                note(accesses, operation, lane)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self._trace is not None:
+            self._trace(operation, found)
+        return operation
+
+    def call(
+        self,
+        function: Callable[..., object],
+        *arguments: object,
+        reads: Iterable[TrackedBuffer] = (),
+        writes: Iterable[TrackedBuffer] = (),
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Do what `hal.Queue.call` does, in the place of work that uses these buffers."""
+        return self.submit(
+            lambda lane, waits: lane.call(function, *arguments, wait=waits, signal=signal),
+            reads=reads,
+            writes=writes,
+            queue=queue,
+            wait=wait,
+        )
+
+    def submit(
+        self,
+        function: Callable[[hal.Queue, list[Any]], hal.Submission],
+        *,
+        reads: Iterable[TrackedBuffer] = (),
+        writes: Iterable[TrackedBuffer] = (),
+        queue: QueueName = None,
+        wait: Waits = (),
+    ) -> hal.Submission:
+        """Have `function` submit one raw operation that uses these buffers.
+
+        It is called during the call with the queue and a wait list, which it
+        passes on, and returns the submission; it must not use the flow. What
+        it raises is passed on; later work then comes after all that was
+        submitted so far. The queue is the compute queue of the first buffer's
+        device unless given. `TrackedBuffer.raw` is what the operation takes.
+        """
+        accesses: list[Access] = []
+        for is_written, buffers in ((False, reads), (True, writes)):
+            for buffer in buffers:
+                self.check(buffer, "submit")
+                accesses.append(buffer.writing if is_written else buffer.reading)
+        lanes = accesses[0][0].lanes if accesses else self.lanes_of(None)
+        lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
+
+        def guarded(waits: list[Any]) -> hal.Submission:
+            submission = None
+            try:
+                submission = function(lane, waits)
+            finally:
+                if not isinstance(submission, hal.Submission):
+                    doubt(accesses)  # whatever it raised, it may have submitted something
+            if not isinstance(submission, hal.Submission):
+                message = f"submit: the function returned no submission, but {submission!r}"
+                raise ArgumentTypeError(message)
+            return submission
+
+        return self.run(accesses, lane, guarded, wait)
+
+    def _arguments(
+        self,
+        kernel: hal.Kernel,
+        args: Any,  # noqa: ANN401 - checked where it is packed
+        reads: Iterable[str],
+        writes: Iterable[str],
+        accesses: list[Access],
+    ) -> Any:  # noqa: ANN401 - what `args` is
+        """Return a kernel's arguments with raw buffers, and add what it does with them."""
+        if reads or writes or (args.__class__ is not tuple and args.__class__ is not list):
+            given, used = kernel_arguments(kernel, args, reads, writes)
+            for key, value, is_written in used:
+                given[key] = self._use(value, kernel, accesses, is_written=is_written)
+            return given
+        values = list(args)
+        parameters = kernel.signature.parameters
+        for index, value in enumerate(values):
+            kind = value.__class__
+            if kind is TrackedBuffer and value.flow is self and index < len(parameters):
+                accesses.append(value.reading if parameters[index].is_const else value.writing)
+                values[index] = value.raw
+            elif kind is TrackedBuffer or kind is hal.Buffer:
+                values[index] = self._use(value, kernel, accesses, is_written=True)
+        return tuple(values)
+
+    def _use(
+        self,
+        value: Any,  # noqa: ANN401 - checked here
+        kernel: hal.Kernel,
+        accesses: list[Access],
+        *,
+        is_written: bool,
+    ) -> hal.Buffer:
+        """Add what a kernel does with a buffer; return the raw one."""
+        if value.__class__ is not TrackedBuffer or value.flow is not self:
+            self.check(value, f"dispatch of {kernel.name!r}")
+        accesses.append(value.writing if is_written else value.reading)
+        raw: hal.Buffer = value.raw
+        return raw

@@ -1,0 +1,314 @@
+"""Define recordings that know what they read and write, of slots and of tracked buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+import hal
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.tracking import Access
+
+if TYPE_CHECKING:
+    from hal.flow.scheduler import Scheduler
+
+__all__ = ["Bindings", "Recording", "bound_accesses", "is_memory", "kernel_arguments"]
+
+Bindings: TypeAlias = Sequence[TrackedBuffer] | Mapping[int, TrackedBuffer]
+
+_UNUSED: Final = 0
+_READ: Final = 1
+_WRITTEN: Final = 2
+
+
+class Recording:
+    """Record operations that are run together, as `hal.CommandBuffer` does, and note their uses.
+
+    Made by `Flow.record`, executed by `Flow.execute`. It takes the slots of
+    its own, and tracked buffers: those are part of every execution. A slot
+    counts as a whole: what one part of it is used for, all of its buffer is.
+
+    Attributes
+    ----------
+    commands
+        The raw command buffer.
+    uses
+        Of each slot: 0 unused, 1 read, 2 written.
+    direct
+        The accesses to buffers that were recorded directly.
+    """
+
+    __slots__ = ("_scheduler", "commands", "direct", "uses")
+
+    def __init__(self, scheduler: Scheduler, commands: hal.CommandBuffer) -> None:
+        self._scheduler = scheduler
+        self.commands: Final = commands
+        self.uses = [_UNUSED] * len(commands.slots)
+        self.direct: list[Access] = []
+
+    @property
+    def slots(self) -> Sequence[hal.Slot]:
+        """Return the slots, in order, which stand for the buffers of `Flow.execute`."""
+        return self.commands.slots
+
+    def __len__(self) -> int:
+        return len(self.commands)
+
+    def __enter__(self) -> Self:
+        self.commands.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.commands.__exit__(kind, error, traceback)
+
+    def fill(
+        self,
+        buffer: TrackedBuffer | hal.Slot,
+        value: object,
+        *,
+        offset: int = 0,
+        size: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Record what `Flow.fill` does."""
+        target = self._raw(buffer, "fill")
+        self.commands.fill(target, value, offset=offset, size=size, name=name)
+        self._note(buffer, _WRITTEN)
+
+    def update(
+        self,
+        buffer: TrackedBuffer | hal.Slot,
+        data: object,
+        *,
+        offset: int = 0,
+        name: str | None = None,
+    ) -> None:
+        """Record what `Flow.update` does; the bytes are taken now."""
+        self.commands.update(self._raw(buffer, "update"), data, offset=offset, name=name)
+        self._note(buffer, _WRITTEN)
+
+    def copy(
+        self,
+        source: TrackedBuffer | hal.Slot,
+        target: TrackedBuffer | hal.Slot,
+        *,
+        source_offset: int = 0,
+        target_offset: int = 0,
+        size: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Record what `Flow.copy` does on one device."""
+        self.commands.copy(
+            self._raw(source, "copy: the source"),
+            self._raw(target, "copy: the target"),
+            source_offset=source_offset,
+            target_offset=target_offset,
+            size=size,
+            name=name,
+        )
+        self._note(source, _READ)
+        self._note(target, _WRITTEN)
+
+    def dispatch(
+        self,
+        kernel: hal.Kernel,
+        *,
+        grid: int | Sequence[int] | TrackedBuffer | hal.Slot,
+        block: int | Sequence[int] | None = None,
+        args: Sequence[object] | Mapping[str, object] = (),
+        shared_memory: int | None = None,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        name: str | None = None,
+    ) -> None:
+        """Record what `Flow.dispatch` does; the arguments are packed now."""
+        given, used = kernel_arguments(kernel, args, reads, writes)
+        for key, value, _ in used:
+            given[key] = self._raw(value, "dispatch")
+        where: Any = grid
+        if is_memory(grid):
+            where = self._raw(grid, "dispatch: the grid")
+            used.append((None, grid, False))
+        self.commands.dispatch(
+            kernel,
+            grid=where,
+            block=block,
+            args=given,
+            shared_memory=shared_memory,
+            reads=reads,
+            writes=writes,
+            name=name,
+        )
+        for _, value, is_written in used:
+            self._note(value, _WRITTEN if is_written else _READ)
+
+    def barrier(self) -> None:
+        """Order all commands before it with all after it."""
+        self.commands.barrier()
+
+    def create_event(self, *, name: str | None = None) -> hal.CommandEvent:
+        """Return an event of this recording, not signalled."""
+        return self.commands.create_event(name=name)
+
+    def signal_event(self, event: hal.CommandEvent) -> None:
+        """Signal an event once all commands recorded so far have ended."""
+        self.commands.signal_event(event)
+
+    def wait_events(self, *events: hal.CommandEvent) -> None:
+        """Order all commands before the events' signals with all recorded from now on."""
+        self.commands.wait_events(*events)
+
+    def reset_event(self, event: hal.CommandEvent) -> None:
+        """Make an event not signalled, so that it can be signalled again."""
+        self.commands.reset_event(event)
+
+    def group(self, name: str) -> AbstractContextManager[object]:
+        """Return a context that puts `name` in front of the names of commands."""
+        return self.commands.group(name)
+
+    def end(self) -> None:
+        """End the recording, which leaving its ``with`` block does."""
+        self.commands.end()
+
+    def _raw(self, value: object, what: str) -> Any:  # noqa: ANN401 - a buffer or a slot
+        if isinstance(value, hal.Slot):
+            return value
+        self._scheduler.check(value, what)
+        assert isinstance(value, TrackedBuffer)  # noqa: S101 - it was checked
+        return value.raw
+
+    def _note(self, value: TrackedBuffer | hal.Slot, use: int) -> None:
+        if isinstance(value, hal.Slot):
+            self.uses[value.index] = max(self.uses[value.index], use)
+            return
+        access = value.writing if use == _WRITTEN else value.reading
+        if access not in self.direct:
+            self.direct.append(access)
+
+
+def kernel_arguments(
+    kernel: hal.Kernel,
+    args: Sequence[object] | Mapping[str, object],
+    reads: Iterable[str],
+    writes: Iterable[str],
+) -> tuple[Any, list[tuple[Any, Any, bool]]]:
+    """Return a copy of a kernel's arguments, and the buffers and slots among them.
+
+    Of each its index or name, itself, and whether the kernel writes it.
+    """
+    constants = kernel.signature.constants
+    if reads or writes:
+        constants = _narrowed(kernel, constants, reads, writes)
+    if isinstance(args, Mapping):
+        named = dict(args)
+        used = [(name, value, name not in constants) for name, value in args.items()]
+        return named, [each for each in used if is_memory(each[1])]
+    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+        message = (
+            f"dispatch of {kernel.name!r}: args are a sequence or, by name, a mapping, not "
+            f"{type(args).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    values = list(args)
+    names = [parameter.name for parameter in kernel.signature.parameters]
+    return values, [
+        (index, value, index >= len(names) or names[index] not in constants)
+        for index, value in enumerate(values)
+        if is_memory(value)
+    ]
+
+
+def is_memory(value: object) -> bool:
+    """Return whether something is a buffer, tracked or not, or a slot."""
+    return isinstance(value, (TrackedBuffer, hal.Slot, hal.Buffer))
+
+
+def _narrowed(
+    kernel: hal.Kernel, constants: frozenset[str], reads: Iterable[str], writes: Iterable[str]
+) -> frozenset[str]:
+    """Return the parameters that a kernel only reads, with what the caller says about them."""
+    what = f"dispatch of {kernel.name!r}: reads and writes"
+    if isinstance(reads, str) or isinstance(writes, str):
+        message = f"{what} are lists of names, as in reads=['x']"
+        raise ArgumentTypeError(message)
+    read, written = frozenset(reads), frozenset(writes)
+    pointers = {each.name for each in kernel.signature.parameters if each.kind in {"ptr", "any"}}
+    unknown = sorted(map(str, (read | written) - pointers))
+    if unknown:
+        message = f"{what} name pointers out of {sorted(pointers)}; {unknown} are none"
+        raise InvalidArgumentError(message)
+    return (constants | read) - written
+
+
+def bound_accesses(
+    scheduler: Scheduler,
+    commands: Recording | hal.CommandBuffer,
+    bindings: Bindings,
+    reads: Iterable[int],
+    writes: Iterable[int],
+    accesses: list[Access],
+) -> list[hal.Buffer] | dict[int, hal.Buffer]:
+    """Return the raw buffers to bind, and add what an execution does with them."""
+    if isinstance(commands, Recording):
+        uses = commands.uses
+        accesses += commands.direct
+        for access in commands.direct:
+            if access[0].raw is None:
+                scheduler.refuse("execute: a buffer that was recorded")
+    else:
+        uses = [_WRITTEN] * len(commands.slots)
+    if reads or writes:
+        uses = _narrowed_slots(uses, reads, writes)
+    count = len(uses)
+    if isinstance(bindings, Mapping):
+        named: dict[int, hal.Buffer] = {}
+        for index, buffer in bindings.items():
+            use = uses[index] if index in range(count) else _UNUSED
+            named[index] = _bound(scheduler, index, buffer, use, accesses)
+        return named
+    if isinstance(bindings, (str, bytes)) or not isinstance(bindings, Sequence):
+        message = (
+            "execute: bindings are a sequence of tracked buffers, or a mapping of slots to them, "
+            f"not {type(bindings).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    return [
+        _bound(scheduler, index, buffer, uses[index] if index < count else _UNUSED, accesses)
+        for index, buffer in enumerate(bindings)
+    ]
+
+
+def _bound(
+    scheduler: Scheduler, index: int, buffer: TrackedBuffer, use: int, accesses: list[Access]
+) -> hal.Buffer:
+    """Return the raw buffer to bind, and add what is done with it."""
+    if buffer.__class__ is not TrackedBuffer or buffer.flow is not scheduler:
+        scheduler.check(buffer, f"execute: slot {index}")
+    if use:
+        accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
+    elif buffer.history.raw is None:
+        scheduler.check(buffer, f"execute: slot {index}")
+    return buffer.raw
+
+
+def _narrowed_slots(uses: list[int], reads: Iterable[int], writes: Iterable[int]) -> list[int]:
+    """Return what slots are used for, with what the caller says about them."""
+    narrowed = uses.copy()
+    for use, slots in ((_READ, reads), (_WRITTEN, writes)):
+        for index in slots:
+            if index not in range(len(narrowed)):
+                message = (
+                    f"execute: reads and writes are slots, 0 to {len(narrowed) - 1}; {index!r} is "
+                    "none"
+                )
+                raise InvalidArgumentError(message)
+            narrowed[index] = use
+    return narrowed

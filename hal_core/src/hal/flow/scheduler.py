@@ -1,0 +1,240 @@
+"""Find out what work comes after, submit it so, and remember it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import hal
+from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.flow.buffers import Adopted, TrackedBuffer, not_tracked
+from hal.flow.tracking import Access, History, Lanes, collect, note
+from hal.flow.virtual import VirtualDevice
+from hal.protocols import Waits
+
+__all__ = ["AnyDevice", "QueueName", "Scheduler", "Trace", "doubt", "extend"]
+
+QueueName: TypeAlias = str | hal.Queue | None
+"""``"upload"``, ``"compute"``, ``"download"``, an ordered queue, or None for the usual one."""
+
+AnyDevice: TypeAlias = hal.Device | VirtualDevice
+
+Trace: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
+
+_LANES: Final = ("upload", "compute", "download")
+
+
+class Scheduler:
+    """Order work by the bytes that it uses; under `hal.flow.Flow`.
+
+    One lock makes one step of: finding what an operation comes after,
+    submitting it, which never waits, and remembering it.
+    """
+
+    def __init__(self, devices: Sequence[AnyDevice], trace: Trace | None) -> None:
+        if not devices:
+            message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
+            raise ArgumentTypeError(message)
+        self._lock = threading.Lock()
+        self._trace = trace
+        self._closed = False
+        self._adopted = Adopted()
+        self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
+        self._first = next(iter(self._lanes.values()))
+        # All that work has ever gone to
+        self._queues: dict[hal.Queue, None] = {}
+        for lanes in self._lanes.values():
+            self._queues.update(dict.fromkeys((lanes.upload, lanes.compute, lanes.download)))
+
+    @property
+    def devices(self) -> tuple[hal.Device, ...]:
+        """Return the devices."""
+        return tuple(self._lanes)
+
+    @property
+    def closed(self) -> bool:
+        """Return whether it was closed."""
+        return self._closed
+
+    def wait_idle(self, timeout: float | None = None) -> None:
+        """Block until all work on the flow's queues has ended, for `timeout` seconds at most.
+
+        All of it, well or not, also what others have submitted there. Raises
+        `DeadlineExceededError`; the work's own errors are the work's.
+        """
+        queues = [queue for queue in list(self._queues) if not _is_gone(queue)]
+        hal.Fence([queue.barrier() for queue in queues]).wait(timeout)
+
+    def release(self, buffer: TrackedBuffer) -> tuple[hal.Buffer, hal.Fence]:
+        """Do what `TrackedBuffer.release` does."""
+        self.check(buffer, "release")
+        history = buffer.history
+        if buffer.size != history.size:
+            message = (
+                f"release: this is a part, {buffer.size} bytes of {history.size}; release the "
+                "buffer that it was taken from"
+            )
+            raise InvalidArgumentError(message)
+        with self._lock:
+            self._settle(history)
+            fence = hal.Fence(history.entries(0, history.size, readers=True))
+            history.end()
+        return buffer.raw, fence
+
+    def recover(self, buffer: TrackedBuffer) -> None:
+        """Do what `TrackedBuffer.recover` does."""
+        self.check(buffer, "recover")
+        with self._lock:
+            buffer.history.doubt()
+            self._settle(buffer.history)
+
+    def fence(self, buffer: TrackedBuffer, *, readers: bool) -> hal.Fence:
+        """Return what `TrackedBuffer.written` is, or with `readers`, `TrackedBuffer.used`."""
+        self.check(buffer, "used" if readers else "written")
+        with self._lock:
+            self._settle(buffer.history)
+            entries = buffer.history.entries(buffer.start, buffer.stop, readers=readers)
+        return hal.Fence(entries)
+
+    # For the modules of this package
+
+    def run(
+        self,
+        accesses: Sequence[Access],
+        queue: hal.Queue,
+        submit: Callable[[list[Any]], hal.Submission],
+        wait: Waits = (),
+    ) -> hal.Submission:
+        """Submit what has these accesses, with all that it comes after."""
+        found: list[Any] = []
+        with self._lock:
+            try:
+                self._collect(accesses, found)
+                if wait:
+                    extend(found, wait)
+                operation = submit(found)
+                note(accesses, operation, queue)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self._trace is not None:
+            self._trace(operation, found)
+        return operation
+
+    def check(self, buffer: object, what: str) -> None:
+        """Raise unless this is a tracked buffer of this flow that is tracked still."""
+        if not isinstance(buffer, TrackedBuffer):
+            raise not_tracked(buffer, what)
+        if buffer.flow is not self:
+            message = (
+                f"{what}: the buffer belongs to another flow; release it there, and adopt it here "
+                "after what release returns"
+            )
+            raise InvalidArgumentError(message)
+        if buffer.history.raw is None:
+            self.refuse(f"{what}: the buffer")
+
+    def refuse(self, what: str) -> None:
+        """Raise that a buffer is tracked no more."""
+        message = f"{what} was released or closed, and is tracked no more"
+        raise ClosedError(message)
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` if the flow was closed."""
+        if self._closed:
+            message = "the flow is closed; make another with hal.flow.Flow(device)"
+            raise ClosedError(message)
+
+    def lanes_of(self, device: AnyDevice | None) -> Lanes:
+        """Return the queues of a device of this flow; None is the first one."""
+        if device is None:
+            return self._first
+        opened = _opened(device)
+        lanes = self._lanes.get(opened)
+        if lanes is None:
+            names = ", ".join(known.name for known in self._lanes)
+            message = (
+                f"{opened.name} is not among this flow's devices ({names}), or was opened another "
+                "time; give it to Flow(...)"
+            )
+            raise InvalidArgumentError(message)
+        return lanes
+
+    def queue_of(self, queue: QueueName, lanes: Lanes) -> hal.Queue:
+        """Return the queue that ``queue=`` means for work on a device."""
+        if isinstance(queue, str) and queue in _LANES:
+            named: hal.Queue = getattr(lanes, queue)
+            return named
+        if not isinstance(queue, hal.Queue):
+            message = f"queue is one of {', '.join(_LANES)}, or an ordered queue, not {queue!r}"
+            raise (InvalidArgumentError if isinstance(queue, str) else ArgumentTypeError)(message)
+        if not queue.ordered:
+            message = (
+                f"queue: {queue.name} is unordered, and a flow relies on the order of its queues; "
+                "give it an ordered one"
+            )
+            raise InvalidArgumentError(message)
+        if queue not in self._queues:
+            self.lanes_of(queue.device)
+            with self._lock:
+                self._queues[queue] = None
+        return queue
+
+    def _collect(self, accesses: Sequence[Access], found: list[Any]) -> None:
+        """Find all that these accesses come after; under the lock."""
+        for access in accesses:
+            if access[0].special:
+                self._look(access[0], found)
+        collect(accesses, found)
+
+    def _look(self, history: History, found: list[Any]) -> None:
+        """Find what an access waits for besides writers and readers; under the lock."""
+        if history.raw is None:
+            self.refuse("the buffer")
+        self._settle(history)
+        history.origin = tuple(filter(_is_open, history.origin))
+        history.special = bool(history.origin)
+        found += [each for each in history.origin if each not in found]
+
+    def _settle(self, history: History) -> None:
+        """Have a memory of which not all is known come after everything; under the lock."""
+        if history.is_doubtful:
+            queues = [queue for queue in self._queues if not _is_gone(queue)]
+            history.forget(tuple(hal.Fence([queue.barrier() for queue in queues])))
+
+
+def extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it
+    """Add what a caller wants to be waited for, besides, to a wait list."""
+    if isinstance(wait, (hal.Timepoint, hal.Submission)) or not isinstance(wait, Iterable):
+        found.append(wait)
+    else:
+        found.extend(wait)
+
+
+def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> None:
+    """Note that work may have been submitted, unless it was refused; under the lock."""
+    if not isinstance(error, HalError):
+        for access in accesses:
+            access[0].doubt()
+
+
+def _opened(device: object) -> hal.Device:
+    """Return the device itself, of a virtual one, too."""
+    opened = device.device if isinstance(device, VirtualDevice) else device
+    if not isinstance(opened, hal.Device):
+        message = f"a flow takes devices (hal.create_device), not {type(device).__name__}"
+        raise ArgumentTypeError(message)
+    return opened
+
+
+def _is_gone(queue: hal.Queue) -> bool:
+    return queue.closed or queue.device.closed or queue.device.lost
+
+
+def _is_open(timepoint: hal.Timepoint) -> bool:
+    """Return whether a timepoint has to be waited for: it is not reached, or has failed."""
+    try:
+        return not timepoint.semaphore.poll(timepoint.value)
+    except HalError:
+        return True

@@ -1,0 +1,263 @@
+"""Remember who wrote the bytes of a memory last, and who has read them since.
+
+A `History` is as cheap as two attributes while its memory is used as a whole.
+Once a part is used it keeps an interval list, and it goes back when the whole
+is written. What it remembers is bounded: a read on an ordered queue stands for
+all earlier ones on that queue, and of parts only those whose work has not
+ended keep intervals of their own.
+
+Whoever writes comes after all readers; where there are any, they came after
+the writer themselves. Nothing here takes a lock: `hal.flow.flow` does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+import hal
+
+__all__ = ["Access", "History", "Lanes", "Readers", "Wait", "collect", "note"]
+
+Readers: TypeAlias = dict[hal.Queue, hal.Submission] | None
+"""The last reader on each queue; None for no readers."""
+
+Wait: TypeAlias = hal.Submission | hal.Timepoint
+
+_MANY: Final = 64
+"""Intervals from which on those that nobody needs any more are looked for."""
+
+
+class Lanes:
+    """Hold the queues that work on one device's buffers goes to, by its kind."""
+
+    __slots__ = ("compute", "device", "download", "upload")
+
+    def __init__(self, device: hal.Device) -> None:
+        queues = device.queues
+        self.device: Final = device
+        self.compute: Final = queues.compute
+        self.upload: Final = queues.upload
+        self.download: Final = queues.download
+
+
+class _Interval:
+    """Know who wrote a range of bytes last, and who has read it since."""
+
+    __slots__ = ("readers", "stop", "writer")
+
+    def __init__(self, stop: int, writer: hal.Submission | None, readers: Readers) -> None:
+        self.stop = stop
+        self.writer = writer
+        self.readers = readers
+
+
+class History:
+    """Remember the last writer and the readers since, of `size` bytes.
+
+    Attributes
+    ----------
+    raw
+        The buffer, or None once it is tracked no more.
+    lanes
+        The queues of its device.
+    special
+        Whether an access has more to look at than writers and readers: it is
+        tracked no more, there is an `origin`, or it `is_doubtful`.
+    origin
+        What every access waits for until it is reached, besides the rest.
+    is_doubtful
+        Whether work may have been submitted that is not remembered here: a
+        Ctrl-C came between.
+    writer, readers
+        Of the whole memory, while `intervals` is None.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_limit",
+        "_starts",
+        "intervals",
+        "is_doubtful",
+        "lanes",
+        "origin",
+        "raw",
+        "readers",
+        "size",
+        "special",
+        "writer",
+    )
+
+    def __init__(self, raw: hal.Buffer, lanes: Lanes, origin: tuple[hal.Timepoint, ...]) -> None:
+        self.raw: hal.Buffer | None = raw
+        self.size: Final = raw.size
+        self.lanes: Final = lanes
+        self.origin = origin
+        self.is_doubtful = False
+        self.special = bool(origin)
+        self.writer: hal.Submission | None = None
+        self.readers: Readers = None
+        self.intervals: list[_Interval] | None = None
+        self._starts: list[int] = []
+        self._limit = _MANY
+
+    def collect(self, start: int, stop: int, found: list[Wait], *, writes: bool) -> None:
+        """Add to `found` whom an access to the bytes from `start` up to `stop` comes after."""
+        intervals = self.intervals
+        if intervals is None:
+            if start < stop:
+                _collect(self.writer, self.readers, found, writes=writes)
+            return
+        if start < stop:
+            index = bisect_right(self._starts, start) - 1
+            while index < len(intervals) and self._starts[index] < stop:
+                each = intervals[index]
+                _collect(each.writer, each.readers, found, writes=writes)
+                index += 1
+
+    def note(
+        self, start: int, stop: int, operation: hal.Submission, queue: hal.Queue, *, writes: bool
+    ) -> None:
+        """Remember an access to the bytes from `start` up to `stop`."""
+        if start >= stop:
+            return
+        whole = stop - start == self.size
+        if whole and writes:
+            self.intervals = None
+            self.writer, self.readers = operation, None
+            return
+        if self.intervals is None:
+            if whole:
+                if self.readers is None:
+                    self.readers = {queue: operation}
+                else:
+                    self.readers[queue] = operation
+                return
+            self._starts, self.intervals = [0], [_Interval(self.size, self.writer, self.readers)]
+            self.writer = self.readers = None
+        intervals = self.intervals
+        first, last = self._split(start, intervals), self._split(stop, intervals)
+        if writes:
+            self._starts[first:last] = [start]
+            intervals[first:last] = [_Interval(stop, operation, None)]
+        else:
+            for each in intervals[first:last]:
+                if each.readers is None:
+                    each.readers = {queue: operation}
+                else:
+                    each.readers[queue] = operation
+        if len(intervals) > self._limit:
+            self._sweep(intervals)
+
+    def entries(self, start: int, stop: int, *, readers: bool) -> list[Wait]:
+        """Return the writers of a range, or its writers and readers, and the origin."""
+        found: list[Wait] = list(self.origin)
+        self.collect(start, stop, found, writes=False)
+        if readers:
+            self.collect(start, stop, found, writes=True)
+        return found
+
+    def forget(self, origin: tuple[hal.Timepoint, ...]) -> None:
+        """Remember nothing but what every access has to wait for."""
+        self.writer = self.readers = self.intervals = None
+        self.origin = origin
+        self.is_doubtful = False
+        self.special = bool(origin) or self.raw is None
+
+    def doubt(self) -> None:
+        """Note that work may have been submitted which is not remembered."""
+        self.is_doubtful = self.special = True
+
+    def end(self) -> None:
+        """Track no more."""
+        self.special = True
+        self.raw = None
+
+    def _split(self, place: int, intervals: list[_Interval]) -> int:
+        """Return the index of the first interval from `place` on, after cutting one across it."""
+        index = bisect_left(self._starts, place)
+        if index < len(self._starts) and self._starts[index] == place:
+            return index
+        before = intervals[index - 1]
+        if before.stop > place:
+            readers = before.readers
+            after = _Interval(before.stop, before.writer, None if readers is None else {**readers})
+            intervals.insert(index, after)
+            self._starts.insert(index, place)
+            before.stop = place
+        return index
+
+    def _sweep(self, intervals: list[_Interval]) -> None:
+        """Drop what has ended well, and join neighbours that have become the same."""
+        ended: dict[hal.Submission, bool] = {}
+        starts: list[int] = []
+        kept: list[_Interval] = []
+        start = 0
+        for each in intervals:
+            readers = each.readers
+            if readers is not None:
+                left = {queue: one for queue, one in readers.items() if not _is_over(one, ended)}
+                each.readers = left or None
+            if each.writer is not None and _is_over(each.writer, ended):
+                each.writer = None
+            last = kept[-1] if kept else None
+            if last is not None and last.writer is each.writer and last.readers == each.readers:
+                last.stop = each.stop
+            else:
+                starts.append(start)
+                kept.append(each)
+            start = each.stop
+        self._starts, self.intervals = starts, kept
+        self._limit = max(_MANY, 2 * len(kept))
+        if len(kept) == 1:
+            self.writer, self.readers, self.intervals = kept[0].writer, kept[0].readers, None
+
+
+Access: TypeAlias = tuple[History, int, int, bool]
+"""The bytes from one place up to another, and whether they are written."""
+
+
+def collect(accesses: Iterable[Access], found: list[Wait]) -> None:
+    """Add to `found` whom these accesses come after; for memory used as a whole without a call."""
+    for history, start, stop, writes in accesses:
+        if history.intervals is not None or start >= stop:
+            history.collect(start, stop, found, writes=writes)
+        elif writes and history.readers is not None:
+            for reader in history.readers.values():
+                if reader not in found:
+                    found.append(reader)
+        elif history.writer is not None and history.writer not in found:
+            found.append(history.writer)
+
+
+def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue) -> None:
+    """Remember accesses; for memory used as a whole without a call."""
+    for history, start, stop, writes in accesses:
+        if history.intervals is not None or stop - start != history.size or start >= stop:
+            history.note(start, stop, operation, queue, writes=writes)
+        elif writes:
+            history.writer, history.readers = operation, None
+        elif history.readers is None:
+            history.readers = {queue: operation}
+        else:
+            history.readers[queue] = operation
+
+
+def _collect(
+    writer: hal.Submission | None, readers: Readers, found: list[Wait], *, writes: bool
+) -> None:
+    if writes and readers is not None:
+        for reader in readers.values():
+            if reader not in found:
+                found.append(reader)
+    elif writer is not None and writer not in found:
+        found.append(writer)
+
+
+def _is_over(operation: hal.Submission, known: dict[hal.Submission, bool]) -> bool:
+    """Return whether an operation has ended well, asking each once."""
+    answer = known.get(operation)
+    if answer is None:
+        answer = known[operation] = operation.state == "done"
+    return answer

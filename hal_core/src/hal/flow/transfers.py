@@ -1,0 +1,307 @@
+"""Move bytes between host arrays and devices."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import hal
+from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgumentError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.copies import Copies, check_bytes
+from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of
+from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, extend
+from hal.flow.tracking import History, note
+from hal.protocols import Signals, Waits
+
+__all__ = ["Download", "Transfers"]
+
+_SMALL: Final = 64 << 10
+"""Bytes that an update takes best."""
+
+
+class Download:
+    """Be a host array that is on its way; awaitable.
+
+    Attributes
+    ----------
+    array
+        The array, whose bytes are undefined until the transfer has ended.
+    submission
+        The transfer.
+    """
+
+    __slots__ = ("array", "submission")
+
+    def __init__(self, array: NDArray[Any], submission: hal.Submission) -> None:
+        self.array: Final = array
+        self.submission: Final = submission
+
+    def result(self, timeout: float | None = None) -> NDArray[Any]:
+        """Return the array once it is there; blocks, and raises, as `hal.Submission.wait`."""
+        self.submission.wait(timeout)
+        return self.array
+
+    def __await__(self) -> Generator[Any, None, NDArray[Any]]:
+        yield from self.submission.__await__()
+        return self.array
+
+
+class Transfers(Copies):
+    """Schedule transfers like any other work; under `hal.flow.Flow`."""
+
+    def __init__(
+        self,
+        devices: Sequence[AnyDevice],
+        trace: Trace | None,
+        chunk: int,
+        snapshot: int,
+        *,
+        peers: bool,
+    ) -> None:
+        super().__init__(devices, trace, chunk, peers=peers)
+        self._snapshot = check_bytes("snapshot", snapshot, 0)
+        self._reads = ReadsInFlight()
+        # By device: an unordered queue for what follows the end of a transfer
+        self._keepers: dict[hal.Device, hal.Queue] = {}
+
+    def write(
+        self,
+        buffer: TrackedBuffer,
+        array: object,
+        *,
+        offset: int = 0,
+        hold: bool | None = None,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Copy a host array, or a `hal.File`, into a buffer, from `offset` bytes on.
+
+        With ``hold=False`` the array's bytes are taken during the call,
+        through pinned memory of its size, and it may change at once. With
+        ``hold=True`` it is not copied: it is made read-only, with all that it
+        is a view of, until the returned submission has ended, so that numpy
+        refuses to change it. Where memory is not numpy's own, or was changed
+        through another view, that is found out by a checksum, and fails the
+        returned submission with `OperationError`. Without `hold` arrays of up
+        to `Flow`'s ``snapshot`` bytes are copied, larger ones held. Bytes that
+        nobody can change are neither.
+
+        Runs on the upload queue. An array that a `read` is still filling is
+        refused with `InvalidArgumentError`.
+        """
+        self.check(buffer, "write")
+        history = buffer.history
+        lane = history.lanes.upload if queue is None else self.queue_of(queue, history.lanes)
+        start = buffer.start + offset
+        if isinstance(array, hal.File):
+            length = buffer.size - offset if array.size is None else array.size
+            access = (history, start, start + length, True)
+            return self.run(
+                (access,),
+                lane,
+                lambda waits: lane.write(
+                    buffer.raw, array, offset=offset, wait=waits, signal=signal
+                ),
+                wait,
+            )
+        host, is_ours = bytes_of(array, "write")
+        if not is_ours:
+            self._reads.check(host, "write")
+        size = host.size
+        if not 0 <= offset <= buffer.size - size:
+            message = (
+                f"write: bytes {offset} to {offset + size} were asked for, and the buffer has "
+                f"{buffer.size}"
+            )
+            raise InvalidArgumentError(message)
+        access = (history, start, start + size, True)
+        raw = buffer.raw
+        if hold is None:
+            hold = size > self._snapshot
+        if not is_ours and hold:
+            return self._write_held(array, host, access, lane, raw, offset, wait, signal)
+        if is_ours or size <= _SMALL:
+            return self.run(
+                (access,),
+                lane,
+                lambda waits: lane.write(raw, host, offset=offset, wait=waits, signal=signal),
+                wait,
+            )
+        block = history.lanes.device.allocate(size, memory=hal.MemoryType.HOST)
+        np.copyto(block.map("discard"), host)
+        return self.run(
+            (access,),
+            lane,
+            lambda waits: lane.copy(block, raw, target_offset=offset, wait=waits, signal=signal),
+            wait,
+        )
+
+    def update(
+        self,
+        buffer: TrackedBuffer,
+        data: object,
+        *,
+        offset: int = 0,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Do what `write` does with ``hold=False``."""
+        return self.write(
+            buffer, data, offset=offset, hold=False, queue=queue, wait=wait, signal=signal
+        )
+
+    def read(
+        self,
+        buffer: TrackedBuffer,
+        array: object,
+        *,
+        offset: int = 0,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Copy a buffer, from `offset` bytes on, into a writable array or a `hal.File`.
+
+        The array's bytes are undefined until the submission has ended. Runs
+        on the download queue.
+        """
+        if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
+            self.check(buffer, "read")
+        history, raw = buffer.history, buffer.raw
+        lane = history.lanes.download if queue is None else self.queue_of(queue, history.lanes)
+        start = buffer.start + offset
+        size = array.nbytes if isinstance(array, np.ndarray) else _size_of(array)
+        if size is None:
+            size = buffer.size - offset
+        accesses = ((history, start, start + size, False),)
+        found: list[Any] = []
+        with self._lock:
+            try:
+                self._collect(accesses, found)
+                if wait:
+                    extend(found, wait)
+                operation = lane.read(raw, array, offset=offset, wait=found, signal=signal)
+                note(accesses, operation, lane)
+                if isinstance(array, np.ndarray):
+                    self._reads.add(array, operation, lane)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self._trace is not None:
+            self._trace(operation, found)
+        return operation
+
+    def from_host(
+        self,
+        array: object,
+        target: TrackedBuffer | AnyDevice | None = None,
+        *,
+        hold: bool | None = None,
+        wait: Waits = (),
+    ) -> TrackedBuffer:
+        """Copy a host array (or what numpy makes one of) to a buffer; return that at once.
+
+        `target` is a buffer, or the device for a new one of the array's dtype
+        and shape; None is the flow's first. `hold` as in `write`.
+        `TrackedBuffer.written` is what to wait for, if somebody has to.
+        """
+        host = np.asarray(array)
+        if isinstance(target, TrackedBuffer):
+            self.write(target, host, hold=hold, wait=wait)
+            return target
+        self.check_open()
+        if host.dtype.hasobject:
+            message = "from_host: the array holds Python objects, which device memory cannot"
+            raise ArgumentTypeError(message)
+        lanes = self.lanes_of(target)
+        buffer = self._new(lanes, host.nbytes, host.dtype, host.shape)
+        self.write(buffer, host, hold=hold, wait=wait)
+        return buffer
+
+    def to_host(self, buffer: TrackedBuffer, *, wait: Waits = ()) -> Download:
+        """Copy a buffer to a new array of its dtype and shape; return that at once."""
+        self.check(buffer, "to_host")
+        array = np.empty(buffer.shape, buffer.dtype)
+        return Download(array, self.read(buffer, array, wait=wait))
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Give back what the flow made for itself; work that was submitted goes on.
+
+        Waits for `timeout` seconds at most until held arrays are given back.
+        May be called twice. Buffers stay what they are, and can be released.
+        """
+        self._closed = True
+        for queue in self._keepers.values():
+            with contextlib.suppress(DeadlineExceededError):
+                queue.wait_idle(timeout)
+            if not queue.device.closed:
+                queue.close(timeout)
+
+    def _keeper(self, device: hal.Device) -> hal.Queue:
+        self.check_open()
+        with self._lock:
+            queue = self._keepers.get(device)
+            if queue is None:
+                queue = self._keepers[device] = device.create_queue(name="flow", ordered=False)
+        return queue
+
+    def _write_held(
+        self,
+        array: object,
+        host: Bytes,
+        access: tuple[History, int, int, bool],
+        lane: hal.Queue,
+        raw: hal.Buffer,
+        offset: int,
+        wait: Waits,
+        signal: Signals,
+    ) -> hal.Submission:
+        """Write an array that is held; return what ends when it is given back."""
+        keeper = self._keeper(access[0].lanes.device)
+        held = HeldArray(array, host)
+
+        def submit(waits: list[Any]) -> hal.Submission:
+            transfer = lane.write(raw, host, offset=offset, wait=waits, signal=signal)
+            try:
+                return _end_with(transfer, held, keeper)
+            except BaseException:
+                access[0].doubt()  # the transfer was submitted
+                raise
+
+        try:
+            # What comes after the write comes after the check, too.
+            return self.run((access,), lane, submit, wait)
+        except BaseException:
+            held.end()
+            raise
+
+
+def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> hal.Submission:
+    """Return what ends when a transfer has ended and its array was given back and looked at."""
+    given_back = hal.create_semaphore(name=f"host array of {transfer.queue.name}")
+
+    def give_back(_: object) -> None:
+        held.end()
+        given_back.signal(1)
+
+    (timepoint,) = hal.Fence(transfer)
+    timepoint.semaphore.on_reached(timepoint.value, give_back)
+    return keeper.call(held.verify, transfer, wait=given_back.at(1))
+
+
+def _size_of(array: object) -> int | None:
+    """Return the bytes that a read fills; None for all that there are."""
+    if isinstance(array, hal.File):
+        return array.size
+    try:
+        return memoryview(array).nbytes  # type: ignore[arg-type]
+    except TypeError:
+        message = f"read takes a writable array or a File, not {type(array).__name__}"
+        raise ArgumentTypeError(message) from None

@@ -1,0 +1,206 @@
+"""Define virtual devices: several logical devices on one physical device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+import hal
+from hal.errors import (
+    ClosedError,
+    DeadlineExceededError,
+    DeviceLostError,
+    HalError,
+    InvalidArgumentError,
+)
+
+__all__ = ["VirtualDevice", "virtual_devices"]
+
+
+class _Physical:
+    """Be what the virtual devices of one physical device have in common.
+
+    Attributes
+    ----------
+    lost
+        Why the hardware is gone, for all of them.
+    """
+
+    __slots__ = ("_lock", "_members", "lost")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._members: list[VirtualDevice] = []
+        self.lost: HalError | None = None
+
+    def add(self, member: VirtualDevice) -> None:
+        """Take a virtual device in."""
+        self._members.append(member)
+
+    def look(self) -> bool:
+        """Return whether the hardware is gone; if one device has noticed, all end."""
+        if self.lost is None:
+            for member in self._members:
+                # One that was given up on while it closed is lost alone.
+                if member.device.lost and not member.gave_up:
+                    self._lose(member)
+                    break
+        return self.lost is not None
+
+    def _lose(self, first: VirtualDevice) -> None:
+        with self._lock:
+            if self.lost is not None:
+                return
+            self.lost = DeviceLostError(
+                f"{first.name} is lost, and with it all virtual devices on its hardware; open "
+                "them again"
+            )
+        for member in self._members:
+            member.device.close(0)
+
+
+class VirtualDevice:
+    """Be one of several logical devices on one physical device; awaitable.
+
+    Made by `virtual_devices`. Its `device` is a `hal.Device` of its own: with
+    its own queues, each first-in first-out, its own memory accounting and
+    limit, and its own failures. Kernels and buffers of one cannot be used on
+    another, as on devices of their own. Any thread may use it.
+
+    Attributes
+    ----------
+    device
+        What work is given to; `hal.flow.Flow` takes the virtual device itself.
+    name
+        The physical device's name and a number, as in ``"cpu:0#1"``.
+    gave_up
+        Whether `close` had to leave work behind.
+    """
+
+    __slots__ = ("_physical", "device", "gave_up", "name")
+
+    def __init__(self, device: hal.Device, name: str, physical: _Physical) -> None:
+        self.device: Final = device
+        self.name: Final = name
+        self.gave_up = False
+        self._physical = physical
+        physical.add(self)
+
+    @property
+    def lost(self) -> bool:
+        """Return whether it is gone: it alone, or with the hardware, which takes all."""
+        return self._physical.look() or self.device.lost
+
+    @property
+    def closed(self) -> bool:
+        """Return whether it was closed."""
+        return self.device.closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether everything submitted so far has ended, well or not; never blocks.
+
+        Raises `DeviceLostError` and `ClosedError`.
+        """
+        self._check()
+        try:
+            self.device.wait_idle(0)
+        except DeadlineExceededError:
+            return False
+        return True
+
+    def statistics(self) -> hal.MemoryStatistics:
+        """Return what memory this virtual device has allocated."""
+        self._check()
+        return self.device.statistics()
+
+    def wait_idle(self, timeout: float | None = None) -> None:
+        """Block until everything submitted so far has ended, for `timeout` seconds at most.
+
+        Raises `DeadlineExceededError`, `DeviceLostError` and `ClosedError`; the
+        work's own errors are the work's.
+        """
+        self._check()
+        self.device.wait_idle(timeout)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait in asyncio for all work on the upload, compute and download queue, well or not."""
+        self._check()
+        queues = self.device.queues
+        barriers = [queue.barrier() for queue in (queues.upload, queues.compute, queues.download)]
+        for barrier in barriers:
+            yield from barrier.__await__()
+
+    def close(self, timeout: float = 10.0) -> tuple[str, ...]:
+        """Close this virtual device alone, as `hal.Device.close` does.
+
+        If its work does not end in time, it is lost; the others go on.
+        """
+        self.gave_up = self.gave_up or not self.device.lost
+        try:
+            return self.device.close(timeout)
+        finally:
+            self.gave_up = self.gave_up and self.device.lost
+
+    def __enter__(self) -> Self:
+        self._check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "lost" if self.lost else "open"
+        return f"<VirtualDevice {self.name} {state}>"
+
+    def _check(self) -> None:
+        if self._physical.look():
+            assert self._physical.lost is not None  # noqa: S101 - that is what was asked
+            raise DeviceLostError(str(self._physical.lost))
+        if self.device.closed:
+            message = f"{self.name} is closed; open others with hal.flow.virtual_devices"
+            raise ClosedError(message)
+
+
+def virtual_devices(
+    spec: str = "cpu",
+    count: int = 2,
+    *,
+    memory_limit: str | int | Sequence[str | int | None] | None = None,
+    **parameters: object,
+) -> tuple[VirtualDevice, ...]:
+    """Open `count` virtual devices on one physical device, 1 or more.
+
+    `spec` and `parameters` as for `hal.create_device`. `memory_limit` is how
+    much each may hold, in bytes or as in ``"64M"``, or a list with the limit
+    of each; None is no limit but the device's. Raises what
+    `hal.create_device` does, and `InvalidArgumentError`; nothing is left open
+    then.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        message = f"count is how many virtual devices to open, 1 or more, not {count!r}"
+        raise InvalidArgumentError(message)
+    is_list = isinstance(memory_limit, Sequence) and not isinstance(memory_limit, str)
+    limits: Any = memory_limit if is_list else [memory_limit] * count
+    if len(limits) != count:
+        message = f"memory_limit has {len(limits)} limits for {count} virtual devices"
+        raise InvalidArgumentError(message)
+    physical = _Physical()
+    opened: list[VirtualDevice] = []
+    try:
+        for index, limit in enumerate(limits):
+            given = parameters if limit is None else {**parameters, "memory_limit": limit}
+            device = hal.create_device(spec, **given)
+            opened.append(VirtualDevice(device, f"{device.name}#{index}", physical))
+    except BaseException:
+        for each in opened:
+            each.close()
+        raise
+    return tuple(opened)

@@ -1,0 +1,479 @@
+"""Streams and events of other libraries, both ways (I1, Q1, Q6).
+
+The other library is `foreign_library`: it makes native calls of its own on the
+device under the probe.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Latch
+from foreign_library import Event, Library
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    DeadlineExceededError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+    UnimplementedError,
+)
+
+SIZE = 64
+
+
+@pytest.fixture
+def shared(open_probe):
+    """A device, its probe, and another library on it."""
+    device, probe = open_probe()
+    library = Library(probe.inner)
+    yield device, probe, library
+    library.close()
+
+
+def zeros(device):
+    return device.upload(np.zeros(SIZE, np.uint8))
+
+
+def pretend(probe, monkeypatch, where):
+    """Make a device CUDA's or ROCm's, as far as protocols go."""
+    monkeypatch.setattr(probe, "dlpack_device", lambda memory: where)
+
+
+# Our queue waits for them
+
+
+def test_a_queue_waits_for_what_is_on_their_stream_now_i1(shared):
+    """I1: for what is there at the call, not for what comes after."""
+    device, _, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    theirs, latch = library.held_stream()
+    theirs.fill(buffer.address, 5, SIZE)
+    waited = device.queue.wait_external(theirs.handle)
+    assert (waited.state, waited.kind) == ("issued", "wait_external")
+    later = theirs.hold()
+    theirs.fill(buffer.address, 6, SIZE)
+    work = device.queue.copy(buffer, copied)
+    device.queues.upload.barrier().wait(LIMIT)  # others do not wait
+    assert not work.done
+    latch.open()
+    work.wait(LIMIT)
+    assert (copied.map() == 5).all()
+    later.open()
+
+
+def test_the_record_is_made_during_the_call_i1(shared):
+    """I1: also when our operation has to wait for something else first."""
+    device, probe, library = shared
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    theirs, latch = library.held_stream()
+    records = probe.calls["record_event"]
+    waited = device.queue.wait_external(theirs.handle, wait=[gate.at(1)], signal=[done.at(1)])
+    assert waited.state == "pending"
+    assert probe.calls["record_event"] == records + 1
+    later = theirs.hold()
+    gate.signal(1)
+    assert not waited.done
+    latch.open()
+    done.wait(1, LIMIT)
+    assert not theirs.is_done()
+    later.open()
+
+
+def test_a_queue_waits_for_their_event(shared):
+    device, _, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    theirs, latch = library.held_stream()
+    theirs.fill(buffer.address, 5, SIZE)
+    event = theirs.record()
+    for given in (event, event.handle):
+        waited = device.queue.wait_external(event=given)
+        assert waited.state == "issued"
+    work = device.queue.copy(buffer, copied)
+    assert not work.done
+    latch.open()
+    work.wait(LIMIT)
+    assert (copied.map() == 5).all()
+    device.queue.wait_external(event=Event(library.native)).wait(LIMIT)  # never recorded
+
+
+def test_an_event_is_kept_until_it_was_waited_for_q5(shared):
+    """Q5: an object is; a bare handle is its owner's matter."""
+
+    class Tracked(Event):
+        pass
+
+    device, _, library = shared
+    gate = hal.create_semaphore()
+    event = Tracked(library.native)
+    reference = weakref.ref(event)
+    waited = device.queue.wait_external(event=event, wait=gate.at(1))
+    del event
+    gc.collect()
+    assert reference() is not None
+    gate.signal(1)
+    waited.wait(LIMIT)
+    del waited
+    device.wait_idle(LIMIT)
+    gc.collect()
+    assert reference() is None
+
+
+def test_our_events_come_back_i7(shared):
+    """I7: from waits that were issued, failed, cancelled and refused."""
+    device, probe, library = shared
+    theirs, latch = library.held_stream()
+    gate = hal.create_semaphore()
+    for _ in range(8):
+        device.queue.wait_external(theirs.handle)
+        device.queues.upload.wait_external(theirs.handle, wait=gate.at(1))
+    probe.fail_call(1, OperationError("no way"), {"wait_event"})
+    with pytest.raises(OperationError, match="no way"):
+        device.queues.download.wait_external(theirs.handle).wait(LIMIT)
+    used = probe.live()["event"]
+    latch.open()
+    device.queue.barrier().wait(LIMIT)
+    device.queues.upload.close(LIMIT)
+    with pytest.raises(ClosedError):
+        device.queues.upload.wait_external(theirs.handle)
+    gc.collect()
+    for _ in range(32):
+        device.queue.wait_external(theirs.handle).wait(LIMIT)
+        gc.collect()
+    assert probe.live()["event"] <= used + 1
+    device.statistics()  # retires what has failed, too
+    assert device._context.events.is_idle()
+    assert "adopted stream" not in probe.live()
+
+
+def test_a_wait_that_is_not_over_does_not_hold_up_close_for_ever_q6(shared):
+    """Q6: the device is lost at the time-out, and what is theirs stays theirs."""
+    device, probe, library = shared
+    theirs, latch = library.held_stream()
+    waited = device.queue.wait_external(theirs.handle)
+    (line,) = device.close(0.05)
+    assert "wait_external on cpu:0/compute" in line
+    assert waited.state == "failed"
+    assert device.lost
+    latch.open()
+    theirs.synchronize()
+    assert probe.calls["destroy_stream"] == 0
+
+
+# They wait for our queue
+
+
+def test_their_stream_waits_for_a_queue(shared):
+    device, probe, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    theirs = library.stream()
+    latch = Latch()
+    probe.hold(latch)
+    device.queue.fill(buffer, 5)
+    marker = device.queue.notify_external(theirs.handle)
+    assert (marker.state, marker.kind) == ("issued", "notify_external")
+    device.queue.fill(buffer, 6, wait=hal.create_semaphore().at(1))  # comes after, if ever
+    theirs.copy(copied.address, buffer.address, SIZE)
+    assert not theirs.is_done()
+    latch.open()
+    theirs.synchronize()
+    assert (copied.map() == 5).all()
+    marker.wait(LIMIT)
+
+
+def test_their_stream_waits_for_a_list_as_well(shared):
+    device, probe, library = shared
+    theirs, buffer = library.stream(), zeros(device)
+    done = hal.create_semaphore()
+    latch = Latch()
+    probe.hold(latch)
+    device.queues.upload.fill(buffer, 5, signal=done.at(1))
+    device.queue.notify_external(theirs.handle, wait=[done.at(1)])
+    assert not theirs.is_done()
+    latch.open()
+    theirs.synchronize()
+    assert done.query() == 1
+
+
+def test_their_event_is_recorded_behind_a_queue(shared):
+    device, probe, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    latch = Latch()
+    probe.hold(latch)
+    device.queue.fill(buffer, 5)
+    theirs, event = library.stream(), Event(library.native)
+    device.queue.notify_external(event=event)
+    theirs.wait(event)
+    theirs.copy(copied.address, buffer.address, SIZE)
+    assert not theirs.is_done()
+    latch.open()
+    theirs.synchronize()
+    assert (copied.map() == 5).all()
+
+
+def test_what_nobody_has_promised_is_waited_for_on_the_host_i1(shared):
+    """I1: a stream cannot wait for what was not issued: it says so, or blocks until it is."""
+    device, probe, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    theirs = library.stream()
+    gate = hal.create_semaphore()
+    device.queue.fill(buffer, 5, wait=gate.at(1))
+    waits = probe.calls["wait_event"]
+    for timeout in (0, 0.01):
+        with pytest.raises(DeadlineExceededError, match=r"notify_external: what cpu:0/compute"):
+            device.queue.notify_external(theirs.handle, timeout=timeout)
+    assert probe.calls["wait_event"] == waits
+    assert theirs.is_done()
+    notified = []
+
+    def notify():
+        notified.append(device.queue.notify_external(theirs.handle, timeout=LIMIT))
+        theirs.copy(copied.address, buffer.address, SIZE)
+
+    thread = threading.Thread(target=notify, daemon=True)
+    thread.start()
+    assert not notified
+    gate.signal(1)
+    thread.join(LIMIT)
+    assert notified
+    theirs.synchronize()
+    assert (copied.map() == 5).all()
+
+
+def test_host_operations_are_waited_for_on_the_host_q2(shared, gate):
+    device, _, library = shared
+    theirs = library.stream()
+    device.queue.call(gate.wait, LIMIT)
+    with pytest.raises(DeadlineExceededError):
+        device.queue.notify_external(theirs.handle, timeout=0)
+    gate.set()
+    device.queue.notify_external(theirs.handle, timeout=LIMIT)
+    theirs.synchronize()
+
+
+def test_failures_of_the_list_are_raised_s5(shared):
+    device, probe, library = shared
+    theirs = library.stream()
+    failed = hal.create_semaphore()
+    failed.fail(OperationError("broken"))
+    waits = probe.calls["wait_event"]
+    with pytest.raises(OperationError, match="broken"):
+        device.queue.notify_external(theirs.handle, wait=failed.at(1))
+    gate = hal.create_semaphore()
+    device.queue.fill(zeros(device), 1, wait=gate.at(1))
+    thread_error = []
+
+    def notify():
+        try:
+            device.queue.notify_external(theirs.handle)
+        except HalError as error:
+            thread_error.append(error)
+
+    thread = threading.Thread(target=notify, daemon=True)
+    thread.start()
+    while not device.queue._unissued()[1:]:
+        pass
+    device.queue.close(LIMIT)
+    thread.join(LIMIT)
+    assert [type(error) for error in thread_error] == [CancelledError]
+    assert probe.calls["wait_event"] == waits
+
+
+# A queue over their stream
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_queue_runs_on_their_stream_q2(shared, ordered):
+    """Q2: what is theirs and what is ours run in the order in which they got there."""
+    device, probe, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    theirs, latch = library.held_stream()
+    streams = probe.calls["create_stream"]
+    queue = device.create_queue(name="theirs", stream=theirs.handle, ordered=ordered)
+    assert queue.name == "cpu:0/theirs"
+    assert probe.calls["create_stream"] == streams
+    theirs.fill(buffer.address, 5, SIZE)
+    copying = queue.copy(buffer, copied)
+    theirs.fill(buffer.address, 6, SIZE)
+    assert copying.state == "issued"
+    latch.open()
+    other = device.queue.copy(buffer, zeros(device), wait=copying)
+    other.wait(LIMIT)
+    assert (copied.map() == 5).all()
+    theirs.synchronize()
+    assert (buffer.map() == 6).all()
+
+
+@pytest.mark.parametrize("how", ["queue", "device"])
+def test_closing_leaves_their_stream_q6(shared, how):
+    """Q6: our work on it has ended, and it goes on."""
+    device, probe, library = shared
+    buffer = zeros(device)
+    theirs = library.stream()
+    queue = device.create_queue(stream=theirs.handle)
+    gate = hal.create_semaphore()
+    pending = queue.fill(buffer, 1, wait=gate.at(1))
+    done = queue.fill(buffer, 2)
+    destroyed = probe.calls["destroy_stream"]
+    assert (queue if how == "queue" else device).close(LIMIT) == ()
+    assert (pending.state, done.state) == ("cancelled", "cancelled")
+    assert probe.calls["destroy_stream"] == destroyed + (0 if how == "queue" else 3)
+    assert "adopted stream" not in probe.live()
+    memory = np.zeros(SIZE, np.uint8)
+    theirs.fill(memory.ctypes.data, 3, SIZE)
+    theirs.synchronize()
+    assert (memory == 3).all()
+
+
+def test_closing_waits_for_our_work_on_their_stream_q6(shared):
+    device, _, library = shared
+    theirs, latch = library.held_stream()
+    queue = device.create_queue(stream=theirs.handle)
+    buffer = zeros(device)
+    work = queue.fill(buffer, 4)
+    ended = []
+    closer = threading.Thread(target=lambda: ended.append(queue.close(LIMIT)), daemon=True)
+    closer.start()
+    assert not work.done
+    latch.open()
+    closer.join(LIMIT)
+    assert ended == [()]
+    assert (work.state, set(buffer.map())) == ("done", {4})
+
+
+def test_a_stream_object_is_kept_while_the_queue_is_open(shared, monkeypatch):
+    device, probe, library = shared
+    pretend(probe, monkeypatch, (2, 0))
+    theirs = library.stream()
+    queue = device.create_queue(stream=theirs)
+    library.streams.remove(theirs)
+    handle, reference = theirs.handle, weakref.ref(theirs)
+    del theirs
+    gc.collect()
+    assert reference() is not None
+    queue.barrier().wait(LIMIT)
+    queue.close(LIMIT)
+    gc.collect()
+    assert reference() is None
+    library.native.destroy_stream(handle)
+
+
+# What is taken for a stream or an event
+
+
+@pytest.mark.parametrize("where", [(2, 0), (10, 0)])
+def test_objects_of_cuda_are_taken_where_the_device_is_one(shared, monkeypatch, where):
+    device, probe, library = shared
+    theirs = library.stream()
+    for use in uses_of_streams(device):
+        with pytest.raises(InvalidArgumentError, match=r"stream of CUDA, and cpu:0 is not"):
+            use(theirs)
+    assert theirs.asked == 0
+    pretend(probe, monkeypatch, where)
+    for use in uses_of_streams(device):
+        use(theirs)
+    assert theirs.asked == len(uses_of_streams(device))
+    device.wait_idle(LIMIT)
+
+
+def uses_of_streams(device):
+    return (
+        device.queue.wait_external,
+        device.queue.notify_external,
+        lambda stream: device.create_queue(stream=stream),
+    )
+
+
+def test_bad_streams_and_events_are_refused(shared, monkeypatch):
+    device, probe, _ = shared
+    pretend(probe, monkeypatch, (2, 0))
+
+    class NextVersion:
+        def __cuda_stream__(self):
+            return 1, 5
+
+    before = dict(probe.calls)
+    for use in uses_of_streams(device):
+        for wrong in ("stream", 1.5, True, object()):
+            with pytest.raises(ArgumentTypeError, match="__cuda_stream__"):
+                use(wrong)
+        with pytest.raises(InvalidArgumentError, match="0 or more"):
+            use(-1)
+        with pytest.raises(InvalidArgumentError, match="version 1"):
+            use(NextVersion())
+    for method in (device.queue.wait_external, device.queue.notify_external):
+        for wrong in ("event", 1.5, True, object()):
+            with pytest.raises(ArgumentTypeError, match=r"\.handle"):
+                method(event=wrong)
+        for wrong in (-1, 0):
+            with pytest.raises(InvalidArgumentError):
+                method(event=wrong)
+        for arguments in ({}, {"stream": 5, "event": 5}):
+            with pytest.raises(ArgumentTypeError, match="one of them"):
+                method(**arguments)
+    with pytest.raises(InvalidArgumentError):
+        device.queue.notify_external(5, timeout=-1)
+    assert dict(probe.calls) == before
+
+
+def test_a_handle_that_the_driver_refuses(shared):
+    device, probe, _ = shared
+    for use in uses_of_streams(device):
+        with pytest.raises(OperationError, match="no stream"):
+            use(1 << 40)
+    with pytest.raises(OperationError, match="no event"):
+        device.queue.wait_external(event=1 << 40).wait(LIMIT)
+    with pytest.raises(OperationError, match="no event"):
+        device.queue.notify_external(event=1 << 40)
+    assert "adopted stream" not in probe.live()
+
+
+def test_a_device_that_knows_no_streams_says_so(open_probe):
+    device, probe = open_probe(without={"external_streams"})
+    for use in uses_of_streams(device):
+        with pytest.raises(UnimplementedError, match="'external_streams'"):
+            use(5)
+    assert probe.calls["adopt_stream"] == 0
+
+
+# Our streams, for them
+
+
+def test_a_queue_shows_its_stream_where_it_is_cudas(shared, monkeypatch):
+    """What they put there runs behind what was issued here, and before what comes."""
+    device, probe, library = shared
+    assert not hasattr(device.queue, "__cuda_stream__")
+    pretend(probe, monkeypatch, (10, 0))
+    assert not hasattr(device.queue, "__cuda_stream__")
+    pretend(probe, monkeypatch, (2, 0))
+    version, handle = device.queue.__cuda_stream__()
+    assert (version, handle) == (0, device.queue._stream)
+    assert device.queues.upload.__cuda_stream__() != (0, handle)
+    buffer, copied = zeros(device), zeros(device)
+    latch = Latch()
+    probe.hold(latch)
+    device.queue.fill(buffer, 5)
+    library.native.copy(handle, copied.address, buffer.address, SIZE)
+    device.queue.fill(buffer, 6)
+    latch.open()
+    device.wait_idle(LIMIT)
+    assert (copied.map() == 5).all()
+    queue = device.create_queue()
+    get = queue.__cuda_stream__
+    queue.close(LIMIT)
+    with pytest.raises(ClosedError):
+        get()
+
+
+def test_without_the_feature_no_stream_is_shown(open_probe, monkeypatch):
+    device, probe = open_probe(without={"external_streams"})
+    pretend(probe, monkeypatch, (2, 0))
+    assert not hasattr(device.queue, "__cuda_stream__")

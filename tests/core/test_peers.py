@@ -1,0 +1,458 @@
+"""Several devices of one driver: copies between them, and kernels on each other's memory.
+
+Q5 and Q6 across devices: what one uses of another lives until then, and closing
+the owner of the memory cancels what was not issued and waits for what was.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Latch
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    DeviceLostError,
+    InvalidArgumentError,
+    OperationError,
+    UnimplementedError,
+)
+
+SOURCE = """
+__global__ void HAL_BLOCK(64) add(const int *x, int *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += x[i];
+}
+"""
+NUMBERS = np.arange(64, dtype=np.int32)
+
+
+@pytest.fixture
+def pair(open_probe):
+    """Two devices of one driver, with their probes."""
+    (first, one), (second, two) = open_probe(), open_probe()
+    return first, one, second, two
+
+
+def add_on(device, x, y, kernel=None, **lists):
+    """Add x to y on a device."""
+    kernel = kernel or device.compile(SOURCE)["add"]
+    return device.queue.dispatch(kernel, grid=1, args=(x, y, 64), **lists)
+
+
+def eventually(condition):
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if condition():
+            return True
+        pause.wait(0.01)
+    return False
+
+
+# Copies
+
+
+@pytest.mark.parametrize("on", ["source", "target"])
+def test_copies_between_devices_q4(pair, on):
+    """Q4: on a queue of either, with offsets, and with nothing enabled."""
+    first, one, second, two = pair
+    source, target = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    queue, probe = (first.queue, one) if on == "source" else (second.queue, two)
+    done = hal.create_semaphore()
+    queue.copy(source, target, source_offset=16, target_offset=8, size=32, signal=[done.at(1)])
+    done.wait(1, LIMIT)
+    expected = np.zeros(64, np.int32)
+    expected[2:10] = NUMBERS[4:12]
+    assert target.numpy().tolist() == expected.tolist()
+    assert probe.calls["copy_peer"] == 1
+    assert one.calls["enable_peer"] + two.calls["enable_peer"] == 0
+    queue.copy(source, target).wait(LIMIT)
+    assert target.numpy().tolist() == NUMBERS.tolist()
+
+
+def test_copies_between_devices_are_ordered_by_wait_lists_q2(pair):
+    first, one, second, _ = pair
+    source = first.upload(np.zeros(64, np.int32))
+    target = second.upload(np.full(64, 9, np.int32))
+    latch = Latch()
+    one.hold(latch)
+    written = first.queue.fill(source, 5)
+    copied = second.queue.copy(source, target, wait=written)
+    assert copied.state == "issued"
+    latch.open()
+    copied.wait(LIMIT)
+    assert (target.numpy() == 5).all()
+
+
+def test_large_copies_go_in_parts(pair, monkeypatch):
+    monkeypatch.setattr("hal._peer_copies.CHUNK", 100)
+    first, _, second, two = pair
+    source, target = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    second.queue.copy(source, target).wait(LIMIT)
+    assert target.numpy().tolist() == NUMBERS.tolist()
+    assert two.calls["copy_peer"] == 3
+
+
+def test_a_copy_of_nothing_orders_and_makes_no_call(pair):
+    first, _, second, two = pair
+    source, target = first.allocate(64), second.allocate(64)
+    second.queue.copy(source, target, size=0).wait(LIMIT)
+    assert two.calls["copy_peer"] == 0
+
+
+def test_copies_of_memory_that_comes_later_m3(pair):
+    """M3: either side may be an alloca's that is not issued yet."""
+    first, _, second, _ = pair
+    gate = hal.create_semaphore()
+    source = first.queue.alloca(256, dtype="i4", wait=gate.at(1))
+    target = second.queue.alloca(256, dtype="i4", wait=gate.at(1))
+    filled = first.queue.fill(source, 3, wait=source.allocation)
+    copied = second.queue.copy(source, target, wait=[filled, target.allocation])
+    early = second.queues.upload.copy(source, second.allocate(256))
+    with pytest.raises(OperationError, match="alloca"):
+        early.wait(LIMIT)
+    gate.signal(1)
+    copied.wait(LIMIT)
+    assert (target.numpy() == 3).all()
+
+
+def test_a_third_devices_queue_copies_nothing(pair, open_probe):
+    first, _, second, _ = pair
+    third, _ = open_probe()
+    with pytest.raises(InvalidArgumentError, match="a queue of one of those"):
+        third.queue.copy(first.allocate(16), second.allocate(16))
+
+
+def test_ranges_and_rights_are_checked(pair):
+    first, _, second, two = pair
+    source, target = first.allocate(16), second.allocate(16)
+    unreadable = first.allocate(16, access="write")
+    for wrong in (
+        lambda: second.queue.copy(source, target, size=17),
+        lambda: second.queue.copy(source, target, target_offset=1),
+        lambda: second.queue.copy(unreadable, target),
+    ):
+        with pytest.raises(InvalidArgumentError):
+            wrong()
+    source.close()
+    with pytest.raises(ClosedError):
+        second.queue.copy(source, target)
+    assert two.calls["copy_peer"] == 0
+
+
+def test_memory_that_both_devices_have_does_not_overlap_itself(device, second_device):
+    buffer = device.upload(NUMBERS)
+    other = second_device.from_dlpack(buffer)
+    with pytest.raises(InvalidArgumentError, match="overlap"):
+        device.queue.copy(buffer, other)
+    half = (buffer.subspan(0, 128), other.subspan(128, 128))
+    device.queue.copy(*half).wait(LIMIT)
+    assert buffer.numpy().tolist() == [*range(32), *range(32)]
+
+
+# Where there is no way
+
+
+def test_other_drivers_devices_copy_through_the_host(open_probe):
+    first, _ = open_probe(domain=object())
+    second, two = open_probe(domain=object())
+    source, target = first.upload(NUMBERS), second.allocate(256, dtype="i4")
+    for queue in (first.queue, second.queue):
+        with pytest.raises(InvalidArgumentError, match=r"through the host.*upload"):
+            queue.copy(source, target)
+    assert not second.can_access(first)
+    with pytest.raises(UnimplementedError, match=r"different drivers.*through the host"):
+        second.enable_access(first)
+    with pytest.raises(InvalidArgumentError, match="through the host"):
+        add_on(second, source, target)
+    assert two.calls["copy_peer"] == two.calls["can_access_peer"] == two.calls["enable_peer"] == 0
+
+
+def test_a_backend_without_the_feature_says_so(open_probe):
+    first, _ = open_probe(without={"peer_access"})
+    second, _ = open_probe(without={"peer_access"})
+    with pytest.raises(InvalidArgumentError, match="through the host"):
+        second.queue.copy(first.allocate(16), second.allocate(16))
+    assert not first.can_access(second)
+    with pytest.raises(UnimplementedError, match="'peer_access'"):
+        first.enable_access(second)
+
+
+def test_hardware_without_a_connection_still_copies(pair, monkeypatch):
+    first, _, second, two = pair
+    monkeypatch.setattr(two, "can_access_peer", lambda other: False)
+    assert not second.can_access(first)
+    with pytest.raises(UnimplementedError, match=r"no connection.*queue\.copy"):
+        second.enable_access(first)
+    source, target = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    with pytest.raises(InvalidArgumentError, match=r"queue\.copy"):
+        add_on(second, source, target)
+    second.queue.copy(source, target).wait(LIMIT)
+    assert target.numpy().tolist() == NUMBERS.tolist()
+    assert two.calls["enable_peer"] == 0
+
+
+def test_bad_arguments_are_refused(device, second_device):
+    for method in (device.can_access, device.enable_access):
+        with pytest.raises(ArgumentTypeError, match="takes a device"):
+            method("cpu:0")
+    assert device.can_access(device)
+    device.enable_access(device)
+    second_device.close(LIMIT)
+    for method in (device.can_access, device.enable_access):
+        with pytest.raises(ClosedError):
+            method(second_device)
+
+
+# Kernels
+
+
+def test_kernels_use_a_peers_memory_once_enabled(pair):
+    first, one, second, two = pair
+    x, y = first.upload(NUMBERS), second.upload(NUMBERS)
+    with pytest.raises(InvalidArgumentError, match=r"belongs to cpu:0.*enable_access\(\)"):
+        add_on(second, x, y)
+    assert second.can_access(first)
+    second.enable_access(first)
+    second.enable_access(first)
+    assert two.calls["enable_peer"] == 1
+    assert two.enabled == [one]
+    add_on(second, x, y).wait(LIMIT)
+    assert y.numpy().tolist() == (NUMBERS * 2).tolist()
+    with pytest.raises(InvalidArgumentError, match="enable_access"):
+        add_on(first, x, y)  # the other way round it is not enabled
+
+
+def test_nothing_else_uses_a_peers_memory(pair):
+    first, _, second, _ = pair
+    second.enable_access(first)
+    x = first.upload(NUMBERS)
+    counts = first.upload(np.ones(3, np.uint32))
+    kernel = second.compile(SOURCE)["add"]
+    y = second.upload(NUMBERS)
+    for wrong in (
+        lambda: second.queue.fill(x, 0),
+        lambda: second.queue.update(x, b"abcd"),
+        lambda: second.queue.write(x, NUMBERS),
+        lambda: second.queue.read(x, NUMBERS.copy()),
+        lambda: second.queue.dispatch(kernel, grid=counts, args=(y, y, 64)),
+        lambda: second.record().fill(x, 0),
+        lambda: second.record().copy(x, y),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"belongs to cpu:0.*queue\.copy"):
+            wrong()
+
+
+def test_a_kernels_rights_hold_across_devices(pair):
+    first, _, second, _ = pair
+    second.enable_access(first)
+    x = first.allocate(256, dtype="i4", access="read")
+    with pytest.raises(InvalidArgumentError, match="must not be written"):
+        add_on(second, second.upload(NUMBERS), x)
+
+
+@pytest.mark.parametrize("mode", ["graph", "stream"])
+@pytest.mark.parametrize("how", ["direct", "slot"])
+def test_recordings_use_a_peers_memory_c3(pair, mode, how):
+    """C3: given directly or bound to a slot; each execution visits the other device."""
+    first, _, second, _ = pair
+    second.enable_access(first)
+    x, y = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    kernel = second.compile(SOURCE)["add"]
+    with second.record(slots=1, command_buffer=mode) as commands:
+        commands.dispatch(kernel, grid=1, args=(x if how == "direct" else commands.slots[0], y, 64))
+    bindings = [second.upload(NUMBERS) if how == "direct" else x]
+    for _ in range(2):
+        second.queue.execute(commands, bindings=bindings).wait(LIMIT)
+    assert y.numpy().tolist() == (NUMBERS * 2).tolist()
+    gate = hal.create_semaphore()
+    pending = second.queue.execute(commands, bindings=bindings, wait=gate.at(1))
+    first.close(LIMIT)
+    assert pending.state == "cancelled"
+    gate.signal(1)
+    second.wait_idle(LIMIT)
+    if how == "direct":
+        with pytest.raises(CancelledError, match=r"memory of cpu:0"):
+            second.queue.execute(commands, bindings=bindings).wait(LIMIT)
+    else:
+        with pytest.raises(ClosedError):
+            second.queue.execute(commands, bindings=bindings)
+    assert y.numpy().tolist() == (NUMBERS * 2).tolist()
+
+
+# Lifetimes
+
+
+@pytest.mark.parametrize("how", ["copy", "kernel"])
+def test_memory_lives_until_the_other_devices_work_has_ended_q5(pair, how):
+    """Q5: the last name goes while the work is pending, and the block is not handed out again."""
+    first, _, second, two = pair
+    second.enable_access(first)
+    x, y = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    address = x.address
+    gate = hal.create_semaphore()
+    kernel = second.compile(SOURCE)["add"]
+    latch = Latch()
+    two.hold(latch)
+    if how == "copy":
+        work = second.queue.copy(x, y, wait=gate.at(1))
+    else:
+        work = add_on(second, x, y, kernel, wait=gate.at(1))
+    x.close()
+    del x
+    gc.collect()
+    first.trim()
+    taken = [first.allocate(256) for _ in range(4)]
+    assert address not in [each.address for each in taken]
+    gate.signal(1)
+    for _ in range(2):
+        first.trim()
+    assert work.state == "issued"
+    latch.open()
+    work.wait(LIMIT)
+    assert y.numpy().tolist() == NUMBERS.tolist()
+    del work
+    assert eventually(lambda: first.statistics().allocations == 4)
+
+
+@pytest.mark.parametrize("how", ["copy", "kernel"])
+def test_closing_waits_for_the_other_devices_work_q6(pair, how):
+    """Q6: what was issued reads the memory to its end, before the memory goes."""
+    first, one, second, two = pair
+    second.enable_access(first)
+    x, y = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    kernel = second.compile(SOURCE)["add"]
+    latch = Latch()
+    two.hold(latch)
+    work = second.queue.copy(x, y) if how == "copy" else add_on(second, x, y, kernel)
+    assert work.state == "issued"
+    ended = []
+    closer = threading.Thread(target=lambda: ended.append(first.close(LIMIT)), daemon=True)
+    closer.start()
+    assert eventually(lambda: first.closed)
+    assert one.live()["allocation"] >= 1
+    assert not ended
+    latch.open()
+    closer.join(LIMIT)
+    assert ended == [()]
+    work.wait(LIMIT)
+    assert y.numpy().tolist() == NUMBERS.tolist()
+    assert one.live() == {}
+
+
+@pytest.mark.parametrize("how", ["copy", "kernel"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_closing_cancels_what_was_not_issued_q6(pair, how, ordered):
+    """Q6: its handle and its signals, at once; what stands behind it goes on."""
+    first, _, second, two = pair
+    second.enable_access(first)
+    x, y = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    queue = second.create_queue(ordered=ordered)
+    kernel = second.compile(SOURCE)["add"]
+    lists = {"wait": gate.at(1), "signal": done.at(1)}
+    if how == "copy":
+        work = queue.copy(x, y, **lists)
+    else:
+        work = queue.dispatch(kernel, grid=1, args=(x, y, 64), **lists)
+    behind = queue.fill(y, 7)
+    assert first.close(LIMIT) == ()
+    assert work.state == "cancelled"
+    with pytest.raises(CancelledError, match=r"uses memory of cpu:0, which was closed before"):
+        done.wait(1, LIMIT)
+    behind.wait(LIMIT)
+    gate.signal(1)
+    second.wait_idle(LIMIT)
+    assert (y.numpy() == 7).all()
+    assert two.calls["copy_peer"] == 0
+
+
+def test_closing_a_device_that_is_visited_for_too_long_q6(pair):
+    """Q6: at the time-out it is lost, says whose work that is, and its memory is left."""
+    first, one, second, two = pair
+    x, y = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
+    latch = Latch()
+    two.hold(latch)
+    work = second.queue.copy(x, y)
+    (line,) = first.close(0.05)
+    assert line == "work on cpu:0 that uses memory of cpu:0"
+    assert first.lost
+    assert one.live()["allocation"] >= 1
+    latch.open()
+    work.wait(LIMIT)
+    assert y.numpy().tolist() == NUMBERS.tolist()
+    assert not second.lost
+
+
+def test_the_device_that_uses_the_memory_may_close_first_q6(pair):
+    first, one, second, _ = pair
+    x = first.upload(NUMBERS)
+    gate = hal.create_semaphore()
+    pending = second.queue.copy(x, second.allocate(256), wait=gate.at(1))
+    assert second.close(LIMIT) == ()
+    assert pending.state == "cancelled"
+    x.close()
+    gc.collect()
+    assert eventually(lambda: first.statistics().allocations == 0)
+    assert first.close(LIMIT) == ()
+    assert one.live() == {}
+
+
+def test_a_loss_stays_with_its_device_s5(pair):
+    """S5: and its unfinished visits do not hold up the close of the other one."""
+    first, _, second, two = pair
+    x, y = first.upload(NUMBERS), second.allocate(256)
+    two.fail_event(DeviceLostError("gone"))
+    work = second.queue.copy(x, y)
+    with pytest.raises(DeviceLostError):
+        work.wait(LIMIT)
+    assert second.lost
+    assert not first.lost
+    other = first.upload(NUMBERS)
+    first.queue.fill(other, 1).wait(LIMIT)
+    assert first.close(LIMIT) == ()
+
+
+def test_an_issue_that_fails_ends_its_visit_q5(pair):
+    first, _, second, two = pair
+    x, y = first.upload(NUMBERS), second.allocate(256)
+    two.fail_call(1, OperationError("no way"), {"copy_peer"})
+    with pytest.raises(OperationError, match="no way"):
+        second.queue.copy(x, y).wait(LIMIT)
+    second.queue.barrier().wait(LIMIT)
+    assert eventually(lambda: not first._context.visits)
+    assert first.close(LIMIT) == ()
+
+
+def test_both_devices_close_while_they_copy_to_each_other_q6():
+    """Q6: whatever the threads do, both end, in time."""
+    for _ in range(20):
+        first, second = hal.create_device("cpu"), hal.create_device("cpu")
+        x, y = first.upload(NUMBERS), second.upload(NUMBERS)
+        stop = threading.Event()
+
+        def copy(queue, source, target, stop=stop):
+            while not stop.is_set():
+                try:
+                    queue.copy(source, target)
+                except ClosedError:
+                    return
+
+        threads = [
+            threading.Thread(target=copy, args=(first.queue, y, x), daemon=True),
+            threading.Thread(target=copy, args=(second.queue, x, y), daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        assert first.close(LIMIT) == ()
+        assert second.close(LIMIT) == ()
+        stop.set()
+        for thread in threads:
+            thread.join(LIMIT)
+            assert not thread.is_alive()

@@ -1,0 +1,169 @@
+"""Times on native streams: `Queue.timestamp` and `Timestamp.seconds_since` (Q4)."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pytest
+from core_harness import LIMIT, Latch
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    InvalidArgumentError,
+    OperationError,
+    UnimplementedError,
+)
+
+HELD = 0.05
+"""Seconds for which a stream is held up: a lower bound, so that a slow machine does not matter."""
+
+
+def hold(probe, device):
+    """Hold the compute stream up; return what lets it go."""
+    latch = Latch()
+    probe.hold(latch)
+    device.queue.fill(device.allocate(16), 1)
+    return latch
+
+
+def test_a_timestamp_is_taken_when_the_queue_gets_there_q4(open_probe):
+    """Q4: not when it is submitted, nor when it is issued: the work between is in it."""
+    device, probe = open_probe()
+    before = device.queue.timestamp()
+    before.wait(LIMIT)
+    started = time.monotonic()
+    latch = hold(probe, device)
+    after = device.queue.timestamp()
+    assert (after.state, after.kind, after.queue) == ("issued", "timestamp", device.queue)
+    time.sleep(HELD)  # orders nothing: it is what is measured
+    latch.open()
+    after.wait(LIMIT)
+    took = time.monotonic() - started
+    seconds = after.seconds_since(before)
+    assert HELD <= seconds <= took + before.seconds_since(before) + 1.0
+    assert before.seconds_since(after) == -seconds
+    assert before.seconds_since(before) == 0
+
+
+def test_a_timestamp_waits_and_signals_as_any_operation_q1(device):
+    """Q1: it is a submission, in wait lists too, and keeps its wait before its time."""
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    first = device.queue.timestamp()
+    late = device.queue.timestamp(wait=[gate.at(1)], signal=[done.at(1)])
+    behind = device.queues.upload.timestamp(wait=late)
+    assert isinstance(late, hal.Submission)
+    assert (late.state, behind.state) == ("pending", "pending")
+    first.wait(LIMIT)
+    time.sleep(HELD)
+    gate.signal(1)
+    behind.wait(LIMIT)
+    done.wait(1, LIMIT)
+    assert late.seconds_since(first) >= HELD
+    assert behind.seconds_since(late) >= 0
+
+
+def test_a_time_that_is_not_there_yet_is_refused(open_probe):
+    device, probe = open_probe()
+    first = device.queue.timestamp()
+    first.wait(LIMIT)
+    latch = hold(probe, device)
+    late = device.queue.timestamp()
+    calls = probe.calls["elapsed"]
+    for one, other in ((late, first), (first, late)):
+        with pytest.raises(InvalidArgumentError, match=r"timestamp on .* has not ended; wait\(\)"):
+            one.seconds_since(other)
+    assert probe.calls["elapsed"] == calls
+    latch.open()
+    late.wait(LIMIT)
+    assert late.seconds_since(first) > 0
+
+
+def test_bad_arguments_are_refused(device, second_device):
+    mine, theirs = device.queue.timestamp(), second_device.queue.timestamp()
+    for each in (mine, theirs):
+        each.wait(LIMIT)
+    with pytest.raises(InvalidArgumentError, match="two devices"):
+        mine.seconds_since(theirs)
+    for wrong in (device.queue.barrier(), 0.5, None):
+        with pytest.raises(ArgumentTypeError, match=r"queue\.timestamp\(\)"):
+            mine.seconds_since(wrong)
+
+
+def test_a_failed_timestamp_raises_its_error(open_probe):
+    device, probe = open_probe()
+    first = device.queue.timestamp()
+    probe.fail_call(1, OperationError("no time"), {"record_timer"})
+    failed = device.queue.timestamp()
+    with pytest.raises(OperationError, match="no time"):
+        failed.wait(LIMIT)
+    first.wait(LIMIT)
+    with pytest.raises(OperationError, match="no time"):
+        failed.seconds_since(first)
+    with pytest.raises(OperationError, match="no time"):
+        first.seconds_since(failed)
+    probe.fail_call(1, OperationError("no timer"), {"create_timer"})
+    assert isinstance(device.queue.timestamp().error, OperationError)
+
+
+def test_timers_are_used_again_when_nobody_asks_them_any_more_i4(open_probe):
+    """I4: a timer is not recorded again while its handle, or its work, is there."""
+    device, probe = open_probe()
+    kept = [device.queue.timestamp() for _ in range(8)]
+    device.wait_idle(LIMIT)
+    assert probe.live()["timer"] == 8
+    spans = [each.seconds_since(kept[0]) for each in kept]
+    for _ in range(64):
+        device.queue.timestamp().wait(LIMIT)
+        gc.collect()
+    assert probe.live()["timer"] <= 8 + 4
+    assert [each.seconds_since(kept[0]) for each in kept] == spans
+    latch = hold(probe, device)
+    device.queue.timestamp()  # its handle goes at once; the probe sees a record of a busy timer
+    gc.collect()
+    for _ in range(8):
+        device.queues.upload.timestamp()
+    latch.open()
+    device.wait_idle(LIMIT)
+
+
+def test_pending_timestamps_need_no_timer(open_probe):
+    device, probe = open_probe()
+    gate = hal.create_semaphore()
+    pending = [device.queue.timestamp(wait=gate.at(1)) for _ in range(50)]
+    assert probe.calls["create_timer"] == 0
+    device.queue.close(LIMIT)
+    assert {each.state for each in pending} == {"cancelled"}
+    with pytest.raises(CancelledError):
+        pending[0].seconds_since(pending[1])
+    assert probe.calls["create_timer"] == 0
+
+
+def test_closing_ends_the_timers_i7(open_probe):
+    """I7: none is left, whoever still has a handle."""
+    device, probe = open_probe()
+    first, second = device.queue.timestamp(), device.queue.timestamp()
+    second.wait(LIMIT)
+    device.close(LIMIT)
+    assert probe.live() == {}
+    with pytest.raises(ClosedError, match="timestamps"):
+        second.seconds_since(first)
+    with pytest.raises(ClosedError):
+        device.queue.timestamp()
+
+
+def test_a_device_without_clocks_says_so(open_probe):
+    device, probe = open_probe(without={"timestamps"})
+    with pytest.raises(UnimplementedError, match=r"cpu:0 takes no timestamps.*'timestamps'"):
+        device.queue.timestamp()
+    assert probe.calls["create_timer"] == 0
+
+
+def test_ordinary_work_makes_no_timer(open_probe):
+    device, probe = open_probe()
+    for _ in range(4):
+        device.queue.fill(device.allocate(16), 1).wait(LIMIT)
+    assert probe.calls["create_timer"] == probe.calls["record_timer"] == 0
