@@ -1,1 +1,1 @@
-"""Be the CUDA backend of hal; in this version, its registration only."""
+"""The CUDA backend of hal: NVIDIA GPUs through the driver's API."""

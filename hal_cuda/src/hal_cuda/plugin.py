@@ -1,28 +1,45 @@
-"""Announce the CUDA backend; nothing of it is implemented in this version."""
+"""Announce the CUDA backend to hal; load nothing of the vendor's until it is used."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from hal.errors import BackendUnavailableError
 from hal.plugin import Backend, hookimpl
 
+if TYPE_CHECKING:
+    from hal.native import NativeDriver
+
 __all__ = ["hal_backend"]
+
+
+def _probe() -> None:
+    """Check that the bindings, a driver and a device are here."""
+    try:
+        from hal_cuda import _driver  # noqa: PLC0415 - nothing is loaded before first use
+    except ImportError as error:
+        if not (error.name or "").startswith("cuda"):
+            raise
+        message = (
+            f"the CUDA bindings for Python are not installed ({error}): pip install cuda-bindings"
+        )
+        raise BackendUnavailableError(message) from error
+    _driver.probe()
+
+
+def _open() -> NativeDriver:
+    """Return the driver."""
+    from hal_cuda import driver  # noqa: PLC0415 - nothing is loaded before first use
+
+    return driver.CudaDriver()
 
 
 @hookimpl
 def hal_backend() -> Backend:
-    """Return the record of the CUDA backend."""
+    """Return the record of this backend."""
     return Backend(
         name="cuda",
-        summary="NVIDIA GPUs through CUDA (registration only, not implemented)",
-        probe=_not_implemented,
-        open=_not_implemented,
-    )
-
-
-def _not_implemented() -> NoReturn:
-    """Say that there is no backend behind the name yet."""
-    raise BackendUnavailableError(
-        "this version of hal-cuda holds the backend's registration only; no device can be opened"
+        summary="NVIDIA GPUs, through the CUDA driver",
+        probe=_probe,
+        open=_open,
     )

@@ -1,1 +1,1 @@
-"""Be the HIP backend of hal; in this version, its registration only."""
+"""The HIP backend of hal: AMD GPUs through hip-python."""

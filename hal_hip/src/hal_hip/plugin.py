@@ -1,28 +1,40 @@
-"""Announce the HIP backend; nothing of it is implemented in this version."""
+"""Announce the HIP backend to hal; load nothing of the vendor's until it is used."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from hal.errors import BackendUnavailableError
 from hal.plugin import Backend, hookimpl
+
+if TYPE_CHECKING:
+    from hal.native import NativeDriver
 
 __all__ = ["hal_backend"]
 
 
+def _probe() -> None:
+    """Check that the bindings, HIP's runtime and a device are here."""
+    from hal_hip import _bindings  # noqa: PLC0415 - nothing is loaded before first use
+
+    _bindings.check()
+    from hal_hip import _driver  # noqa: PLC0415 - imports the bindings
+
+    _driver.probe()
+
+
+def _open() -> NativeDriver:
+    """Return the driver."""
+    from hal_hip import driver  # noqa: PLC0415 - nothing is loaded before first use
+
+    return driver.HipDriver()
+
+
 @hookimpl
 def hal_backend() -> Backend:
-    """Return the record of the HIP backend."""
+    """Return the record of this backend."""
     return Backend(
         name="hip",
-        summary="AMD GPUs through HIP (registration only, not implemented)",
-        probe=_not_implemented,
-        open=_not_implemented,
-    )
-
-
-def _not_implemented() -> NoReturn:
-    """Say that there is no backend behind the name yet."""
-    raise BackendUnavailableError(
-        "this version of hal-hip holds the backend's registration only; no device can be opened"
+        summary="AMD GPUs, through HIP",
+        probe=_probe,
+        open=_open,
     )

@@ -1,0 +1,104 @@
+"""Compile portable kernel source with NVRTC."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hal.disk_cache import DiskCache
+from hal.errors import CompilationError
+from hal.native import CompileRequest
+from hal_cuda import _dialect, _driver
+
+__all__ = ["compile_image"]
+
+_OPTIONS: Final = (
+    # Kernels are found by their names in the source, whoever calls them.
+    "--std=c++17",
+    # Warnings of a compiler that succeeds are shown to nobody.
+    "--disable-warnings",
+)
+_STANDARD: Final = re.compile(r"--?std(?:=|$)")
+_ARCHITECTURE: Final = re.compile(r"--?(?:gpu-architecture|arch)(?:=|$)")
+_ERROR: Final = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<kind>(?:catastrophic )?error)\b")
+_CARET: Final = re.compile(r"[ \t]*\^\s*$")
+_ERRORS_SHOWN: Final = 5
+
+_cache: Final = DiskCache("cuda")
+
+
+def compile_image(request: CompileRequest, architecture: str) -> bytes:
+    """Return a cubin for ``"sm_90"`` or the like, or PTX where NVRTC knows no such device.
+
+    From the cache if it holds it. Raises `CompilationError` with NVRTC's log,
+    in which the user's source has the user's file name and lines;
+    `InvalidArgumentError` for macros that are none; and `UnimplementedError`
+    with the pip command where NVRTC is not installed.
+    """
+    version, known = _driver.compiler()
+    text = _dialect.rewrite(request)
+    options = [*_OPTIONS, *request.options]
+    if any(map(_STANDARD.match, request.options)):
+        options.remove("--std=c++17")
+    if not any(map(_ARCHITECTURE.match, request.options)):
+        options.append(f"--gpu-architecture={_target(architecture, known)}")
+    options += [f"--include-path={folder}" for folder in request.include_directories]
+    # What an include reads may change, so that is compiled each time.
+    cached = not _dialect.has_includes(request)
+    key = _cache.key("kernel", text, request.filename, version, *options)
+    image = _cache.load(key) if cached else None
+    if image is not None:
+        return image
+    image, log = _driver.compile_source(
+        text.encode(), request.filename.encode(), [option.encode() for option in options]
+    )
+    if image is None:
+        raise _refused(request, log)
+    if cached:
+        _cache.store(key, image)
+    return image
+
+
+def _target(architecture: str, known: tuple[int, ...]) -> str:
+    """Return the architecture to compile for, out of those that NVRTC knows.
+
+    One that it does not know is newer: then PTX of the newest one does, which
+    the driver compiles.
+    """
+    number = int(architecture.removeprefix("sm_"))
+    if not known or number in known:
+        return architecture
+    older = [each for each in known if each <= number]
+    return f"compute_{max(older)}" if older else architecture
+
+
+def _refused(request: CompileRequest, log: str) -> CompilationError:
+    """Return the error for source that NVRTC refuses, with columns where it points at them."""
+    lines = log.splitlines()
+    errors: list[str] = []
+    for number, line in enumerate(lines):
+        match = _ERROR.match(line)
+        if match:
+            place = f"{match['file']}:{match['line']}:"
+            column = _column(request, match, lines[number + 1 : number + 3])
+            place += f"{column}:" if column else ""
+            errors.append(f"{place} {match['kind']}{line[match.end() :]}")
+    shown = errors[:_ERRORS_SHOWN] or lines[-_ERRORS_SHOWN:]
+    if len(errors) > _ERRORS_SHOWN:
+        shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
+    message = "\n".join([f"{request.filename} does not compile:", *shown])
+    return CompilationError(message, log=log)
+
+
+def _column(request: CompileRequest, match: re.Match[str], shown: list[str]) -> int:
+    """Return the column at which the caret below a quoted line points, from 1; 0 for none."""
+    source = request.source.split("\n")
+    number = int(match["line"])
+    if match["file"] != request.filename or not 1 <= number <= len(source) or len(shown) < 2:  # noqa: PLR2004 - line and caret
+        return 0
+    quoted, caret = shown
+    line = source[number - 1].rstrip()
+    if not _CARET.match(caret) or not quoted.endswith(line.strip()):
+        return 0
+    # The quotation is indented, and what indents the source itself may be left out.
+    return max(caret.index("^") - (len(quoted.rstrip()) - len(line)) + 1, 0)

@@ -1,0 +1,271 @@
+"""Hold a device's primary context: bind it to threads, and order work in it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from hal.errors import DeviceLostError, UnimplementedError
+from hal.native import NativeDevice
+from hal_cuda import _driver
+from hal_cuda._driver import call, cuda
+
+__all__ = ["ContextDevice", "location", "streams"]
+
+_NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING
+_NO_TIMING: Final = 2  # CU_EVENT_DISABLE_TIMING
+_LEGACY_STREAM: Final = 1  # CU_STREAM_LEGACY
+_PEER_ENABLED: Final = 704
+_LOST_CONTEXT: Final = frozenset({_driver.INVALID_CONTEXT, _driver.INVALID_HANDLE})
+
+# What every submission calls, looked up once.
+_query: Final = cuda.cuEventQuery
+_record: Final = cuda.cuEventRecord
+_wait: Final = cuda.cuStreamWaitEvent
+_NOT_READY: Final = _driver.NOT_READY
+
+# The bindings' own objects for our handles, for they take those faster than numbers. Of all
+# devices, which wait for each other's events. What was adopted stays: there are never many.
+streams: Final[dict[int, Any]] = {}
+_events: Final[dict[int, Any]] = {}
+
+_tokens: Final = itertools.count(1)
+
+
+class _Thread(threading.local):
+    """Know which open device's context was made current on the calling thread last."""
+
+    token: int = 0
+
+
+_thread: Final = _Thread()
+
+
+class ContextDevice(NativeDevice):
+    """Be a device's primary context, with its streams, events, peers and timers.
+
+    Attributes
+    ----------
+    ordinal
+        The driver's number of the device.
+    context
+        The handle of its primary context.
+    pool
+        The pool of its stream-ordered allocations, or None.
+    token
+        A number that no other open device has had.
+    """
+
+    __slots__ = ("context", "ordinal", "pool", "token")
+
+    def __init__(self, index: int) -> None:
+        """Retain the primary context, and make it current."""
+        self.token = next(_tokens)
+        self.ordinal = int(call(cuda.cuDeviceGet, index))
+        self.context = int(call(cuda.cuDevicePrimaryCtxRetain, self.ordinal))
+        self.pool: Any = None
+        try:
+            self._enter()
+        except BaseException:
+            cuda.cuDevicePrimaryCtxRelease(self.ordinal)
+            raise
+
+    # Context
+
+    def bind(self) -> None:
+        """Make the context current, if another of our devices was the last on this thread."""
+        if _thread.token != self.token:
+            self._enter()
+
+    def _enter(self) -> None:
+        """Make the context current, whatever is."""
+        call(cuda.cuCtxSetCurrent, self.context)
+        _thread.token = self.token
+
+    def _again(self, error: int, function: Callable[..., Any], *arguments: object) -> None:
+        """Raise a call's error, unless another context was current and it works in ours."""
+        if int(error) in _LOST_CONTEXT and self._was_elsewhere():
+            error = function(*arguments)[0]
+            if not error:
+                return
+        _driver.fail(error, function)
+
+    def _was_elsewhere(self) -> bool:
+        """Return whether another context was current, and make ours current."""
+        error, current = cuda.cuCtxGetCurrent()
+        self._enter()
+        return bool(error) or int(current) != self.context
+
+    def close(self) -> None:
+        """Release the context; it lives on where others, or other devices of ours, hold it."""
+        _thread.token = 0
+        call(cuda.cuDevicePrimaryCtxRelease, self.ordinal)
+
+    # Streams and events
+
+    def create_stream(self) -> int:
+        """Create a stream that does not synchronise with the default ones."""
+        self._enter()
+        stream = call(cuda.cuStreamCreate, _NON_BLOCKING)
+        streams[int(stream)] = stream
+        return int(stream)
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy an idle stream."""
+        call(cuda.cuStreamDestroy, streams[stream])
+        del streams[stream]
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Block until the stream is idle."""
+        call(cuda.cuStreamSynchronize, streams[stream])
+
+    def create_event(self) -> int:
+        """Create an event without timing."""
+        self._enter()
+        return _keep(call(cuda.cuEventCreate, _NO_TIMING))
+
+    def destroy_event(self, event: int) -> None:
+        """Destroy an event."""
+        call(cuda.cuEventDestroy, _events[event])
+        del _events[event]
+
+    def record_event(self, event: int, stream: int) -> None:
+        """Let the event stand for all work enqueued on the stream so far."""
+        if error := _record(_events[event], streams[stream])[0]:
+            self._again(error, _record, event, stream)
+
+    def wait_event(self, stream: int, event: int) -> None:
+        """Make later work of the stream wait for the event's last record."""
+        if error := _wait(streams[stream], _events[event], 0)[0]:
+            self._again(error, _wait, stream, event, 0)
+
+    def query_event(self, event: int) -> bool:
+        """Return whether the event's last record has completed."""
+        error = _query(_events[event])[0]
+        if not error:
+            return True
+        if error == _NOT_READY:
+            return False
+        return self._query_again(error, event)
+
+    def _query_again(self, error: int, event: int) -> bool:
+        if int(error) in _LOST_CONTEXT and self._was_elsewhere():
+            error = _query(event)[0]
+            if not error or error == _NOT_READY:
+                return not error
+        problem = _driver.error_of(error, "the device's work")
+        if isinstance(problem, DeviceLostError):
+            raise problem
+        raise DeviceLostError(
+            str(problem), native_name=problem.native_name, native_code=problem.native_code
+        ) from problem
+
+    def notify(self, stream: int, function: int, argument: int) -> None:
+        """Call a plain C function on the driver's thread after the stream's work so far."""
+        _driver.launch_host_function(stream, function, argument)
+
+    # Other devices
+
+    def can_access_peer(self, other: NativeDevice) -> bool:
+        """Return whether the two are the same hardware, or linked."""
+        assert isinstance(other, ContextDevice)  # noqa: S101 - of the same domain
+        if other.ordinal == self.ordinal:
+            return True
+        return bool(call(cuda.cuDeviceCanAccessPeer, self.ordinal, other.ordinal))
+
+    def enable_peer(self, other: NativeDevice) -> None:
+        """Map the other's memory, that of its pool too."""
+        assert isinstance(other, ContextDevice)  # noqa: S101 - of the same domain
+        if other.ordinal == self.ordinal:
+            return
+        self._enter()
+        (error,) = cuda.cuCtxEnablePeerAccess(other.context, 0)
+        if error and int(error) != _PEER_ENABLED:
+            _driver.fail(error, cuda.cuCtxEnablePeerAccess)
+        if other.pool is not None:
+            access = cuda.CUmemAccessDesc()
+            access.location = location(self.ordinal)
+            access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            call(cuda.cuMemPoolSetAccess, other.pool, [access], 1)
+
+    def copy_peer(
+        self,
+        stream: int,
+        target: int,
+        target_device: NativeDevice,
+        source: int,
+        source_device: NativeDevice,
+        size: int,
+    ) -> None:
+        """Enqueue a copy between two devices; the driver stages it where they are not linked."""
+        assert isinstance(target_device, ContextDevice)  # noqa: S101 - of the same domain
+        assert isinstance(source_device, ContextDevice)  # noqa: S101 - of the same domain
+        contexts = target_device.context, source_device.context
+        if contexts[0] == contexts[1]:
+            self.copy(stream, target, source, size)
+            return
+        arguments = (target, contexts[0], source, contexts[1], size, stream)
+        if error := cuda.cuMemcpyPeerAsync(*arguments)[0]:
+            self._again(error, cuda.cuMemcpyPeerAsync, *arguments)
+
+    # Points in time
+
+    def create_timer(self) -> int:
+        """Create an event with timing."""
+        self._enter()
+        return _keep(call(cuda.cuEventCreate, 0))
+
+    def destroy_timer(self, timer: int) -> None:
+        """Destroy an event with timing."""
+        self.destroy_event(timer)
+
+    def record_timer(self, timer: int, stream: int) -> None:
+        """Take the time when the stream gets there."""
+        self.record_event(timer, stream)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Return the seconds between two times, which the driver tells in steps of about 0.5 us."""
+        return float(call(cuda.cuEventElapsedTime, _events[first], _events[second])) / 1000
+
+    # Streams and events of others
+
+    def export_stream(self, stream: int) -> int:
+        """Return the stream itself, which is a ``CUstream``."""
+        return stream
+
+    def adopt_stream(self, handle: int) -> int:
+        """Return the stream itself; 0 is the legacy default stream."""
+        stream = handle or _LEGACY_STREAM
+        found = cuda.CUstream(stream)
+        with contextlib.suppress(UnimplementedError):
+            call(cuda.cuStreamGetFlags, found)
+        streams[stream] = found
+        return stream
+
+    def release_stream(self, stream: int) -> None:
+        """Do nothing: it is its owner's."""
+
+    def adopt_event(self, handle: int) -> int:
+        """Return the event itself, which is a ``CUevent``."""
+        _events[handle] = cuda.CUevent(handle)
+        return handle
+
+    def release_event(self, event: int) -> None:
+        """Do nothing: it is its owner's."""
+
+
+def _keep(event: Any) -> int:  # noqa: ANN401 - the bindings' object
+    """Keep the object of an event; return its handle."""
+    _events[int(event)] = event
+    return int(event)
+
+
+def location(ordinal: int) -> Any:  # noqa: ANN401 - a structure of the bindings
+    """Return what the driver calls the memory of a device."""
+    place = cuda.CUmemLocation()
+    place.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    place.id = ordinal
+    return place

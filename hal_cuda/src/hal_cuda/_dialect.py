@@ -1,0 +1,176 @@
+"""Make portable kernel source a program for NVRTC.
+
+NVRTC speaks most of the dialect by itself. Lines in front of the source bring
+what it lacks. Each kernel, and each declaration of one, is put in braces of
+``extern "C"``, so that it is found by its name. Lines and columns of what the
+user wrote stay what they were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from hal.errors import InvalidArgumentError
+from hal.native import CompileRequest
+
+__all__ = ["has_includes", "rewrite"]
+
+# Types that a header defines too are the same there: that of CUDA's for NVRTC takes these.
+_PRELUDE: Final = """\
+#define HAL_TABLE __device__
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+#ifdef __INT64_TYPE__
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT64_TYPE__ uint64_t;
+typedef __INTPTR_TYPE__ intptr_t;
+typedef __UINTPTR_TYPE__ uintptr_t;
+#else
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+typedef int64_t intptr_t;
+typedef uint64_t uintptr_t;
+#endif
+static __device__ __forceinline__ double atomicExch(double *address, double value) {
+  return __longlong_as_double(
+      atomicExch((unsigned long long *)address, (unsigned long long)__double_as_longlong(value)));
+}
+"""
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>\s+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    |(?P<string>(?:u8|[uUL])?R"(?P<mark>[^ ()\\\t\v\f\n]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
+        |"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
+    |(?P<number>\.?[0-9](?:[eEpP][+-]|'?\w|\.)*)
+    |(?P<word>[^\W\d]\w*)
+    |(?P<sign>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_DIRECTIVE: Final = re.compile(
+    r"""(?:\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|[^\n])*""", re.DOTALL
+)
+_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
+
+
+def has_includes(request: CompileRequest) -> bool:
+    """Return whether text may be read that is not in the request itself."""
+    return bool(
+        _INCLUDE.search(request.source)
+        or any(_INCLUDE.search(value) for value in request.defines.values())
+        or any("include" in option and option.startswith("-") for option in request.options)
+    )
+
+
+def rewrite(request: CompileRequest) -> str:
+    """Return the text for NVRTC.
+
+    Raises `InvalidArgumentError` for a macro that is none.
+    """
+    name = request.filename.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(
+        [
+            '#line 1 "hal_prelude"\n',
+            _PRELUDE,
+            '#line 1 "defines"\n',
+            *_definitions(request),
+            f'#line 1 "{name}"\n',
+            *_with_linkage(request, name),
+            '\n#line 1 "type_table"\n',
+            request.type_table,
+            "\n",
+        ]
+    )
+
+
+def _definitions(request: CompileRequest) -> Iterator[str]:
+    """Yield the request's macros as preprocessor lines."""
+    for name, value in request.defines.items():
+        if not _NAME.fullmatch(name):
+            message = f"defines: {name!r} is no name of a macro"
+            raise InvalidArgumentError(message)
+        if "\n" in value or "\r" in value:
+            message = f"defines: the value of {name!r} has a line break"
+            raise InvalidArgumentError(message)
+        yield f"#define {name} {value}\n"
+
+
+def _with_linkage(request: CompileRequest, name: str) -> Iterator[str]:
+    """Yield the pieces of the source, with each kernel in braces of ``extern "C"``."""
+    source = request.source
+    position = 0
+    for start, end in _kernels(request):
+        yield source[position:start]
+        yield _insert(source, name, start, 'extern "C" {')
+        yield source[start:end]
+        yield _insert(source, name, end, "}")
+        position = end
+    yield source[position:]
+
+
+def _insert(source: str, name: str, place: int, text: str) -> str:
+    """Return text to put in at a place; what follows keeps its line and its column."""
+    line = source.count("\n", 0, place) + 1
+    before = source[source.rfind("\n", 0, place) + 1 : place]
+    indent = "".join("\t" if letter == "\t" else " " for letter in before)
+    return f'\n{text}\n#line {line} "{name}"\n{indent}'
+
+
+def _kernels(request: CompileRequest) -> Iterator[tuple[int, int]]:
+    """Yield where each kernel's definition, or its declaration, begins and ends."""
+    names = {entry.name for entry in request.entries}
+    bodies = {entry.body_start: entry.body_end for entry in request.entries}
+    start = -1  # of the declaration that is being read
+    words: set[str] = set()
+    depth = 0  # of braces that are no namespace-scope ones
+    end = 0
+    for kind, text, place, after in _tokens(request.source):
+        if place < end:
+            continue  # inside a kernel's body
+        if depth:
+            depth += (text == "{") - (text == "}")
+            if not depth:
+                start, words = -1, set()
+        elif text == "{" and place in bodies:
+            end = bodies[place]
+            yield start, end
+            start, words = -1, set()
+        elif text == "{":
+            # What opens a scope of declarations is left again by a lone brace, below.
+            if not words & {"namespace", "extern"} or words & {"(", "="}:
+                depth = 1
+            start, words = -1, set()
+        elif text in {";", "}"}:
+            # In a template's declaration `template` stands; that is no kernel of ours.
+            if text == ";" and "__global__" in words and words & names and "template" not in words:
+                yield start, after
+            start, words = -1, set()
+        elif kind == "directive":
+            if start < 0:
+                words = set()
+        else:
+            start = place if start < 0 else start
+            words.add(text)
+
+
+def _tokens(source: str) -> Iterator[tuple[str, str, int, int]]:
+    """Yield kind, text, start and end of each token, without space and comments."""
+    position, fresh = 0, True
+    while match := _TOKEN.match(source, position):
+        kind = match.lastgroup or ""
+        start, position = match.span()
+        if kind == "space":
+            fresh = fresh or "\n" in match[0]
+        elif fresh and match[0] == "#":
+            line = _DIRECTIVE.match(source, start)
+            position = line.end() if line else position
+            yield "directive", source[start:position], start, position
+        else:
+            fresh = False
+            yield kind, match[0], start, position

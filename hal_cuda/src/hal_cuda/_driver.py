@@ -1,0 +1,359 @@
+"""Give the vendor's libraries a Python face, and their errors our classes.
+
+The only module that touches ``cuda.bindings``. The functions that every
+submission calls are offered as they are: they take integers for handles and
+return a tuple whose first item is the error, zero for none. All others are
+called through `call`, which raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import importlib.metadata
+import pathlib
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from hal.errors import (
+    BackendUnavailableError,
+    DeviceLostError,
+    HalError,
+    OperationError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal.native import DeviceInfo
+
+__all__ = [
+    "INVALID_CONTEXT",
+    "INVALID_HANDLE",
+    "INVALID_VALUE",
+    "NOT_FOUND",
+    "NOT_READY",
+    "attribute",
+    "call",
+    "compile_source",
+    "compiler",
+    "cuda",
+    "describe",
+    "device_count",
+    "error_of",
+    "fail",
+    "launch_host_function",
+    "link",
+    "probe",
+]
+
+# Typed as Any: the bindings ship no types.
+cuda: Final[Any] = importlib.import_module("cuda.bindings.driver")
+"""The driver's functions and structures."""
+
+INVALID_VALUE: Final = 1
+OUT_OF_MEMORY: Final = 2
+INVALID_CONTEXT: Final = 201
+INVALID_HANDLE: Final = 400
+NOT_FOUND: Final = 500
+NOT_READY: Final = 600
+
+_UNNAMED: Final = "CUDA_ERROR_UNKNOWN"
+_CLASSES: Final[dict[int, type[HalError]]] = {
+    OUT_OF_MEMORY: OutOfMemoryError,
+    801: UnimplementedError,  # NOT_SUPPORTED
+    # From here on the context cannot go on.
+    3: DeviceLostError,  # NOT_INITIALIZED, as after a fork
+    4: DeviceLostError,  # DEINITIALIZED, as at the process's end
+    46: DeviceLostError,  # DEVICE_UNAVAILABLE
+    INVALID_CONTEXT: DeviceLostError,  # after it was made current: somebody has destroyed it
+    214: DeviceLostError,  # ECC_UNCORRECTABLE
+    220: DeviceLostError,  # NVLINK_UNCORRECTABLE
+    226: DeviceLostError,  # CONTAINED
+    700: DeviceLostError,  # ILLEGAL_ADDRESS
+    702: DeviceLostError,  # LAUNCH_TIMEOUT
+    709: DeviceLostError,  # CONTEXT_IS_DESTROYED
+    710: DeviceLostError,  # ASSERT
+    714: DeviceLostError,  # HARDWARE_STACK_ERROR
+    715: DeviceLostError,  # ILLEGAL_INSTRUCTION
+    716: DeviceLostError,  # MISALIGNED_ADDRESS
+    717: DeviceLostError,  # INVALID_ADDRESS_SPACE
+    718: DeviceLostError,  # INVALID_PC
+    719: DeviceLostError,  # LAUNCH_FAILED
+    721: DeviceLostError,  # TENSOR_MEMORY_LEAK
+    807: DeviceLostError,  # MPS_CLIENT_TERMINATED
+    911: DeviceLostError,  # EXTERNAL_DEVICE
+    999: DeviceLostError,  # UNKNOWN: when in doubt, it is lost
+}
+"""What an error means; one that is not listed failed its own call, and the context lives."""
+
+
+def error_of(error: int, what: str) -> HalError:
+    """Return the exception for an error of the driver; `what` is the function or the deed."""
+    code = int(error)
+    name = str(getattr(error, "name", _UNNAMED))
+    text = ""
+    with contextlib.suppress(Exception):  # an error without a text is still an error
+        text = cuda.cuGetErrorString(cuda.CUresult(code))[1].decode(errors="replace")
+    kind = _CLASSES.get(code, OperationError)
+    return kind(
+        f"{what} failed with {name}{f': {text}' if text else ''}",
+        native_name=name,
+        native_code=code,
+    )
+
+
+def fail(error: int, function: Callable[..., Any]) -> NoReturn:
+    """Raise the exception for an error that a function of the driver returned."""
+    raise error_of(error, function.__name__)
+
+
+def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - whatever it returns
+    """Call a function of the driver; return its one result, or None.
+
+    Raises what `error_of` makes of an error, and `UnimplementedError` where
+    the driver lacks the function.
+    """
+    try:
+        error, *results = function(*arguments)
+    except RuntimeError as problem:
+        raise _missing(function.__name__, problem) from problem
+    except ValueError as problem:
+        raise _unknown(function.__name__, problem) from problem
+    if error:
+        fail(error, function)
+    return results[0] if len(results) == 1 else tuple(results) or None
+
+
+def launch_host_function(stream: int, function: int, argument: int) -> None:
+    """Have the driver call a plain C function after a stream's work so far.
+
+    Through the driver's own entry: that of the bindings takes the interpreter
+    lock on the driver's thread around the function, which is a dead-lock once
+    another thread waits for the driver with the lock held (I6).
+    """
+    if error := _host_function_entry()(stream, function, argument):
+        raise error_of(cuda.CUresult(error), "cuLaunchHostFunc")
+
+
+@functools.cache
+def _host_function_entry() -> Callable[[int, int, int], int]:
+    """Return ``cuLaunchHostFunc`` as the driver has it."""
+    address, _ = call(cuda.cuGetProcAddress, b"cuLaunchHostFunc", 10000, 0)
+    pointer = ctypes.c_void_p
+    return ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer)(int(address))
+
+
+def _missing(name: str, problem: RuntimeError) -> HalError:
+    """Return the exception for a library or a function that is not there."""
+    if type(problem).__name__ == "DynamicLibNotFoundError":
+        return BackendUnavailableError(f"no NVIDIA driver is installed here: {problem}")
+    return UnimplementedError(
+        f"this NVIDIA driver has no {name}, it is too old for that: {problem}", native_name=name
+    )
+
+
+def _unknown(name: str, problem: ValueError) -> Exception:
+    """Return the exception for a number that the bindings have no name for."""
+    if "CUresult" not in str(problem):
+        return problem
+    # A driver that is newer than the bindings; when in doubt, the context is lost.
+    return DeviceLostError(f"{name} failed with an unknown error: {problem}")
+
+
+# Devices
+
+
+def probe() -> None:
+    """Initialise the driver; raises `BackendUnavailableError` without one, or without a device."""
+    try:
+        (error,) = cuda.cuInit(0)
+    except RuntimeError as problem:
+        message = (
+            "no NVIDIA driver is installed here: libcuda.so.1 cannot be loaded "
+            f"({str(problem).splitlines()[0] if str(problem) else type(problem).__name__})"
+        )
+        raise BackendUnavailableError(message) from problem
+    except ValueError as problem:
+        message = f"the NVIDIA driver does not start: {problem}"
+        raise BackendUnavailableError(message) from problem
+    if error:
+        known = error_of(error, "cuInit")
+        raise BackendUnavailableError(
+            f"no CUDA device can be used here: {known}",
+            native_name=known.native_name,
+            native_code=known.native_code,
+        )
+    if device_count() == 0:
+        message = "the NVIDIA driver is here, and no device; CUDA_VISIBLE_DEVICES may hide it"
+        raise BackendUnavailableError(message, native_name="CUDA_ERROR_NO_DEVICE", native_code=100)
+
+
+def device_count() -> int:
+    """Return how many devices there are."""
+    return int(call(cuda.cuDeviceGetCount))
+
+
+def attribute(device: int, name: str, default: int = 0) -> int:
+    """Return ``CU_DEVICE_ATTRIBUTE_name`` of a device, `default` where the driver has none."""
+    key = getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
+    if key is None:
+        return default
+    error, *value = cuda.cuDeviceGetAttribute(key, device)
+    return default if error else int(value[0])
+
+
+_SHOWN: Final = (
+    "CLOCK_RATE",
+    "MEMORY_CLOCK_RATE",
+    "GLOBAL_MEMORY_BUS_WIDTH",
+    "L2_CACHE_SIZE",
+    "MAX_THREADS_PER_MULTIPROCESSOR",
+    "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
+    "MAX_REGISTERS_PER_MULTIPROCESSOR",
+    "ASYNC_ENGINE_COUNT",
+    "ECC_ENABLED",
+    "INTEGRATED",
+    "COMPUTE_MODE",
+    "MANAGED_MEMORY",
+    "CONCURRENT_MANAGED_ACCESS",
+    "PAGEABLE_MEMORY_ACCESS",
+    "MEMORY_POOLS_SUPPORTED",
+)
+
+
+def describe(index: int) -> DeviceInfo:
+    """Describe a device; creates no context."""
+    device = int(call(cuda.cuDeviceGet, index))
+    major = attribute(device, "COMPUTE_CAPABILITY_MAJOR")
+    minor = attribute(device, "COMPUTE_CAPABILITY_MINOR")
+    plain = attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK")
+    properties: dict[str, str | int | float] = {
+        name.lower(): attribute(device, name) for name in _SHOWN
+    }
+    bus = [attribute(device, f"PCI_{part}_ID") for part in ("DOMAIN", "BUS", "DEVICE")]
+    properties["pci_bus_id"] = "{:04x}:{:02x}:{:02x}.0".format(*bus)
+    name = call(cuda.cuDeviceGetName, 256, device)
+    return DeviceInfo(
+        index=index,
+        name=bytes(name).split(b"\0")[0].decode(errors="replace"),
+        uuid=f"GPU-{uuid.UUID(bytes=bytes(call(cuda.cuDeviceGetUuid, device).bytes))}",
+        architecture=f"sm_{major}{minor}",
+        total_memory=int(call(cuda.cuDeviceTotalMem, device)),
+        compute_units=attribute(device, "MULTIPROCESSOR_COUNT"),
+        max_threads_per_block=attribute(device, "MAX_THREADS_PER_BLOCK"),
+        # A kernel may have more than the plain limit: it is asked for when one is launched so.
+        max_shared_memory=max(plain, attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")),
+        warp_size=attribute(device, "WARP_SIZE"),
+        driver=_driver_text(),
+        properties=properties,
+    )
+
+
+def _driver_text() -> str:
+    """Return the versions of CUDA, of the kernel's driver where it says, and of the bindings."""
+    version = int(call(cuda.cuDriverGetVersion))
+    parts = [f"CUDA {version // 1000}.{version % 1000 // 10}"]
+    with contextlib.suppress(OSError, ValueError):
+        found = pathlib.Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+        parts.append(f"driver {found}")
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        parts.append(f"cuda-bindings {importlib.metadata.version('cuda-bindings')}")
+    return ", ".join(parts)
+
+
+# The compiler and the linker
+
+
+def compiler() -> tuple[str, tuple[int, ...]]:
+    """Return NVRTC's version and the architectures that it knows, as in ``("13.0", (80, 90))``.
+
+    Raises `UnimplementedError` with the pip command when it is not installed.
+    """
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        error, major, minor = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as problem:
+        version = int(call(cuda.cuDriverGetVersion)) // 1000
+        package = "nvidia-cuda-nvrtc" if version > 12 else f"nvidia-cuda-nvrtc-cu{version}"  # noqa: PLR2004
+        message = (
+            f"kernels are compiled by NVRTC, which is not installed here: pip install {package}"
+        )
+        raise UnimplementedError(message) from problem
+    known: Sequence[int] = ()
+    if not error:
+        error, known = nvrtc.nvrtcGetSupportedArchs()
+    if error:
+        message = f"NVRTC does not work: {error.name}"
+        raise UnimplementedError(message, native_name=error.name, native_code=int(error))
+    return f"{major}.{minor}", tuple(int(each) for each in known)
+
+
+def compile_source(
+    source: bytes, name: bytes, options: Sequence[bytes]
+) -> tuple[bytes | None, str]:
+    """Run NVRTC; return a cubin or PTX, as the options say, or None, and the log."""
+    nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
+    error, program = nvrtc.nvrtcCreateProgram(source, name, 0, None, None)
+    if error:
+        return None, f"NVRTC takes no such program: {error.name}"
+    try:
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(options), list(options))
+        log = _nvrtc_bytes(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        text = log.rstrip(b"\0 \n").decode(errors="replace")
+        if error:
+            return None, text or f"NVRTC failed with {error.name}"
+        image = _nvrtc_bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        return image or _nvrtc_bytes(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program), text
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _nvrtc_bytes(size: Callable[..., Any], read: Callable[..., Any], program: object) -> bytes:
+    """Return what NVRTC has of a program, empty if nothing."""
+    error, count = size(program)
+    if error or not count:
+        return b""
+    content = bytearray(int(count))
+    (error,) = read(program, content)
+    return b"" if error else bytes(content)
+
+
+def link(image: bytes, kind: str, architecture: str) -> bytes:
+    """Link LTO-IR, alone or in a fat binary, to a cubin with nvJitLink.
+
+    Raises `UnimplementedError` with the pip command when it is not installed,
+    and `OperationError` with its log when it refuses the image.
+    """
+    try:
+        linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
+        linker.version()
+    except (ImportError, RuntimeError) as problem:
+        message = (
+            "the image is LTO-IR, which nvJitLink links, and that is not installed here: "
+            "pip install nvidia-nvjitlink"
+        )
+        raise UnimplementedError(message) from problem
+    try:
+        handle = linker.create(2, [f"-arch={architecture}", "-lto"])
+    except linker.nvJitLinkError as problem:
+        message = f"nvJitLink cannot link for {architecture}: {problem}"
+        raise OperationError(message, native_name="nvJitLink") from problem
+    try:
+        kinds = linker.InputType
+        linker.add_data(
+            handle, kinds.LTOIR if kind == "ltoir" else kinds.FATBIN, image, len(image), "image"
+        )
+        linker.complete(handle)
+        content = bytearray(linker.get_linked_cubin_size(handle))
+        linker.get_linked_cubin(handle, content)
+        return bytes(content)
+    except linker.nvJitLinkError as problem:
+        log = bytearray(max(linker.get_error_log_size(handle), 1))
+        linker.get_error_log(handle, log)
+        text = bytes(log).rstrip(b"\0 \n").decode(errors="replace")
+        message = f"nvJitLink cannot link the image for {architecture}: {problem}\n{text}"
+        raise OperationError(message, native_name="nvJitLink") from problem
+    finally:
+        linker.destroy(handle)

@@ -1,0 +1,178 @@
+"""Build CUDA graphs of neutral nodes, and change the parameters of their instances.
+
+The driver finds the node of an instance by the node of the graph that it was
+made of, so a graph lives as long as its instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from hal.native import (
+    CopyNode,
+    EmptyNode,
+    FillNode,
+    HostCopyNode,
+    LaunchNode,
+    Node,
+)
+from hal_cuda import _driver
+from hal_cuda._driver import call, cuda
+
+__all__ = ["Graph", "Instance"]
+
+_HOST: Final = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
+_ANY: Final = cuda.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+
+
+# Parameters: one structure for each class of node
+
+
+def _launch(node: LaunchNode, _context: object) -> tuple[Any, ...]:
+    parameters = cuda.CUDA_KERNEL_NODE_PARAMS()
+    function, grid, block, shared_memory, arguments = node
+    parameters.func = cuda.CUfunction(function)
+    parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid
+    parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = block
+    parameters.sharedMemBytes = shared_memory
+    parameters.kernelParams = arguments
+    return (parameters,)
+
+
+def _fill(node: FillNode, context: object) -> tuple[Any, ...]:
+    parameters = cuda.CUDA_MEMSET_NODE_PARAMS()
+    address, pattern, width, times = node
+    parameters.dst = cuda.CUdeviceptr(address)
+    parameters.value = pattern & ((1 << 8 * width) - 1)
+    parameters.elementSize = width
+    parameters.width = times
+    parameters.height = 1
+    parameters.pitch = 0  # of no meaning for one row
+    return (parameters, context)
+
+
+def _transfer(target: int, size: int) -> Any:  # noqa: ANN401 - a structure of the bindings
+    """Return a copy of one row, still without its source."""
+    parameters = cuda.CUDA_MEMCPY3D()
+    parameters.dstMemoryType = _ANY
+    parameters.dstDevice = cuda.CUdeviceptr(target)
+    parameters.dstPitch = parameters.srcPitch = parameters.WidthInBytes = size
+    parameters.dstHeight = parameters.srcHeight = parameters.Height = 1
+    parameters.Depth = 1
+    return parameters
+
+
+def _copy(node: CopyNode, context: object) -> tuple[Any, ...]:
+    target, source, size = node
+    parameters = _transfer(target, size)
+    parameters.srcMemoryType = _ANY
+    parameters.srcDevice = cuda.CUdeviceptr(source)
+    return (parameters, context)
+
+
+def _host_copy(node: HostCopyNode, context: object) -> tuple[Any, ...]:
+    target, source, size = node
+    parameters = _transfer(target, size)
+    parameters.srcMemoryType = _HOST
+    parameters.srcHost = source
+    return (parameters, context)
+
+
+def _empty(_node: EmptyNode, _context: object) -> tuple[Any, ...]:
+    return ()
+
+
+# For each class of node: its parameters, what adds it to a graph, what changes it in an instance.
+_KINDS: Final[dict[type, tuple[Callable[..., tuple[Any, ...]], Any, Any]]] = {
+    LaunchNode: (_launch, cuda.cuGraphAddKernelNode, cuda.cuGraphExecKernelNodeSetParams),
+    FillNode: (_fill, cuda.cuGraphAddMemsetNode, cuda.cuGraphExecMemsetNodeSetParams),
+    CopyNode: (_copy, cuda.cuGraphAddMemcpyNode, cuda.cuGraphExecMemcpyNodeSetParams),
+    HostCopyNode: (_host_copy, cuda.cuGraphAddMemcpyNode, cuda.cuGraphExecMemcpyNodeSetParams),
+    EmptyNode: (_empty, cuda.cuGraphAddEmptyNode, None),
+}
+
+
+class Graph:
+    """Own a native graph, for whoever created it and for its instances."""
+
+    __slots__ = ("context", "native", "nodes", "users")
+
+    def __init__(self, native: Any, context: object) -> None:  # noqa: ANN401 - the bindings'
+        self.native = native
+        self.context = context
+        self.nodes: list[Any] = []  # the native ones, in the order of the neutral ones
+        self.users = 1
+
+    @classmethod
+    def build(
+        cls, context: object, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]
+    ) -> Graph:
+        """Create a graph; the driver copies all parameters."""
+        graph = cls(call(cuda.cuGraphCreate, 0), context)
+        try:
+            made = graph.nodes
+            for node, before in zip(nodes, dependencies, strict=True):
+                fill_in, add, _ = _KINDS[type(node)]
+                after = [made[index] for index in before] or None
+                parameters = fill_in(node, context)
+                made.append(call(add, graph.native, after, len(before), *parameters))
+        except BaseException:
+            graph.release()
+            raise
+        return graph
+
+    def release(self) -> None:
+        """Give up one use; the last destroys the graph."""
+        self.users -= 1
+        if not self.users:
+            call(cuda.cuGraphDestroy, self.native)
+
+
+class Instance:
+    """Own an executable graph."""
+
+    __slots__ = ("_graph", "_parameters", "executable")
+
+    def __init__(self, graph: Graph) -> None:
+        self.executable = call(cuda.cuGraphInstantiate, graph.native, 0)
+        self._graph = graph
+        self._parameters: dict[int, Any] = {}  # launches', to be filled in again
+        graph.users += 1
+
+    def destroy(self) -> None:
+        """Destroy the executable, which no stream runs."""
+        graph = self._graph
+        try:
+            call(cuda.cuGraphExecDestroy, self.executable)
+        finally:
+            graph.release()
+
+    def update(self, index: int, node: Node) -> None:
+        """Replace a node's parameters for launches from now on."""
+        fill_in, _, change = _KINDS[type(node)]
+        graph = self._graph
+        if isinstance(node, LaunchNode):
+            known = self._parameters.get(index)
+            if known is None:
+                (known,) = fill_in(node, graph.context)
+                self._parameters[index] = known
+            else:
+                _refill(known, node)
+            error = change(self.executable, graph.nodes[index], known)[0]
+        elif change is None:
+            return
+        else:
+            parameters = fill_in(node, graph.context)
+            error = change(self.executable, graph.nodes[index], *parameters)[0]
+        if error:
+            _driver.fail(error, change)
+
+
+def _refill(parameters: Any, node: LaunchNode) -> None:  # noqa: ANN401 - a structure of the bindings
+    """Put another launch of the same function into its parameters."""
+    _, grid, block, shared_memory, arguments = node
+    parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid
+    parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = block
+    parameters.sharedMemBytes = shared_memory
+    parameters.kernelParams = arguments

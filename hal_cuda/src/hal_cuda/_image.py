@@ -1,0 +1,116 @@
+"""Tell what an image is, for the driver and for people."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Final, NamedTuple
+
+from hal.errors import OperationError
+
+__all__ = ["TAKES", "Image", "sniff"]
+
+_MACHINES: Final = {
+    3: "the processor (x86)",
+    62: "the processor (x86_64)",
+    183: "the processor (aarch64)",
+    224: "an AMD GPU (a code object)",
+}
+_NVIDIA: Final = 190
+_OLD_ABI: Final = 0x33  # of ELF files that say the architecture in the low byte
+_FATBIN: Final = b"\x50\xed\x55\xba"
+_LTOIR: Final = b"\xed\x43\x4e\x7f"
+_ELF_HEADER: Final = 64
+_SHOWN: Final = 16
+_OTHERS: Final = {
+    b"__CLANG_OFFLOAD_": "a bundle of clang's, for AMD GPUs perhaps",
+    b"BC\xc0\xde": "LLVM bitcode: compile it to PTX first",
+    b"\x03\x02\x23\x07": "SPIR-V",
+    b"\xb1\x43\x62\x46": "the wrapper around a fat binary, which has its address and not its bytes",
+}
+_PARTS: Final = {1: "PTX", 2: "cubin", 8: "LTO-IR"}
+_SPACE: Final = re.compile(rb"(?:\s+|//[^\n]*\n?|/\*.*?\*/)*", re.DOTALL)
+_TARGET: Final = re.compile(rb"^\s*\.target\s+(\w+)", re.MULTILINE)
+TAKES: Final = "a CUDA device takes PTX, cubins, fat binaries and LTO-IR"
+
+
+class Image(NamedTuple):
+    """Describe an image.
+
+    Attributes
+    ----------
+    kind
+        ``"ptx"``, ``"elf"``, ``"fatbin"`` or ``"ltoir"``.
+    contents
+        For people: ``"a cubin for sm_90"``.
+    is_lto
+        Whether it has to be linked first.
+    """
+
+    kind: str
+    contents: str
+    is_lto: bool = False
+
+
+def sniff(image: bytes) -> Image:
+    """Return what an image is; raises `OperationError` that says so if it is none for CUDA."""
+    head = image[:4]
+    read = {b"\x7fELF": _read_elf, _FATBIN: _read_fatbin}.get(head)
+    if read is not None:
+        return read(image)
+    if head == _LTOIR:
+        return Image("ltoir", "LTO-IR", is_lto=True)
+    space = _SPACE.match(image)
+    if space is not None and image.startswith(b".version", space.end()):
+        target = _TARGET.search(image, space.end())
+        return Image("ptx", f"PTX for {target[1].decode() if target else 'an unknown target'}")
+    message = f"{TAKES}, and this image is {_guess(image)}"
+    raise OperationError(message)
+
+
+def _read_elf(image: bytes) -> Image:
+    """Read the header; whom the code is for is the driver's to judge."""
+    whole = len(image) >= _ELF_HEADER and image[4:6] == b"\x02\x01"
+    if whole:
+        (sections,) = struct.unpack_from("<Q", image, 40)
+        size, count = struct.unpack_from("<HH", image, 58)
+        whole = sections + size * count <= len(image)
+    if not whole:
+        message = f"{TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
+        raise OperationError(message)
+    (machine,) = struct.unpack_from("<H", image, 18)
+    if machine != _NVIDIA:
+        return Image("elf", f"code for {_MACHINES.get(machine, f'machine {machine}')}")
+    (flags,) = struct.unpack_from("<I", image, 48)
+    number = flags & 0xFF if image[7] == _OLD_ABI else flags >> 8 & 0xFF
+    return Image("elf", f"a cubin for sm_{number}")
+
+
+def _read_fatbin(image: bytes) -> Image:
+    """List the parts of a fat binary."""
+    kinds: set[int] = set()
+    parts: list[str] = []
+    try:
+        _, _, header, size = struct.unpack_from("<IHHQ", image)
+        position, end = header, min(header + size, len(image))
+        while position < end:
+            kind, _, length, size = struct.unpack_from("<HHIQ", image, position)
+            (number,) = struct.unpack_from("<I", image, position + 28)
+            kinds.add(kind)
+            parts.append(f"{_PARTS.get(kind, f'part {kind}')} for {number}")
+            position += max(length + size, 1)
+    except struct.error as error:
+        message = f"{TAKES}, and this image is a damaged fat binary: {error}"
+        raise OperationError(message) from error
+    is_lto = bool(kinds) and kinds <= {8}
+    return Image("fatbin", f"a fat binary ({', '.join(parts) or 'empty'})", is_lto=is_lto)
+
+
+def _guess(image: bytes) -> str:
+    """Say what an image that is none for CUDA may be."""
+    for head, name in _OTHERS.items():
+        if image.startswith(head):
+            return name
+    if b"__global__" in image:
+        return "source: compile it with device.compile()"
+    return f"none of these (it begins with {bytes(image[:_SHOWN])!r})"

@@ -1,0 +1,359 @@
+"""Implement the native primitives on the CUDA driver's API."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hal.errors import (
+    HalError,
+    OperationError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal.native import (
+    CompileRequest,
+    DeviceInfo,
+    FunctionInfo,
+    LaunchNode,
+    MemoryType,
+    Node,
+)
+from hal_cuda import _compile, _context, _driver, _graph, _host, _module
+from hal_cuda._context import ContextDevice, streams
+from hal_cuda._driver import call, cuda
+
+if TYPE_CHECKING:
+    from hal_cuda.driver import CudaDriver
+
+__all__ = ["CudaDevice"]
+
+_ATTACH_GLOBAL: Final = 1  # CU_MEM_ATTACH_GLOBAL
+_PORTABLE_MAPPED: Final = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
+_SHARED_OF_POOL: Final = 8
+"""The pool of stream-ordered allocations keeps this part of the memory, one in so many bytes."""
+_DLPACK_HOST: Final = (3, 0)
+_DLPACK_MANAGED: Final = (13, 0)
+
+# What every submission calls, looked up once.
+_copy: Final = cuda.cuMemcpyAsync
+_fills: Final = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}
+_masks: Final = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF}
+_launch: Final = cuda.cuLaunchKernel
+_launch_graph: Final = cuda.cuGraphLaunch
+
+
+class CudaDevice(ContextDevice):
+    """Make driver calls in the primary context of one device.
+
+    Handles of streams, events, modules, functions and graph instances are the
+    driver's own. Another library may make its own context current on a thread
+    of ours: what depends on that, creating things, makes ours current each
+    time, and a call that fails for it is repeated.
+    """
+
+    __slots__ = (
+        "_functions",
+        "_graphs",
+        "_instances",
+        "_kernels",
+        "_lock",
+        "_own_host_addresses",
+        "_shared",
+    )
+
+    def __init__(self, driver: CudaDriver, info: DeviceInfo) -> None:
+        """Retain the primary context of a device and look at what it can do."""
+        super().__init__(info.index)
+        self.info = info
+        self.domain = driver
+        # About a thousand operations fit in a stream before a launch blocks.
+        self.max_in_flight = 512
+        self._lock = threading.Lock()
+        self._graphs: dict[int, _graph.Graph] = {}
+        self._instances: dict[int, _graph.Instance] = {}
+        self._kernels: dict[int, Any] = {}  # the bindings' objects of functions
+        self._shared: dict[int, int] = {}  # what each function may have of dynamic shared memory
+        self._functions: dict[int, list[int]] = {}  # of each module
+        self._own_host_addresses: dict[int, int] = {}  # where they differ from the device's
+        try:
+            self.pool = self._create_pool()
+            self.features = self._find_features()
+        except BaseException:
+            super().close()
+            raise
+
+    def _find_features(self) -> frozenset[str]:
+        features = {"external_streams", "graphs", "host_import", "occupancy", "peer_access"}
+        features.add("timestamps")
+        if self.pool is not None:
+            features.add("async_allocations")
+        with contextlib.suppress(UnimplementedError):
+            _driver.compiler()
+            features.add("compile")
+        return frozenset(features)
+
+    def _create_pool(self) -> Any:  # noqa: ANN401 - the bindings' handle
+        """Create the pool of stream-ordered allocations, or return None where there are none."""
+        if not _driver.attribute(self.ordinal, "MEMORY_POOLS_SUPPORTED"):
+            return None
+        properties = cuda.CUmemPoolProps()
+        properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+        properties.location = _context.location(self.ordinal)
+        try:
+            pool = call(cuda.cuMemPoolCreate, properties)
+            name = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+            limit = cuda.cuuint64_t(self.info.total_memory // _SHARED_OF_POOL)
+            call(cuda.cuMemPoolSetAttribute, pool, name, limit)
+        except (OperationError, UnimplementedError):
+            return None
+        return pool
+
+    # Context
+
+    def close(self) -> None:
+        """Give back what this class has made itself, and the context."""
+        _host.forget(self.token)
+        if self.pool is not None:
+            with contextlib.suppress(HalError):  # a lost one's went with it
+                self._enter()
+                call(cuda.cuMemPoolDestroy, self.pool)
+            self.pool = None
+        super().close()
+
+    # Memory
+
+    def allocate(self, size: int, memory: MemoryType) -> int:
+        """Allocate memory; what the pool of stream-ordered allocations keeps goes first."""
+        self._enter()
+        try:
+            return self._allocate(size, memory)
+        except OutOfMemoryError:
+            if self.pool is None or memory is MemoryType.HOST:
+                raise
+            call(cuda.cuMemPoolTrimTo, self.pool, 0)
+            return self._allocate(size, memory)
+
+    def _allocate(self, size: int, memory: MemoryType) -> int:
+        if memory is MemoryType.DEVICE:
+            return int(call(cuda.cuMemAlloc, size))
+        if memory is MemoryType.SHARED:
+            return int(call(cuda.cuMemAllocManaged, size, _ATTACH_GLOBAL))
+        host = int(call(cuda.cuMemHostAlloc, size, _PORTABLE_MAPPED))
+        try:
+            address = int(call(cuda.cuMemHostGetDevicePointer, host, 0))
+        except BaseException:
+            cuda.cuMemFreeHost(host)
+            raise
+        if address != host:  # never so where host and device have one address space
+            self._own_host_addresses[address] = host
+        return address
+
+    def free(self, address: int, memory: MemoryType) -> None:
+        """Give memory back; blocks until the device is idle."""
+        if memory is MemoryType.HOST:
+            call(cuda.cuMemFreeHost, self._own_host_addresses.pop(address, address))
+        else:
+            call(cuda.cuMemFree, address)
+
+    def host_pointer(self, address: int, memory: MemoryType) -> int | None:
+        """Return where the host sees pinned and managed memory; None for device memory."""
+        if memory is MemoryType.DEVICE:
+            return None
+        return self._own_host_addresses.get(address, address)
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return what the driver says is free, for all processes, and there at all."""
+        self._enter()
+        free, total = call(cuda.cuMemGetInfo)
+        return int(free), int(total)
+
+    def dlpack_device(self, memory: MemoryType) -> tuple[int, int] | None:
+        """Return the number of the device, or of pinned or managed memory."""
+        if memory is MemoryType.DEVICE:
+            return (2, self.info.index)
+        return _DLPACK_HOST if memory is MemoryType.HOST else _DLPACK_MANAGED
+
+    def locate(self, address: int) -> tuple[int, int] | None:
+        """Ask the driver about an address; None for memory that it does not know."""
+        names = cuda.CUpointer_attribute
+        ask = cuda.cuPointerGetAttribute
+        try:
+            kind = int(call(ask, names.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address))
+            if call(ask, names.CU_POINTER_ATTRIBUTE_IS_MANAGED, address):
+                return _DLPACK_MANAGED
+            if kind == int(cuda.CUmemorytype.CU_MEMORYTYPE_HOST):
+                return _DLPACK_HOST
+            return (2, int(call(ask, names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)))
+        except (OperationError, UnimplementedError):
+            return None
+
+    def import_host(self, address: int, size: int) -> int:
+        """Pin host memory for this device."""
+        self._enter()
+        return _host.pin(self.token, self.ordinal, self.context, address, size)
+
+    def release_host(self, address: int) -> None:
+        """Unpin what `import_host` was given."""
+        _host.unpin(self.token, address)
+
+    def allocate_async(self, stream: int, size: int) -> int:
+        """Allocate from a pool of the device's own, in the order of the stream."""
+        return int(call(cuda.cuMemAllocFromPoolAsync, size, self.pool, stream))
+
+    def free_async(self, stream: int, address: int) -> None:
+        """Give memory back to the pool, in the order of the stream."""
+        call(cuda.cuMemFreeAsync, address, stream)
+
+    # Transfers
+
+    def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
+        """Enqueue a fill."""
+        function = _fills[width]
+        pattern &= _masks[width]
+        if error := function(address, pattern, count, streams[stream])[0]:
+            self._again(error, function, address, pattern, count, stream)
+
+    def copy(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; the driver tells the kinds of memory by their addresses."""
+        if error := _copy(target, source, size, streams[stream])[0]:
+            self._again(error, _copy, target, source, size, stream)
+
+    def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; blocks where the host's memory is not pinned."""
+        if error := _copy(target, source, size, streams[stream])[0]:
+            self._again(error, _copy, target, source, size, stream)
+
+    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; blocks where the host's memory is not pinned."""
+        if error := _copy(target, source, size, streams[stream])[0]:
+            self._again(error, _copy, target, source, size, stream)
+
+    # Kernels
+
+    def compile(self, request: CompileRequest) -> bytes:
+        """Compile portable source with NVRTC, to a cubin for this device or to PTX."""
+        return _compile.compile_image(request, self.info.architecture)
+
+    def load_module(self, image: bytes) -> int:
+        """Load PTX, a cubin, a fat binary or LTO-IR."""
+        self._enter()
+        module = _module.load(image, self.info.architecture)
+        self._functions[module] = []
+        return module
+
+    def unload_module(self, module: int) -> None:
+        """Unload a module."""
+        for function in self._functions.pop(module, ()):
+            del self._kernels[function], self._shared[function]
+        call(cuda.cuModuleUnload, module)
+
+    def get_function(self, module: int, name: str) -> int:
+        """Return a kernel of the module."""
+        function = _module.find_function(module, name)
+        if function not in self._shared:
+            # By itself the driver loads code at the first launch, which may wait for what runs.
+            with contextlib.suppress(UnimplementedError):
+                call(cuda.cuFuncLoad, function)
+            self._shared[function] = _module.plain_shared_memory(function)
+            self._kernels[function] = cuda.CUfunction(function)
+            self._functions[module].append(function)
+        return function
+
+    def function_info(self, function: int) -> FunctionInfo:
+        """Describe a kernel."""
+        return _module.describe(function)
+
+    def get_global(self, module: int, name: str) -> tuple[int, int]:
+        """Return a variable's address and size."""
+        return _module.find_global(module, name)
+
+    def launch(
+        self,
+        stream: int,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_memory: int,
+        parameters: int,
+    ) -> None:
+        """Launch a kernel; the driver copies the arguments."""
+        if shared_memory and shared_memory > self._shared[function]:
+            self._allow_shared(function, shared_memory)
+        # Unpacked by hand: a call with a star is twice as slow.
+        x, y, z = grid
+        i, j, k = block
+        if error := _launch(
+            self._kernels[function], x, y, z, i, j, k, shared_memory, streams[stream], parameters, 0
+        )[0]:
+            self._again(
+                error, _launch, function, x, y, z, i, j, k, shared_memory, stream, parameters, 0
+            )
+
+    def _allow_shared(self, function: int, size: int) -> None:
+        """Let later launches of a kernel have so much dynamic shared memory."""
+        with self._lock:  # the largest wish is the last
+            if size > self._shared[function]:
+                _module.allow_shared_memory(function, size)
+                self._shared[function] = size
+
+    def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
+        """Ask the driver how many blocks of a kernel a multiprocessor holds at once."""
+        self._enter()
+        if shared_memory > self._shared[function]:
+            self._allow_shared(function, shared_memory)
+        return int(
+            call(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, function, threads, shared_memory)
+        )
+
+    # Graphs
+
+    def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
+        """Build a graph of native nodes; the driver copies all parameters."""
+        self._enter()
+        for node in nodes:
+            self._allow_node(node)
+        graph = _graph.Graph.build(self.context, nodes, dependencies)
+        handle = int(graph.native)
+        self._graphs[handle] = graph
+        return handle
+
+    def _allow_node(self, node: Node) -> None:
+        """Ask for the shared memory of a launch in a graph."""
+        if node.__class__ is LaunchNode:
+            function, shared_memory = node[0], node[3]
+            if shared_memory > self._shared[function]:
+                self._allow_shared(function, shared_memory)
+
+    def destroy_graph(self, graph: int) -> None:
+        """Destroy a graph, once it has no instances."""
+        with self._lock:
+            self._graphs.pop(graph).release()
+
+    def instantiate_graph(self, graph: int) -> int:
+        """Make an instance."""
+        self._enter()
+        with self._lock:
+            instance = _graph.Instance(self._graphs[graph])
+        handle = int(instance.executable)
+        self._instances[handle] = instance
+        return handle
+
+    def destroy_graph_instance(self, instance: int) -> None:
+        """Destroy an instance that no stream runs."""
+        with self._lock:
+            self._instances.pop(instance).destroy()
+
+    def update_graph(self, instance: int, index: int, node: Node) -> None:
+        """Replace a node's parameters; launches that were enqueued before keep theirs."""
+        self._allow_node(node)
+        self._instances[instance].update(index, node)
+
+    def launch_graph(self, stream: int, instance: int) -> None:
+        """Enqueue a launch of an instance."""
+        executable = self._instances[instance].executable
+        if error := _launch_graph(executable, streams[stream])[0]:
+            self._again(error, _launch_graph, executable, stream)

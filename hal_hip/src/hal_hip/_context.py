@@ -1,0 +1,193 @@
+"""Hold a device: bind it to threads, order work on it, and reach other devices from it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+from hal.errors import DeviceLostError, HalError, OperationError
+from hal.native import DeviceInfo, NativeDevice
+from hal_hip import _driver, _pool
+from hal_hip._driver import NOT_READY, call, entry_point, fail, hip
+
+__all__ = ["ContextDevice"]
+
+_ALREADY_ENABLED: Final = 704
+_DEFAULT_STREAM: Final = 1 << 64
+"""The handle of the null stream: positive as all are, and a null pointer in C, to which the lowest
+64 bits are passed."""
+_POINTER_BITS: Final = (1 << 64) - 1
+_LEGACY: Final = 1
+
+# What every submission calls.
+_P: Final = ctypes.c_void_p
+_set_device: Final = entry_point("hipSetDevice", ctypes.c_int)
+_record: Final = entry_point("hipEventRecord", _P, _P)
+_query: Final = entry_point("hipEventQuery", _P)
+_wait: Final = entry_point("hipStreamWaitEvent", _P, _P, ctypes.c_uint)
+_host_function: Final = entry_point("hipLaunchHostFunc", _P, _P, _P)
+_query_stream: Final = entry_point("hipStreamQuery", _P)
+_copy_peer: Final = entry_point(
+    "hipMemcpyPeerAsync", _P, ctypes.c_int, _P, ctypes.c_int, ctypes.c_size_t, _P
+)
+
+
+class ContextDevice(NativeDevice):
+    """Be a device that HIP has made a context of, with its streams, events, peers and timers.
+
+    Streams and events have HIP's own handles.
+
+    Attributes
+    ----------
+    pool
+        The pool of stream-ordered allocations, or None where there is none.
+    """
+
+    __slots__ = ("_only", "pool")
+
+    def __init__(self, info: DeviceInfo, *, only: bool) -> None:
+        """Make a device current; `only` says that there is no other."""
+        self.info = info
+        self._only = only
+        self.pool: _pool.Pool | None = None
+        call(hip.hipSetDevice, info.index)
+
+    # Context
+
+    def bind(self) -> None:
+        """Make this the calling thread's device; with only one, every thread has that."""
+        if not self._only and (status := _set_device(self.info.index)):
+            fail(status, _set_device)
+
+    # Streams and events
+
+    def create_stream(self) -> int:
+        """Create a non-blocking stream."""
+        return int(call(hip.hipStreamCreateWithFlags, hip.hipStreamNonBlocking))
+
+    def destroy_stream(self, stream: int) -> None:
+        """Destroy an idle stream."""
+        call(hip.hipStreamDestroy, stream)
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Block until the stream is idle; Ctrl-C ends it."""
+        _pool.wait_for_stream(stream)
+
+    def create_event(self) -> int:
+        """Create an event without timing."""
+        return int(call(hip.hipEventCreateWithFlags, hip.hipEventDisableTiming))
+
+    def destroy_event(self, event: int) -> None:
+        """Destroy an event."""
+        call(hip.hipEventDestroy, event)
+
+    def record_event(self, event: int, stream: int) -> None:
+        """Record the event on the stream."""
+        if status := _record(event, stream):
+            fail(status, _record)
+
+    def wait_event(self, stream: int, event: int) -> None:
+        """Make later work of the stream wait for the event's last record."""
+        if status := _wait(stream, event, 0):
+            fail(status, _wait)
+
+    def query_event(self, event: int) -> bool:
+        """Return whether the event's last record has completed."""
+        status = _query(event)
+        if not status:
+            return True
+        if status == NOT_READY:
+            return False
+        raise _lost(_driver.error_of(status, "hipEventQuery"))
+
+    def notify(self, stream: int, function: int, argument: int) -> None:
+        """Call a plain C function on a thread of HIP's after the stream's work so far."""
+        if status := _host_function(stream, function, argument):
+            fail(status, _host_function)
+
+    # Other devices
+
+    def can_access_peer(self, other: NativeDevice) -> bool:
+        """Return whether kernels of this device could use memory of `other`."""
+        peer, index = other.info.index, self.info.index
+        return peer == index or bool(call(hip.hipDeviceCanAccessPeer, index, peer))
+
+    def enable_peer(self, other: NativeDevice) -> None:
+        """Let kernels of this device use memory of `other`, that of its pool, too."""
+        assert isinstance(other, ContextDevice)  # noqa: S101 - for the type checker
+        if other.info.index == self.info.index:
+            return
+        try:
+            call(hip.hipDeviceEnablePeerAccess, other.info.index, 0)
+        except HalError as error:
+            if error.native_code != _ALREADY_ENABLED:
+                raise
+        if other.pool is not None:
+            other.pool.allow(self.info.index)
+
+    def copy_peer(
+        self,
+        stream: int,
+        target: int,
+        target_device: NativeDevice,
+        source: int,
+        source_device: NativeDevice,
+        size: int,
+    ) -> None:
+        """Enqueue a copy between two devices' memories."""
+        to, from_ = target_device.info.index, source_device.info.index
+        if status := _copy_peer(target, to, source, from_, size, stream):
+            fail(status, _copy_peer)
+
+    # Points in time
+
+    def create_timer(self) -> int:
+        """Create an event with timing."""
+        return int(call(hip.hipEventCreateWithFlags, hip.hipEventDefault))
+
+    def destroy_timer(self, timer: int) -> None:
+        """Destroy a timer."""
+        self.destroy_event(timer)
+
+    def record_timer(self, timer: int, stream: int) -> None:
+        """Take the time on a stream."""
+        self.record_event(timer, stream)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Return the seconds between two timers' times."""
+        return float(call(hip.hipEventElapsedTime, first, second)) / 1000
+
+    # Streams and events of others
+
+    def export_stream(self, stream: int) -> int:
+        """Return the ``hipStream_t``, 0 for the default stream."""
+        return stream & _POINTER_BITS
+
+    def adopt_stream(self, handle: int) -> int:
+        """Return a stream over a ``hipStream_t``; 0 and 1 are the default stream."""
+        stream = _DEFAULT_STREAM if handle in {0, _LEGACY} else handle
+        status = _query_stream(stream)
+        if status and status != NOT_READY:
+            error = _driver.error_of(status, "hipStreamQuery")
+            message = f"{handle:#x} is no stream of {self.info.name}: {error}"
+            raise OperationError(
+                message, native_name=error.native_name, native_code=error.native_code
+            )
+        return stream
+
+    def release_stream(self, stream: int) -> None:
+        """Do nothing: nothing was kept of it."""
+
+    def adopt_event(self, handle: int) -> int:
+        """Return the ``hipEvent_t`` itself."""
+        return handle
+
+    def release_event(self, event: int) -> None:
+        """Do nothing: nothing was kept of it."""
+
+
+def _lost(error: HalError) -> DeviceLostError:
+    """Return an error of a query, which can be of nothing but the device."""
+    if isinstance(error, DeviceLostError):
+        return error
+    return DeviceLostError(str(error), native_name=error.native_name, native_code=error.native_code)

@@ -1,0 +1,396 @@
+"""Give HIP's libraries a Python face, and their errors our classes.
+
+The only module that touches ``rocm.bindings``. Most functions are called through
+`call`, which raises. hip-python makes objects of every handle, address and
+status, which takes longer than what HIP does: the functions that every
+submission calls are therefore its own C functions (`entry_point`), which take
+integers and return the status, zero for none. HIP remembers a thread's last
+error until it is asked for it: whoever turns one into an exception takes it
+back, so that nobody is blamed for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from hal.errors import (
+    BackendUnavailableError,
+    DeviceLostError,
+    HalError,
+    OperationError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal.native import DeviceInfo
+from hal_hip import _bindings
+
+__all__ = [
+    "NOT_READY",
+    "call",
+    "clear",
+    "compile_source",
+    "describe",
+    "device_attribute",
+    "device_count",
+    "entry_point",
+    "error_of",
+    "fail",
+    "has",
+    "has_compiler",
+    "hip",
+    "probe",
+    "runtime_version",
+    "unknown_status",
+]
+
+# Typed as Any: what the stubs say of arguments is less than what the functions take.
+hip: Final[Any] = importlib.import_module("rocm.bindings.hip")
+"""The runtime's functions and structures."""
+hiprtc: Final[Any] = importlib.import_module("rocm.bindings.hiprtc")
+
+NOT_READY: Final = 600
+NO_DEVICE: Final = 100
+
+_REQUIRED: Final = (
+    "hipGetDevicePropertiesR0600",
+    "hipLaunchHostFunc",
+    "hipMemsetD8Async",
+    "hipMemsetD16Async",
+    "hipMemsetD32Async",
+    "hipStreamCreateWithFlags",
+    "hipEventCreateWithFlags",
+    "hipModuleLaunchKernel",
+    "hipMallocManaged",
+    "hipHostMalloc",
+)
+"""What the backend cannot do without and older runtimes lack."""
+
+_CLASSES: Final[dict[int, type[HalError]]] = {
+    2: OutOfMemoryError,  # OutOfMemory
+    801: UnimplementedError,  # NotSupported
+    # From here on the device cannot go on.
+    3: DeviceLostError,  # NotInitialized
+    4: DeviceLostError,  # Deinitialized, as at the process's end
+    53: DeviceLostError,  # PriorLaunchFailure
+    201: DeviceLostError,  # InvalidContext
+    214: DeviceLostError,  # ECCNotCorrectable
+    700: DeviceLostError,  # IllegalAddress
+    702: DeviceLostError,  # LaunchTimeOut
+    709: DeviceLostError,  # ContextIsDestroyed
+    710: DeviceLostError,  # Assert
+    719: DeviceLostError,  # LaunchFailure
+    999: DeviceLostError,  # Unknown: when in doubt, it is lost
+    1053: DeviceLostError,  # RuntimeOther
+}
+"""What an error means; one that is not listed failed its own call, and the device lives."""
+
+_UNKNOWN: Final = re.compile(r"(-?\d+) is not a valid hip(?:rtc)?\w+")
+_MISSING_LIBRARY: Final = "dlopen"
+
+
+def clear() -> None:
+    """Forget the thread's last error."""
+    with contextlib.suppress(RuntimeError, ValueError):
+        hip.hipGetLastError()
+
+
+def error_of(status: int, what: str) -> HalError:
+    """Return the exception for a status; `what` is the function or the deed.
+
+    Takes the thread's last error back.
+    """
+    code = int(status)
+    name, text = f"hipError {code}", ""
+    with contextlib.suppress(Exception):  # an error without a text is still an error
+        known = hip.hipError_t(code)
+        name = str(known.name)
+        text = bytes(hip.hipGetErrorString(known)[-1]).rstrip(b"\0").decode(errors="replace")
+    clear()
+    kind = _CLASSES.get(code, OperationError)
+    return kind(
+        f"{what} failed with {name}{f': {text}' if text and text != name else ''}",
+        native_name=name,
+        native_code=code,
+    )
+
+
+def fail(status: int, function: Callable[..., Any]) -> NoReturn:
+    """Raise the exception for a status that a function returned."""
+    raise error_of(status, function.__name__)
+
+
+def unknown_status(problem: ValueError, function: Callable[..., Any]) -> HalError:
+    """Return the exception for a status that the bindings do not know, and raise ValueError for."""
+    found = _UNKNOWN.search(str(problem))
+    clear()
+    if found is None:
+        raise problem
+    code = int(found[1])
+    return _CLASSES.get(code, OperationError)(
+        f"{function.__name__} failed with error {code}, which hip-python {_bindings.version()} "
+        "does not know: HIP's runtime is newer than the bindings",
+        native_name=f"hipError {code}",
+        native_code=code,
+    )
+
+
+def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - whatever it returns
+    """Call a function of the runtime; return its one result, or None.
+
+    Raises what `error_of` makes of an error, and `UnimplementedError` where
+    the runtime lacks the function.
+    """
+    try:
+        status, *results = function(*arguments)
+    except RuntimeError as problem:
+        raise _missing(function.__name__, problem) from problem
+    except ValueError as problem:
+        raise unknown_status(problem, function) from problem
+    if status:
+        fail(status, function)
+    return results[0] if len(results) == 1 else tuple(results) or None
+
+
+def entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN401 - ctypes' classes
+    """Return a function of the runtime that takes integers, and lets the interpreter lock go.
+
+    It is what hip-python offers to C, found as it finds all others: at the
+    first call, which is to be of a function that is known to be there.
+    """
+    capsule = _entry_points[name]
+    address = _capsule_pointer(capsule, _capsule_name(capsule))
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(address)
+    function.__name__ = name  # type: ignore[attr-defined] # what `fail` tells
+    return function
+
+
+_entry_points: Final = importlib.import_module("rocm.bindings.cyhip").__pyx_capi__
+_capsule_name: Final = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+    ("PyCapsule_GetName", ctypes.pythonapi)
+)
+_capsule_pointer: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def has(*names: str) -> bool:
+    """Return whether the runtime has all of these functions; none where there is no runtime."""
+    return all(hip.has_symbol(name) for name in names)
+
+
+def _missing(name: str, problem: RuntimeError) -> HalError:
+    """Return the exception for a library or a function that is not there."""
+    if _MISSING_LIBRARY in str(problem):
+        return BackendUnavailableError(_no_runtime(problem))
+    return UnimplementedError(
+        f"this HIP runtime ({_version_text()}) has no {name}, it is too old for that",
+        native_name=name,
+    )
+
+
+def _no_runtime(problem: RuntimeError) -> str:
+    reason = str(problem).strip().splitlines()[0] if str(problem).strip() else "no reason given"
+    return (
+        f"no HIP runtime can be loaded here ({reason}): hip-python looks for libamdhip64.so, "
+        "without a version behind it, in $ROCM_PATH/lib, else /opt/rocm/lib, else as the "
+        "system's loader does"
+    )
+
+
+# Devices
+
+
+def probe() -> None:
+    """Initialise HIP; raises `BackendUnavailableError` without a runtime, or without a device."""
+    try:
+        status = hip.hipInit(0)[0]
+        if not status:
+            status, count = hip.hipGetDeviceCount()
+        else:
+            count = 0
+    except RuntimeError as problem:
+        if _MISSING_LIBRARY in str(problem):
+            raise BackendUnavailableError(_no_runtime(problem)) from problem
+        message = f"the HIP runtime here does not work: {problem}"
+        raise BackendUnavailableError(message) from problem
+    except ValueError as problem:
+        known = unknown_status(problem, hip.hipInit)
+        raise _unavailable(known) from known
+    if status:
+        known = error_of(status, "looking for devices")
+        raise _unavailable(known) from known
+    if not count:
+        message = (
+            f"the HIP runtime ({_version_text()}) is here, and no device; HIP_VISIBLE_DEVICES or "
+            "ROCR_VISIBLE_DEVICES may hide it"
+        )
+        raise BackendUnavailableError(
+            message, native_name="hipErrorNoDevice", native_code=NO_DEVICE
+        )
+    missing = [name for name in _REQUIRED if not hip.has_symbol(name)]
+    if missing:
+        message = (
+            f"the HIP runtime here is version {_version_text()}, and has no {', '.join(missing)}: "
+            "hal needs ROCm 6 or later"
+        )
+        raise BackendUnavailableError(message, native_name=missing[0])
+
+
+def _unavailable(known: HalError) -> BackendUnavailableError:
+    return BackendUnavailableError(
+        f"no HIP device can be used here (runtime {_version_text()}): {known}",
+        native_name=known.native_name,
+        native_code=known.native_code,
+    )
+
+
+def device_count() -> int:
+    """Return how many devices there are."""
+    return int(call(hip.hipGetDeviceCount))
+
+
+def runtime_version() -> int:
+    """Return HIP's number of its version, 70152633 for 7.1.52633; 0 where it does not say."""
+    try:
+        return int(call(hip.hipRuntimeGetVersion))
+    except HalError:
+        return 0
+
+
+def _version_text() -> str:
+    number = runtime_version()
+    if not number:
+        return "of an unknown version"
+    return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
+
+
+def device_attribute(device: int, name: str, default: int = 0) -> int:
+    """Return ``hipDeviceAttribute<name>`` of a device, `default` where the runtime has none."""
+    key = getattr(hip.hipDeviceAttribute_t, f"hipDeviceAttribute{name}", None)
+    if key is None:
+        return default
+    try:
+        return int(call(hip.hipDeviceGetAttribute, key, device))
+    except HalError:
+        return default
+
+
+_SHOWN: Final = (
+    "clockRate",
+    "memoryClockRate",
+    "memoryBusWidth",
+    "l2CacheSize",
+    "maxThreadsPerMultiProcessor",
+    "maxSharedMemoryPerMultiProcessor",
+    "regsPerMultiprocessor",
+    "asyncEngineCount",
+    "integrated",
+    "managedMemory",
+    "concurrentManagedAccess",
+    "pageableMemoryAccess",
+    "memoryPoolsSupported",
+)
+
+
+def describe(index: int) -> DeviceInfo:
+    """Describe a device; creates no context."""
+    found = call(hip.hipGetDeviceProperties, index)
+    target = _text(found.gcnArchName)
+    properties: dict[str, str | int | float] = {
+        _snake(name): int(getattr(found, name)) for name in _SHOWN
+    }
+    bus = (found.pciDomainID, found.pciBusID, found.pciDeviceID)
+    properties["pci_bus_id"] = "{:04x}:{:02x}:{:02x}.0".format(*bus)
+    properties["compile_target"] = target
+    return DeviceInfo(
+        index=index,
+        name=_text(found.name) or target,
+        uuid=_uuid(index, str(properties["pci_bus_id"])),
+        architecture=target.partition(":")[0],
+        total_memory=int(found.totalGlobalMem),
+        compute_units=int(found.multiProcessorCount),
+        max_threads_per_block=int(found.maxThreadsPerBlock),
+        max_shared_memory=int(found.sharedMemPerBlock),
+        warp_size=int(found.warpSize),
+        driver=f"HIP {_version_text()}, hip-python {_bindings.version() or 'unknown'}",
+        properties=properties,
+    )
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - the bindings'
+    """Return a structure's characters as text."""
+    content = bytes(value) if not isinstance(value, str) else value.encode()
+    return content.split(b"\0")[0].decode(errors="replace").strip()
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _uuid(index: int, bus: str) -> str:
+    """Return what `amd-smi` and ``ROCR_VISIBLE_DEVICES`` call a device, or its place on the bus."""
+    content = b""
+    with contextlib.suppress(HalError):
+        content = bytes(byte & 0xFF for byte in call(hip.hipDeviceGetUuid, index).bytes)
+    if not any(content):
+        return f"GPU-{bus}"
+    # AMD's are sixteen letters, and not sixteen bytes.
+    if content.isascii() and content.decode().isalnum():
+        return f"GPU-{content.decode()}"
+    return f"GPU-{uuid.UUID(bytes=content[:16])}"
+
+
+# The compiler
+
+
+def has_compiler() -> bool:
+    """Return whether hiprtc is here."""
+    return bool(hiprtc.has_symbol("hiprtcCompileProgram"))
+
+
+def compiler_version() -> str:
+    """Return hiprtc's version, as in ``"7.1"``; empty where it does not say."""
+    try:
+        status, major, minor = hiprtc.hiprtcVersion()
+    except (RuntimeError, ValueError):
+        return ""
+    return "" if status else f"{major}.{minor}"
+
+
+def compile_source(
+    source: bytes, name: bytes, options: Sequence[bytes]
+) -> tuple[bytes | None, str]:
+    """Run hiprtc; return a code object, or None, and the log."""
+    try:
+        status, program = hiprtc.hiprtcCreateProgram(source, name, 0, None, None)
+        if status:
+            return None, f"hiprtc takes no such program: {status.name}"
+        try:
+            return _compile(program, options)
+        finally:
+            hiprtc.hiprtcDestroyProgram(program.createRef())
+    except RuntimeError as problem:
+        message = f"kernels are compiled by hiprtc, and that cannot be loaded here: {problem}"
+        raise UnimplementedError(message) from problem
+
+
+def _compile(program: Any, options: Sequence[bytes]) -> tuple[bytes | None, str]:  # noqa: ANN401
+    (status,) = hiprtc.hiprtcCompileProgram(program, len(options), list(options))
+    error, size = hiprtc.hiprtcGetProgramLogSize(program)
+    log = bytearray(0 if error else int(size))
+    if log:
+        hiprtc.hiprtcGetProgramLog(program, log)
+    text = log.rstrip(b"\0 \n").decode(errors="replace")
+    if status:
+        return None, text or f"hiprtc failed with {status.name}"
+    error, size = hiprtc.hiprtcGetCodeSize(program)
+    image = bytearray(0 if error else int(size))
+    if not image or hiprtc.hiprtcGetCode(program, image)[0]:
+        return None, text or "hiprtc made no code object"
+    return bytes(image), text

@@ -1,0 +1,132 @@
+"""Build HIP graphs of neutral nodes, and change the parameters of their instances.
+
+The runtime finds the node of an instance by the node of the graph that it was
+made of, so a graph lives as long as its instances. Structures are packed here
+as the runtime's ABI has them, which costs a tenth of filling in the bindings'.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from hal.native import (
+    CopyNode,
+    EmptyNode,
+    FillNode,
+    HostCopyNode,
+    LaunchNode,
+    Node,
+)
+from hal_hip._driver import call, entry_point, fail, hip
+
+__all__ = ["REQUIRED", "Graph"]
+
+REQUIRED: Final = (
+    "hipGraphCreate",
+    "hipGraphDestroy",
+    "hipGraphAddKernelNode",
+    "hipGraphAddMemsetNode",
+    "hipGraphAddMemcpyNode1D",
+    "hipGraphAddEmptyNode",
+    "hipGraphInstantiateWithFlags",
+    "hipGraphExecKernelNodeSetParams",
+    "hipGraphExecMemsetNodeSetParams",
+    "hipGraphExecMemcpyNodeSetParams1D",
+    "hipGraphExecDestroy",
+    "hipGraphLaunch",
+)
+"""The functions without which a device has no graphs."""
+
+_pack_kernel: Final = struct.Struct("<III4xQQIII4xQI4x").pack
+"""``hipKernelNodeParams``: block, extra, function, grid, parameters, shared memory."""
+_pack_memset: Final = struct.Struct("<QI4xQQI4xQ").pack
+"""``hipMemsetParams``: target, element size, height, pitch, value, width."""
+
+_ANY: Final = hip.hipMemcpyKind.hipMemcpyDefault
+_FROM_HOST: Final = hip.hipMemcpyKind.hipMemcpyHostToDevice
+
+_P: Final = ctypes.c_void_p
+_change_copy: Final = entry_point(
+    "hipGraphExecMemcpyNodeSetParams1D", _P, _P, _P, _P, ctypes.c_size_t, ctypes.c_int
+)
+_change_fill: Final = entry_point("hipGraphExecMemsetNodeSetParams", _P, _P, ctypes.c_char_p)
+_change_launch: Final = entry_point("hipGraphExecKernelNodeSetParams", _P, _P, ctypes.c_char_p)
+
+
+def _launch(node: LaunchNode) -> tuple[Any, ...]:
+    function, grid, block, shared_memory, parameters = node
+    return (_pack_kernel(*block, 0, function, *grid, parameters, shared_memory),)
+
+
+def _fill(node: FillNode) -> tuple[Any, ...]:
+    address, pattern, width, times = node
+    value = pattern & ((1 << 8 * width) - 1)
+    return (_pack_memset(address, width, 1, width * times, value, times),)
+
+
+def _copy(node: CopyNode) -> tuple[Any, ...]:
+    return (*node, _ANY)
+
+
+def _host_copy(node: HostCopyNode) -> tuple[Any, ...]:
+    return (*node, _FROM_HOST)
+
+
+def _empty(_node: EmptyNode) -> tuple[Any, ...]:
+    return ()
+
+
+# For each class of node: its parameters, what adds it to a graph, and what changes it in an
+# instance.
+_KINDS: Final[dict[type, tuple[Callable[[Any], tuple[Any, ...]], Any, Any]]] = {
+    LaunchNode: (_launch, hip.hipGraphAddKernelNode, _change_launch),
+    FillNode: (_fill, hip.hipGraphAddMemsetNode, _change_fill),
+    CopyNode: (_copy, hip.hipGraphAddMemcpyNode1D, _change_copy),
+    HostCopyNode: (_host_copy, hip.hipGraphAddMemcpyNode1D, _change_copy),
+    EmptyNode: (_empty, hip.hipGraphAddEmptyNode, None),
+}
+
+
+class Graph:
+    """Own a native graph, as long as whoever created it or an instance needs it."""
+
+    __slots__ = ("_native", "_nodes", "_users")
+
+    def __init__(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> None:
+        """Create a graph; the runtime copies all parameters."""
+        self._native = call(hip.hipGraphCreate, 0)
+        self._nodes: list[int] = []
+        self._users = 1
+        try:
+            for node, before in zip(nodes, dependencies, strict=True):
+                parameters, add, _ = _KINDS[type(node)]
+                after = array("Q", [self._nodes[index] for index in before]).tobytes() or None
+                made = call(add, self._native, after, len(before), *parameters(node))
+                self._nodes.append(int(made))
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Give up one use; the last destroys the graph."""
+        self._users -= 1
+        if not self._users:
+            call(hip.hipGraphDestroy, self._native)
+
+    def instantiate(self) -> int:
+        """Return an executable instance, which is one more use of this graph."""
+        instance = int(call(hip.hipGraphInstantiateWithFlags, self._native, 0))
+        self._users += 1
+        return instance
+
+    def update(self, instance: int, index: int, node: Node) -> None:
+        """Replace the parameters of a node in an instance."""
+        parameters, _, change = _KINDS[type(node)]
+        if change is None:
+            return
+        if status := change(instance, self._nodes[index], *parameters(node)):
+            fail(status, change)

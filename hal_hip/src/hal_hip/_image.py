@@ -1,0 +1,252 @@
+"""Tell what an image is before the runtime sees it, and read what it says of its kernels.
+
+AMD's code objects (HSACO) are ELF files with a note of metadata; the sizes of
+a kernel's parameters are known from nowhere else. Several for different
+devices come in a bundle of clang's.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hal.errors import OperationError
+from hal_hip import _msgpack
+
+__all__ = ["Image", "KernelData", "read"]
+
+_MACHINES: Final = {
+    62: "the processor (x86_64)",
+    183: "the processor (aarch64)",
+    190: "an NVIDIA GPU (a cubin)",
+    224: "an AMD GPU",
+}
+_AMD: Final = 224
+_BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
+_COMPRESSED: Final = b"CCOB"
+_HEADER_SIZE: Final = 64
+_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
+_NOTE: Final = struct.Struct("<III")
+_NOTE_SEGMENT: Final = 4
+_SYMBOL_TABLES: Final = {2, 11}  # .symtab and .dynsym
+_FUNCTION: Final = 2
+_METADATA: Final = (b"AMDGPU\0", 32)
+_MOST_BUNDLED: Final = 1024
+_TRIPLE: Final = re.compile(r"hip(?:v4)?-amdgcn-amd-amdhsa-(?:\w+)?-(.+)")
+_TAKES: Final = "a HIP device takes code objects (HSACO) and bundles of them"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelData:
+    """Say what a code object's metadata say of one kernel.
+
+    Attributes
+    ----------
+    parameter_sizes
+        The bytes of each parameter in the source; what the compiler adds to
+        them is left out.
+    max_threads
+        Threads that a block may have, 0 if it does not say.
+    shared_memory
+        Bytes of shared memory that it declares itself.
+    """
+
+    parameter_sizes: tuple[int, ...]
+    max_threads: int
+    shared_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Describe an image.
+
+    Attributes
+    ----------
+    content
+        What the runtime is to load: the code object of a bundle that is for
+        the device, or all of it.
+    contents
+        For people: ``"a code object for gfx90a"``.
+    kernels
+        What is known of each kernel, by its name in the image.
+    functions
+        The names of its functions, where the metadata list no kernels.
+    """
+
+    content: bytes
+    contents: str
+    kernels: Mapping[str, KernelData] = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+
+
+def read(image: bytes, target: str) -> Image:
+    """Return what an image is for a device with that ``gcnArchName``.
+
+    Raises `OperationError` that says so if it is none for any.
+    """
+    try:
+        if image.startswith(_BUNDLE):
+            return _read_bundle(image, target)
+        if image.startswith(b"\x7fELF"):
+            return _read_elf(image)
+    except (struct.error, ValueError, IndexError, KeyError, TypeError) as error:
+        message = f"{_TAKES}, and this image is a damaged one: {error}"
+        raise OperationError(message) from error
+    if image.startswith(_COMPRESSED):
+        return Image(image, "a compressed bundle")
+    message = f"{_TAKES}, and this image is {_guess(image)}"
+    raise OperationError(message)
+
+
+# Bundles
+
+
+def _read_bundle(image: bytes, target: str) -> Image:
+    """Return the code object of a bundle that is for a device, or the whole bundle."""
+    found = {}
+    (count,) = struct.unpack_from("<Q", image, len(_BUNDLE))
+    position = len(_BUNDLE) + 8
+    if count > _MOST_BUNDLED:
+        message = f"a bundle of {count} parts"
+        raise ValueError(message)
+    for _ in range(count):
+        start, size, length = struct.unpack_from("<QQQ", image, position)
+        position += 24
+        triple = image[position : position + length].decode()
+        position += length
+        if start + size > len(image):
+            message = f"the part for {triple} ends behind the image's end"
+            raise ValueError(message)
+        matched = _TRIPLE.fullmatch(triple)
+        if matched and size:
+            found[matched[1]] = (start, size)
+    names = ", ".join(found) or "no GPU"
+    for each, (start, size) in found.items():
+        if _fits(each, target):
+            inner = _read_elf(image[start : start + size])
+            contents = f"a bundle for {names}"
+            return Image(inner.content, contents, inner.kernels, inner.functions)
+    # Perhaps one of them is for a family of devices: the runtime knows those.
+    return Image(image, f"a bundle for {names}")
+
+
+def _fits(name: str, target: str) -> bool:
+    """Return whether code for one target runs on another: ``gfx90a`` on ``gfx90a:xnack-``."""
+    processor, *wanted = name.split(":")
+    has, *features = target.split(":")
+    return processor == has and set(wanted) <= set(features)
+
+
+# ELF
+
+
+def _read_elf(image: bytes) -> Image:
+    """Read a code object, or another ELF file, which the runtime may know what to do with."""
+    if len(image) < _HEADER_SIZE or image[4:6] != b"\x02\x01":
+        message = f"{_TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
+        raise OperationError(message)
+    (machine,) = struct.unpack_from("<H", image, 18)
+    if machine != _AMD:
+        target = _MACHINES.get(machine, f"machine {machine}")
+        return Image(image, f"an ELF file for {target}", functions=tuple(_functions(image)))
+    metadata = _metadata(image)
+    target = str(metadata.get("amdhsa.target", "an AMD GPU")).rpartition("--")[2]
+    kernels = {
+        str(kernel[".name"]): _kernel(kernel) for kernel in metadata.get("amdhsa.kernels", ())
+    }
+    return Image(image, f"a code object for {target}", kernels)
+
+
+def _kernel(kernel: Mapping[str, Any]) -> KernelData:
+    return KernelData(
+        parameter_sizes=tuple(
+            int(each[".size"])
+            for each in kernel.get(".args", ())
+            if not str(each.get(".value_kind", "")).startswith("hidden_")
+        ),
+        max_threads=int(kernel.get(".max_flat_workgroup_size", 0)),
+        shared_memory=int(kernel.get(".group_segment_fixed_size", 0)),
+    )
+
+
+def _metadata(image: bytes) -> Mapping[str, Any]:
+    """Return the metadata in the notes of a code object, empty if there are none."""
+    for name, kind, content in _notes(image):
+        if (name, kind) == _METADATA:
+            found = _msgpack.unpack(content)
+            if isinstance(found, dict):
+                return found
+    return {}
+
+
+def _notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yield name, type and content of every note of a loadable ELF file."""
+    (table,) = struct.unpack_from("<Q", image, 32)
+    entry, count = struct.unpack_from("<HH", image, 54)
+    for index in range(count):
+        kind, _, start, _, _, size, _, _ = _SEGMENT.unpack_from(image, table + index * entry)
+        if kind != _NOTE_SEGMENT:
+            continue
+        end = start + size
+        if end > len(image):
+            message = "its notes end behind the image's end"
+            raise ValueError(message)
+        while start + _NOTE.size <= end:
+            name_size, content_size, number = _NOTE.unpack_from(image, start)
+            name = start + _NOTE.size
+            content = name + _aligned(name_size)
+            yield (
+                image[name : name + name_size],
+                number,
+                image[content : content + content_size],
+            )
+            start = content + _aligned(content_size)
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
+
+
+def _functions(image: bytes) -> Iterator[str]:
+    """Yield the names of the functions that an ELF file defines."""
+    (table,) = struct.unpack_from("<Q", image, 40)
+    entry, count = struct.unpack_from("<HH", image, 58)
+    if table + entry * count > len(image):
+        message = "its sections end behind the image's end"
+        raise ValueError(message)
+    sections = [_SECTION.unpack_from(image, table + index * entry) for index in range(count)]
+    seen = set()
+    for section in sections:
+        if section[1] not in _SYMBOL_TABLES:
+            continue
+        names = sections[section[6]]
+        strings = image[names[4] : names[4] + names[5]]
+        start, size = section[4], section[5]
+        for position in range(start, start + size - _SYMBOL.size + 1, _SYMBOL.size):
+            at, info, _, place, _, _ = _SYMBOL.unpack_from(image, position)
+            name = strings[at : strings.index(b"\0", at)].decode(errors="replace")
+            # A compiler's own helpers begin with a sign that no name in a source has.
+            if place and info & 15 == _FUNCTION and name not in seen and name[:1] != "$":
+                seen.add(name)
+                yield name
+
+
+def _guess(image: bytes) -> str:
+    """Say what an image that is none for HIP may be."""
+    head = bytes(image[:16])
+    if not image:
+        return "empty"
+    if head.startswith(b"BC\xc0\xde"):
+        return "LLVM bitcode: link it to a code object first"
+    if head.lstrip().startswith((b".version", b"//")):
+        return "text, PTX for an NVIDIA GPU perhaps"
+    if head.startswith(b"\x50\xed\x55\xba"):
+        return "a fat binary for NVIDIA GPUs"
+    if b"__global__" in image:
+        return "source: compile it with device.compile()"
+    return f"none of these (it begins with {head!r})"

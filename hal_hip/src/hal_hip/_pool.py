@@ -1,0 +1,128 @@
+"""Own a memory pool for stream-ordered allocation, where that is found to work.
+
+What the runtime says of itself is not enough: some that declare pools fail on
+first use. So a device opens with a short trial, and does without on a failure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from typing import Final
+
+from hal.errors import HalError, OutOfMemoryError
+from hal_hip import _driver
+from hal_hip._driver import NOT_READY, call, entry_point, fail, hip
+
+__all__ = ["Pool", "open_pool", "wait_for_stream"]
+
+_REQUIRED: Final = (
+    "hipMemPoolCreate",
+    "hipMemPoolDestroy",
+    "hipMemPoolSetAttribute",
+    "hipMemPoolTrimTo",
+    "hipMallocFromPoolAsync",
+    "hipFreeAsync",
+)
+_PINNED: Final = 1
+_ON_DEVICE: Final = 1
+_READ_WRITE: Final = 3
+_KEEP: Final = 64 << 20
+"""Bytes that the pool keeps for itself when a stream is idle."""
+_TRIAL: Final = 4096
+_FIRST_PAUSE: Final = 20e-6
+_LONGEST_PAUSE: Final = 1e-3
+
+_P: Final = ctypes.c_void_p
+_allocate: Final = entry_point("hipMallocFromPoolAsync", _P, ctypes.c_size_t, _P, _P)
+_fill: Final = entry_point("hipMemsetD8Async", _P, ctypes.c_ubyte, ctypes.c_size_t, _P)
+_free: Final = entry_point("hipFreeAsync", _P, _P)
+_query: Final = entry_point("hipStreamQuery", _P)
+
+
+def wait_for_stream(stream: int) -> None:
+    """Block until a stream is idle, by asking again and again.
+
+    The runtime's own blocking call may hold a lock of the runtime's meanwhile,
+    and then nobody else can enqueue what the stream waits for.
+    """
+    pause = 0.0
+    while (status := _query(stream)) == NOT_READY:
+        time.sleep(pause)
+        pause = min(pause * 2 or _FIRST_PAUSE, _LONGEST_PAUSE)
+    if status:
+        fail(status, _query)
+
+
+class Pool:
+    """Own a native pool of one device."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, device: int) -> None:
+        """Create a pool."""
+        properties = struct.pack("<4i72x", _PINNED, 0, _ON_DEVICE, device)
+        self._native = int(call(hip.hipMemPoolCreate, properties))
+        try:
+            attribute = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
+            call(hip.hipMemPoolSetAttribute, self._native, attribute, struct.pack("<Q", _KEEP))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Destroy the pool; nothing of it is allocated."""
+        call(hip.hipMemPoolDestroy, self._native)
+
+    def trim(self) -> None:
+        """Give back to the device what is free in the pool."""
+        call(hip.hipMemPoolTrimTo, self._native, 0)
+
+    def allow(self, device: int) -> None:
+        """Let the kernels of another device use what is allocated here."""
+        access = struct.pack("<3i", _ON_DEVICE, device, _READ_WRITE)
+        call(hip.hipMemPoolSetAccess, self._native, access, 1)
+
+    def allocate(self, stream: int, size: int) -> int:
+        """Return the address of `size` bytes, in the order of a stream."""
+        address = ctypes.c_void_p()
+        if status := _allocate(ctypes.addressof(address), size, self._native, stream):
+            fail(status, _allocate)
+        return address.value or 0
+
+    def free(self, stream: int, address: int) -> None:
+        """Give an allocation back, in the order of a stream."""
+        if status := _free(address, stream):
+            fail(status, _free)
+
+
+def open_pool(device: int) -> Pool | None:
+    """Return a pool of the current device, or None where that does not work."""
+    if not _driver.has(*_REQUIRED) or not _driver.device_attribute(device, "MemoryPoolsSupported"):
+        return None
+    pool = None
+    try:
+        pool = Pool(device)
+        _try(pool)
+    except OutOfMemoryError:
+        raise
+    except HalError:
+        if pool is not None:
+            pool.close()
+        return None
+    return pool
+
+
+def _try(pool: Pool) -> None:
+    """Allocate, use and free twice, the second time what the first gave back."""
+    stream = int(call(hip.hipStreamCreateWithFlags, hip.hipStreamNonBlocking))
+    try:
+        for _ in range(2):
+            address = pool.allocate(stream, _TRIAL)
+            if status := _fill(address, 0, _TRIAL, stream):
+                fail(status, _fill)
+            pool.free(stream, address)
+        wait_for_stream(stream)
+    finally:
+        call(hip.hipStreamDestroy, stream)

@@ -1,0 +1,301 @@
+"""Implement the native primitives on HIP."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from hal.errors import HalError, OutOfMemoryError
+from hal.native import (
+    CompileRequest,
+    DeviceInfo,
+    FunctionInfo,
+    MemoryType,
+    Node,
+)
+from hal_hip import _compile, _driver, _graph, _module, _pool
+from hal_hip._context import ContextDevice
+from hal_hip._driver import call, entry_point, fail, hip
+
+if TYPE_CHECKING:
+    from hal_hip.driver import HipDriver
+
+__all__ = ["HipDevice"]
+
+_MAX_IN_FLIGHT: Final = 512
+_PORTABLE_MAPPED: Final = 3  # pinned for every device, and mapped
+_DLPACK_ROCM: Final = 10
+_DLPACK_ROCM_HOST: Final = 11
+
+# What every submission calls.
+_P: Final = ctypes.c_void_p
+_S: Final = ctypes.c_size_t
+_I: Final = ctypes.c_int
+_U: Final = ctypes.c_uint
+_fills: Final = {
+    1: entry_point("hipMemsetD8Async", _P, ctypes.c_ubyte, _S, _P),
+    2: entry_point("hipMemsetD16Async", _P, ctypes.c_ushort, _S, _P),
+    4: entry_point("hipMemsetD32Async", _P, _I, _S, _P),
+}
+_copy: Final = entry_point("hipMemcpyAsync", _P, _P, _S, _I, _P)
+_launch: Final = entry_point("hipModuleLaunchKernel", _P, *(_U,) * 7, _P, _P, _P)
+_launch_graph: Final = entry_point("hipGraphLaunch", _P, _P)
+_TO_DEVICE: Final = 1
+_TO_HOST: Final = 2
+_ANYWHERE: Final = 4
+
+_handles = itertools.count(1)
+"""Handles of modules and graphs, of all devices; those go through tables here."""
+
+
+class HipDevice(ContextDevice):
+    """Make native calls on one device.
+
+    Functions and instances of graphs have HIP's own handles, too.
+    """
+
+    __slots__ = (
+        "_graphs",
+        "_host",
+        "_instances",
+        "_kernels",
+        "_lock",
+        "_modules",
+        "_target",
+    )
+
+    def __init__(self, driver: HipDriver, info: DeviceInfo, *, only: bool) -> None:
+        """Open the device; `only` says that there is no other."""
+        super().__init__(info, only=only)
+        self.domain = driver
+        self.max_in_flight = _MAX_IN_FLIGHT
+        self._host = driver.host
+        self._target = str(info.properties["compile_target"])
+        self._modules: dict[int, tuple[_module.Module, list[int]]] = {}
+        self._kernels: dict[int, _module.Kernel] = {}
+        self._graphs: dict[int, _graph.Graph] = {}
+        self._instances: dict[int, _graph.Graph] = {}
+        self._lock = threading.Lock()  # of what graphs and their instances hold
+        self.pool = _pool.open_pool(info.index)
+        self.features = self._find_features()
+
+    def _find_features(self) -> frozenset[str]:
+        """Return the optional features that this runtime has the functions for."""
+        has = _driver.has
+        wanted = {
+            "async_allocations": self.pool is not None,
+            "compile": _driver.has_compiler(),
+            "external_streams": True,
+            "graphs": has(*_graph.REQUIRED),
+            "host_import": has("hipHostRegister", "hipHostGetDevicePointer", "hipHostUnregister"),
+            "occupancy": has("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"),
+            "peer_access": has("hipDeviceEnablePeerAccess", "hipMemcpyPeerAsync"),
+            "timestamps": has("hipEventElapsedTime"),
+        }
+        return frozenset(name for name, present in wanted.items() if present)
+
+    # Context
+
+    def close(self) -> None:
+        """Destroy the pool; HIP keeps the context until the process ends."""
+        pool, self.pool = self.pool, None
+        if pool is not None:
+            with contextlib.suppress(HalError):  # a lost device's went with it
+                pool.close()
+
+    # Memory
+
+    def allocate(self, size: int, memory: MemoryType) -> int:
+        """Return the address of `size` bytes; what the pool keeps is given back for them."""
+        try:
+            return self._allocate(size, memory)
+        except OutOfMemoryError:
+            if self.pool is None:
+                raise
+            self.pool.trim()
+        return self._allocate(size, memory)
+
+    def _allocate(self, size: int, memory: MemoryType) -> int:
+        if memory is MemoryType.DEVICE:
+            found = call(hip.hipMalloc, size)
+        elif memory is MemoryType.HOST:
+            found = call(hip.hipHostMalloc, size, _PORTABLE_MAPPED)
+        else:
+            found = call(hip.hipMallocManaged, size, hip.hipMemAttachGlobal)
+        return int(found)
+
+    def free(self, address: int, memory: MemoryType) -> None:
+        """Give an allocation back; may block until the device is idle."""
+        call(hip.hipHostFree if memory is MemoryType.HOST else hip.hipFree, address)
+
+    def host_pointer(self, address: int, memory: MemoryType) -> int | None:
+        """Return the address itself, but for device memory: addresses are unified."""
+        return None if memory is MemoryType.DEVICE else address
+
+    def memory_info(self) -> tuple[int, int]:
+        """Return the free and the total bytes of device memory."""
+        free, total = call(hip.hipMemGetInfo)
+        return int(free), int(total)
+
+    def dlpack_device(self, memory: MemoryType) -> tuple[int, int] | None:
+        """Return ROCm's numbers; DLPack has none for its managed memory."""
+        if memory is MemoryType.DEVICE:
+            return _DLPACK_ROCM, self.info.index
+        return (_DLPACK_ROCM_HOST, 0) if memory is MemoryType.HOST else None
+
+    def locate(self, address: int) -> tuple[int, int] | None:
+        """Return where an address lies, as HIP knows it."""
+        try:
+            found = call(hip.hipPointerGetAttributes, address)
+            kind, device = int(found.type), int(found.device)
+        except (HalError, ValueError):
+            _driver.clear()
+            return None
+        kinds = hip.hipMemoryType
+        if kind == kinds.hipMemoryTypeDevice:
+            return _DLPACK_ROCM, device
+        return (_DLPACK_ROCM_HOST, 0) if kind == kinds.hipMemoryTypeHost else None
+
+    # Transfers
+
+    def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
+        """Enqueue a fill."""
+        if status := _fills[width](address, pattern, count, stream):
+            fail(status, _fills[width])
+
+    def copy(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; HIP finds out what kinds of memory the two are."""
+        if status := _copy(target, source, size, _ANYWHERE, stream):
+            fail(status, _copy)
+
+    def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; blocks where the host's memory is pageable."""
+        if status := _copy(target, source, size, _TO_DEVICE, stream):
+            fail(status, _copy)
+
+    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
+        """Enqueue a copy; blocks where the host's memory is pageable."""
+        if status := _copy(target, source, size, _TO_HOST, stream):
+            fail(status, _copy)
+
+    # Kernels
+
+    def compile(self, request: CompileRequest) -> bytes:
+        """Compile portable source with hiprtc for this device."""
+        return _compile.compile_image(request, self._target)
+
+    def load_module(self, image: bytes) -> int:
+        """Load a code object, or the one of a bundle that is for this device."""
+        handle = next(_handles)
+        self._modules[handle] = (_module.Module(image, self._target), [])
+        return handle
+
+    def unload_module(self, module: int) -> None:
+        """Unload a module that no work uses."""
+        loaded, functions = self._modules.pop(module)
+        for function in functions:
+            del self._kernels[function]
+        loaded.unload()
+
+    def get_function(self, module: int, name: str) -> int:
+        """Return a kernel of the module."""
+        loaded, functions = self._modules[module]
+        kernel = loaded.function(name)
+        if kernel.native not in self._kernels:
+            functions.append(kernel.native)
+            self._kernels[kernel.native] = kernel
+        return kernel.native
+
+    def function_info(self, function: int) -> FunctionInfo:
+        """Describe a kernel."""
+        return self._kernels[function].info
+
+    def get_global(self, module: int, name: str) -> tuple[int, int]:
+        """Return the address and size of a variable."""
+        return self._modules[module][0].variable(name)
+
+    def launch(
+        self,
+        stream: int,
+        function: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_memory: int,
+        parameters: int,
+    ) -> None:
+        """Enqueue a launch; HIP copies the arguments."""
+        # Unpacked by hand: a call with a star is slower.
+        x, y, z = grid
+        i, j, k = block
+        if status := _launch(function, x, y, z, i, j, k, shared_memory, stream, parameters, None):
+            fail(status, _launch)
+
+    def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
+        """Return how many blocks of a kernel one compute unit holds at once."""
+        ask = hip.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor
+        return int(call(ask, function, threads, shared_memory))
+
+    # Graphs
+
+    def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
+        """Return a graph of `nodes`."""
+        handle = next(_handles)
+        self._graphs[handle] = _graph.Graph(nodes, dependencies)
+        return handle
+
+    def destroy_graph(self, graph: int) -> None:
+        """Give up a graph; its instances keep what they need of it."""
+        with self._lock:
+            self._graphs.pop(graph).release()
+
+    def instantiate_graph(self, graph: int) -> int:
+        """Return an executable instance of a graph."""
+        with self._lock:
+            source = self._graphs[graph]
+            instance = source.instantiate()
+            self._instances[instance] = source
+        return instance
+
+    def destroy_graph_instance(self, instance: int) -> None:
+        """Destroy an instance that no stream runs."""
+        with self._lock:
+            source = self._instances.pop(instance)
+            try:
+                call(hip.hipGraphExecDestroy, instance)
+            finally:
+                source.release()
+
+    def update_graph(self, instance: int, index: int, node: Node) -> None:
+        """Replace a node's parameters; raises `OperationError` where HIP refuses that."""
+        self._instances[instance].update(instance, index, node)
+
+    def launch_graph(self, stream: int, instance: int) -> None:
+        """Enqueue a launch of an instance."""
+        if status := _launch_graph(instance, stream):
+            fail(status, _launch_graph)
+
+    # Host memory of others
+
+    def import_host(self, address: int, size: int) -> int:
+        """Pin host memory, and return the device's address of it."""
+        return self._host.pin(address, size)
+
+    def release_host(self, address: int) -> None:
+        """Unpin host memory, unless another import needs it."""
+        self._host.unpin(address)
+
+    # Stream-ordered allocation
+
+    def allocate_async(self, stream: int, size: int) -> int:
+        """Return the address of `size` bytes of the pool."""
+        assert self.pool is not None  # noqa: S101 - for the type checker
+        return self.pool.allocate(stream, size)
+
+    def free_async(self, stream: int, address: int) -> None:
+        """Give memory back to the pool once the stream gets there."""
+        assert self.pool is not None  # noqa: S101 - for the type checker
+        self.pool.free(stream, address)

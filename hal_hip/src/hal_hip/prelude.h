@@ -1,0 +1,41 @@
+/* What hiprtc lacks of the portable dialect, in front of every source.
+ *
+ * hiprtc has a header of its own before this, with HIP's functions and types; which of them
+ * differs from version to version. */
+#define HAL_TABLE __attribute__((used)) __device__
+
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+#if defined(__HIPCC_RTC__) || !defined(__INT64_TYPE__)
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+#else
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT64_TYPE__ uint64_t;
+#endif
+typedef decltype((char *)0 - (char *)0) intptr_t;
+typedef decltype(sizeof(0)) uintptr_t;
+
+#if !defined(__CUDACC__)
+#if !defined(__HIPCC__)
+#define __HIPCC__ 1
+#endif
+#define __trap() __builtin_trap()
+#if !defined(assert)
+#if defined(NDEBUG)
+#define assert(condition) ((void)0)
+#else
+#define assert(condition) \
+  ((condition) ? (void)0 : hal_assertion_failed(#condition, __FILE__, __LINE__))
+static __device__ __attribute__((noinline, unused)) void hal_assertion_failed(
+    const char *text, const char *file, int line) {
+  printf("%s:%d: the assertion `%s' failed\n", file, line, text);
+  __builtin_trap();
+}
+#endif
+#endif
+#endif

@@ -1,0 +1,113 @@
+"""The table of errors: which class, and the driver's own name and number."""
+
+from __future__ import annotations
+
+import pytest
+
+from hal.errors import (
+    DeviceLostError,
+    OperationError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal.native import MemoryType
+
+CASES = [
+    (1, "CUDA_ERROR_INVALID_VALUE", OperationError),
+    (2, "CUDA_ERROR_OUT_OF_MEMORY", OutOfMemoryError),
+    (214, "CUDA_ERROR_ECC_UNCORRECTABLE", DeviceLostError),
+    (304, "CUDA_ERROR_OPERATING_SYSTEM", OperationError),
+    (700, "CUDA_ERROR_ILLEGAL_ADDRESS", DeviceLostError),
+    (701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", OperationError),
+    (710, "CUDA_ERROR_ASSERT", DeviceLostError),
+    (719, "CUDA_ERROR_LAUNCH_FAILED", DeviceLostError),
+    (801, "CUDA_ERROR_NOT_SUPPORTED", UnimplementedError),
+    (910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", OperationError),
+    (999, "CUDA_ERROR_UNKNOWN", DeviceLostError),
+]
+
+
+@pytest.mark.parametrize(("code", "name", "kind"), CASES)
+def test_the_class_of_an_error(driver, code, name, kind):
+    from hal_cuda import _driver  # noqa: PLC0415
+
+    error = _driver.error_of(_driver.cuda.CUresult(code), "cuThis")
+    assert type(error) is kind
+    assert (error.native_name, error.native_code) == (name, code)
+    assert "cuThis" in str(error)
+    assert name in str(error)
+
+
+@pytest.mark.parametrize(("code", "name", "kind"), CASES)
+def test_calls_raise_it(lab, simulator, code, name, kind):
+    """In the calls of every submission, and in those that happen once."""
+    stream, event = lab.stream(), lab.device.create_event()
+    for function, action in (
+        ("cuEventRecord", lambda: lab.device.record_event(event, stream)),
+        ("cuStreamCreate", lab.device.create_stream),
+    ):
+        simulator.fail(function, 1, code)
+        with pytest.raises(kind) as caught:
+            action()
+        assert (caught.value.native_name, caught.value.native_code) == (name, code)
+        assert function in str(caught.value)
+    lab.device.destroy_event(event)
+
+
+@pytest.mark.parametrize("code", [1, 700, 999])
+def test_asking_an_event_raises_nothing_but_device_lost_s5(lab, simulator, code):
+    event = lab.device.create_event()
+    simulator.fail("cuEventQuery", 1, code)
+    with pytest.raises(DeviceLostError) as caught:
+        lab.device.query_event(event)
+    assert caught.value.native_code == code
+    lab.device.destroy_event(event)
+
+
+@pytest.mark.parametrize("code", [201, 400])
+def test_a_wrong_context_that_is_ours_is_an_error(lab, simulator, code):
+    """A call is not repeated where our context was current."""
+    stream, event = lab.stream(), lab.device.create_event()
+    lab.device.bind()
+    before = simulator.calls("cuEventRecord")
+    simulator.fail("cuEventRecord", 1, code)
+    with pytest.raises((DeviceLostError, OperationError)) as caught:
+        lab.device.record_event(event, stream)
+    assert caught.value.native_code == code
+    assert simulator.calls("cuEventRecord") == before + 1
+    lab.device.destroy_event(event)
+
+
+def test_a_function_that_the_driver_lacks_is_unimplemented(driver):
+    from hal_cuda import _driver  # noqa: PLC0415
+
+    class FunctionNotFoundError(RuntimeError):
+        pass
+
+    def cuNew():  # noqa: N802
+        message = "function cuNew is not found"
+        raise FunctionNotFoundError(message)
+
+    with pytest.raises(UnimplementedError, match="cuNew"):
+        _driver.call(cuNew)
+
+
+def test_memory_that_ends_gives_the_pools_cache_back_m1(lab, simulator):
+    before = simulator.calls("cuMemPoolTrimTo")
+    simulator.fail("cuMemAlloc", 1, 2)
+    address = lab.device.allocate(256, MemoryType.DEVICE)
+    assert simulator.calls("cuMemPoolTrimTo") == before + 1
+    lab.device.free(address, MemoryType.DEVICE)
+    simulator.fail("cuMemAlloc", 1, 2)
+    simulator.fail("cuMemAlloc", 2, 2)
+    with pytest.raises(OutOfMemoryError) as caught:
+        lab.device.allocate(256, MemoryType.DEVICE)
+    assert caught.value.native_code == 2
+
+
+def test_pinned_memory_that_ends_is_no_business_of_the_pool_m1(lab, simulator):
+    before = simulator.calls("cuMemPoolTrimTo")
+    simulator.fail("cuMemHostAlloc", 1, 2)
+    with pytest.raises(OutOfMemoryError):
+        lab.device.allocate(256, MemoryType.HOST)
+    assert simulator.calls("cuMemPoolTrimTo") == before

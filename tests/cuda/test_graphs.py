@@ -1,0 +1,136 @@
+"""Graphs: built of neutral nodes, changed in place, and destroyed in any order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hal.errors import OperationError
+from hal.native import CopyNode, EmptyNode, FillNode, HostCopyNode
+
+
+def run(lab, instance, stream=None):
+    stream = stream or lab.stream()
+    lab.device.bind()
+    lab.device.launch_graph(stream, instance)
+    lab.device.synchronize_stream(stream)
+
+
+@pytest.fixture
+def end(lab):
+    """Destroy what a test adds, instances first."""
+    made = []
+    yield made
+    for graph, instance in made:
+        lab.device.destroy_graph_instance(instance)
+        lab.device.destroy_graph(graph)
+
+
+def instantiate(lab, end, nodes, dependencies):
+    graph = lab.device.create_graph(nodes, dependencies)
+    try:
+        instance = lab.device.instantiate_graph(graph)
+    except BaseException:
+        lab.device.destroy_graph(graph)
+        raise
+    end.append((graph, instance))
+    return instance
+
+
+def test_every_class_of_node_c4(lab, end):
+    array = lab.array(np.zeros(64, np.uint8))
+    source = np.arange(16, dtype=np.uint8)
+    at = array.ctypes.data
+    nodes = [
+        FillNode(at, 0xAABBCCDD11, 1, 16),
+        HostCopyNode(at + 16, source.ctypes.data, 16),
+        EmptyNode(),
+        CopyNode(at + 32, at, 32),
+        FillNode(at + 48, 0x10002, 2, 4),
+    ]
+    instance = instantiate(lab, end, nodes, [(), (), (0, 1), (2,), (3,)])
+    for _ in range(3):
+        array[:] = 0
+        run(lab, instance)
+        wanted = [0x11] * 16 + list(range(16))
+        assert array.tolist() == [*wanted, *wanted[:16], *[2, 0] * 4, *wanted[24:]]
+
+
+def test_an_empty_graph_runs_c4(lab, end):
+    run(lab, instantiate(lab, end, [], []))
+
+
+def test_nodes_change_in_place_c4(lab, end, simulator):
+    first, second = lab.array(np.zeros(8, np.uint32)), lab.array(np.zeros(8, np.uint32))
+    source = lab.array(np.arange(8, dtype=np.uint32))
+    nodes = [
+        FillNode(first.ctypes.data, 1, 4, 8),
+        CopyNode(second.ctypes.data, source.ctypes.data, 16),
+        EmptyNode(),
+    ]
+    instance = instantiate(lab, end, nodes, [(), (), (0, 1)])
+    before = simulator.calls("cuGraphInstantiateWithFlags")
+    assert before
+    run(lab, instance)
+    assert first.tolist() == [1] * 8
+    assert second.tolist() == [0, 1, 2, 3, 0, 0, 0, 0]
+    lab.device.update_graph(instance, 0, FillNode(first.ctypes.data + 16, 7, 4, 2))
+    lab.device.update_graph(instance, 1, CopyNode(second.ctypes.data, source.ctypes.data + 16, 8))
+    lab.device.update_graph(instance, 2, EmptyNode())
+    run(lab, instance)
+    assert first.tolist() == [1, 1, 1, 1, 7, 7, 1, 1]
+    assert second.tolist() == [4, 5, 2, 3, 0, 0, 0, 0]
+    assert simulator.calls("cuGraphInstantiateWithFlags") == before
+
+
+def test_instances_of_one_graph_are_independent_c4(lab, end):
+    array = lab.array(np.zeros(8, np.uint8))
+    graph = lab.device.create_graph([FillNode(array.ctypes.data, 1, 1, 8)], [()])
+    first, second = (lab.device.instantiate_graph(graph) for _ in range(2))
+    assert first != second
+    lab.device.destroy_graph(graph)
+    lab.device.update_graph(second, 0, FillNode(array.ctypes.data, 2, 1, 8))
+    run(lab, first)
+    assert array.tolist() == [1] * 8
+    run(lab, second)
+    assert array.tolist() == [2] * 8
+    lab.device.destroy_graph_instance(first)
+    lab.device.update_graph(second, 0, FillNode(array.ctypes.data, 3, 1, 4))
+    run(lab, second)
+    assert array.tolist() == [3] * 4 + [2] * 4
+    lab.device.destroy_graph_instance(second)
+
+
+@pytest.mark.parametrize(
+    "function", ["cuGraphAddMemsetNode", "cuGraphInstantiateWithFlags", "cuGraphAddEmptyNode"]
+)
+def test_a_graph_that_fails_leaves_nothing_c4(lab, end, simulator, function):
+    array = lab.array(np.zeros(8, np.uint8))
+    nodes = [FillNode(array.ctypes.data, 1, 1, 8), EmptyNode()]
+    simulator.fail(function, 1, 304)
+    with pytest.raises(OperationError) as caught:
+        instantiate(lab, end, nodes, [(), (0,)])
+    assert caught.value.native_code == 304
+    run(lab, instantiate(lab, end, nodes, [(), (0,)]))
+    assert array.tolist() == [1] * 8
+
+
+def test_a_change_that_is_refused_raises_c4(lab, end, simulator):
+    """And the instance stays what it was; the core makes another."""
+    array = lab.array(np.zeros(8, np.uint8))
+    instance = instantiate(lab, end, [FillNode(array.ctypes.data, 1, 1, 8)], [()])
+    simulator.fail("cuGraphExecMemsetNodeSetParams", 1, 1)
+    with pytest.raises(OperationError) as caught:
+        lab.device.update_graph(instance, 0, FillNode(array.ctypes.data, 2, 1, 8))
+    assert caught.value.native_code == 1
+    run(lab, instance)
+    assert array.tolist() == [1] * 8
+
+
+def test_many_nodes_between_joins_c2(lab, end):
+    array = lab.array(np.zeros(1000, np.uint8))
+    nodes = [FillNode(array.ctypes.data + index, index & 255, 1, 1) for index in range(1000)]
+    nodes += [EmptyNode(), FillNode(array.ctypes.data, 9, 1, 1)]
+    dependencies = [()] * 1000 + [tuple(range(1000)), (1000,)]
+    run(lab, instantiate(lab, end, nodes, dependencies))
+    assert array.tolist() == [9, *(index & 255 for index in range(1, 1000))]

@@ -1,0 +1,151 @@
+"""Memory: its kinds, what the driver knows of it, imports, and transfers."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from hal.errors import OperationError
+from hal.native import MemoryType
+
+
+@pytest.mark.parametrize(
+    ("memory", "located", "visible"),
+    [
+        (MemoryType.DEVICE, (2, 1), False),
+        (MemoryType.HOST, (3, 0), True),
+        (MemoryType.SHARED, (13, 0), True),
+    ],
+)
+def test_each_kind_of_memory_m1(open_lab, memory, located, visible):
+    device = open_lab(1).device
+    address = device.allocate(1000, memory)
+    assert address % 256 == 0
+    assert device.locate(address) == device.dlpack_device(memory) == located
+    host = device.host_pointer(address, memory)
+    assert (host is not None) == visible
+    if host is not None:
+        ctypes.memset(host, 1, 1000)
+    device.free(address, memory)
+
+
+def test_memory_of_nobody_is_not_located(lab):
+    lab.device.bind()
+    assert lab.device.locate(np.zeros(16).ctypes.data) is None
+
+
+def test_free_memory_is_told(lab):
+    free, total = lab.device.memory_info()
+    assert 0 < free <= total == lab.device.info.total_memory
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("offset", [0, 1, 3])
+@pytest.mark.parametrize("count", [1, 2, 257])
+def test_fills_of_every_width_c1(lab, width, offset, count):
+    """At any alignment that the width allows; higher bits of the pattern are left out."""
+    stream = lab.stream()
+    array = lab.array(np.zeros(2048, np.uint8))
+    start = offset * width
+    lab.device.bind()
+    lab.device.fill(stream, array.ctypes.data + start, 0xFEDCBA9876543210, width, count)
+    lab.finish()
+    wanted = np.zeros(2048, np.uint8)
+    wanted[start : start + width * count] = list(bytes.fromhex("10325476")[:width]) * count
+    assert np.array_equal(array, wanted)
+
+
+def test_copies_between_kinds_of_memory_m1(lab):
+    kinds = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.SHARED)
+    stream = lab.stream()
+    source, target = lab.array(np.arange(256, dtype=np.uint8)), lab.array(np.zeros(256, np.uint8))
+    lab.device.bind()
+    for first in kinds:
+        for second in kinds:
+            target[:] = 0
+            one, two = lab.device.allocate(256, first), lab.device.allocate(256, second)
+            lab.device.copy_from_host(stream, one, source.ctypes.data, 256)
+            lab.device.copy(stream, two, one, 256)
+            lab.device.copy_to_host(stream, target.ctypes.data, two, 256)
+            lab.finish()
+            assert np.array_equal(source, target), (first, second)
+            lab.device.free(one, first)
+            lab.device.free(two, second)
+
+
+def test_allocations_in_the_order_of_a_stream_m3(lab):
+    device, stream = lab.device, lab.stream()
+    target = lab.array(np.zeros(64, np.uint8))
+    device.bind()
+    assert "async_allocations" in device.features
+    for value in range(1, 9):
+        address = device.allocate_async(stream, 64)
+        device.fill(stream, address, value, 1, 64)
+        device.copy_to_host(stream, target.ctypes.data, address, 64)
+        device.free_async(stream, address)
+        lab.finish()
+        assert (target == value).all()
+    assert device.host_pointer(address, MemoryType.DEVICE) is None
+
+
+def test_an_import_is_the_arrays_memory_m1(lab):
+    stream, array = lab.stream(), np.zeros(8192, np.uint8)
+    address = lab.device.import_host(array.ctypes.data, array.nbytes)
+    lab.device.fill(stream, address, 5, 1, array.nbytes)
+    lab.finish()
+    assert (array == 5).all()
+    lab.device.release_host(array.ctypes.data)
+
+
+def test_two_devices_import_one_array_m1(open_lab, simulator):
+    """It is pinned once, and as long as one of them needs it."""
+    array = np.zeros(8192, np.uint8)
+    first, second = open_lab(0), open_lab(1)
+    pinned, unpinned = (simulator.calls(f"cuMemHost{name}") for name in ("Register", "Unregister"))
+    for lab in (first, second):
+        lab.device.import_host(array.ctypes.data, array.nbytes)
+    part = second.device.import_host(array.ctypes.data + 4096, 16)
+    assert simulator.calls("cuMemHostRegister") == pinned + 1
+    first.device.release_host(array.ctypes.data)
+    second.device.bind()
+    stream = second.stream()
+    second.device.fill(stream, part, 3, 1, 16)
+    second.finish()
+    assert (array[4096:4112] == 3).all()
+    second.device.release_host(array.ctypes.data)
+    assert simulator.calls("cuMemHostUnregister") == unpinned
+    second.device.release_host(array.ctypes.data + 4096)
+    assert simulator.calls("cuMemHostUnregister") == unpinned + 1
+
+
+def test_memory_that_overlaps_an_import_is_refused_m1(lab):
+    array = np.zeros(16384, np.uint8)
+    start = -array.ctypes.data % 4096 + array.ctypes.data
+    lab.device.import_host(start, 4096)
+    with pytest.raises(OperationError, match="pinned already") as caught:
+        lab.device.import_host(start, 8192)
+    assert caught.value.native_code == 712
+    lab.device.release_host(start)
+    lab.device.import_host(start, 8192)
+    lab.device.release_host(start)
+
+
+def test_read_only_memory_is_pinned_as_such_m1(lab, simulator):
+    array = np.zeros(4096, np.uint8)
+    before = simulator.calls("cuMemHostRegister")
+    simulator.fail("cuMemHostRegister", 1, 1)
+    lab.device.import_host(array.ctypes.data, array.nbytes)
+    assert simulator.calls("cuMemHostRegister") == before + 2
+    lab.device.release_host(array.ctypes.data)
+
+
+def test_an_import_that_fails_leaves_nothing_m1(lab, simulator):
+    array = np.zeros(4096, np.uint8)
+    for name in ("cuMemHostGetDevicePointer", "cuDevicePrimaryCtxRetain"):
+        simulator.fail(name, 1, 304)
+        with pytest.raises(OperationError):
+            lab.device.import_host(array.ctypes.data, array.nbytes)
+    lab.device.import_host(array.ctypes.data, array.nbytes)
+    lab.device.release_host(array.ctypes.data)

@@ -1,0 +1,209 @@
+"""Tracked buffers beside raw ones: handing over, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal.flow import Flow, TrackedBuffer
+
+
+def test_an_adopted_buffer_comes_after_what_is_declared(flow, device, gate):
+    raw = device.upload(np.array([1], np.int32))
+    written = device.queues.upload.fill(raw, 2, wait=gate.at(1))
+    tracked = flow.adopt(raw, after=written)
+    late = flow.to_host(tracked)
+    assert late.submission.state == "pending"
+    gate.signal(1)
+    assert late.result(LIMIT).tolist() == [2]
+    assert tracked.numpy(timeout=LIMIT).tolist() == [2]
+    assert tracked.history.origin == ()  # looked at no more
+
+
+def test_a_released_buffer_says_what_to_wait_for(flow, device, gate):
+    tracked = flow.from_host(np.array([1], np.int32))
+    tracked.used.wait(LIMIT)
+    out = np.zeros(1, np.int32)
+    flow.read(tracked, out, wait=gate.at(1))
+    part = tracked.subspan(0, 4)
+    raw, after = tracked.release()
+    late = device.queue.fill(raw, 5, wait=after)
+    assert late.state == "pending"
+    gate.signal(1)
+    late.wait(LIMIT)
+    assert out.tolist() == [1]
+    assert raw.numpy().tolist() == [5]
+    for closed in (tracked, part):
+        assert closed.closed
+        with pytest.raises(ClosedError, match="released"):
+            flow.fill(closed, 0)
+        with pytest.raises(ClosedError):
+            closed.numpy()
+    with pytest.raises(ClosedError):
+        tracked.release()
+    assert flow.adopt(raw).numpy(timeout=LIMIT).tolist() == [5]
+
+
+def test_raw_and_tracked_are_not_mixed_up(flow, device):
+    raw, tracked = device.allocate(64), flow.allocate(64)
+    kernel = device.compile('extern "C" __global__ void HAL_BLOCK(1) f(int *x) {}')["f"]
+    with device.record(slots=1) as commands:
+        commands.fill(commands.slots[0], 0, size=4)
+    for wrong in (
+        lambda: flow.fill(raw, 0),
+        lambda: flow.write(raw, bytes(4)),
+        lambda: flow.copy(raw, tracked),
+        lambda: flow.copy(tracked, raw),
+        lambda: flow.dispatch(kernel, grid=1, args=(raw,)),
+        lambda: flow.dispatch(kernel, grid=1, args={"x": raw}),
+        lambda: flow.dispatch(kernel, grid=raw, args=(tracked,)),
+        lambda: flow.execute(commands, bindings=[raw]),
+        lambda: flow.call(print, reads=[raw]),
+    ):
+        with pytest.raises(ArgumentTypeError, match="raw: nobody knows"):
+            wrong()
+    for wrong in (
+        lambda: device.queue.fill(tracked, 0),
+        lambda: flow.adopt(tracked),
+        lambda: flow.execute(3),
+        lambda: flow.execute(commands, bindings=3),
+        lambda: flow.dispatch("f", grid=1),
+        lambda: flow.dispatch(kernel, grid=1, args=3),
+        Flow,
+        lambda: Flow("cpu"),
+    ):
+        with pytest.raises(ArgumentTypeError):
+            wrong()
+    with pytest.raises(InvalidArgumentError, match="slots"):
+        flow.execute(commands, bindings=[tracked], reads=[1])
+
+
+def test_memory_is_tracked_once(flow, device):
+    raw = device.allocate(256)
+    low, high = raw.subspan(0, 128), raw.subspan(128, 128)
+    first = flow.adopt(low)
+    for again in (raw, low, raw.subspan(100, 50)):
+        with pytest.raises(InvalidArgumentError, match="tracked already"):
+            flow.adopt(again)
+    second = flow.adopt(high)
+    first.release()
+    second.close()
+    flow.adopt(raw)
+
+
+def test_memory_of_alloca_is_adopted(flow, device, gate):
+    raw = device.queue.alloca(64, wait=gate.at(1))
+    tracked = flow.adopt(raw)
+    filled = flow.fill(tracked, 3, queue="upload")
+    assert filled.state == "pending"
+    gate.signal(1)
+    assert (tracked.numpy(timeout=LIMIT) == 3).all()
+
+
+def test_flows_and_devices_are_kept_apart(flow, device, second_device):
+    other = Flow(second_device)
+    buffer = other.allocate(4)
+    with pytest.raises(InvalidArgumentError, match="another flow"):
+        flow.fill(buffer, 0)
+    with pytest.raises(InvalidArgumentError, match="not among this flow's devices"):
+        flow.adopt(second_device.allocate(4))
+    with pytest.raises(InvalidArgumentError, match="not among this flow's devices"):
+        flow.fill(flow.allocate(4), 0, queue=second_device.create_queue())
+    with pytest.raises(InvalidArgumentError, match="unordered"):
+        flow.fill(flow.allocate(4), 0, queue=device.create_queue(ordered=False))
+
+
+def test_named_queues(flow, device):
+    own = device.create_queue(name="mine")
+    buffer = flow.from_host(np.zeros(4, np.uint8))
+    used = [
+        flow.write(buffer, bytes(4)),
+        flow.fill(buffer, 0),
+        flow.to_host(buffer).submission,
+        flow.fill(buffer, 0, queue="download"),
+        flow.fill(buffer, 0, queue=own),
+    ]
+    queues = device.queues
+    assert [each.queue for each in used] == [
+        *(queues.upload, queues.compute, queues.download, queues.download),
+        own,
+    ]
+
+
+def test_raw_operations_in_the_place_of_tracked_ones(flow, gate):
+    buffer = flow.from_host(np.zeros(4, np.uint8))
+    buffer.used.wait(LIMIT)
+    flow.fill(buffer, 1, wait=gate.at(1))
+    late = flow.submit(
+        lambda queue, waits: queue.fill(buffer.raw, 2, wait=waits), writes=[buffer], queue="upload"
+    )
+    assert late.state == "pending"
+    gate.signal(1)
+    assert (buffer.numpy(timeout=LIMIT) == 2).all()
+
+
+@pytest.mark.parametrize("way", ["raises", "returns nothing"])
+def test_a_raw_operation_that_goes_wrong_may_have_been_submitted(flow, gate, way):
+    buffer = flow.from_host(np.zeros(4, np.uint8))
+    buffer.used.wait(LIMIT)
+
+    def submit(queue, waits):
+        queue.fill(buffer.raw, 1, wait=[*waits, gate.at(1)])
+        if way == "raises":
+            raise InvalidArgumentError("too late")
+
+    with pytest.raises((InvalidArgumentError, ArgumentTypeError)):
+        flow.submit(submit, writes=[buffer])
+    late = flow.to_host(buffer)
+    assert late.submission.state == "pending"
+    gate.signal(1)
+    assert late.result(LIMIT).tolist() == [1] * 4
+
+
+def test_a_closed_flow_makes_nothing_new(device):
+    flow = Flow(device)
+    buffer = flow.from_host(np.ones(4, np.uint8))
+    flow.close()
+    flow.close()
+    assert flow.closed
+    for wrong in (
+        lambda: flow.allocate(4),
+        flow.record,
+        lambda: flow.adopt(device.allocate(4)),
+        lambda: flow.from_host(np.ones(4)),
+    ):
+        with pytest.raises(ClosedError, match="closed"):
+            wrong()
+    raw, after = buffer.release()
+    after.wait(LIMIT)
+    assert raw.numpy().tolist() == [1, 1, 1, 1]
+
+
+def test_signals_and_waits_of_the_caller(flow, gate):
+    done = hal.create_semaphore()
+    buffer = flow.allocate(4)
+    fence = hal.Fence([gate.at(1)])
+    for index, wait in enumerate((gate.at(1), [gate.at(1)], fence, (each for each in [fence]))):
+        flow.fill(buffer, 0, wait=wait, signal=done.at(index + 1))
+    assert done.query() == 0
+    gate.signal(1)
+    done.wait(4, LIMIT)
+
+
+def test_closing_a_buffer(flow):
+    buffer = flow.from_host(np.ones(8, np.uint8))
+    part = buffer.subspan(0, 4)
+    part.close()
+    assert (part.closed, buffer.closed) == (True, False)
+    assert "8 bytes on cpu:0" in repr(buffer)
+    buffer.close()
+    buffer.close()
+    assert buffer.closed
+    assert isinstance(buffer, TrackedBuffer)
+    with pytest.raises(ClosedError):
+        buffer.subspan(0, 4)
+    with pytest.raises(ClosedError):
+        flow.to_host(buffer)

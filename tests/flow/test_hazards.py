@@ -1,0 +1,308 @@
+"""Every hazard has its wait, and nothing else is waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal.errors import HalError
+from hal.flow import Flow
+
+SOURCE = """
+extern "C" __global__ void HAL_BLOCK(1) add(const int *x, int *y) { y[0] += x[0]; }
+extern "C" __global__ void HAL_BLOCK(1) choose(unsigned *counts) {
+  counts[0] = 3; counts[1] = counts[2] = 1;
+}
+extern "C" __global__ void HAL_BLOCK(1) count(int *y) { atomicAdd(y, 1); }
+"""
+
+
+def ints(flow, *values, **options):
+    return flow.from_host(np.array(values, np.int32), **options)
+
+
+def settled(buffer):
+    buffer.used.wait(LIMIT)
+    return buffer
+
+
+@pytest.fixture
+def kernels(device):
+    return device.compile(SOURCE)
+
+
+def test_a_read_comes_after_the_write(flow, gate):
+    """RAW, from queue to queue."""
+    buffer = settled(ints(flow, 1))
+    flow.write(buffer, np.array([2], np.int32), wait=gate.at(1))
+    read = flow.to_host(buffer)
+    assert read.submission.state == "pending"
+    gate.signal(1)
+    assert read.result(LIMIT).tolist() == [2]
+
+
+def test_a_write_comes_after_the_reads(flow, gate):
+    """WAR: of two readers on two queues, both."""
+    buffer, other = settled(ints(flow, 1)), settled(ints(flow, 0))
+    array = np.zeros(1, np.int32)
+    reads = [
+        flow.read(buffer, array, wait=gate.at(1)),
+        flow.copy(buffer, other, wait=gate.at(2)),
+    ]
+    write = flow.write(buffer, np.array([2], np.int32))
+    gate.signal(1)
+    reads[0].wait(LIMIT)
+    assert write.state == "pending"
+    gate.signal(2)
+    write.wait(LIMIT)
+    assert array.tolist() == [1]
+    assert other.numpy(timeout=LIMIT).tolist() == [1]
+    assert buffer.numpy(timeout=LIMIT).tolist() == [2]
+
+
+def test_a_write_comes_after_the_write(flow, gate):
+    """WAW, from queue to queue."""
+    buffer = settled(ints(flow, 1))
+    flow.fill(buffer, 2, wait=gate.at(1))
+    write = flow.write(buffer, np.array([3], np.int32))
+    assert write.state == "pending"
+    gate.signal(1)
+    write.wait(LIMIT)
+    assert buffer.numpy(timeout=LIMIT).tolist() == [3]
+
+
+def test_what_shares_no_byte_is_not_waited_for(flow, gate):
+    buffer = settled(ints(flow, 1, 2, 3, 4))
+    first, rest = buffer.subspan(0, 4), buffer.subspan(4, 12)
+    held = flow.fill(first, 0, wait=gate.at(1))
+    flow.write(rest, np.array([7, 8, 9], np.int32)).wait(LIMIT)
+    assert rest.numpy(timeout=LIMIT).tolist() == [7, 8, 9]
+    assert held.state == "pending"
+    gate.signal(1)
+    assert buffer.numpy(timeout=LIMIT).tolist() == [0, 7, 8, 9]
+
+
+def test_two_reads_do_not_wait_for_each_other(flow, gate):
+    buffer, other = settled(ints(flow, 1)), settled(ints(flow, 0))
+    held = flow.copy(buffer, other, wait=gate.at(1))
+    assert flow.to_host(buffer).result(LIMIT).tolist() == [1]
+    assert held.state == "pending"
+
+
+def test_a_kernel_reads_const_pointers_and_writes_the_others(flow, kernels, gate):
+    x, y = settled(ints(flow, 1)), settled(ints(flow, 10))
+    held = flow.dispatch(kernels["add"], grid=1, args=(x, y), wait=gate.at(1))
+    assert flow.to_host(x).result(LIMIT).tolist() == [1]
+    late = flow.to_host(y)
+    overwrite = flow.write(x, np.array([5], np.int32))
+    assert [late.submission.state, overwrite.state, held.state] == ["pending"] * 3
+    gate.signal(1)
+    assert late.result(LIMIT).tolist() == [11]
+    assert x.numpy(timeout=LIMIT).tolist() == [5]
+
+
+@pytest.mark.parametrize("form", ["sequence", "mapping"])
+def test_reads_and_writes_narrow_what_a_kernel_does(flow, kernels, gate, form):
+    x, y = settled(ints(flow, 1)), settled(ints(flow, 10))
+    args = (x, y) if form == "sequence" else {"x": x, "y": y}
+    flow.dispatch(kernels["add"], grid=1, args=args, reads=["y"], writes=["x"], wait=gate.at(1))
+    assert flow.to_host(y).result(LIMIT).tolist() == [10]
+    late = flow.to_host(x)
+    assert late.submission.state == "pending"
+    gate.signal(1)
+    late.result(LIMIT)
+    with pytest.raises(hal.errors.InvalidArgumentError, match="'z'"):
+        flow.dispatch(kernels["add"], grid=1, args=(x, y), reads=["z"])
+    with pytest.raises(TypeError, match="lists of names"):
+        flow.dispatch(kernels["add"], grid=1, args=(x, y), reads="y")
+
+
+def test_a_grid_in_memory_is_read(flow, kernels, gate):
+    counts, y = settled(ints(flow, 0, 0, 0)), settled(ints(flow, 0))
+    flow.dispatch(kernels["choose"], grid=1, args=(counts,), wait=gate.at(1), queue="upload")
+    counted = flow.dispatch(kernels["count"], grid=counts, args=(y,))
+    assert counted.state == "pending"
+    gate.signal(1)
+    assert y.numpy(timeout=LIMIT).tolist() == [3]
+
+
+def test_a_recording_knows_what_it_does_with_its_slots(flow, kernels, gate):
+    x, y, z = (settled(ints(flow, value)) for value in (1, 10, 100))
+    with flow.record(slots=2) as commands:
+        source, target = commands.slots
+        commands.dispatch(kernels["add"], grid=1, args=(source, target))
+        commands.dispatch(kernels["add"], grid=1, args=(source, z))
+        commands.dispatch(kernels["add"], grid=1, args=(target, z))
+    assert commands.uses == [1, 2]
+    flow.execute(commands, bindings=[x, y], wait=gate.at(1))
+    assert flow.to_host(x).result(LIMIT).tolist() == [1]
+    arrays = [np.zeros(1, np.int32) for _ in range(2)]
+    late = [
+        flow.read(y, arrays[0]),
+        flow.read(z, arrays[1], queue="upload"),
+    ]
+    assert [each.state for each in late] == ["pending"] * 2
+    gate.signal(1)
+    hal.wait_all(late, LIMIT)
+    assert [array.tolist() for array in arrays] == [[11], [112]]
+
+
+def test_a_raw_recording_reads_and_writes_its_slots_unless_told(flow, device, kernels, gate):
+    x, y = settled(ints(flow, 1)), settled(ints(flow, 10))
+    with device.record(slots=2) as commands:
+        commands.dispatch(kernels["add"], grid=1, args=tuple(commands.slots))
+    flow.execute(commands, bindings={0: x, 1: y}, reads=[0], wait=gate.at(1))
+    assert flow.to_host(x).result(LIMIT).tolist() == [1]
+    flow.execute(commands, bindings=[x, y])
+    assert flow.to_host(x).submission.state == "pending"
+    gate.signal(1)
+    assert y.numpy(timeout=LIMIT).tolist() == [12]
+
+
+def test_host_calls_stand_in_the_place_of_work(flow, gate):
+    buffer, seen = settled(ints(flow, 1)), []
+    flow.fill(buffer, 2, wait=gate.at(1))
+    called = flow.call(seen.append, "called", reads=[buffer], queue="download")
+    assert called.state == "pending"
+    gate.signal(1)
+    called.wait(LIMIT)
+    assert seen == ["called"]
+
+
+def test_between_devices(pair, gate):
+    """RAW, WAR and WAW across two devices."""
+    one, two = pair.devices
+    here = settled(ints(pair, 1, target=one))
+    there = settled(ints(pair, 5, target=two))
+    pair.fill(here, 2, wait=gate.at(1))
+    pair.device_to_device(here, there)  # reads here, writes there
+    overwrite = pair.write(here, np.array([9], np.int32))
+    late = pair.to_host(there)
+    assert [overwrite.state, late.submission.state] == ["pending"] * 2
+    gate.signal(1)
+    assert late.result(LIMIT).tolist() == [2]
+    assert here.numpy(timeout=LIMIT).tolist() == [9]
+
+
+def test_a_kernel_that_uses_a_peers_memory(pair, gate):
+    """In any order of the arguments it runs where it was loaded."""
+    one, two = pair.devices
+    one.enable_access(two)
+    add = one.compile(SOURCE)["add"]
+    here, there = settled(ints(pair, 1)), settled(ints(pair, 10, target=two))
+    pair.fill(there, 20, wait=gate.at(1))
+    done = pair.dispatch(add, grid=1, args=(there, here))
+    assert done.queue is one.queue
+    assert done.state == "pending"
+    gate.signal(1)
+    assert here.numpy(timeout=LIMIT).tolist() == [21]
+
+
+def test_between_drivers(open_probe, gate):
+    """One backend's streams cannot wait for the other's events."""
+    one, _ = open_probe(domain=object())
+    two, _ = open_probe(domain=object())
+    flow = Flow(one, two, chunk=64)
+    data = np.arange(100, dtype=np.int32)
+    here = flow.from_host(data, wait=gate.at(1))
+    back = flow.device_to_device(flow.device_to_device(here, two), one)
+    late = flow.to_host(back)
+    assert late.submission.state == "pending"
+    gate.signal(1)
+    assert np.array_equal(late.result(LIMIT), data)
+
+
+def test_a_failure_stays_with_the_bytes_until_recovered(flow, gate):
+    buffer, other = settled(ints(flow, 1)), settled(ints(flow, 1))
+    broken = hal.create_semaphore()
+    failed = flow.fill(buffer, 2, wait=broken.at(1))
+    dependent = flow.copy(buffer, other)
+    broken.fail(RuntimeError("no power"))
+    for work in (failed, dependent, flow.fill(buffer, 3), flow.to_host(other).submission):
+        with pytest.raises(HalError):
+            work.wait(LIMIT)
+    with pytest.raises(HalError):
+        buffer.written.wait(LIMIT)
+    buffer.recover()
+    other.recover()
+    flow.fill(buffer, 4).wait(LIMIT)
+    flow.copy(buffer, other)
+    assert other.numpy(timeout=LIMIT).tolist() == [4]
+
+
+def test_recovery_comes_after_what_the_failed_work_never_waited_for(flow, gate):
+    """A failed operation did not wait for its other hazards: the next one has to."""
+    buffer, out = settled(ints(flow, 1)), np.zeros(1, np.int32)
+    broken = hal.create_semaphore()
+    read = flow.read(buffer, out, wait=gate.at(1))  # runs later
+    broken.fail(RuntimeError("no power"))
+    assert flow.fill(buffer, 2, wait=broken.at(1)).state == "failed"
+    buffer.recover()
+    write = flow.fill(buffer, 3)
+    assert [read.state, write.state] == ["pending", "pending"]
+    gate.signal(1)
+    write.wait(LIMIT)
+    assert out.tolist() == [1]
+
+
+def test_an_interrupt_in_a_submission_loses_no_hazard(flow, gate, monkeypatch):
+    """Ctrl-C after the queue took the work, before the flow noted it."""
+    buffer = settled(ints(flow, 1))
+    fill = hal.Queue.fill
+
+    def interrupted(*arguments, **options):
+        fill(*arguments, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hal.Queue, "fill", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        flow.fill(buffer, 2, wait=gate.at(1))
+    monkeypatch.undo()
+    late = flow.to_host(buffer)
+    assert late.submission.state == "pending"
+    gate.signal(1)
+    assert late.result(LIMIT).tolist() == [2]
+
+
+def test_refused_work_changes_nothing(flow, gate):
+    buffer = settled(ints(flow, 1))
+    before = buffer.used
+    for wrong in (
+        lambda: flow.fill(buffer, 1, offset=100),
+        lambda: flow.fill(buffer, "x"),
+        lambda: flow.write(buffer, np.zeros(9)),
+        lambda: flow.read(buffer, np.zeros(9)),
+        lambda: flow.fill(buffer, 1, queue="sideways"),
+        lambda: flow.fill(buffer, 1, queue=3),
+        lambda: flow.fill(buffer, 1, wait=3),
+    ):
+        with pytest.raises(HalError):
+            wrong()
+    assert set(buffer.used) == set(before)
+
+
+def test_parts_that_are_in_use_are_not_forgotten(flow, gate):
+    buffer, array = settled(ints(flow, *range(200))), np.zeros(1, np.int32)
+    for index in range(0, 200, 2):
+        flow.read(buffer.subspan(4 * index, 4), array, wait=gate.at(1))
+    writes = [flow.fill(buffer.subspan(4 * index, 4), 0) for index in (0, 198)]
+    assert [each.state for each in writes] == ["pending"] * 2
+    flow.fill(buffer.subspan(4, 4), 0, queue="upload").wait(LIMIT)
+    gate.signal(1)
+    hal.wait_all(writes, LIMIT)
+
+
+def test_readers_and_parts_are_bounded(flow):
+    buffer = flow.allocate(4096, dtype=np.int32)
+    flow.fill(buffer, 0)
+    for index in range(3000):
+        flow.fill(buffer, index, offset=4 * (index * 37 % 1024), size=4).wait(LIMIT)
+        flow.to_host(buffer.subspan(4 * (index * 53 % 1024), 4)).result(LIMIT)
+    assert len(buffer.history.intervals or ()) <= 256
+    flow.fill(buffer, 0)
+    assert buffer.history.intervals is None
+    for _ in range(300):
+        flow.read(buffer, np.empty(1024, np.int32))
+    assert len(buffer.history.readers) == 1

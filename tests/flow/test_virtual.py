@@ -1,0 +1,164 @@
+"""Virtual devices: apart from each other, but for the hardware."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal.errors import (
+    ClosedError,
+    DeadlineExceededError,
+    DeviceLostError,
+    HalError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+)
+from hal.flow import Flow, VirtualDevice, virtual_devices
+from hal.flow.virtual import _Physical
+
+
+@pytest.fixture
+def three():
+    devices = virtual_devices("cpu", 3)
+    yield devices
+    for device in devices:
+        assert device.close(LIMIT) == ()
+
+
+def test_a_program_for_several_devices_runs(three):
+    flow = Flow(*three, chunk=64)
+    data = np.arange(1000, dtype=np.int32)
+    buffer = flow.from_host(data)
+    for device in (*three[1:], three[0]):
+        buffer = flow.device_to_device(buffer, device)
+    assert buffer.device is three[0].device
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), data)
+    assert [device.name for device in three] == ["cpu:0#0", "cpu:0#1", "cpu:0#2"]
+
+
+def test_work_of_one_holds_up_no_other(three, gate):
+    first, second, _ = three
+    held = first.device.queue.barrier(wait=gate.at(1))
+    second.device.queue.barrier().wait(LIMIT)
+    second.wait_idle(LIMIT)
+    assert (first.is_idle, second.is_idle) == (False, True)
+    with pytest.raises(DeadlineExceededError):
+        first.wait_idle(0.01)
+    gate.signal(1)
+    held.wait(LIMIT)
+    first.wait_idle(LIMIT)
+    assert first.is_idle
+
+
+def test_one_runs_its_work_first_in_first_out(three, gate):
+    order = []
+    queue = three[0].device.queue
+    for number in range(5):
+        queue.call(order.append, number, wait=gate.at(1) if number == 0 else ())
+    gate.signal(1)
+    three[0].wait_idle(LIMIT)
+    assert order == list(range(5))
+
+
+def test_it_can_be_awaited(three, gate):
+    seen = []
+    three[0].device.queue.call(seen.append, 1, wait=gate.at(1))
+
+    async def main():
+        gate.signal(1)
+        await three[0]
+        return list(seen)
+
+    assert asyncio.run(main()) == [1]
+
+
+def test_memory_is_counted_and_limited_for_each():
+    small, large = virtual_devices("cpu", 2, memory_limit=["1M", "8M"])
+    kept = large.device.allocate(4 << 20)
+    assert (small.statistics().bytes_now, large.statistics().bytes_now) == (0, kept.size)
+    with pytest.raises(OutOfMemoryError):
+        small.device.allocate(2 << 20)
+    assert small.device.allocate(1 << 19).size == 1 << 19
+    small.close()
+    large.close()
+
+
+def test_a_failure_is_the_failure_of_one(three):
+    broken = hal.create_semaphore()
+    broken.fail(RuntimeError("no power"))
+    assert three[0].device.queue.barrier(wait=broken.at(1)).state == "failed"
+    three[1].device.queue.barrier().wait(LIMIT)
+    three[0].device.queue.barrier().wait(LIMIT)
+
+
+def test_closing_one_leaves_the_others(three, gate):
+    held = three[0].device.queue.barrier(wait=gate.at(1))
+    assert three[0].close(LIMIT) == ()
+    assert held.state == "cancelled"
+    assert [device.closed for device in three] == [True, False, False]
+    with pytest.raises(ClosedError, match="cpu:0#0 is closed"):
+        three[0].wait_idle(LIMIT)
+    three[1].device.queue.barrier().wait(LIMIT)
+
+
+def test_giving_one_up_leaves_the_others(open_probe, latch):
+    opened = [open_probe() for _ in range(2)]
+    physical = _Physical()
+    first, second = (
+        VirtualDevice(device, f"cpu:0#{index}", physical)
+        for index, (device, _) in enumerate(opened)
+    )
+    opened[0][1].hold(latch)
+    stuck = first.device.queue.fill(first.device.allocate(4), 0)
+    assert len(first.close(0.05)) == 1
+    assert stuck.state == "failed"
+    assert (first.lost, second.lost) == (True, False)
+    second.device.queue.barrier().wait(LIMIT)
+    latch.open()
+
+
+def test_lost_hardware_takes_all_with_it(open_probe, gate):
+    opened = [open_probe() for _ in range(2)]
+    physical = _Physical()
+    first, second = (
+        VirtualDevice(device, f"cpu:0#{index}", physical)
+        for index, (device, _) in enumerate(opened)
+    )
+    held = second.device.queue.barrier(wait=gate.at(1))
+    opened[0][1].fail_call(1, DeviceLostError("gone"), names={"fill"})
+    with pytest.raises(HalError):
+        first.device.queue.fill(first.device.allocate(4), 0).wait(LIMIT)
+    assert (first.lost, second.lost) == (True, True)
+    assert held.state in {"cancelled", "failed"}
+    for device in (first, second):
+        with pytest.raises(DeviceLostError, match="all virtual devices"):
+            device.wait_idle(LIMIT)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"count": 0}, {"count": True}, {"count": 2, "memory_limit": ["1M"]}, {"memory_limit": "x"}],
+)
+def test_wrong_arguments(arguments):
+    with pytest.raises(InvalidArgumentError):
+        virtual_devices("cpu", **arguments)
+
+
+def test_nothing_is_left_open_when_one_cannot_be_opened(monkeypatch):
+    opened = []
+    create = hal.create_device
+
+    def limited(*arguments, **parameters):
+        if len(opened) == 2:
+            raise OutOfMemoryError("no more")
+        opened.append(create(*arguments, **parameters))
+        return opened[-1]
+
+    monkeypatch.setattr(hal, "create_device", limited)
+    with pytest.raises(OutOfMemoryError):
+        virtual_devices("cpu", 3)
+    assert [device.closed for device in opened] == [True, True]

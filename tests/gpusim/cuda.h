@@ -1,0 +1,176 @@
+/* The CUDA face's own declarations: struct layouts as the driver's callers have them, and what its
+ * files share. tests/gpusim/test_layout.py checks the layouts where a cuda.h is installed. */
+#ifndef GPUSIM_CUDA_H
+#define GPUSIM_CUDA_H
+
+#include "sim.h"
+
+#define API SIM_EXPORT int
+
+enum { CU_CONTEXT_IS_DESTROYED = 709 }; /* what the driver says of a destroyed event */
+
+typedef unsigned long long cu_address;
+
+struct cu_context {
+  int device;
+};
+
+struct cu_launch_config {
+  unsigned grid[3], block[3], shared;
+  struct sim_stream *stream;
+  void *attributes;
+  unsigned attribute_count;
+};
+
+struct cu_memcpy2d {
+  size_t source_x, source_y;
+  unsigned source_type;
+  const void *source_host;
+  cu_address source_device;
+  void *source_array;
+  size_t source_pitch, target_x, target_y;
+  unsigned target_type;
+  void *target_host;
+  cu_address target_device;
+  void *target_array;
+  size_t target_pitch, width, height;
+};
+
+struct cu_memcpy3d {
+  size_t source_x, source_y, source_z, source_level;
+  unsigned source_type;
+  const void *source_host;
+  cu_address source_device;
+  void *source_array, *reserved0;
+  size_t source_pitch, source_height, target_x, target_y, target_z, target_level;
+  unsigned target_type;
+  void *target_host;
+  cu_address target_device;
+  void *target_array, *reserved1;
+  size_t target_pitch, target_height, width, height, depth;
+};
+
+struct cu_kernel_node {
+  struct sim_kernel *function;
+  unsigned grid[3], block[3], shared;
+  void **parameters, **extra;
+  struct sim_kernel *kernel;
+  struct cu_context *context;
+};
+
+struct cu_memset_node {
+  cu_address target;
+  size_t pitch;
+  unsigned value, element;
+  size_t width, height;
+  struct cu_context *context; /* only in the struct that cuGraphAddNode takes */
+};
+
+struct cu_host_node {
+  void (*function)(void *);
+  void *argument;
+};
+
+struct cu_memcpy_node {
+  int flags, reserved;
+  struct cu_context *context;
+  struct cu_memcpy3d copy;
+};
+
+struct cu_node_params {
+  unsigned type;
+  int reserved0[3];
+  union {
+    long long reserved1[29];
+    struct cu_kernel_node kernel;
+    struct cu_memcpy_node copy;
+    struct cu_memset_node set;
+    struct cu_host_node host;
+    struct sim_graph *child;
+  };
+  long long reserved2;
+};
+
+struct cu_location {
+  unsigned type; /* 1: a device, 2: the host */
+  int id;
+};
+
+struct cu_pool_props {
+  unsigned allocation_type, handle_types;
+  struct cu_location location;
+  void *security;
+  size_t max_size;
+  unsigned short usage;
+  unsigned char reserved[54];
+};
+
+struct cu_access {
+  struct cu_location location;
+  unsigned flags;
+};
+
+struct cu_instantiate {
+  uint64_t flags;
+  struct sim_stream *upload_stream;
+  struct sim_node *error_node;
+  unsigned result;
+};
+
+struct cu_update_result {
+  unsigned result;
+  struct sim_node *error_node, *error_from;
+};
+
+/* cuda_device.c */
+extern struct cu_context cu_contexts[SIM_MAX_DEVICES];
+int cu_device(void); /* of the calling thread's context, or -1 */
+bool cu_is_device(int device);
+bool cu_is_context(const struct cu_context *context);
+
+/* cuda_stream.c: the stream behind a handle, of the current device for a default one; NULL for none. */
+struct sim_stream *cu_stream(struct sim_stream *handle);
+int cu_refused(const struct sim_stream *handle); /* what a call with such a handle returns */
+
+/* cuda_kernel.c */
+int cu_launch_of(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
+                 unsigned shared, void **parameters, void **extra);
+struct sim_kernel *cu_kernel(struct sim_kernel *handle); /* NULL for none */
+
+/* cuda_copy.c */
+int cu_copy_of(struct sim_copy *out, const struct cu_memcpy3d *copy, bool device_side[2]);
+
+/* cuda_table.c: the public name, the first version with this ABI, the function */
+struct cu_line {
+  const char *name;
+  int version;
+  void (*symbol)(void);
+};
+extern const struct cu_line cu_lines[];
+extern const size_t cu_line_count;
+
+/* At the top of every call. */
+#define CALL(name_, needs_)                                       \
+  static struct sim_site site_ = {.name = #name_};                \
+  {                                                               \
+    int status_ = sim_enter(&site_, cu_device(), (needs_));       \
+    if (status_) return status_;                                  \
+  }
+#define ANY SIM_NEEDS_NOTHING
+#define INIT SIM_NEEDS_INIT
+#define CONTEXT SIM_NEEDS_CONTEXT
+#define HANDLE SIM_WANTS_CONTEXT
+
+/* Turns a default stream's handle into the stream, and a wrong one into an error. */
+#define STREAM(handle_)                          \
+  {                                              \
+    struct sim_stream *given_ = handle_;         \
+    handle_ = cu_stream(given_);                 \
+    if (!handle_) return cu_refused(given_);     \
+  }
+#define ALIVE(handle_, type_) \
+  if (!sim_handle_alive(handle_, type_)) return type_ == SIM_EVENT && sim_handle_was(handle_, SIM_EVENT) ? CU_CONTEXT_IS_DESTROYED : SIM_INVALID_HANDLE
+#define GIVEN(pointer_) \
+  if (!(pointer_)) return SIM_INVALID_VALUE
+
+#endif

@@ -1,0 +1,164 @@
+/* The CUDA face: copies and fills. */
+#include "cuda.h"
+
+static struct sim_copy flat(const void *target, const void *source, size_t size) {
+  return (struct sim_copy){(char *)target, source, size, 1, 1, size, size, size, size};
+}
+
+static const void *at(cu_address address) { return (const void *)(uintptr_t)address; }
+
+/* `device_side` says which of target and source has to be memory that the driver knows. */
+int cu_copy_of(struct sim_copy *out, const struct cu_memcpy3d *copy, bool device_side[2]) {
+  if (copy->source_type < 1 || copy->source_type > 4 || copy->target_type < 1 || copy->target_type > 4) return SIM_INVALID_VALUE;
+  if (copy->source_type == 3 || copy->target_type == 3) return SIM_NOT_SUPPORTED;
+  device_side[0] = copy->target_type == 2;
+  device_side[1] = copy->source_type == 2;
+  size_t source_pitch = copy->source_pitch ? copy->source_pitch : copy->width + copy->source_x;
+  size_t target_pitch = copy->target_pitch ? copy->target_pitch : copy->width + copy->target_x;
+  if (copy->width + copy->source_x > source_pitch || copy->width + copy->target_x > target_pitch) return SIM_INVALID_VALUE;
+  size_t source_slice = source_pitch * (copy->source_height ? copy->source_height : copy->height + copy->source_y);
+  size_t target_slice = target_pitch * (copy->target_height ? copy->target_height : copy->height + copy->target_y);
+  const char *source = copy->source_type == 1 ? copy->source_host : at(copy->source_device);
+  char *target = copy->target_type == 1 ? copy->target_host : (char *)(uintptr_t)copy->target_device;
+  *out = (struct sim_copy){
+      .target = target + copy->target_x + copy->target_y * target_pitch + copy->target_z * target_slice,
+      .source = source + copy->source_x + copy->source_y * source_pitch + copy->source_z * source_slice,
+      .width = copy->width,
+      .height = copy->height,
+      .depth = copy->depth,
+      .target_pitch = target_pitch,
+      .source_pitch = source_pitch,
+      .target_slice = target_slice,
+      .source_slice = source_slice,
+  };
+  return SIM_OK;
+}
+
+static int copy_flat(struct sim_stream *stream, const void *target, const void *source, size_t size, bool to_device, bool from_device, bool synchronous) {
+  STREAM(stream);
+  const struct sim_copy copy = flat(target, source, size);
+  return sim_copy(stream, &copy, to_device, from_device, synchronous);
+}
+
+API cuMemcpy(cu_address target, cu_address source, size_t size) {
+  CALL(cuMemcpy, CONTEXT);
+  return copy_flat(NULL, at(target), at(source), size, false, false, true);
+}
+API cuMemcpyAsync(cu_address target, cu_address source, size_t size, struct sim_stream *stream) {
+  CALL(cuMemcpyAsync, HANDLE);
+  return copy_flat(stream, at(target), at(source), size, false, false, false);
+}
+API cuMemcpyHtoD_v2(cu_address target, const void *source, size_t size) {
+  CALL(cuMemcpyHtoD, CONTEXT);
+  return copy_flat(NULL, at(target), source, size, true, false, true);
+}
+API cuMemcpyHtoDAsync_v2(cu_address target, const void *source, size_t size, struct sim_stream *stream) {
+  CALL(cuMemcpyHtoDAsync, HANDLE);
+  return copy_flat(stream, at(target), source, size, true, false, false);
+}
+API cuMemcpyDtoH_v2(void *target, cu_address source, size_t size) {
+  CALL(cuMemcpyDtoH, CONTEXT);
+  return copy_flat(NULL, target, at(source), size, false, true, true);
+}
+API cuMemcpyDtoHAsync_v2(void *target, cu_address source, size_t size, struct sim_stream *stream) {
+  CALL(cuMemcpyDtoHAsync, HANDLE);
+  return copy_flat(stream, target, at(source), size, false, true, false);
+}
+API cuMemcpyDtoD_v2(cu_address target, cu_address source, size_t size) {
+  CALL(cuMemcpyDtoD, CONTEXT);
+  return copy_flat(NULL, at(target), at(source), size, true, true, false);
+}
+API cuMemcpyDtoDAsync_v2(cu_address target, cu_address source, size_t size, struct sim_stream *stream) {
+  CALL(cuMemcpyDtoDAsync, HANDLE);
+  return copy_flat(stream, at(target), at(source), size, true, true, false);
+}
+
+static int copy_peer(struct sim_stream *stream, cu_address target, const struct cu_context *to, cu_address source,
+                     const struct cu_context *from, size_t size, bool synchronous) {
+  if (!cu_is_context(to) || !cu_is_context(from)) return SIM_INVALID_CONTEXT;
+  sim_lock();
+  const struct sim_block *a = sim_find(at(target)), *b = sim_find(at(source));
+  bool right = !size || (a && b && (a->memory != SIM_DEVICE || a->device == to->device) && (b->memory != SIM_DEVICE || b->device == from->device));
+  sim_unlock();
+  if (!right) return SIM_INVALID_VALUE;
+  return copy_flat(stream, at(target), at(source), size, true, true, synchronous);
+}
+
+API cuMemcpyPeer(cu_address target, struct cu_context *to, cu_address source, struct cu_context *from, size_t size) {
+  CALL(cuMemcpyPeer, CONTEXT);
+  return copy_peer(NULL, target, to, source, from, size, false);
+}
+API cuMemcpyPeerAsync(cu_address target, struct cu_context *to, cu_address source, struct cu_context *from, size_t size, struct sim_stream *stream) {
+  CALL(cuMemcpyPeerAsync, HANDLE);
+  return copy_peer(stream, target, to, source, from, size, false);
+}
+
+static int copy_shaped(struct sim_stream *stream, const struct cu_memcpy3d *shape, bool synchronous) {
+  STREAM(stream);
+  struct sim_copy copy;
+  bool device_side[2];
+  int status = cu_copy_of(&copy, shape, device_side);
+  return status ? status : sim_copy(stream, &copy, device_side[0], device_side[1], synchronous);
+}
+
+static struct cu_memcpy3d from_2d(const struct cu_memcpy2d *c) {
+  return (struct cu_memcpy3d){
+      .source_x = c->source_x, .source_y = c->source_y, .source_type = c->source_type, .source_host = c->source_host,
+      .source_device = c->source_device, .source_array = c->source_array, .source_pitch = c->source_pitch,
+      .target_x = c->target_x, .target_y = c->target_y, .target_type = c->target_type, .target_host = c->target_host,
+      .target_device = c->target_device, .target_array = c->target_array, .target_pitch = c->target_pitch,
+      .width = c->width, .height = c->height, .depth = 1};
+}
+
+API cuMemcpy2D_v2(const struct cu_memcpy2d *shape) {
+  CALL(cuMemcpy2D, CONTEXT);
+  GIVEN(shape);
+  const struct cu_memcpy3d copy = from_2d(shape);
+  return copy_shaped(NULL, &copy, true);
+}
+API cuMemcpy2DAsync_v2(const struct cu_memcpy2d *shape, struct sim_stream *stream) {
+  CALL(cuMemcpy2DAsync, HANDLE);
+  GIVEN(shape);
+  const struct cu_memcpy3d copy = from_2d(shape);
+  return copy_shaped(stream, &copy, false);
+}
+API cuMemcpy3D_v2(const struct cu_memcpy3d *shape) {
+  CALL(cuMemcpy3D, CONTEXT);
+  GIVEN(shape);
+  return copy_shaped(NULL, shape, true);
+}
+API cuMemcpy3DAsync_v2(const struct cu_memcpy3d *shape, struct sim_stream *stream) {
+  CALL(cuMemcpy3DAsync, HANDLE);
+  GIVEN(shape);
+  return copy_shaped(stream, shape, false);
+}
+
+/* Fills. The ones without a stream go to the default stream, and wait for nothing. */
+
+static int set(struct sim_stream *stream, cu_address target, size_t pitch, uint32_t value, unsigned element, size_t count, size_t rows) {
+  STREAM(stream);
+  const struct sim_set fill = {(char *)(uintptr_t)target, value, element, count, rows, pitch};
+  return sim_set(stream, &fill);
+}
+
+#define FILL(bits, type, element)                                                                                        \
+  API cuMemsetD##bits##_v2(cu_address target, type value, size_t count) {                                                \
+    CALL(cuMemsetD##bits, CONTEXT);                                                                                      \
+    return set(NULL, target, 0, value, element, count, 1);                                                               \
+  }                                                                                                                      \
+  API cuMemsetD##bits##Async(cu_address target, type value, size_t count, struct sim_stream *stream) {                   \
+    CALL(cuMemsetD##bits##Async, HANDLE);                                                                               \
+    return set(stream, target, 0, value, element, count, 1);                                                             \
+  }                                                                                                                      \
+  API cuMemsetD2D##bits##_v2(cu_address target, size_t pitch, type value, size_t width, size_t height) {                 \
+    CALL(cuMemsetD2D##bits, CONTEXT);                                                                                    \
+    return set(NULL, target, pitch, value, element, width, height);                                                      \
+  }                                                                                                                      \
+  API cuMemsetD2D##bits##Async(cu_address target, size_t pitch, type value, size_t width, size_t height,                 \
+                               struct sim_stream *stream) {                                                              \
+    CALL(cuMemsetD2D##bits##Async, HANDLE);                                                                             \
+    return set(stream, target, pitch, value, element, width, height);                                                    \
+  }
+FILL(8, unsigned char, 1)
+FILL(16, unsigned short, 2)
+FILL(32, unsigned, 4)

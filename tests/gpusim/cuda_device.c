@@ -1,0 +1,354 @@
+/* The CUDA face: the driver, its devices, contexts and peers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cuda.h"
+
+#define MAX_STACK 64
+
+struct cu_context cu_contexts[SIM_MAX_DEVICES] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+static __thread struct cu_context *stack[MAX_STACK];
+static __thread int depth;
+
+int cu_device(void) { return depth && stack[depth - 1] ? stack[depth - 1]->device : -1; }
+bool cu_is_device(int device) { return device >= 0 && device < sim.device_count; }
+bool cu_is_context(const struct cu_context *context) {
+  return context >= cu_contexts && context < cu_contexts + SIM_MAX_DEVICES && cu_is_device(context->device) &&
+         sim.devices[context->device].retained;
+}
+#define DEVICE(device_) \
+  if (!cu_is_device(device_)) return SIM_INVALID_DEVICE
+
+API cuInit(unsigned flags) {
+  CALL(cuInit, ANY | SIM_ALLOWED_AFTER_ERROR);
+  return flags ? SIM_INVALID_VALUE : sim_initialize();
+}
+
+API cuDriverGetVersion(int *version) {
+  CALL(cuDriverGetVersion, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(version);
+  *version = (int)sim_setting("GPUSIM_DRIVER_VERSION", 13000);
+  return SIM_OK;
+}
+
+API cuDeviceGetCount(int *count) {
+  CALL(cuDeviceGetCount, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(count);
+  *count = sim.device_count;
+  return SIM_OK;
+}
+
+API cuDeviceGet(int *device, int ordinal) {
+  CALL(cuDeviceGet, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(device);
+  DEVICE(ordinal);
+  *device = ordinal;
+  return SIM_OK;
+}
+
+API cuDeviceGetName(char *name, int length, int device) {
+  CALL(cuDeviceGetName, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!name || length <= 0) return SIM_INVALID_VALUE;
+  DEVICE(device);
+  snprintf(name, (size_t)length, "gpusim (software, no GPU) %d", device);
+  return SIM_OK;
+}
+
+API cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+  CALL(cuDeviceGetUuid, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(uuid);
+  DEVICE(device);
+  memcpy(uuid, "gpusim-software", 15);
+  uuid[15] = (unsigned char)device;
+  return SIM_OK;
+}
+
+API cuDeviceTotalMem_v2(size_t *bytes, int device) {
+  CALL(cuDeviceTotalMem, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(bytes);
+  DEVICE(device);
+  *bytes = sim.devices[device].total;
+  return SIM_OK;
+}
+
+API cuDeviceGetPCIBusId(char *text, int length, int device) {
+  CALL(cuDeviceGetPCIBusId, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!text || length <= 0) return SIM_INVALID_VALUE;
+  DEVICE(device);
+  snprintf(text, (size_t)length, "FFFF:%02X:00.0", device);
+  return SIM_OK;
+}
+
+API cuDeviceGetByPCIBusId(int *device, const char *text) {
+  CALL(cuDeviceGetByPCIBusId, INIT | SIM_ALLOWED_AFTER_ERROR);
+  unsigned number;
+  if (!device || !text || sscanf(text, "FFFF:%2X:00.0", &number) != 1) return SIM_INVALID_VALUE;
+  DEVICE((int)number);
+  *device = (int)number;
+  return SIM_OK;
+}
+
+API cuDeviceComputeCapability(int *major, int *minor, int device) {
+  CALL(cuDeviceComputeCapability, INIT | SIM_ALLOWED_AFTER_ERROR);
+  DEVICE(device);
+  if (major) *major = 9;
+  if (minor) *minor = 0;
+  return SIM_OK;
+}
+
+static int attribute(int which, int device) {
+  switch (which) {
+    case 1: case 2: case 3: return 1024;      /* threads of a block, in x, in y */
+    case 4: return 64;                        /* in z */
+    case 5: return 0x7fffffff;                /* blocks in x */
+    case 6: case 7: return 65535;             /* in y, z */
+    case 8: return 49152;                     /* shared memory of a block */
+    case 9: return 65536;
+    case 10: return 32;                       /* warp */
+    case 11: return 0x7fffffff;
+    case 12: case 82: return 65536;           /* registers */
+    case 13: return 1000000;                  /* kHz */
+    case 14: return 512;
+    case 15: case 19: case 31: return 1;      /* overlap, mapped host memory, concurrent kernels */
+    case 16: return 2;                        /* multiprocessors */
+    case 33: return device;                   /* bus */
+    case 36: return 1000000;
+    case 37: return 64;
+    case 38: return 1 << 20;
+    case 39: return 2048;                     /* threads of a multiprocessor */
+    case 40: return 2;                        /* copy engines */
+    case 41: return 1;                        /* one address space */
+    case 50: return 0xFFFF;                   /* PCI domain */
+    case 75: return 9;                        /* compute capability 9.0 */
+    case 76: return 0;
+    case 78: case 79: case 80: case 83: return 1; /* priorities, caches, managed memory */
+    case 81: return 233472;
+    case 89: case 90: case 91: return 1;      /* concurrent managed access, preemption, registered pointers */
+    case 92: case 93: case 94: return 1;      /* stream memory operations */
+    case 95: return 0;                        /* no cooperative launches */
+    case 97: return 232448;                   /* shared memory of a block, on request */
+    case 99: case 113: return 1;                        /* host registration */
+    case 106: return 32;
+    case 111: return 1024;
+    case 115: return 1;                       /* memory pools */
+    case 122: case 123: return 1;             /* 64-bit stream memory operations, NOR */
+    case 130: return -1;
+    default: return 0;
+  }
+}
+
+API cuDeviceGetAttribute(int *value, int which, int device) {
+  CALL(cuDeviceGetAttribute, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!value || which < 1 || which > 200) return SIM_INVALID_VALUE;
+  DEVICE(device);
+  *value = attribute(which, device);
+  return SIM_OK;
+}
+
+/* Contexts: one for each device, the primary one. */
+
+API cuDevicePrimaryCtxRetain(struct cu_context **context, int device) {
+  CALL(cuDevicePrimaryCtxRetain, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(context);
+  DEVICE(device);
+  if (sim.devices[device].error) return sim.devices[device].error;
+  sim_lock();
+  sim.devices[device].retained++;
+  sim_unlock();
+  *context = &cu_contexts[device];
+  return SIM_OK;
+}
+
+int gpusim_leaks(int device, char *text, size_t size);
+
+static void last_release(int device) {
+  char text[512];
+  const long quiet = sim_setting("GPUSIM_QUIET", 0);
+  if (!gpusim_leaks(device, text, sizeof text)) return;
+  if (!quiet) fprintf(stderr, "gpusim: device %d is released with live objects (I7): %s\n", device, text);
+  if (sim_setting("GPUSIM_ABORT_ON_LEAKS", 0)) sim_abort(NULL, "device %d is released with live objects (I7): %s", device, text);
+}
+
+API cuDevicePrimaryCtxRelease_v2(int device) {
+  CALL(cuDevicePrimaryCtxRelease, INIT | SIM_ALLOWED_AFTER_ERROR);
+  DEVICE(device);
+  sim_lock();
+  bool held = sim.devices[device].retained > 0, last = sim.devices[device].retained == 1;
+  if (held) sim.devices[device].retained--;
+  sim_unlock();
+  if (last) last_release(device);
+  return held ? SIM_OK : SIM_INVALID_CONTEXT;
+}
+
+API cuDevicePrimaryCtxReset_v2(int device) {
+  CALL(cuDevicePrimaryCtxReset, INIT | SIM_ALLOWED_AFTER_ERROR);
+  DEVICE(device);
+  return SIM_NOT_SUPPORTED;
+}
+
+API cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) {
+  CALL(cuDevicePrimaryCtxSetFlags, INIT | SIM_ALLOWED_AFTER_ERROR);
+  DEVICE(device);
+  return flags & ~0x7fu ? SIM_INVALID_VALUE : SIM_OK;
+}
+
+API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
+  CALL(cuDevicePrimaryCtxGetState, INIT | SIM_ALLOWED_AFTER_ERROR);
+  DEVICE(device);
+  if (flags) *flags = 0;
+  if (active) *active = sim.devices[device].retained > 0;
+  return SIM_OK;
+}
+
+API cuCtxSetCurrent(struct cu_context *context) {
+  CALL(cuCtxSetCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (context && !cu_is_context(context)) return SIM_INVALID_CONTEXT;
+  if (!context) {
+    if (depth) depth--;
+    return SIM_OK;
+  }
+  if (!depth) depth = 1;
+  stack[depth - 1] = context;
+  return SIM_OK;
+}
+
+API cuCtxGetCurrent(struct cu_context **context) {
+  CALL(cuCtxGetCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(context);
+  *context = depth ? stack[depth - 1] : NULL;
+  return SIM_OK;
+}
+
+API cuCtxPushCurrent_v2(struct cu_context *context) {
+  CALL(cuCtxPushCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
+  if (depth == MAX_STACK) return SIM_INVALID_VALUE;
+  stack[depth++] = context;
+  return SIM_OK;
+}
+
+API cuCtxPopCurrent_v2(struct cu_context **context) {
+  CALL(cuCtxPopCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!depth) return SIM_INVALID_CONTEXT;
+  depth--;
+  if (context) *context = stack[depth];
+  return SIM_OK;
+}
+
+API cuCtxGetDevice(int *device) {
+  CALL(cuCtxGetDevice, CONTEXT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(device);
+  *device = cu_device();
+  return SIM_OK;
+}
+
+API cuCtxGetDevice_v2(int *device, struct cu_context *context) {
+  CALL(cuCtxGetDevice, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!context) context = depth ? stack[depth - 1] : NULL;
+  GIVEN(device);
+  if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
+  *device = context->device;
+  return SIM_OK;
+}
+
+API cuCtxSynchronize(void) {
+  CALL(cuCtxSynchronize, CONTEXT);
+  return sim_device_synchronize(cu_device());
+}
+
+API cuCtxSynchronize_v2(struct cu_context *context) {
+  CALL(cuCtxSynchronize, INIT);
+  if (!context) context = depth ? stack[depth - 1] : NULL;
+  if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
+  return sim_device_synchronize(context->device);
+}
+
+API cuCtxGetId(struct cu_context *context, unsigned long long *id) {
+  CALL(cuCtxGetId, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(id);
+  if (!context) context = depth ? stack[depth - 1] : NULL;
+  if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
+  *id = (unsigned long long)context->device + 1;
+  return SIM_OK;
+}
+
+API cuCtxGetApiVersion(struct cu_context *context, unsigned *version) {
+  CALL(cuCtxGetApiVersion, INIT | SIM_ALLOWED_AFTER_ERROR);
+  (void)context;
+  GIVEN(version);
+  *version = 3020;
+  return SIM_OK;
+}
+
+API cuCtxGetFlags(unsigned *flags) {
+  CALL(cuCtxGetFlags, CONTEXT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(flags);
+  *flags = 0;
+  return SIM_OK;
+}
+
+API cuCtxGetLimit(size_t *value, unsigned limit) {
+  CALL(cuCtxGetLimit, CONTEXT);
+  GIVEN(value);
+  if (limit > 7) return 215;
+  *value = limit == 0 ? 1024 : 1 << 20;
+  return SIM_OK;
+}
+
+API cuCtxSetLimit(unsigned limit, size_t value) {
+  CALL(cuCtxSetLimit, CONTEXT);
+  (void)value;
+  return limit > 7 ? 215 : SIM_OK;
+}
+
+API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+  CALL(cuCtxGetStreamPriorityRange, CONTEXT);
+  if (least) *least = 0;
+  if (greatest) *greatest = -5;
+  return SIM_OK;
+}
+
+/* Peers */
+
+API cuDeviceCanAccessPeer(int *can, int device, int peer) {
+  CALL(cuDeviceCanAccessPeer, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(can);
+  DEVICE(device);
+  DEVICE(peer);
+  *can = device != peer && !sim_setting("GPUSIM_NO_PEERS", 0);
+  return SIM_OK;
+}
+
+API cuDeviceGetP2PAttribute(int *value, unsigned which, int device, int peer) {
+  CALL(cuDeviceGetP2PAttribute, INIT | SIM_ALLOWED_AFTER_ERROR);
+  if (!value || which < 1 || which > 5) return SIM_INVALID_VALUE;
+  DEVICE(device);
+  DEVICE(peer);
+  if (device == peer) return SIM_INVALID_DEVICE;
+  *value = which == 2 && !sim_setting("GPUSIM_NO_PEERS", 0);
+  return SIM_OK;
+}
+
+API cuCtxEnablePeerAccess(struct cu_context *peer, unsigned flags) {
+  CALL(cuCtxEnablePeerAccess, CONTEXT);
+  if (flags) return SIM_INVALID_VALUE;
+  if (!cu_is_context(peer) || peer->device == cu_device()) return SIM_INVALID_CONTEXT;
+  if (sim_setting("GPUSIM_NO_PEERS", 0)) return SIM_PEER_UNSUPPORTED;
+  struct sim_device *device = &sim.devices[cu_device()];
+  sim_lock();
+  bool already = device->peers >> peer->device & 1;
+  device->peers |= 1u << peer->device;
+  sim_unlock();
+  return already ? SIM_PEER_ALREADY_ENABLED : SIM_OK;
+}
+
+API cuCtxDisablePeerAccess(struct cu_context *peer) {
+  CALL(cuCtxDisablePeerAccess, CONTEXT);
+  if (!cu_is_context(peer) || peer->device == cu_device()) return SIM_INVALID_CONTEXT;
+  struct sim_device *device = &sim.devices[cu_device()];
+  sim_lock();
+  bool enabled = device->peers >> peer->device & 1;
+  device->peers &= ~(1u << peer->device);
+  sim_unlock();
+  return enabled ? SIM_OK : SIM_PEER_NOT_ENABLED;
+}

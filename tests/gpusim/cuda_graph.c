@@ -1,0 +1,318 @@
+/* The CUDA face: graphs. */
+#include <string.h>
+
+#include "cuda.h"
+
+/* The operations behind the structs of parameters. */
+
+static int kernel_op(struct sim_op *op, const struct cu_kernel_node *p) {
+  GIVEN(p);
+  op->kind = SIM_OP_KERNEL;
+  return cu_launch_of(&op->launch, p->function ? p->function : p->kernel, p->grid, p->block, p->shared, p->parameters, p->extra);
+}
+
+static int copy_op(struct sim_op *op, const struct cu_memcpy3d *p) {
+  bool device_side[2];
+  GIVEN(p);
+  op->kind = SIM_OP_COPY;
+  if (!p->width || !p->height || !p->depth) return SIM_INVALID_VALUE;
+  int status = cu_copy_of(&op->copy, p, device_side);
+  sim_lock();
+  if (!status) status = sim_check_copy(&op->copy, device_side[0], device_side[1]);
+  sim_unlock();
+  return status;
+}
+
+static int set_op(struct sim_op *op, const struct cu_memset_node *p) {
+  GIVEN(p);
+  op->kind = SIM_OP_SET;
+  op->set = (struct sim_set){(char *)(uintptr_t)p->target, p->value, p->element, p->width, p->height, p->pitch};
+  if (!p->width || !p->height) return SIM_INVALID_VALUE;
+  sim_lock();
+  int status = sim_check_set(&op->set);
+  sim_unlock();
+  return status;
+}
+
+static int host_op(struct sim_op *op, const struct cu_host_node *p) {
+  if (!p || !p->function) return SIM_INVALID_VALUE;
+  op->kind = SIM_OP_HOST;
+  op->host.function = p->function;
+  op->host.argument = p->argument;
+  return SIM_OK;
+}
+
+static int child_op(struct sim_op *op, struct sim_graph *child) {
+  op->kind = SIM_OP_CHILD;
+  return sim_handle_alive(child, SIM_GRAPH) ? sim_graph_clone(&op->child, child) : SIM_INVALID_VALUE;
+}
+
+static int op_of(struct sim_op *op, const struct cu_node_params *p) {
+  GIVEN(p);
+  switch (p->type) {
+    case 0: return kernel_op(op, &p->kernel);
+    case 1: return copy_op(op, &p->copy.copy);
+    case 2: return set_op(op, &p->set);
+    case 3: return host_op(op, &p->host);
+    case 4: return child_op(op, p->child);
+    case 5: op->kind = SIM_OP_EMPTY; return SIM_OK;
+    default: return SIM_NOT_SUPPORTED;
+  }
+}
+
+static int add(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, int status, const struct sim_op *op) {
+  if (status) return status;
+  if (node && (!count || dependencies) && sim_handle_alive(graph, SIM_GRAPH)) return sim_graph_add(node, graph, dependencies, count, op);
+  sim_lock();
+  sim_op_release(op);
+  sim_unlock();
+  return SIM_INVALID_VALUE;
+}
+
+API cuGraphCreate(struct sim_graph **graph, unsigned flags) {
+  CALL(cuGraphCreate, INIT);
+  if (!graph || flags) return SIM_INVALID_VALUE;
+  return sim_graph_create(graph, cu_device() < 0 ? 0 : cu_device());
+}
+
+API cuGraphDestroy(struct sim_graph *graph) {
+  CALL(cuGraphDestroy, INIT);
+  if (!sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  return sim_graph_destroy(graph);
+}
+
+API cuGraphClone(struct sim_graph **clone, struct sim_graph *graph) {
+  CALL(cuGraphClone, INIT);
+  if (!clone || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  return sim_graph_clone(clone, graph);
+}
+
+API cuGraphAddKernelNode_v2(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_kernel_node *p) {
+  CALL(cuGraphAddKernelNode, HANDLE);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, kernel_op(&op, p), &op);
+}
+API cuGraphAddMemcpyNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_memcpy3d *p, struct cu_context *context) {
+  CALL(cuGraphAddMemcpyNode, HANDLE);
+  struct sim_op op;
+  if (context && !cu_is_context(context)) return SIM_INVALID_VALUE;
+  return add(node, graph, dependencies, count, copy_op(&op, p), &op);
+}
+API cuGraphAddMemsetNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_memset_node *p, struct cu_context *context) {
+  CALL(cuGraphAddMemsetNode, HANDLE);
+  struct sim_op op;
+  if (!cu_is_context(context)) return SIM_INVALID_VALUE;
+  return add(node, graph, dependencies, count, set_op(&op, p), &op);
+}
+API cuGraphAddHostNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_host_node *p) {
+  CALL(cuGraphAddHostNode, HANDLE);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, host_op(&op, p), &op);
+}
+API cuGraphAddChildGraphNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, struct sim_graph *child) {
+  CALL(cuGraphAddChildGraphNode, HANDLE);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, child_op(&op, child), &op);
+}
+API cuGraphAddEmptyNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count) {
+  CALL(cuGraphAddEmptyNode, HANDLE);
+  const struct sim_op op = {.kind = SIM_OP_EMPTY};
+  return add(node, graph, dependencies, count, SIM_OK, &op);
+}
+API cuGraphAddNode_v2(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, const void *edges, size_t count, const struct cu_node_params *p) {
+  CALL(cuGraphAddNode, HANDLE);
+  (void)edges;
+  struct sim_op op;
+  return add(node, graph, dependencies, count, op_of(&op, p), &op);
+}
+
+/* What is there. Arrays are filled as far as they go. */
+
+API cuGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
+  CALL(cuGraphGetNodes, INIT);
+  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < (size_t)graph->count ? graph->nodes[i] : NULL;
+  if (!nodes || *count > (size_t)graph->count) *count = (size_t)graph->count;
+  return SIM_OK;
+}
+API cuGraphGetRootNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
+  CALL(cuGraphGetRootNodes, INIT);
+  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  size_t found = 0;
+  for (int i = 0; i < graph->count; i++) {
+    if (graph->nodes[i]->dependency_count) continue;
+    if (nodes && found < *count) nodes[found] = graph->nodes[i];
+    found++;
+  }
+  *count = found;
+  return SIM_OK;
+}
+API cuGraphGetEdges_v2(struct sim_graph *graph, struct sim_node **from, struct sim_node **to, void *edges, size_t *count) {
+  CALL(cuGraphGetEdges, INIT);
+  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  size_t found = 0;
+  for (int i = 0; i < graph->count; i++)
+    for (int j = 0; j < graph->nodes[i]->dependency_count; j++, found++)
+      if (found < *count) {
+        if (from) from[found] = graph->nodes[i]->dependencies[j];
+        if (to) to[found] = graph->nodes[i];
+        if (edges) memset((char *)edges + 8 * found, 0, 8);
+      }
+  *count = found;
+  return SIM_OK;
+}
+API cuGraphNodeGetDependencies_v2(struct sim_node *node, struct sim_node **dependencies, void *edges, size_t *count) {
+  CALL(cuGraphNodeGetDependencies, INIT);
+  if (!count || !sim_handle_alive(node, SIM_NODE)) return SIM_INVALID_VALUE;
+  for (int i = 0; i < node->dependency_count && (size_t)i < *count; i++) {
+    if (dependencies) dependencies[i] = node->dependencies[i];
+    if (edges) memset((char *)edges + 8 * i, 0, 8);
+  }
+  *count = (size_t)node->dependency_count;
+  return SIM_OK;
+}
+API cuGraphNodeGetType(struct sim_node *node, unsigned *type) {
+  CALL(cuGraphNodeGetType, INIT);
+  if (!type || !sim_handle_alive(node, SIM_NODE)) return SIM_INVALID_VALUE;
+  static const unsigned types[] = {[SIM_OP_EMPTY] = 5, [SIM_OP_COPY] = 1, [SIM_OP_SET] = 2, [SIM_OP_HOST] = 3, [SIM_OP_KERNEL] = 0, [SIM_OP_CHILD] = 4};
+  *type = types[node->op.kind];
+  return SIM_OK;
+}
+API cuGraphAddDependencies_v2(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, const void *edges, size_t count) {
+  CALL(cuGraphAddDependencies, INIT);
+  (void)edges;
+  if (!sim_handle_alive(graph, SIM_GRAPH) || (count && (!from || !to))) return SIM_INVALID_VALUE;
+  return sim_graph_depend(graph, from, to, count);
+}
+API cuGraphDestroyNode(struct sim_node *node) {
+  CALL(cuGraphDestroyNode, INIT);
+  if (!sim_handle_alive(node, SIM_NODE)) return SIM_INVALID_VALUE;
+  return sim_node_destroy(node);
+}
+
+/* Changing a node of a graph, or of an instance. */
+
+static int change(struct sim_node *node, struct sim_exec *exec, bool of_exec, int status, const struct sim_op *op) {
+  if (status) return status;
+  if (sim_handle_alive(node, SIM_NODE) && (!of_exec || sim_handle_alive(exec, SIM_EXEC)))
+    return of_exec ? sim_exec_set(exec, node, op) : sim_node_set(node, op);
+  sim_lock();
+  sim_op_release(op);
+  sim_unlock();
+  return SIM_INVALID_VALUE;
+}
+
+API cuGraphKernelNodeSetParams_v2(struct sim_node *node, const struct cu_kernel_node *p) {
+  CALL(cuGraphKernelNodeSetParams, CONTEXT);
+  struct sim_op op;
+  return change(node, NULL, false, kernel_op(&op, p), &op);
+}
+API cuGraphMemcpyNodeSetParams(struct sim_node *node, const struct cu_memcpy3d *p) {
+  CALL(cuGraphMemcpyNodeSetParams, CONTEXT);
+  struct sim_op op;
+  return change(node, NULL, false, copy_op(&op, p), &op);
+}
+API cuGraphMemsetNodeSetParams(struct sim_node *node, const struct cu_memset_node *p) {
+  CALL(cuGraphMemsetNodeSetParams, CONTEXT);
+  struct sim_op op;
+  return change(node, NULL, false, set_op(&op, p), &op);
+}
+API cuGraphHostNodeSetParams(struct sim_node *node, const struct cu_host_node *p) {
+  CALL(cuGraphHostNodeSetParams, CONTEXT);
+  struct sim_op op;
+  return change(node, NULL, false, host_op(&op, p), &op);
+}
+API cuGraphExecKernelNodeSetParams_v2(struct sim_exec *exec, struct sim_node *node, const struct cu_kernel_node *p) {
+  CALL(cuGraphExecKernelNodeSetParams, HANDLE);
+  struct sim_op op;
+  return change(node, exec, true, kernel_op(&op, p), &op);
+}
+API cuGraphExecMemcpyNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_memcpy3d *p, struct cu_context *context) {
+  CALL(cuGraphExecMemcpyNodeSetParams, HANDLE);
+  struct sim_op op;
+  if (!cu_is_context(context)) return SIM_INVALID_VALUE;
+  return change(node, exec, true, copy_op(&op, p), &op);
+}
+API cuGraphExecMemsetNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_memset_node *p, struct cu_context *context) {
+  CALL(cuGraphExecMemsetNodeSetParams, HANDLE);
+  struct sim_op op;
+  if (!cu_is_context(context)) return SIM_INVALID_VALUE;
+  return change(node, exec, true, set_op(&op, p), &op);
+}
+API cuGraphExecHostNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_host_node *p) {
+  CALL(cuGraphExecHostNodeSetParams, HANDLE);
+  struct sim_op op;
+  return change(node, exec, true, host_op(&op, p), &op);
+}
+static int change_any(struct sim_node *node, struct sim_exec *exec, bool of_exec, const struct cu_node_params *p) {
+  struct sim_op op;
+  if (p && p->type > 3) return SIM_NOT_SUPPORTED;
+  return change(node, exec, of_exec, op_of(&op, p), &op);
+}
+API cuGraphNodeSetParams(struct sim_node *node, const struct cu_node_params *p) {
+  CALL(cuGraphNodeSetParams, CONTEXT);
+  return change_any(node, NULL, false, p);
+}
+API cuGraphExecNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_node_params *p) {
+  CALL(cuGraphExecNodeSetParams, HANDLE);
+  return change_any(node, exec, true, p);
+}
+
+/* Instances */
+
+static int instantiate(struct sim_exec **exec, struct sim_graph *graph) {
+  if (!exec || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  return sim_exec_create(exec, graph);
+}
+
+API cuGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {
+  CALL(cuGraphInstantiateWithFlags, CONTEXT);
+  return flags & ~15ull ? SIM_INVALID_VALUE : instantiate(exec, graph);
+}
+API cuGraphInstantiate_v2(struct sim_exec **exec, struct sim_graph *graph, struct sim_node **error_node, char *log, size_t size) {
+  CALL(cuGraphInstantiate, CONTEXT);
+  (void)log, (void)size;
+  if (error_node) *error_node = NULL;
+  return instantiate(exec, graph);
+}
+API cuGraphInstantiateWithParams(struct sim_exec **exec, struct sim_graph *graph, struct cu_instantiate *p) {
+  CALL(cuGraphInstantiateWithParams, CONTEXT);
+  GIVEN(p);
+  int status = instantiate(exec, graph);
+  p->error_node = NULL;
+  p->result = status ? 1 : 0;
+  return status;
+}
+API cuGraphExecDestroy(struct sim_exec *exec) {
+  CALL(cuGraphExecDestroy, INIT);
+  if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
+  return sim_exec_destroy(exec);
+}
+API cuGraphExecGetFlags(struct sim_exec *exec, unsigned long long *flags) {
+  CALL(cuGraphExecGetFlags, INIT);
+  if (!flags || !sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
+  *flags = 0;
+  return SIM_OK;
+}
+API cuGraphExecUpdate_v2(struct sim_exec *exec, struct sim_graph *graph, struct cu_update_result *result) {
+  CALL(cuGraphExecUpdate, HANDLE);
+  if (!result || !sim_handle_alive(exec, SIM_EXEC) || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
+  int why;
+  int status = sim_exec_update(exec, graph, &why, &result->error_node);
+  result->result = (unsigned)why;
+  result->error_from = NULL;
+  return status;
+}
+API cuGraphUpload(struct sim_exec *exec, struct sim_stream *stream) {
+  CALL(cuGraphUpload, HANDLE);
+  STREAM(stream);
+  if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
+  return sim_enqueue(stream, &(struct sim_op){.kind = SIM_OP_EMPTY}, NULL);
+}
+API cuGraphLaunch(struct sim_exec *exec, struct sim_stream *stream) {
+  CALL(cuGraphLaunch, HANDLE);
+  STREAM(stream);
+  if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
+  if (exec->device != stream->device) return SIM_INVALID_VALUE;
+  return sim_exec_launch(exec, stream);
+}

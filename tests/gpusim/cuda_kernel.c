@@ -1,0 +1,349 @@
+/* The CUDA face: modules, libraries, functions, launches, occupancy. A library is a module and a
+ * kernel a function here, so that either handle does for both. */
+#include <stdio.h>
+
+#include "cuda.h"
+
+struct sim_kernel *cu_kernel(struct sim_kernel *handle) { return sim_handle_alive(handle, SIM_KERNEL) ? handle : NULL; }
+
+static int load(struct sim_module_handle **module, const void *image) {
+  char why[256] = "";
+  int status = sim_module_load(module, image, 0, cu_device(), why, sizeof why);
+  if (status && why[0]) {
+    sim_lock();
+    sim_note("image refused: %s", why);
+    sim_unlock();
+  }
+  return status;
+}
+
+API cuModuleLoadData(struct sim_module_handle **module, const void *image) {
+  CALL(cuModuleLoadData, CONTEXT);
+  GIVEN(module);
+  return load(module, image);
+}
+
+API cuModuleLoadDataEx(struct sim_module_handle **module, const void *image, unsigned count, void *options, void **values) {
+  CALL(cuModuleLoadDataEx, CONTEXT);
+  if (!module || (count && (!options || !values))) return SIM_INVALID_VALUE;
+  return load(module, image);
+}
+
+API cuModuleLoadFatBinary(struct sim_module_handle **module, const void *image) {
+  CALL(cuModuleLoadFatBinary, CONTEXT);
+  GIVEN(module);
+  return load(module, image);
+}
+
+API cuModuleUnload(struct sim_module_handle *module) {
+  CALL(cuModuleUnload, HANDLE);
+  ALIVE(module, SIM_MODULE);
+  return sim_module_unload(module);
+}
+
+API cuModuleGetLoadingMode(unsigned *mode) {
+  CALL(cuModuleGetLoadingMode, INIT);
+  GIVEN(mode);
+  *mode = 1;
+  return SIM_OK;
+}
+
+API cuModuleGetFunction(struct sim_kernel **function, struct sim_module_handle *module, const char *name) {
+  CALL(cuModuleGetFunction, HANDLE);
+  GIVEN(function);
+  ALIVE(module, SIM_MODULE);
+  return sim_module_kernel(function, module, name);
+}
+
+API cuModuleGetFunctionCount(unsigned *count, struct sim_module_handle *module) {
+  CALL(cuModuleGetFunctionCount, HANDLE);
+  GIVEN(count);
+  ALIVE(module, SIM_MODULE);
+  *count = sim_image_function_count(module->image);
+  return SIM_OK;
+}
+
+static int enumerate(struct sim_kernel **functions, unsigned count, struct sim_module_handle *module) {
+  ALIVE(module, SIM_MODULE);
+  if (!functions || !count) return SIM_INVALID_VALUE;
+  unsigned there = sim_image_function_count(module->image);
+  int status = SIM_OK;
+  for (unsigned i = 0; i < count && i < there && !status; i++) status = sim_module_kernel_at(&functions[i], module, i);
+  return status;
+}
+
+API cuModuleEnumerateFunctions(struct sim_kernel **functions, unsigned count, struct sim_module_handle *module) {
+  CALL(cuModuleEnumerateFunctions, HANDLE);
+  return enumerate(functions, count, module);
+}
+
+API cuModuleGetGlobal_v2(cu_address *address, size_t *size, struct sim_module_handle *module, const char *name) {
+  CALL(cuModuleGetGlobal, HANDLE);
+  ALIVE(module, SIM_MODULE);
+  return sim_module_global((void **)address, size, module, name);
+}
+
+/* Libraries */
+
+API cuLibraryLoadData(struct sim_module_handle **library, const void *image, void *options, void **values, unsigned count,
+                      void *library_options, void **library_values, unsigned library_count) {
+  CALL(cuLibraryLoadData, CONTEXT);
+  (void)library_options, (void)library_values, (void)library_count;
+  if (!library || (count && (!options || !values))) return SIM_INVALID_VALUE;
+  return load(library, image);
+}
+
+API cuLibraryUnload(struct sim_module_handle *library) {
+  CALL(cuLibraryUnload, CONTEXT);
+  ALIVE(library, SIM_MODULE);
+  return sim_module_unload(library);
+}
+
+API cuLibraryGetKernel(struct sim_kernel **kernel, struct sim_module_handle *library, const char *name) {
+  CALL(cuLibraryGetKernel, CONTEXT);
+  GIVEN(kernel);
+  ALIVE(library, SIM_MODULE);
+  return sim_module_kernel(kernel, library, name);
+}
+
+API cuLibraryGetKernelCount(unsigned *count, struct sim_module_handle *library) {
+  CALL(cuLibraryGetKernelCount, CONTEXT);
+  GIVEN(count);
+  ALIVE(library, SIM_MODULE);
+  *count = sim_image_function_count(library->image);
+  return SIM_OK;
+}
+
+API cuLibraryEnumerateKernels(struct sim_kernel **kernels, unsigned count, struct sim_module_handle *library) {
+  CALL(cuLibraryEnumerateKernels, CONTEXT);
+  return enumerate(kernels, count, library);
+}
+
+API cuLibraryGetModule(struct sim_module_handle **module, struct sim_module_handle *library) {
+  CALL(cuLibraryGetModule, CONTEXT);
+  GIVEN(module);
+  ALIVE(library, SIM_MODULE);
+  *module = library;
+  return SIM_OK;
+}
+
+API cuLibraryGetGlobal(cu_address *address, size_t *size, struct sim_module_handle *library, const char *name) {
+  CALL(cuLibraryGetGlobal, CONTEXT);
+  ALIVE(library, SIM_MODULE);
+  return sim_module_global((void **)address, size, library, name);
+}
+
+API cuKernelGetFunction(struct sim_kernel **function, struct sim_kernel *kernel) {
+  CALL(cuKernelGetFunction, CONTEXT);
+  GIVEN(function);
+  ALIVE(kernel, SIM_KERNEL);
+  *function = kernel;
+  return SIM_OK;
+}
+
+/* Functions */
+
+static int get_attribute(int *value, unsigned which, struct sim_kernel *kernel) {
+  GIVEN(value);
+  ALIVE(kernel, SIM_KERNEL);
+  switch (which) {
+    case 0: *value = (int)sim_function_max_threads(kernel->function); return SIM_OK;
+    case 1: *value = (int)sim_function_static_shared(kernel->function); return SIM_OK;
+    case 4: *value = 32; return SIM_OK;
+    case 5: case 6: *value = 90; return SIM_OK;
+    case 8: *value = (int)kernel->dynamic_limit; return SIM_OK;
+    case 9: *value = kernel->carveout; return SIM_OK;
+    default: *value = 0; return which < 16 ? SIM_OK : SIM_INVALID_VALUE;
+  }
+}
+
+static int set_attribute(struct sim_kernel *kernel, unsigned which, int value) {
+  ALIVE(kernel, SIM_KERNEL);
+  if (which == 8) {
+    if (value < 0 || (unsigned)value + sim_function_static_shared(kernel->function) > 232448) return SIM_INVALID_VALUE;
+    kernel->dynamic_limit = (unsigned)value;
+    return SIM_OK;
+  }
+  if (which != 9 || value < -1 || value > 100) return SIM_INVALID_VALUE;
+  kernel->carveout = value;
+  return SIM_OK;
+}
+
+static int parameter_info(struct sim_kernel *kernel, size_t index, size_t *offset, size_t *size) {
+  GIVEN(kernel);
+  ALIVE(kernel, SIM_KERNEL);
+  if (!offset || index >= kernel->parameters) return SIM_INVALID_VALUE;
+  size_t bytes;
+  sim_function_parameter(kernel->function, (unsigned)index, offset, &bytes);
+  if (size) *size = bytes;
+  return SIM_OK;
+}
+
+static int name_of(const char **name, struct sim_kernel *kernel) {
+  GIVEN(name);
+  ALIVE(kernel, SIM_KERNEL);
+  *name = kernel->name;
+  return SIM_OK;
+}
+
+API cuFuncGetAttribute(int *value, unsigned which, struct sim_kernel *function) {
+  CALL(cuFuncGetAttribute, HANDLE);
+  return get_attribute(value, which, function);
+}
+API cuKernelGetAttribute(int *value, unsigned which, struct sim_kernel *kernel, int device) {
+  CALL(cuKernelGetAttribute, INIT);
+  return cu_is_device(device) ? get_attribute(value, which, kernel) : SIM_INVALID_DEVICE;
+}
+API cuFuncSetAttribute(struct sim_kernel *function, unsigned which, int value) {
+  CALL(cuFuncSetAttribute, HANDLE);
+  return set_attribute(function, which, value);
+}
+API cuKernelSetAttribute(unsigned which, int value, struct sim_kernel *kernel, int device) {
+  CALL(cuKernelSetAttribute, INIT);
+  return cu_is_device(device) ? set_attribute(kernel, which, value) : SIM_INVALID_DEVICE;
+}
+API cuFuncSetCacheConfig(struct sim_kernel *function, unsigned config) {
+  CALL(cuFuncSetCacheConfig, CONTEXT);
+  ALIVE(function, SIM_KERNEL);
+  return config > 3 ? SIM_INVALID_VALUE : SIM_OK;
+}
+API cuFuncGetParamInfo(struct sim_kernel *function, size_t index, size_t *offset, size_t *size) {
+  CALL(cuFuncGetParamInfo, HANDLE);
+  return parameter_info(function, index, offset, size);
+}
+API cuKernelGetParamInfo(struct sim_kernel *kernel, size_t index, size_t *offset, size_t *size) {
+  CALL(cuKernelGetParamInfo, INIT);
+  return parameter_info(kernel, index, offset, size);
+}
+API cuFuncGetParamCount(struct sim_kernel *function, size_t *count) {
+  CALL(cuFuncGetParamCount, HANDLE);
+  GIVEN(count);
+  ALIVE(function, SIM_KERNEL);
+  *count = function->parameters;
+  return SIM_OK;
+}
+API cuKernelGetParamCount(struct sim_kernel *kernel, size_t *count) {
+  CALL(cuKernelGetParamCount, INIT);
+  GIVEN(count);
+  ALIVE(kernel, SIM_KERNEL);
+  *count = kernel->parameters;
+  return SIM_OK;
+}
+API cuFuncGetName(const char **name, struct sim_kernel *function) {
+  CALL(cuFuncGetName, HANDLE);
+  return name_of(name, function);
+}
+API cuKernelGetName(const char **name, struct sim_kernel *kernel) {
+  CALL(cuKernelGetName, INIT);
+  return name_of(name, kernel);
+}
+API cuFuncGetModule(struct sim_module_handle **module, struct sim_kernel *function) {
+  CALL(cuFuncGetModule, HANDLE);
+  GIVEN(module);
+  ALIVE(function, SIM_KERNEL);
+  *module = function->module;
+  return SIM_OK;
+}
+API cuKernelGetLibrary(struct sim_module_handle **library, struct sim_kernel *kernel) {
+  CALL(cuKernelGetLibrary, INIT);
+  GIVEN(library);
+  ALIVE(kernel, SIM_KERNEL);
+  *library = kernel->module;
+  return SIM_OK;
+}
+API cuFuncIsLoaded(unsigned *state, struct sim_kernel *function) {
+  CALL(cuFuncIsLoaded, HANDLE);
+  GIVEN(state);
+  ALIVE(function, SIM_KERNEL);
+  *state = 1;
+  return SIM_OK;
+}
+API cuFuncLoad(struct sim_kernel *function) {
+  CALL(cuFuncLoad, CONTEXT);
+  ALIVE(function, SIM_KERNEL);
+  return SIM_OK;
+}
+
+/* Launches */
+
+int cu_launch_of(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
+                 unsigned shared, void **parameters, void **extra) {
+  const void *packed = NULL;
+  size_t size = 0;
+  if (!cu_kernel(kernel)) return SIM_INVALID_HANDLE;
+  if (parameters && extra) return SIM_INVALID_VALUE;
+  for (; extra && *extra; extra += 2) {
+    if ((uintptr_t)extra[0] == 1) packed = extra[1];
+    else if ((uintptr_t)extra[0] == 2) size = *(size_t *)extra[1];
+    else return SIM_INVALID_VALUE;
+  }
+  return sim_launch_new(out, kernel, grid, block, shared, parameters, packed, size);
+}
+
+static int launch(struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                  struct sim_stream *stream, void **parameters, void **extra) {
+  struct sim_op op = {.kind = SIM_OP_KERNEL};
+  STREAM(stream);
+  int status = cu_launch_of(&op.launch, kernel, grid, block, shared, parameters, extra);
+  if (!status && kernel->device != stream->device) status = SIM_INVALID_HANDLE;
+  else if (!status) status = sim_enqueue(stream, &op, NULL);
+  else return status;
+  if (status) {
+    sim_lock();
+    sim_op_release(&op);
+    sim_unlock();
+  }
+  return status;
+}
+
+API cuLaunchKernel(struct sim_kernel *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, struct sim_stream *stream, void **parameters, void **extra) {
+  CALL(cuLaunchKernel, HANDLE);
+  return launch(function, (unsigned[3]){gx, gy, gz}, (unsigned[3]){bx, by, bz}, shared, stream, parameters, extra);
+}
+
+API cuLaunchKernelEx(const struct cu_launch_config *config, struct sim_kernel *function, void **parameters, void **extra) {
+  CALL(cuLaunchKernelEx, HANDLE);
+  GIVEN(config);
+  return launch(function, config->grid, config->block, config->shared, config->stream, parameters, extra);
+}
+
+/* Occupancy */
+
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_kernel *function, int threads, size_t shared) {
+  CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, CONTEXT);
+  if (!blocks || threads <= 0) return SIM_INVALID_VALUE;
+  ALIVE(function, SIM_KERNEL);
+  *blocks = sim_occupancy(function, (unsigned)threads, shared);
+  return SIM_OK;
+}
+API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct sim_kernel *function, int threads, size_t shared, unsigned flags) {
+  CALL(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, CONTEXT);
+  if (!blocks || threads <= 0 || flags > 1) return SIM_INVALID_VALUE;
+  ALIVE(function, SIM_KERNEL);
+  *blocks = sim_occupancy(function, (unsigned)threads, shared);
+  return SIM_OK;
+}
+
+static int best_block(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int), size_t shared, int limit) {
+  if (!grid || !block) return SIM_INVALID_VALUE;
+  ALIVE(function, SIM_KERNEL);
+  int most = 0, threads = (int)sim_function_max_threads(function->function);
+  *block = 0;
+  if (limit > 0 && limit < threads) threads = limit;
+  for (int size = threads; size > 0; size = size % 32 ? size / 32 * 32 : size - 32) {
+    int blocks = sim_occupancy(function, (unsigned)size, shared_of ? shared_of(size) : shared);
+    if (blocks * size > most) most = blocks * size, *block = size, *grid = 2 * blocks;
+  }
+  return *block ? SIM_OK : SIM_INVALID_VALUE;
+}
+
+API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int), size_t shared, int limit) {
+  CALL(cuOccupancyMaxPotentialBlockSize, CONTEXT);
+  return best_block(grid, block, function, shared_of, shared, limit);
+}
+API cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int),
+                                              size_t shared, int limit, unsigned flags) {
+  CALL(cuOccupancyMaxPotentialBlockSizeWithFlags, CONTEXT);
+  return flags > 1 ? SIM_INVALID_VALUE : best_block(grid, block, function, shared_of, shared, limit);
+}

@@ -1,0 +1,288 @@
+/* The CUDA face: allocation, registration, pools, pointer attributes. */
+#include <string.h>
+
+#include "cuda.h"
+
+static int allocate(void **address, size_t size, enum sim_memory memory, unsigned flags) {
+  struct sim_block *block;
+  int status = sim_allocate(&block, size, memory, cu_device(), flags);
+  if (!status) *address = block->base;
+  return status;
+}
+
+API cuMemAlloc_v2(cu_address *address, size_t size) {
+  CALL(cuMemAlloc, CONTEXT);
+  GIVEN(address);
+  return allocate((void **)address, size, SIM_DEVICE, 0);
+}
+
+API cuMemAllocPitch_v2(cu_address *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+  CALL(cuMemAllocPitch, CONTEXT);
+  if (!address || !pitch || !width || !height || (element != 4 && element != 8 && element != 16)) return SIM_INVALID_VALUE;
+  *pitch = (width + 511) / 512 * 512;
+  return allocate((void **)address, *pitch * height, SIM_DEVICE, 0);
+}
+
+API cuMemAllocManaged(cu_address *address, size_t size, unsigned flags) {
+  CALL(cuMemAllocManaged, CONTEXT);
+  if (!address || (flags != 1 && flags != 2)) return SIM_INVALID_VALUE;
+  return allocate((void **)address, size, SIM_MANAGED, flags);
+}
+
+API cuMemFree_v2(cu_address address) {
+  CALL(cuMemFree, HANDLE);
+  return address ? sim_free((void *)(uintptr_t)address, SIM_DEVICE, cu_device()) : SIM_OK;
+}
+
+API cuMemHostAlloc(void **address, size_t size, unsigned flags) {
+  CALL(cuMemHostAlloc, CONTEXT);
+  if (!address || flags > 7) return SIM_INVALID_VALUE;
+  return allocate(address, size, SIM_HOST, flags);
+}
+
+API cuMemAllocHost_v2(void **address, size_t size) {
+  CALL(cuMemAllocHost, CONTEXT);
+  GIVEN(address);
+  return allocate(address, size, SIM_HOST, 0);
+}
+
+API cuMemFreeHost(void *address) {
+  CALL(cuMemFreeHost, HANDLE);
+  return address ? sim_free(address, SIM_HOST, cu_device()) : SIM_OK;
+}
+
+API cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+  CALL(cuMemHostRegister, CONTEXT);
+  return flags > 15 ? SIM_INVALID_VALUE : sim_register(address, size, cu_device(), flags);
+}
+
+API cuMemHostUnregister(void *address) {
+  CALL(cuMemHostUnregister, HANDLE);
+  return sim_unregister(address, cu_device());
+}
+
+API cuMemHostGetDevicePointer_v2(cu_address *device, void *host, unsigned flags) {
+  CALL(cuMemHostGetDevicePointer, CONTEXT);
+  if (!device || flags) return SIM_INVALID_VALUE;
+  sim_lock();
+  const struct sim_block *block = sim_find(host);
+  bool known = block && (block->memory == SIM_HOST || block->memory == SIM_REGISTERED || block->memory == SIM_MANAGED);
+  sim_unlock();
+  if (known) *device = (cu_address)(uintptr_t)host;
+  return known ? SIM_OK : SIM_INVALID_VALUE;
+}
+
+API cuMemHostGetFlags(unsigned *flags, void *host) {
+  CALL(cuMemHostGetFlags, CONTEXT);
+  GIVEN(flags);
+  sim_lock();
+  const struct sim_block *block = sim_find(host);
+  bool known = block && (block->memory == SIM_HOST || block->memory == SIM_REGISTERED);
+  if (known) *flags = block->flags | 2; /* mapped, as all is in one address space */
+  sim_unlock();
+  return known ? SIM_OK : SIM_INVALID_VALUE;
+}
+
+API cuMemGetInfo_v2(size_t *free, size_t *total) {
+  CALL(cuMemGetInfo, CONTEXT);
+  sim_lock();
+  const struct sim_device *device = &sim.devices[cu_device()];
+  if (free) *free = device->total > device->used ? device->total - device->used : 0;
+  if (total) *total = device->total;
+  sim_unlock();
+  return SIM_OK;
+}
+
+API cuMemGetAddressRange_v2(cu_address *base, size_t *size, cu_address address) {
+  CALL(cuMemGetAddressRange, CONTEXT);
+  sim_lock();
+  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
+  if (block && base) *base = (cu_address)(uintptr_t)block->base;
+  if (block && size) *size = block->size;
+  sim_unlock();
+  return block ? SIM_OK : SIM_NOT_FOUND;
+}
+
+API cuMemPrefetchAsync_v2(cu_address address, size_t size, struct cu_location location, unsigned flags, struct sim_stream *stream) {
+  CALL(cuMemPrefetchAsync, CONTEXT);
+  STREAM(stream);
+  sim_lock();
+  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
+  bool valid = block && block->memory == SIM_MANAGED && sim_within((void *)(uintptr_t)address, size) && !flags;
+  sim_unlock();
+  if (!valid || (location.type == 1 && !cu_is_device(location.id))) return SIM_INVALID_VALUE;
+  return sim_enqueue(stream, &(struct sim_op){.kind = SIM_OP_EMPTY}, NULL);
+}
+
+/* Pointer attributes */
+
+static int pointer_attribute(void *out, unsigned which, const struct sim_block *block, cu_address address) {
+  bool host = block->memory == SIM_HOST || block->memory == SIM_REGISTERED;
+  switch (which) {
+    case 1: *(struct cu_context **)out = block->pool ? NULL : &cu_contexts[block->device]; return SIM_OK;
+    case 2: *(unsigned *)out = host ? 1 : 2; return SIM_OK;
+    case 3: *(cu_address *)out = address; return SIM_OK;
+    case 4:
+      if (!host && block->memory != SIM_MANAGED) return SIM_INVALID_VALUE;
+      *(cu_address *)out = address;
+      return SIM_OK;
+    case 6: *(unsigned *)out = 0; return SIM_OK;
+    case 7: *(unsigned long long *)out = block->ordinal; return SIM_OK;
+    case 8: *(unsigned *)out = block->memory == SIM_MANAGED; return SIM_OK;
+    case 9: *(int *)out = block->device; return SIM_OK;
+    case 10: *(unsigned *)out = 0; return SIM_OK;
+    case 11: *(cu_address *)out = (cu_address)(uintptr_t)block->base; return SIM_OK;
+    case 12: *(size_t *)out = block->size; return SIM_OK;
+    case 13: *(unsigned *)out = 1; return SIM_OK;
+    case 16: *(unsigned *)out = 3; return SIM_OK;
+    case 17: *(struct sim_pool **)out = block->pool; return SIM_OK;
+    default: return SIM_NOT_SUPPORTED;
+  }
+}
+
+API cuPointerGetAttribute(void *out, unsigned which, cu_address address) {
+  CALL(cuPointerGetAttribute, HANDLE);
+  GIVEN(out);
+  sim_lock();
+  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
+  int status = block ? pointer_attribute(out, which, block, address) : SIM_INVALID_VALUE;
+  sim_unlock();
+  return status;
+}
+
+API cuPointerGetAttributes(unsigned count, unsigned *which, void **out, cu_address address) {
+  CALL(cuPointerGetAttributes, HANDLE);
+  if (!count || !which || !out) return SIM_INVALID_VALUE;
+  sim_lock();
+  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
+  for (unsigned i = 0; i < count; i++) { /* what is not known is zero here, and no error */
+    if (block && !pointer_attribute(out[i], which[i], block, address)) continue;
+    bool wide = which[i] == 1 || which[i] == 3 || which[i] == 4 || which[i] == 7 || which[i] == 11 || which[i] == 12 || which[i] == 17;
+    memset(out[i], which[i] == 9 ? 0xFE : 0, wide ? 8 : 4);
+    if (which[i] == 9) *(int *)out[i] = -2;
+  }
+  sim_unlock();
+  return SIM_OK;
+}
+
+API cuPointerSetAttribute(const void *value, unsigned which, cu_address address) {
+  CALL(cuPointerSetAttribute, CONTEXT);
+  (void)address;
+  GIVEN(value);
+  return which == 6 ? SIM_OK : SIM_INVALID_VALUE;
+}
+
+/* Stream-ordered allocation and pools */
+
+API cuMemAllocAsync(cu_address *address, size_t size, struct sim_stream *stream) {
+  CALL(cuMemAllocAsync, HANDLE);
+  STREAM(stream);
+  GIVEN(address);
+  return sim_pool_allocate((void **)address, size, sim.devices[stream->device].pool, stream);
+}
+
+API cuMemAllocFromPoolAsync(cu_address *address, size_t size, struct sim_pool *pool, struct sim_stream *stream) {
+  CALL(cuMemAllocFromPoolAsync, HANDLE);
+  STREAM(stream);
+  GIVEN(address);
+  ALIVE(pool, SIM_POOL);
+  return sim_pool_allocate((void **)address, size, pool, stream);
+}
+
+API cuMemFreeAsync(cu_address address, struct sim_stream *stream) {
+  CALL(cuMemFreeAsync, HANDLE);
+  STREAM(stream);
+  if (!address) return SIM_OK;
+  return sim_pool_free((void *)(uintptr_t)address, stream);
+}
+
+API cuDeviceGetDefaultMemPool(struct sim_pool **pool, int device) {
+  CALL(cuDeviceGetDefaultMemPool, INIT);
+  GIVEN(pool);
+  if (!cu_is_device(device)) return SIM_INVALID_DEVICE;
+  *pool = sim.devices[device].default_pool;
+  return SIM_OK;
+}
+
+API cuDeviceGetMemPool(struct sim_pool **pool, int device) {
+  CALL(cuDeviceGetMemPool, INIT);
+  GIVEN(pool);
+  if (!cu_is_device(device)) return SIM_INVALID_DEVICE;
+  *pool = sim.devices[device].pool;
+  return SIM_OK;
+}
+
+API cuDeviceSetMemPool(int device, struct sim_pool *pool) {
+  CALL(cuDeviceSetMemPool, INIT);
+  if (!cu_is_device(device)) return SIM_INVALID_DEVICE;
+  if (!sim_handle_alive(pool, SIM_POOL) || pool->device != device) return SIM_INVALID_VALUE;
+  sim.devices[device].pool = pool;
+  return SIM_OK;
+}
+
+API cuMemPoolCreate(struct sim_pool **pool, const struct cu_pool_props *props) {
+  CALL(cuMemPoolCreate, INIT);
+  if (!pool || !props || props->allocation_type != 1 || props->location.type != 1) return SIM_INVALID_VALUE;
+  if (!cu_is_device(props->location.id)) return SIM_INVALID_VALUE;
+  if (props->handle_types) return SIM_NOT_SUPPORTED;
+  sim_lock();
+  *pool = sim_pool_new(props->location.id, false);
+  sim_unlock();
+  return SIM_OK;
+}
+
+API cuMemPoolDestroy(struct sim_pool *pool) {
+  CALL(cuMemPoolDestroy, INIT);
+  if (!sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
+  return sim_pool_destroy(pool);
+}
+
+API cuMemPoolGetAttribute(struct sim_pool *pool, unsigned which, void *value) {
+  CALL(cuMemPoolGetAttribute, INIT);
+  if (!value || which < 1 || which > 8 || !sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
+  sim_lock();
+  if (which <= 3) *(int *)value = (int)pool->attributes[which];
+  else *(uint64_t *)value = pool->attributes[which];
+  sim_unlock();
+  return SIM_OK;
+}
+
+API cuMemPoolSetAttribute(struct sim_pool *pool, unsigned which, void *value) {
+  CALL(cuMemPoolSetAttribute, INIT);
+  if (!value || which < 1 || which > 8 || which == 5 || which == 7 || !sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
+  if (which >= 6 && *(uint64_t *)value) return SIM_INVALID_VALUE; /* a high mark can only be reset */
+  sim_lock();
+  if (which >= 6) pool->attributes[which] = pool->attributes[which - 1];
+  else pool->attributes[which] = which <= 3 ? (uint64_t)(*(int *)value != 0) : *(uint64_t *)value;
+  sim_unlock();
+  return SIM_OK;
+}
+
+API cuMemPoolTrimTo(struct sim_pool *pool, size_t keep) {
+  CALL(cuMemPoolTrimTo, INIT);
+  (void)keep; /* nothing is kept: what is freed is gone */
+  return sim_handle_alive(pool, SIM_POOL) ? SIM_OK : SIM_INVALID_VALUE;
+}
+
+API cuMemPoolSetAccess(struct sim_pool *pool, const struct cu_access *access, size_t count) {
+  CALL(cuMemPoolSetAccess, INIT);
+  if (!sim_handle_alive(pool, SIM_POOL) || (count && !access)) return SIM_INVALID_VALUE;
+  for (size_t i = 0; i < count; i++) {
+    if (access[i].location.type != 1 || !cu_is_device(access[i].location.id)) return SIM_INVALID_VALUE;
+    if (access[i].location.id == pool->device && access[i].flags != 3) return SIM_INVALID_DEVICE;
+  }
+  sim_lock();
+  for (size_t i = 0; i < count; i++) {
+    if (access[i].flags == 3) pool->access |= 1u << access[i].location.id;
+    else pool->access &= ~(1u << access[i].location.id);
+  }
+  sim_unlock();
+  return SIM_OK;
+}
+
+API cuMemPoolGetAccess(unsigned *flags, struct sim_pool *pool, const struct cu_location *location) {
+  CALL(cuMemPoolGetAccess, INIT);
+  if (!flags || !location || !sim_handle_alive(pool, SIM_POOL) || !cu_is_device(location->id)) return SIM_INVALID_VALUE;
+  *flags = pool->access >> location->id & 1 ? 3 : 0;
+  return SIM_OK;
+}

@@ -1,0 +1,58 @@
+/* What the files of the HIP face share: codes of HIP's own, the calling thread's device and last
+ * error, and how a call begins and ends. HIP makes its context by itself, and initialises at the
+ * first call. */
+#ifndef GPUSIM_HIP_H
+#define GPUSIM_HIP_H
+
+#include "hip_types.h"
+#include "sim.h"
+
+#define API SIM_EXPORT int
+
+enum hip_error {
+  HIP_INVALID_CONFIGURATION = 9,
+  HIP_INVALID_DEVICE_POINTER = 17,
+  HIP_INVALID_KIND = 21,
+  HIP_ILLEGAL_STATE = 401,
+  HIP_CONTEXT_IS_DESTROYED = 709,
+  HIP_UNKNOWN = 999,
+};
+
+/* hip.c */
+extern __thread int hip_device;             /* as hipSetDevice left it; 0 before */
+int hip_enter(struct sim_site *site, unsigned needs);
+int hip_result(int status);                 /* keeps it for hipGetLastError, and returns it */
+bool hip_is_device(int device);
+
+/* hip_stream.c: the stream behind a handle, of the current device for a default one; NULL for none. */
+struct sim_stream *hip_stream(struct sim_stream *handle);
+
+/* hip_kernel.c: a launch with its arguments, from either form that HIP takes them in */
+int hip_launch_of(struct sim_launch **out, struct sim_kernel *kernel, hip_extent grid, hip_extent block, unsigned shared,
+                  void **parameters, void **extra);
+
+/* hip_copy.c: `known` says which of target and source has to be memory of the runtime's */
+int hip_check_kind(int kind, bool known[2]);
+struct sim_copy hip_line(void *target, const void *source, size_t size);
+
+/* At the top of every call, and at its end. ANY: a device is not needed; CURRENT: the thread's. */
+#define CALL(name_, needs_)                        \
+  static struct sim_site site_ = {.name = #name_}; \
+  {                                                \
+    int status_ = hip_enter(&site_, (needs_));     \
+    if (status_) return hip_result(status_);       \
+  }
+#define ANY SIM_NEEDS_INIT
+#define CURRENT SIM_NEEDS_CONTEXT
+#define FAIL(status_) return hip_result(status_)
+#define STREAM(handle_)            \
+  handle_ = hip_stream(handle_);   \
+  if (!handle_) FAIL(HIP_CONTEXT_IS_DESTROYED)
+#define ALIVE(handle_, type_) \
+  if (!sim_handle_alive(handle_, type_)) FAIL(SIM_INVALID_HANDLE)
+#define GIVEN(pointer_) \
+  if (!(pointer_)) FAIL(SIM_INVALID_VALUE)
+#define DEVICE(device_) \
+  if (!hip_is_device(device_)) FAIL(SIM_INVALID_DEVICE)
+
+#endif

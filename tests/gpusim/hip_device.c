@@ -1,0 +1,208 @@
+/* The HIP face: devices, which look like AMD's: a gfx name, 64 lanes, 64 KiB of local memory. */
+#include <stdio.h>
+#include <string.h>
+
+#include "hip.h"
+
+enum {
+  VERSION = 70152633, /* 7.1.52633 */
+  LANES = 64,
+  LOCAL_MEMORY = 65536,
+};
+#define TARGET "gfx90a:sramecc+:xnack-"
+
+API hipInit(unsigned flags) {
+  CALL(hipInit, ANY | SIM_ALLOWED_AFTER_ERROR);
+  FAIL(flags ? SIM_INVALID_VALUE : sim.device_count ? SIM_OK : SIM_NO_DEVICE);
+}
+
+API hipDriverGetVersion(int *version) {
+  GIVEN(version);
+  *version = VERSION;
+  return SIM_OK;
+}
+
+API hipRuntimeGetVersion(int *version) {
+  GIVEN(version);
+  *version = (int)sim_setting("GPUSIM_HIP_VERSION", VERSION);
+  return SIM_OK;
+}
+
+API hipGetDeviceCount(int *count) {
+  CALL(hipGetDeviceCount, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(count);
+  *count = sim.device_count;
+  FAIL(*count ? SIM_OK : SIM_NO_DEVICE);
+}
+
+API hipSetDevice(int device) {
+  CALL(hipSetDevice, ANY | SIM_ALLOWED_AFTER_ERROR);
+  DEVICE(device);
+  hip_device = device;
+  return SIM_OK;
+}
+
+API hipGetDevice(int *device) {
+  CALL(hipGetDevice, CURRENT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(device);
+  *device = hip_device;
+  return SIM_OK;
+}
+
+API hipDeviceGet(int *device, int ordinal) {
+  CALL(hipDeviceGet, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(device);
+  DEVICE(ordinal);
+  *device = ordinal;
+  return SIM_OK;
+}
+
+static void name_of(char *name, size_t size, int device) { snprintf(name, size, "gpusim (software, no GPU) %d", device); }
+
+API hipDeviceGetName(char *name, int size, int device) {
+  CALL(hipDeviceGetName, ANY | SIM_ALLOWED_AFTER_ERROR);
+  if (!name || size <= 0) FAIL(SIM_INVALID_VALUE);
+  DEVICE(device);
+  name_of(name, (size_t)size, device);
+  return SIM_OK;
+}
+
+/* Sixteen letters, as AMD's devices have. */
+static void uuid_of(char *uuid, int device) {
+  char text[24];
+  snprintf(text, sizeof text, "67707573696d%04d", device);
+  memcpy(uuid, text, 16);
+}
+
+API hipDeviceGetUuid(char *uuid, int device) {
+  CALL(hipDeviceGetUuid, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(uuid);
+  DEVICE(device);
+  uuid_of(uuid, device);
+  return SIM_OK;
+}
+
+API hipDeviceGetPCIBusId(char *text, int size, int device) {
+  CALL(hipDeviceGetPCIBusId, ANY | SIM_ALLOWED_AFTER_ERROR);
+  if (!text || size <= 0) FAIL(SIM_INVALID_VALUE);
+  DEVICE(device);
+  snprintf(text, (size_t)size, "ffff:%02x:00.0", device);
+  return SIM_OK;
+}
+
+API hipDeviceTotalMem(size_t *bytes, int device) {
+  CALL(hipDeviceTotalMem, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(bytes);
+  DEVICE(device);
+  *bytes = sim.devices[device].total;
+  return SIM_OK;
+}
+
+static int attribute(int which, int device) {
+  switch (which) {
+    case 2: return 2;                          /* copy engines */
+    case 3: case 8: case 16: return which != 16; /* mapped host memory, concurrent kernels, integrated */
+    case 5: return 1700000;                    /* kHz */
+    case 9: return 1;                          /* concurrent managed access */
+    case 19: return 1 << 20;
+    case 23: return 9;
+    case 24: return 1;                         /* managed memory */
+    case 26: case 27: case 28: case 56: return 1024; /* threads of a block */
+    case 29: return 0x7fffffff;                /* blocks in x */
+    case 30: case 31: return 65535;
+    case 57: return 2048;
+    case 58: return 0x7fffffff;
+    case 60: return 1600000;
+    case 59: return 4096;
+    case 63: return 2;                         /* compute units */
+    case 65: return 0;                         /* pageable memory access */
+    case 67: return device;
+    case 69: return 0xffff;
+    case 71: case 72: return 65536;
+    case 74: case 75: case 76: case 10002: return LOCAL_MEMORY;
+    case 78: case 85: return 1;                /* priorities, one address space */
+    case 83: return 65536;
+    case 87: return LANES;
+    case 88: return sim_setting("GPUSIM_NO_POOLS", 0) ? 0 : 1;
+    case 90: return 1;                         /* host registration */
+    default: return 0;
+  }
+}
+
+API hipDeviceGetAttribute(int *value, int which, int device) {
+  CALL(hipDeviceGetAttribute, ANY | SIM_ALLOWED_AFTER_ERROR);
+  if (!value || which < 0 || (which > 95 && (which < 10000 || which > 10022))) FAIL(SIM_INVALID_VALUE);
+  DEVICE(device);
+  *value = attribute(which, device);
+  return SIM_OK;
+}
+
+API hipGetDevicePropertiesR0600(char *out, int device) {
+  CALL(hipGetDevicePropertiesR0600, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(out);
+  DEVICE(device);
+  memset(out, 0, HIP_PROPERTIES_SIZE);
+  name_of(out, 256, device);
+  uuid_of(out + 256, device);
+  memcpy(out + 288, &sim.devices[device].total, 8);
+  snprintf(out + 1160, 256, "%s", TARGET);
+  static const struct { short offset, bytes, attribute; } fields[] = {
+      {296, 8, 74}, {304, 4, 71}, {308, 4, 87}, {312, 8, 58}, {320, 4, 56}, {324, 4, 26}, {328, 4, 27}, {332, 4, 28},
+      {336, 4, 29}, {340, 4, 30}, {344, 4, 31}, {348, 4, 5}, {352, 8, 83}, {360, 4, 23}, {364, 4, 61}, {388, 4, 63},
+      {396, 4, 16}, {400, 4, 3}, {576, 4, 8}, {584, 4, 67}, {588, 4, 68}, {592, 4, 69}, {600, 4, 2}, {604, 4, 85},
+      {608, 4, 60}, {612, 4, 59}, {616, 4, 19}, {624, 4, 57}, {628, 4, 78}, {640, 8, 76}, {648, 4, 72}, {652, 4, 24},
+      {672, 4, 65}, {676, 4, 9}, {728, 4, 90}, {744, 4, 88}, {1416, 8, 10002},
+  };
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    int64_t value = attribute(fields[i].attribute, device);
+    memcpy(out + fields[i].offset, &value, (size_t)fields[i].bytes);
+  }
+  return SIM_OK;
+}
+
+API hipDeviceSynchronize(void) {
+  CALL(hipDeviceSynchronize, CURRENT);
+  FAIL(sim_device_synchronize(hip_device));
+}
+
+API hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  CALL(hipDeviceGetStreamPriorityRange, CURRENT);
+  if (least) *least = 1;
+  if (greatest) *greatest = -1;
+  return SIM_OK;
+}
+
+/* Peers */
+
+API hipDeviceCanAccessPeer(int *can, int device, int peer) {
+  CALL(hipDeviceCanAccessPeer, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(can);
+  DEVICE(device);
+  DEVICE(peer);
+  *can = device != peer && !sim_setting("GPUSIM_NO_PEERS", 0);
+  return SIM_OK;
+}
+
+API hipDeviceEnablePeerAccess(int peer, unsigned flags) {
+  CALL(hipDeviceEnablePeerAccess, CURRENT);
+  if (flags) FAIL(SIM_INVALID_VALUE);
+  if (!hip_is_device(peer) || peer == hip_device) FAIL(SIM_INVALID_DEVICE);
+  if (sim_setting("GPUSIM_NO_PEERS", 0)) FAIL(SIM_PEER_UNSUPPORTED);
+  struct sim_device *device = &sim.devices[hip_device];
+  sim_lock();
+  bool already = device->peers >> peer & 1;
+  device->peers |= 1u << peer;
+  sim_unlock();
+  FAIL(already ? SIM_PEER_ALREADY_ENABLED : SIM_OK);
+}
+
+API hipDeviceDisablePeerAccess(int peer) {
+  CALL(hipDeviceDisablePeerAccess, CURRENT);
+  if (!hip_is_device(peer) || peer == hip_device) FAIL(SIM_INVALID_DEVICE);
+  struct sim_device *device = &sim.devices[hip_device];
+  sim_lock();
+  bool enabled = device->peers >> peer & 1;
+  device->peers &= ~(1u << peer);
+  sim_unlock();
+  FAIL(enabled ? SIM_OK : SIM_PEER_NOT_ENABLED);
+}

@@ -1,0 +1,208 @@
+/* The HIP face: graphs. */
+#include "hip.h"
+
+#define PLACE struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count
+
+/* The operations behind the structs of parameters */
+
+static int kernel_op(struct sim_op *op, const hip_kernel_node *p) {
+  if (!p) return SIM_INVALID_VALUE;
+  op->kind = SIM_OP_KERNEL;
+  return hip_launch_of(&op->launch, p->function, p->grid, p->block, p->shared_memory, p->parameters, p->extra);
+}
+
+static int checked_copy(struct sim_op *op, int kind) {
+  bool known[2];
+  op->kind = SIM_OP_COPY;
+  int status = hip_check_kind(kind, known);
+  if (status) return status;
+  if (!op->copy.width || !op->copy.height || !op->copy.depth) return SIM_INVALID_VALUE;
+  sim_lock();
+  status = sim_check_copy(&op->copy, known[0], known[1]);
+  sim_unlock();
+  return status;
+}
+
+static int line_op(struct sim_op *op, void *target, const void *source, size_t size, int kind) {
+  op->copy = hip_line(target, source, size);
+  return checked_copy(op, kind);
+}
+
+static size_t place_in(const hip_pitched *side, hip_position at) {
+  return at.x + (at.y + at.z * side->height) * side->pitch;
+}
+
+static int volume_op(struct sim_op *op, const hip_copy3d *p) {
+  if (!p) return SIM_INVALID_VALUE;
+  if (p->source_array || p->target_array) return SIM_NOT_SUPPORTED;
+  op->copy = (struct sim_copy){
+      .target = (char *)p->target.pointer + place_in(&p->target, p->target_position),
+      .source = (const char *)p->source.pointer + place_in(&p->source, p->source_position),
+      .width = p->extent.x,
+      .height = p->extent.y,
+      .depth = p->extent.z,
+      .target_pitch = p->target.pitch,
+      .source_pitch = p->source.pitch,
+      .target_slice = p->target.pitch * p->target.height,
+      .source_slice = p->source.pitch * p->source.height,
+  };
+  return checked_copy(op, p->kind);
+}
+
+static int set_op(struct sim_op *op, const hip_memset_node *p) {
+  if (!p || !p->width || !p->height) return SIM_INVALID_VALUE;
+  op->kind = SIM_OP_SET;
+  op->set = (struct sim_set){p->target, p->value, p->element_size, p->width, p->height, p->pitch};
+  sim_lock();
+  int status = sim_check_set(&op->set);
+  sim_unlock();
+  return status;
+}
+
+static int host_op(struct sim_op *op, const hip_host_node *p) {
+  if (!p || !p->function) return SIM_INVALID_VALUE;
+  op->kind = SIM_OP_HOST;
+  op->host.function = p->function;
+  op->host.argument = p->argument;
+  return SIM_OK;
+}
+
+static void give_up(const struct sim_op *op) {
+  sim_lock();
+  sim_op_release(op);
+  sim_unlock();
+}
+
+static int add(PLACE, int status, const struct sim_op *op) {
+  if (status) FAIL(status);
+  if (node && (!count || dependencies) && sim_handle_alive(graph, SIM_GRAPH))
+    FAIL(sim_graph_add(node, graph, dependencies, count, op));
+  give_up(op);
+  FAIL(SIM_INVALID_VALUE);
+}
+
+API hipGraphCreate(struct sim_graph **graph, unsigned flags) {
+  CALL(hipGraphCreate, CURRENT);
+  if (!graph || flags) FAIL(SIM_INVALID_VALUE);
+  FAIL(sim_graph_create(graph, hip_device));
+}
+
+API hipGraphDestroy(struct sim_graph *graph) {
+  CALL(hipGraphDestroy, ANY);
+  FAIL(sim_handle_alive(graph, SIM_GRAPH) ? sim_graph_destroy(graph) : SIM_INVALID_VALUE);
+}
+
+API hipGraphAddKernelNode(PLACE, const hip_kernel_node *p) {
+  CALL(hipGraphAddKernelNode, CURRENT);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, kernel_op(&op, p), &op);
+}
+
+API hipGraphAddMemcpyNode1D(PLACE, void *target, const void *source, size_t size, int kind) {
+  CALL(hipGraphAddMemcpyNode1D, CURRENT);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, line_op(&op, target, source, size, kind), &op);
+}
+
+API hipGraphAddMemcpyNode(PLACE, const hip_copy3d *p) {
+  CALL(hipGraphAddMemcpyNode, CURRENT);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, volume_op(&op, p), &op);
+}
+
+API hipGraphAddMemsetNode(PLACE, const hip_memset_node *p) {
+  CALL(hipGraphAddMemsetNode, CURRENT);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, set_op(&op, p), &op);
+}
+
+API hipGraphAddHostNode(PLACE, const hip_host_node *p) {
+  CALL(hipGraphAddHostNode, CURRENT);
+  struct sim_op op;
+  return add(node, graph, dependencies, count, host_op(&op, p), &op);
+}
+
+API hipGraphAddEmptyNode(PLACE) {
+  CALL(hipGraphAddEmptyNode, CURRENT);
+  const struct sim_op op = {.kind = SIM_OP_EMPTY};
+  return add(node, graph, dependencies, count, SIM_OK, &op);
+}
+
+API hipGraphAddDependencies(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count) {
+  CALL(hipGraphAddDependencies, ANY);
+  if (!sim_handle_alive(graph, SIM_GRAPH) || (count && (!from || !to))) FAIL(SIM_INVALID_VALUE);
+  FAIL(sim_graph_depend(graph, from, to, count));
+}
+
+API hipGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
+  CALL(hipGraphGetNodes, ANY);
+  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
+  for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < (size_t)graph->count ? graph->nodes[i] : NULL;
+  if (!nodes || *count > (size_t)graph->count) *count = (size_t)graph->count;
+  return SIM_OK;
+}
+
+/* Instances */
+
+API hipGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {
+  CALL(hipGraphInstantiateWithFlags, CURRENT);
+  if (!exec || flags || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
+  FAIL(sim_exec_create(exec, graph));
+}
+
+API hipGraphInstantiate(struct sim_exec **exec, struct sim_graph *graph, struct sim_node **error_node, char *log, size_t size) {
+  CALL(hipGraphInstantiate, CURRENT);
+  if (!exec || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
+  if (error_node) *error_node = NULL;
+  if (log && size) *log = 0;
+  FAIL(sim_exec_create(exec, graph));
+}
+
+API hipGraphExecDestroy(struct sim_exec *exec) {
+  CALL(hipGraphExecDestroy, ANY);
+  FAIL(sim_handle_alive(exec, SIM_EXEC) ? sim_exec_destroy(exec) : SIM_INVALID_VALUE);
+}
+
+API hipGraphLaunch(struct sim_exec *exec, struct sim_stream *stream) {
+  CALL(hipGraphLaunch, CURRENT);
+  STREAM(stream);
+  if (!sim_handle_alive(exec, SIM_EXEC) || exec->device != stream->device) FAIL(SIM_INVALID_VALUE);
+  FAIL(sim_exec_launch(exec, stream));
+}
+
+static int change(struct sim_exec *exec, struct sim_node *node, int status, const struct sim_op *op) {
+  if (status) FAIL(status);
+  if (sim_handle_alive(node, SIM_NODE) && sim_handle_alive(exec, SIM_EXEC)) FAIL(sim_exec_set(exec, node, op));
+  give_up(op);
+  FAIL(SIM_INVALID_VALUE);
+}
+
+API hipGraphExecKernelNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_kernel_node *p) {
+  CALL(hipGraphExecKernelNodeSetParams, CURRENT);
+  struct sim_op op;
+  return change(exec, node, kernel_op(&op, p), &op);
+}
+
+API hipGraphExecMemcpyNodeSetParams1D(struct sim_exec *exec, struct sim_node *node, void *target, const void *source, size_t size, int kind) {
+  CALL(hipGraphExecMemcpyNodeSetParams1D, CURRENT);
+  struct sim_op op;
+  return change(exec, node, line_op(&op, target, source, size, kind), &op);
+}
+
+API hipGraphExecMemcpyNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_copy3d *p) {
+  CALL(hipGraphExecMemcpyNodeSetParams, CURRENT);
+  struct sim_op op;
+  return change(exec, node, volume_op(&op, p), &op);
+}
+
+API hipGraphExecMemsetNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_memset_node *p) {
+  CALL(hipGraphExecMemsetNodeSetParams, CURRENT);
+  struct sim_op op;
+  return change(exec, node, set_op(&op, p), &op);
+}
+
+API hipGraphExecHostNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_host_node *p) {
+  CALL(hipGraphExecHostNodeSetParams, CURRENT);
+  struct sim_op op;
+  return change(exec, node, host_op(&op, p), &op);
+}

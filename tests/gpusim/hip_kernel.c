@@ -1,0 +1,131 @@
+/* The HIP face: modules, kernels, launches, occupancy. */
+#include "hip.h"
+
+enum { LOCAL_MEMORY = 65536, LANES = 64, END_OF_EXTRA = 3 };
+
+static int load(struct sim_module_handle **module, const void *image) {
+  char why[256] = "";
+  GIVEN(module);
+  int status = sim_module_load(module, image, 0, hip_device, why, sizeof why);
+  if (status && why[0]) {
+    sim_lock();
+    sim_note("image refused: %s", why);
+    sim_unlock();
+  }
+  FAIL(status);
+}
+
+API hipModuleLoadData(struct sim_module_handle **module, const void *image) {
+  CALL(hipModuleLoadData, CURRENT);
+  return load(module, image);
+}
+
+API hipModuleLoadDataEx(struct sim_module_handle **module, const void *image, unsigned count, int *options, void **values) {
+  CALL(hipModuleLoadDataEx, CURRENT);
+  if (count && (!options || !values)) FAIL(SIM_INVALID_VALUE);
+  return load(module, image);
+}
+
+API hipModuleUnload(struct sim_module_handle *module) {
+  CALL(hipModuleUnload, CURRENT);
+  ALIVE(module, SIM_MODULE);
+  FAIL(sim_module_unload(module));
+}
+
+API hipModuleGetFunction(struct sim_kernel **kernel, struct sim_module_handle *module, const char *name) {
+  CALL(hipModuleGetFunction, CURRENT);
+  GIVEN(kernel);
+  ALIVE(module, SIM_MODULE);
+  int status = sim_module_kernel(kernel, module, name);
+  /* All local memory may be asked for in a launch. */
+  if (!status) (*kernel)->dynamic_limit = LOCAL_MEMORY - sim_function_static_shared((*kernel)->function);
+  FAIL(status);
+}
+
+API hipModuleGetGlobal(void **address, size_t *size, struct sim_module_handle *module, const char *name) {
+  CALL(hipModuleGetGlobal, CURRENT);
+  ALIVE(module, SIM_MODULE);
+  FAIL(sim_module_global(address, size, module, name));
+}
+
+API hipFuncGetAttribute(int *value, int which, struct sim_kernel *kernel) {
+  CALL(hipFuncGetAttribute, CURRENT);
+  GIVEN(value);
+  ALIVE(kernel, SIM_KERNEL);
+  *value = 0;
+  switch (which) {
+    case 0: *value = (int)sim_function_max_threads(kernel->function); break;
+    case 1: *value = (int)sim_function_static_shared(kernel->function); break;
+    case 4: *value = 32; break;
+    case 5: case 6: *value = 90; break;
+    case 8: *value = (int)kernel->dynamic_limit; break;
+    default:
+      if (which < 0 || which > 15) FAIL(SIM_INVALID_VALUE);
+  }
+  return SIM_OK;
+}
+
+/* Launches */
+
+int hip_launch_of(struct sim_launch **out, struct sim_kernel *kernel, hip_extent grid, hip_extent block, unsigned shared,
+                  void **parameters, void **extra) {
+  const void *packed = NULL;
+  size_t size = 0;
+  if (!sim_handle_alive(kernel, SIM_KERNEL)) return SIM_INVALID_HANDLE;
+  if (parameters && extra) return SIM_INVALID_VALUE;
+  for (; extra && (uintptr_t)*extra != END_OF_EXTRA; extra += 2) {
+    if ((uintptr_t)extra[0] == 1) packed = extra[1];
+    else if ((uintptr_t)extra[0] == 2) size = *(size_t *)extra[1];
+    else return SIM_INVALID_VALUE;
+  }
+  uint64_t width = (uint64_t)grid.x * block.x;
+  if (!grid.x || !grid.y || !grid.z || !block.x || !block.y || !block.z || width > UINT32_MAX) return HIP_INVALID_CONFIGURATION;
+  return sim_launch_new(out, kernel, (unsigned[3]){grid.x, grid.y, grid.z}, (unsigned[3]){block.x, block.y, block.z}, shared,
+                        parameters, packed, size);
+}
+
+API hipModuleLaunchKernel(struct sim_kernel *kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                          unsigned bz, unsigned shared, struct sim_stream *stream, void **parameters, void **extra) {
+  CALL(hipModuleLaunchKernel, CURRENT);
+  struct sim_op op = {.kind = SIM_OP_KERNEL};
+  STREAM(stream);
+  int status = hip_launch_of(&op.launch, kernel, (hip_extent){gx, gy, gz}, (hip_extent){bx, by, bz}, shared, parameters, extra);
+  if (status) FAIL(status);
+  status = kernel->device == stream->device ? sim_enqueue(stream, &op, NULL) : SIM_INVALID_HANDLE;
+  if (status) {
+    sim_lock();
+    sim_op_release(&op);
+    sim_unlock();
+  }
+  FAIL(status);
+}
+
+/* Occupancy: 32 waves of 64 lanes on a compute unit, and 64 KiB of local memory. */
+
+static int occupancy(const struct sim_kernel *kernel, int threads, size_t shared) {
+  enum { WAVES = 32, BLOCKS = 16 };
+  if ((unsigned)threads > sim_function_max_threads(kernel->function)) return 0;
+  int waves = (threads + LANES - 1) / LANES, blocks = WAVES / waves < BLOCKS ? WAVES / waves : BLOCKS;
+  size_t bytes = shared + sim_function_static_shared(kernel->function);
+  if (bytes && LOCAL_MEMORY / bytes < (size_t)blocks) blocks = (int)(LOCAL_MEMORY / bytes);
+  return blocks;
+}
+
+API hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_kernel *kernel, int threads, size_t shared) {
+  CALL(hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, CURRENT);
+  if (!blocks || threads <= 0) FAIL(SIM_INVALID_VALUE);
+  ALIVE(kernel, SIM_KERNEL);
+  *blocks = occupancy(kernel, threads, shared);
+  return SIM_OK;
+}
+
+API hipModuleOccupancyMaxPotentialBlockSize(int *grid, int *block, struct sim_kernel *kernel, size_t shared, int limit) {
+  CALL(hipModuleOccupancyMaxPotentialBlockSize, CURRENT);
+  if (!grid || !block) FAIL(SIM_INVALID_VALUE);
+  ALIVE(kernel, SIM_KERNEL);
+  int threads = (int)sim_function_max_threads(kernel->function);
+  if (limit > 0 && limit < threads) threads = limit;
+  *block = threads;
+  *grid = 2 * occupancy(kernel, threads, shared);
+  return SIM_OK;
+}

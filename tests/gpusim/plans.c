@@ -1,0 +1,269 @@
+/* Instances of graphs: a plan that launches hold, updated by copying it when a launch still does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+struct builder {
+  struct sim_op *ops;
+  unsigned long *ids;
+  int count, capacity;
+  int *from, *to;
+  int edges, edge_capacity;
+};
+
+static int add_op(struct builder *builder, const struct sim_op *op, unsigned long id) {
+  if (builder->count == builder->capacity) {
+    builder->capacity = builder->capacity ? 2 * builder->capacity : 16;
+    builder->ops = realloc(builder->ops, (size_t)builder->capacity * sizeof *builder->ops);
+    builder->ids = realloc(builder->ids, (size_t)builder->capacity * sizeof *builder->ids);
+  }
+  builder->ops[builder->count] = *op;
+  builder->ids[builder->count] = id;
+  sim_op_hold(op);
+  return builder->count++;
+}
+
+static void add_edge(struct builder *builder, int from, int to) {
+  if (builder->edges == builder->edge_capacity) {
+    builder->edge_capacity = builder->edge_capacity ? 2 * builder->edge_capacity : 32;
+    builder->from = realloc(builder->from, (size_t)builder->edge_capacity * sizeof *builder->from);
+    builder->to = realloc(builder->to, (size_t)builder->edge_capacity * sizeof *builder->to);
+  }
+  builder->from[builder->edges] = from;
+  builder->to[builder->edges++] = to;
+}
+
+/* A child graph becomes its nodes between two empty ones. Nodes without dependencies come after `before`. */
+static int add_graph(struct builder *builder, const struct sim_graph *graph, int before) {
+  const struct sim_op empty = {.kind = SIM_OP_EMPTY};
+  int *entry = malloc((size_t)(graph->count + 1) * sizeof *entry), *leave = malloc((size_t)(graph->count + 1) * sizeof *leave);
+  for (int i = 0; i < graph->count; i++) {
+    const struct sim_node *node = graph->nodes[i];
+    if (node->op.kind == SIM_OP_CHILD) {
+      entry[i] = add_op(builder, &empty, 0);
+      int inner = add_graph(builder, node->op.child, entry[i]);
+      leave[i] = inner < 0 ? entry[i] : inner;
+    } else {
+      entry[i] = leave[i] = add_op(builder, &node->op, node->id);
+    }
+  }
+  for (int i = 0; i < graph->count; i++) {
+    const struct sim_node *node = graph->nodes[i];
+    for (int j = 0; j < node->dependency_count; j++) add_edge(builder, leave[node->dependencies[j]->index], entry[i]);
+    if (before >= 0 && !node->dependency_count) add_edge(builder, before, entry[i]);
+  }
+  int end = -1;
+  if (before >= 0 && graph->count) {
+    end = add_op(builder, &empty, 0);
+    for (int i = 0; i < graph->count; i++) add_edge(builder, leave[i], end);
+  }
+  free(entry);
+  free(leave);
+  return end;
+}
+
+static bool has_cycle(const struct sim_plan *plan) {
+  int *waiting = malloc((size_t)(plan->count + 1) * sizeof *waiting), *ready = malloc((size_t)(plan->count + 1) * sizeof *ready);
+  int count = 0, ended = 0;
+  memcpy(waiting, plan->indegree, (size_t)plan->count * sizeof *waiting);
+  for (int i = 0; i < plan->count; i++)
+    if (!waiting[i]) ready[count++] = i;
+  while (count) {
+    int node = ready[--count];
+    ended++;
+    for (int i = plan->first[node]; i < plan->first[node + 1]; i++)
+      if (!--waiting[plan->successors[i]]) ready[count++] = plan->successors[i];
+  }
+  free(waiting);
+  free(ready);
+  return ended < plan->count;
+}
+
+/* Lock held. */
+static struct sim_plan *plan_of(const struct sim_graph *graph) {
+  struct builder builder = {0};
+  add_graph(&builder, graph, -1);
+  struct sim_plan *plan = calloc(1, sizeof *plan);
+  int count = plan->count = builder.count;
+  plan->references = 1;
+  plan->ops = builder.ops;
+  plan->ids = builder.ids;
+  plan->indegree = calloc((size_t)count + 1, sizeof *plan->indegree);
+  plan->first = calloc((size_t)count + 2, sizeof *plan->first);
+  plan->successors = malloc((size_t)(builder.edges + 1) * sizeof *plan->successors);
+  for (int i = 0; i < builder.edges; i++) {
+    plan->indegree[builder.to[i]]++;
+    plan->first[builder.from[i] + 2]++;
+  }
+  for (int i = 0; i < count; i++) plan->first[i + 2] += plan->first[i + 1];
+  for (int i = 0; i < builder.edges; i++) plan->successors[plan->first[builder.from[i] + 1]++] = builder.to[i];
+  free(builder.from);
+  free(builder.to);
+  return plan;
+}
+
+void sim_plan_release(struct sim_plan *plan) {
+  if (--plan->references) return;
+  for (int i = 0; i < plan->count; i++) sim_op_release(&plan->ops[i]);
+  free(plan->ops);
+  free(plan->ids);
+  free(plan->indegree);
+  free(plan->first);
+  free(plan->successors);
+  free(plan);
+}
+
+static void *copied(const void *bytes, size_t size) { return memcpy(malloc(size + 1), bytes, size); }
+
+/* A plan that no launch holds, so that it may be changed. */
+static struct sim_plan *writable(struct sim_exec *exec) {
+  struct sim_plan *old = exec->plan;
+  if (old->references == 1) return old;
+  struct sim_plan *plan = copied(old, sizeof *old);
+  size_t count = (size_t)old->count;
+  plan->references = 1;
+  plan->ops = copied(old->ops, count * sizeof *old->ops);
+  plan->ids = copied(old->ids, count * sizeof *old->ids);
+  plan->indegree = copied(old->indegree, count * sizeof *old->indegree);
+  plan->first = copied(old->first, (count + 2) * sizeof *old->first);
+  plan->successors = copied(old->successors, (size_t)old->first[count] * sizeof *old->successors);
+  for (size_t i = 0; i < count; i++) sim_op_hold(&plan->ops[i]);
+  sim_plan_release(old);
+  return exec->plan = plan;
+}
+
+/* An instance is not thread-safe: its users lock it. */
+static void begin_use(struct sim_exec *exec) {
+  if (__atomic_fetch_add(&exec->using, 1, __ATOMIC_ACQ_REL) && sim.strict)
+    sim_abort(NULL, "two threads use graph instance %u at once", exec->ordinal);
+}
+
+static void end_use(struct sim_exec *exec) { __atomic_fetch_sub(&exec->using, 1, __ATOMIC_ACQ_REL); }
+
+int sim_exec_create(struct sim_exec **out, struct sim_graph *graph) {
+  sim_lock();
+  struct sim_plan *plan = plan_of(graph);
+  if (has_cycle(plan)) {
+    sim_plan_release(plan);
+    sim_unlock();
+    return SIM_INVALID_VALUE;
+  }
+  struct sim_exec *exec = calloc(1, sizeof *exec);
+  exec->plan = plan;
+  exec->device = graph->device;
+  exec->ordinal = ++sim.ordinals[SIM_EXEC];
+  sim_unlock();
+  sim_handle_add(exec, SIM_EXEC);
+  *out = exec;
+  return SIM_OK;
+}
+
+int sim_exec_destroy(struct sim_exec *exec) {
+  sim_lock();
+  if (exec->pending && sim_strict_about(&sim.devices[exec->device]))
+    sim_abort(exec->last.stream, "graph instance %u is destroyed while a stream runs it (I4)", exec->ordinal);
+  sim_handle_kill(exec);
+  sim_plan_release(exec->plan);
+  exec->plan = NULL;
+  sim_unlock();
+  return SIM_OK;
+}
+
+static bool host_side(const void *address) {
+  const struct sim_block *block = sim_find(address);
+  return !block || block->memory == SIM_HOST || block->memory == SIM_REGISTERED;
+}
+
+/* What the drivers refuse to change in an instance. */
+static int check_change(const struct sim_op *old, const struct sim_op *now) {
+  if (old->kind != now->kind) return SIM_INVALID_VALUE;
+  switch (now->kind) {
+    case SIM_OP_KERNEL:
+      return old->launch->kernel->device == now->launch->kernel->device ? SIM_OK : SIM_INVALID_VALUE;
+    case SIM_OP_SET:
+      return old->set.rows == 1 && now->set.rows == 1 && now->set.count ? SIM_OK : SIM_INVALID_VALUE;
+    case SIM_OP_COPY:
+      if (old->copy.height != 1 || old->copy.depth != 1 || now->copy.height != 1 || now->copy.depth != 1 || !now->copy.width)
+        return SIM_INVALID_VALUE;
+      return host_side(old->copy.target) == host_side(now->copy.target) && host_side(old->copy.source) == host_side(now->copy.source)
+                 ? SIM_OK
+                 : SIM_INVALID_VALUE;
+    default: return SIM_OK;
+  }
+}
+
+/* Takes over what the operation holds. */
+int sim_exec_set(struct sim_exec *exec, struct sim_node *node, const struct sim_op *op) {
+  begin_use(exec);
+  sim_lock();
+  int index = node->index < exec->plan->count && exec->plan->ids[node->index] == node->id ? node->index : 0;
+  while (index < exec->plan->count && exec->plan->ids[index] != node->id) index++;
+  int status = index < exec->plan->count ? check_change(&exec->plan->ops[index], op) : SIM_INVALID_VALUE;
+  if (!status) {
+    struct sim_plan *plan = writable(exec);
+    sim_op_release(&plan->ops[index]);
+    plan->ops[index] = *op;
+  } else {
+    sim_op_release(op);
+  }
+  sim_unlock();
+  end_use(exec);
+  return status;
+}
+
+enum { UPDATED, UPDATE_ERROR, TOPOLOGY_CHANGED, NODE_TYPE_CHANGED, FUNCTION_CHANGED, PARAMETERS_CHANGED };
+
+static int compare(const struct sim_plan *old, const struct sim_plan *now, int *at) {
+  *at = -1;
+  if (old->count != now->count) return TOPOLOGY_CHANGED;
+  size_t count = (size_t)old->count;
+  for (int i = 0; i < old->count; i++)
+    if (old->ops[i].kind != now->ops[i].kind) return *at = i, NODE_TYPE_CHANGED;
+  if (memcmp(old->first, now->first, (count + 1) * sizeof *old->first)) return TOPOLOGY_CHANGED;
+  if (memcmp(old->successors, now->successors, (size_t)old->first[count] * sizeof *old->successors)) return TOPOLOGY_CHANGED;
+  for (int i = 0; i < old->count; i++)
+    if (check_change(&old->ops[i], &now->ops[i])) return *at = i, PARAMETERS_CHANGED;
+  return UPDATED;
+}
+
+int sim_exec_update(struct sim_exec *exec, struct sim_graph *graph, int *result, struct sim_node **node) {
+  begin_use(exec);
+  sim_lock();
+  struct sim_plan *now = plan_of(graph);
+  int at;
+  *result = has_cycle(now) ? UPDATE_ERROR : compare(exec->plan, now, &at);
+  *node = *result > UPDATE_ERROR && at >= 0 && at < graph->count ? graph->nodes[at] : NULL;
+  if (*result == UPDATED) { /* nodes keep the names that they were instantiated by */
+    memcpy(now->ids, exec->plan->ids, (size_t)now->count * sizeof *now->ids);
+    sim_plan_release(exec->plan);
+    exec->plan = now;
+  } else {
+    sim_plan_release(now);
+  }
+  sim_unlock();
+  end_use(exec);
+  return *result == UPDATED ? SIM_OK : SIM_UPDATE_FAILURE;
+}
+
+int sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream) {
+  begin_use(exec);
+  sim_lock();
+  struct sim_plan *plan = exec->plan;
+  for (int i = 0; i < plan->count; i++)
+    if (plan->ops[i].kind == SIM_OP_KERNEL && plan->ops[i].launch->kernel->module->unloaded && sim_strict_about(&sim.devices[exec->device]))
+      sim_abort(stream, "graph instance %u is launched after the module of its node %d was unloaded (I4)", exec->ordinal, i);
+  struct sim_run *run = calloc(1, sizeof *run);
+  run->exec = exec;
+  run->plan = plan;
+  plan->references++;
+  exec->pending++;
+  run->before = exec->last;
+  struct sim_point point;
+  int status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_GRAPH, .run = run}, &point);
+  if (status) sim_run_free(run);
+  else exec->last = point;
+  sim_unlock();
+  end_use(exec);
+  return status;
+}

@@ -1,0 +1,1 @@
+"""The probe's questions about how a CUDA driver behaves, by area."""

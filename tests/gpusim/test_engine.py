@@ -1,0 +1,309 @@
+"""gpusim's streams, events, contexts, schedules and aborts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from engine_harness import abort, forget_kernels, run
+
+MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_files_are_left():
+    yield
+    forget_kernels()
+
+
+def test_it_says_what_it_is():
+    out = run("""
+        cu = Driver()
+        name = ctypes.create_string_buffer(64)
+        cu.call("cuDeviceGetName", name, 64, 0)
+        print(name.value.decode(), cu.library.gpusim_is_simulator())
+    """)
+    assert out.split() == ["gpusim", "(software,", "no", "GPU)", "0", "1"]
+
+
+def test_a_call_before_init_or_without_a_context_fails():
+    run("""
+        library = ctypes.CDLL(os.environ["GPUSIM_LIBRARY"])
+        assert library.cuDeviceGetCount(byref(c_int())) == 3
+        assert library.cuMemAlloc_v2(byref(c_uint64()), 8) == 3
+        cu = Driver()
+        codes = []
+        thread = threading.Thread(target=lambda: codes.append(cu.code("cuCtxSynchronize")))
+        thread.start(); thread.join()
+        assert codes == [201], codes
+        expect(0, "cuCtxSynchronize")
+        expect(201, "cuDevicePrimaryCtxRelease_v2", 1)
+        expect(201, "cuCtxSetCurrent", 4096)
+    """)
+
+
+def test_a_forked_child_can_make_no_call():
+    run("""
+        cu = Driver()
+        child = os.fork()
+        if child == 0:
+            os._exit(cu.code("cuCtxSynchronize"))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        expect(0, "cuCtxSynchronize")
+    """)
+
+
+@MODES
+def test_an_unrecorded_event_is_complete_and_a_record_overwrites(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); e = cu.event(); flag = cu.pinned(4); flag[:] = 0
+        expect(0, "cuEventQuery", e); expect(0, "cuEventSynchronize", e)
+        cu.call("cuEventRecord", e, s); cu.call("cuEventSynchronize", e); expect(0, "cuEventQuery", e)
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        cu.call("cuEventRecord", e, s)
+        for _ in range(50): expect(600, "cuEventQuery", e)
+        expect(600, "cuStreamQuery", s)
+        flag[0] = 1
+        cu.call("cuEventSynchronize", e); expect(0, "cuEventQuery", e)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_wait_captures_the_last_record(mode):
+    run(
+        """
+        cu = Driver(); s, t = cu.stream(), cu.stream(); e = cu.event(); flag = cu.pinned(4); flag[:] = 0
+        cu.call("cuEventRecord", e, s)
+        cu.call("cuStreamWaitEvent", t, e, 0)
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        cu.call("cuEventRecord", e, s)
+        cu.call("cuStreamSynchronize", t)  # the wait is for the first record, not for the second
+        expect(600, "cuEventQuery", e)
+        cu.call("cuStreamWaitEvent", t, e, 0)
+        for _ in range(50): expect(600, "cuStreamQuery", t)
+        flag[0] = 1
+        cu.call("cuStreamSynchronize", t)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_wait_orders_two_streams_of_two_devices(mode):
+    run(
+        """
+        cu = Driver(devices=2); s = cu.stream(); a = cu.pinned(4); flag = cu.pinned(4); flag[:] = 0
+        cu.call("cuCtxSetCurrent", cu.contexts[1]); t = cu.stream()
+        cu.call("cuCtxSetCurrent", cu.contexts[0]); e = cu.event()
+        expect(400, "cuEventRecord", e, t)  # an event is recorded on its own device
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        cu.call("cuMemsetD8Async", a.ctypes.data, 1, 4, s)
+        cu.call("cuEventRecord", e, s)
+        cu.call("cuStreamWaitEvent", t, e, 0)
+        cu.call("cuMemsetD8Async", a.ctypes.data, 2, 4, t)
+        flag[0] = 1
+        cu.call("cuStreamSynchronize", t)
+        assert list(a) == [2] * 4
+        """,
+        mode=mode,
+    )
+
+
+def test_a_wait_for_an_unrecorded_event_aborts_i1():
+    program = "cu = Driver(); cu.call('cuStreamWaitEvent', cu.stream(), cu.event(), 0)"
+    said = abort(program, seed=77)
+    assert "never recorded (I1)" in said
+    assert "seed 77" in said
+    run(program, strict=0)
+
+
+def test_a_destroyed_handle_aborts():
+    program = "cu = Driver(); e = cu.event(); cu.call('cuEventDestroy_v2', e)\n"
+    assert "after its destruction" in abort(program + "cu.code('cuEventQuery', e)")
+    run(program + "expect(400, 'cuEventQuery', e); expect(400, 'cuEventQuery', 12345)", strict=0)
+
+
+def test_a_call_inside_a_host_function_aborts_i6():
+    program = """
+        cu = Driver(); s = cu.stream(); codes = []
+        cu.host(s, lambda: codes.append(cu.code("cuStreamQuery", s)))
+        cu.call("cuStreamSynchronize", s)
+        assert codes == [800], codes
+    """
+    assert "cuStreamQuery is called inside a host function" in abort(program)
+    run(program, strict=0)
+
+
+def test_an_abort_shows_the_streams_history():
+    said = abort("""
+        cu = Driver(); s = cu.stream(); a = cu.allocate(64)
+        cu.call("cuMemsetD8Async", a, 7, 64, s); cu.call("cuStreamSynchronize", s)
+        cu.code("cuStreamWaitEvent", s, cu.event(), 0)
+    """)
+    assert "the history of stream 1:\ndevice 0 stream 1 takes  op 1: set 64 bytes to 0x7" in said
+
+
+SCHEDULE = """
+    cu = Driver(); streams = [cu.stream() for _ in range(3)]; events = [cu.event() for _ in range(3)]
+    a = cu.allocate(256)
+    for turn in range(4):
+        for i, s in enumerate(streams):
+            cu.call("cuMemsetD8Async", a, turn, 16 * (i + 1), s)
+            cu.call("cuEventRecord", events[i], s)
+            if turn % 2: cu.call("cuStreamWaitEvent", streams[i - 1], events[i], 0)
+            cu.code("cuEventQuery", events[0])
+    cu.call("cuCtxSynchronize")
+    print(cu.history())
+"""
+
+
+def test_a_seed_replays_exactly():
+    histories = [run(SCHEDULE, mode="stepped", tick_ms=0, seed=s) for s in (1, 1, 2, 3, 4)]
+    assert histories[0] == histories[1]
+    assert len(set(histories)) == 4
+    assert all(h.count(" begins ") == h.count(" ended ") == 30 for h in histories)
+
+
+def test_nothing_runs_in_stepped_mode_before_somebody_waits():
+    run(
+        """
+        cu = Driver(); s = cu.stream(); a = cu.allocate(4)
+        cu.call("cuMemsetD8Async", a, 7, 4, s)
+        time.sleep(0.05)
+        assert ctypes.string_at(a, 4) == b"\\xcd" * 4
+        cu.call("cuStreamSynchronize", s)
+        assert ctypes.string_at(a, 4) == b"\\x07" * 4
+        """,
+        mode="stepped",
+        tick_ms=0,
+    )
+
+
+@MODES
+def test_a_program_that_polls_and_one_that_sleeps_go_on(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); e = cu.event(); a = cu.allocate(4)
+        cu.call("cuMemsetD8Async", a, 7, 4, s); cu.call("cuEventRecord", e, s)
+        while cu.code("cuEventQuery", e): pass
+        done = threading.Event()
+        for _ in range(100): cu.call("cuMemsetD8Async", a, 8, 4, s)
+        cu.host(s, done.set)
+        assert done.wait(30)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_kernel_and_a_host_function_that_wait_hold_nobody_else(mode):
+    run(
+        """
+        cu = Driver(); s, t, u = (cu.stream() for _ in range(3)); flag = cu.pinned(4); flag[:] = 0
+        gate = threading.Event(); a = cu.allocate(4)
+        hold = cu.function(cu.module(image()), "hold")
+        cu.launch(hold, s, c_void_p(flag.ctypes.data))
+        cu.host(t, gate.wait)
+        cu.call("cuMemsetD8Async", a, 7, 4, u); cu.call("cuStreamSynchronize", u)
+        expect(600, "cuStreamQuery", s); expect(600, "cuStreamQuery", t)
+        flag[0] = 1; gate.set()
+        cu.call("cuCtxSynchronize")
+        """,
+        images=True,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_full_stream_blocks_the_next_launch(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); flag = cu.pinned(4); flag[:] = 0; a = cu.allocate(4)
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        for _ in range(3): cu.call("cuMemsetD8Async", a, 7, 4, s)
+        assert cu.library.gpusim_blocked() == 0
+        went = threading.Event()
+        def more():
+            cu.call("cuCtxSetCurrent", cu.contexts[0])
+            cu.call("cuMemsetD8Async", a, 8, 4, s)
+            went.set()
+        thread = threading.Thread(target=more); thread.start()
+        while not cu.library.gpusim_blocked(): pass
+        assert not went.is_set()
+        flag[0] = 1
+        assert went.wait(30); thread.join()
+        cu.call("cuStreamSynchronize", s)
+        """,
+        mode=mode,
+        launch_limit=4,
+    )
+
+
+@MODES
+def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(mode):
+    run(
+        """
+        cu = Driver(); s, t = cu.stream(0), cu.stream(); flag = cu.pinned(4); flag[:] = 0; a = cu.allocate(4)
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        cu.call("cuMemsetD8Async", a, 7, 4, 0)
+        for _ in range(20): expect(600, "cuStreamQuery", 0)
+        cu.call("cuMemsetD8Async", a, 8, 4, t); cu.call("cuStreamSynchronize", t)
+        flag[0] = 1
+        cu.call("cuStreamSynchronize", 0)
+        assert cu.read(a, 4) == b"\\x07" * 4
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_values_in_memory_are_waited_for_and_written(mode):
+    run(
+        """
+        cu = Driver(); s, t = cu.stream(), cu.stream(); a = cu.pinned(16); a[:] = 0; p = a.ctypes.data
+        cu.call("cuStreamWaitValue64_v2", s, p, 5, 0)
+        cu.call("cuStreamWriteValue32_v2", s, p + 8, 9, 0)
+        for _ in range(20): expect(600, "cuStreamQuery", s)
+        cu.call("cuStreamWriteValue64_v2", t, p, 7, 0)
+        cu.call("cuStreamSynchronize", s)
+        assert a[8] == 9
+        expect(1, "cuStreamWaitValue64_v2", s, p + 4, 5, 0)  # not aligned
+        expect(1, "cuStreamWriteValue32_v2", s, 4096, 5, 0)  # not known
+        """,
+        mode=mode,
+    )
+
+
+def test_timing_events_measure_and_others_refuse():
+    run("""
+        cu = Driver(); s = cu.stream(); a, b, c = cu.event(0), cu.event(0), cu.event(); ms = c_float()
+        expect(400, "cuEventElapsedTime", byref(ms), a, b)
+        cu.call("cuEventRecord", a, s); cu.host(s, lambda: time.sleep(0.02)); cu.call("cuEventRecord", b, s)
+        cu.call("cuEventRecord", c, s)
+        code = cu.code("cuEventElapsedTime", byref(ms), a, b)
+        assert code in (0, 600), code
+        cu.call("cuStreamSynchronize", s)
+        expect(0, "cuEventElapsedTime", byref(ms), a, b)
+        assert 20 <= ms.value < 5000, ms.value
+        expect(400, "cuEventElapsedTime", byref(ms), a, c)
+    """)
+
+
+def test_leaks_are_told_when_a_context_goes():
+    program = """
+        cu = Driver(); s = cu.stream(); e = cu.event(); a = cu.allocate(100)
+        assert cu.leaks() == (3, "1 stream, 1 event, 1 allocation of 100 bytes"), cu.leaks()
+        {}
+        cu.call("cuDevicePrimaryCtxRelease_v2", 0)
+    """
+    assert "live objects (I7): 1 stream" in abort(program.format(""), abort_on_leaks=1)
+    close = "cu.call('cuStreamDestroy_v2', s); cu.call('cuEventDestroy_v2', e); cu.call('cuMemFree_v2', a)"
+    run(program.format(close), abort_on_leaks=1)

@@ -1,0 +1,237 @@
+"""gpusim's memory: bounds, late uses, pools, pageable copies, registration, peers."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from engine_harness import abort, forget_kernels, run
+
+MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_files_are_left():
+    yield
+    forget_kernels()
+
+
+def test_memory_is_poisoned_and_copies_are_checked():
+    run("""
+        cu = Driver(); s = cu.stream(); a = cu.allocate(1000); h = cu.pinned(2000)
+        assert a % 256 == 0 and cu.read(a, 1000) == b"\\xcd" * 1000
+        expect(1, "cuMemcpyDtoHAsync_v2", h.ctypes.data, a, 1001, s)
+        expect(1, "cuMemcpyHtoDAsync_v2", a + 500, h.ctypes.data, 501, s)
+        expect(1, "cuMemcpyHtoDAsync_v2", h.ctypes.data + 2000, h.ctypes.data, 1, s)
+        expect(1, "cuMemcpyHtoDAsync_v2", 4096, h.ctypes.data, 1, s)
+        expect(1, "cuMemsetD8Async", a + 1000, 0, 1, s)
+        expect(0, "cuMemcpyDtoHAsync_v2", h.ctypes.data, a, 0, s)
+        expect(1, "cuMemAlloc_v2", byref(c_uint64()), 0)
+        expect(2, "cuMemAlloc_v2", byref(c_uint64()), 1 << 50)
+        expect(1, "cuMemFree_v2", a + 1); expect(1, "cuMemFreeHost", a); expect(0, "cuMemFree_v2", 0)
+        expect(0, "cuMemFree_v2", a); expect(1, "cuMemFree_v2", a)
+    """)
+
+
+def test_fills_check_their_alignment():
+    run("""
+        cu = Driver(); s = cu.stream(); a = cu.allocate(64)
+        expect(1, "cuMemsetD16Async", a + 1, 0x0102, 2, s); expect(1, "cuMemsetD32Async", a + 2, 1, 1, s)
+        cu.call("cuMemsetD8Async", a, 0, 64, s); cu.call("cuMemsetD16Async", a + 2, 0x0102, 3, s)
+        cu.call("cuMemsetD32Async", a + 12, 0x01020304, 2, s); cu.call("cuMemsetD2D8Async", a + 32, 8, 9, 2, 3, s)
+        cu.call("cuStreamSynchronize", s)
+        got = cu.read(a, 64)
+        assert got[:20] == b"\\0\\0" + b"\\2\\1" * 3 + b"\\0" * 4 + b"\\4\\3\\2\\1" * 2, got
+        assert got[32:56] == (b"\\x09\\x09" + b"\\0" * 6) * 3, got
+    """)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "launch(a, 1025)",  # into the guard page
+        "cu.call('cuMemFree_v2', a); launch(a, 1)",
+        "a = cu.make('cuMemAllocAsync', 4096, s); cu.call('cuMemFreeAsync', a, s); launch(a, 1)",
+        "a = cu.make('cuMemAllocAsync', 4096, t); launch(a, 1)",  # nothing orders it
+        "launch(0, 1)",
+    ],
+)
+@MODES
+def test_a_kernel_that_touches_other_memory_loses_the_device(use, mode):
+    run(
+        f"""
+        cu = Driver(devices=2); s, t = cu.stream(), cu.stream(); a = cu.allocate(4096)
+        flag = cu.pinned(4); flag[:] = 0
+        fill = cu.function(cu.module(image()), "fill")
+        def launch(address, count):
+            cu.launch(fill, s, c_void_p(address), c_uint32(7), c_uint32(count), block=1024, grid=2)
+        cu.call("cuStreamWaitValue32_v2", t, flag.ctypes.data, 1, 0)
+        if "cuMemFree_v2" in {use!r}: flag[0] = 1
+        {use}
+        expect(700, "cuStreamSynchronize", s)
+        for name in ("cuCtxSynchronize", "cuStreamQuery"): expect(700, name, s)
+        expect(700, "cuMemAlloc_v2", byref(c_uint64()), 4)
+        cu.call("cuCtxSetCurrent", cu.contexts[1])
+        cu.call("cuMemsetD8Async", cu.allocate(4), 0, 4, cu.stream()); cu.call("cuCtxSynchronize")
+        """,
+        images=True,
+        mode=mode,
+    )
+
+
+def test_a_write_just_past_an_allocation_is_found_when_it_is_freed():
+    said = abort(
+        """
+        cu = Driver(); s = cu.stream(); a = cu.allocate(100)
+        fill = cu.function(cu.module(image()), "fill")
+        cu.launch(fill, s, c_void_p(a), c_uint32(7), c_uint32(26), block=32)
+        cu.call("cuStreamSynchronize", s); cu.call("cuMemFree_v2", a)
+        """,
+        images=True,
+    )
+    assert "allocation 1 of 100 bytes was written 1 bytes past its end" in said
+
+
+@MODES
+def test_a_free_waits_for_the_device(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); a = cu.allocate(4); flag = cu.pinned(4); flag[:] = 0
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        freed = threading.Event()
+        def free():
+            cu.call("cuCtxSetCurrent", cu.contexts[0]); cu.call("cuMemFree_v2", a); freed.set()
+        thread = threading.Thread(target=free); thread.start()
+        assert not freed.wait(0.1)
+        flag[0] = 1
+        assert freed.wait(30); thread.join()
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_copy_of_pageable_memory_blocks_and_one_of_pinned_memory_does_not(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); a = cu.allocate(8); flag = cu.pinned(4); flag[:] = 0; h = cu.pinned(8)
+        h[:] = 1
+        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+        cu.call("cuMemcpyHtoDAsync_v2", a, h.ctypes.data, 8, s)
+        h[:] = 2  # too early: the copy has not run
+        data = ctypes.create_string_buffer(8); copied = threading.Event()
+        def copy():
+            cu.call("cuCtxSetCurrent", cu.contexts[0])
+            cu.call("cuMemcpyDtoHAsync_v2", data, a, 8, s); copied.set()
+        thread = threading.Thread(target=copy); thread.start()
+        assert not copied.wait(0.1)
+        flag[0] = 1
+        assert copied.wait(30); thread.join()
+        assert data.raw == b"\\2" * 8
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_stream_ordered_memory_is_there_between_its_two_operations(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); h = cu.pinned(8); pool = cu.make("cuDeviceGetDefaultMemPool", 0)
+        cu.library.gpusim_limit_memory(c_size_t(1 << 20))
+        for turn in range(5):  # what the stream gives back can be had again at once
+            a = cu.make("cuMemAllocAsync", 700_000, s)
+            cu.call("cuMemsetD8Async", a, turn, 8, s)
+            cu.call("cuMemcpyDtoHAsync_v2", h.ctypes.data, a, 8, s)
+            expect(2, "cuMemAllocAsync", byref(c_uint64()), 700_000, s)
+            cu.call("cuMemFreeAsync", a, s)
+            expect(1, "cuMemFreeAsync", a, s); expect(1, "cuMemsetD8Async", a, 0, 1, s)
+        cu.call("cuStreamSynchronize", s)
+        assert list(h) == [4] * 8
+        used = c_uint64()
+        cu.call("cuMemPoolGetAttribute", pool, 7, byref(used)); assert used.value == 0
+        cu.call("cuMemPoolGetAttribute", pool, 8, byref(used)); assert used.value == 700_000
+        expect(1, "cuMemFreeAsync", cu.allocate(4), s)
+        """,
+        mode=mode,
+    )
+
+
+def test_memory_ends_where_it_is_told_to():
+    run("""
+        cu = Driver(); cu.library.gpusim_limit_memory(c_size_t(1000))
+        a = cu.allocate(600); expect(2, "cuMemAlloc_v2", byref(c_uint64()), 600)
+        cu.pinned(5000)  # is the host's
+        free, total = c_size_t(), c_size_t()
+        cu.call("cuMemGetInfo_v2", byref(free), byref(total)); assert (free.value, total.value) == (400, 1000)
+        cu.call("cuMemFree_v2", a); cu.allocate(1000)
+    """)
+
+
+def test_host_memory_is_registered_once():
+    run("""
+        cu = Driver(); data = ctypes.create_string_buffer(8192); p = ctypes.addressof(data)
+        expect(713, "cuMemHostUnregister", p)
+        cu.call("cuMemHostRegister_v2", p, 4096, 0)
+        expect(712, "cuMemHostRegister_v2", p, 4096, 0); expect(712, "cuMemHostRegister_v2", p + 4095, 10, 0)
+        assert cu.make("cuMemHostGetDevicePointer_v2", p + 5, 0) == p + 5
+        cu.call("cuMemsetD8Async", p, 7, 4096, cu.stream()); cu.call("cuCtxSynchronize")
+        assert data.raw == b"\\7" * 4096 + b"\\0" * 4096
+        cu.call("cuMemHostUnregister", p); expect(713, "cuMemHostUnregister", p)
+        expect(1, "cuMemHostGetDevicePointer_v2", byref(c_uint64()), p, 0)
+        expect(713, "cuMemHostUnregister", cu.pinned(8).ctypes.data)
+    """)
+
+
+def test_pointers_say_what_they_point_to():
+    run("""
+        cu = Driver(devices=2); managed = cu.make("cuMemAllocManaged", 64, 1)
+        cu.call("cuCtxSetCurrent", cu.contexts[1]); device = cu.allocate(64)
+        def ask(pointer, which):
+            value = c_uint64()
+            cu.call("cuPointerGetAttribute", byref(value), which, pointer)
+            return value.value
+        assert [ask(p, 2) for p in (managed, device, cu.pinned(8).ctypes.data)] == [2, 2, 1]
+        assert ask(managed, 8) & 255 == 1 and ask(device, 8) & 255 == 0
+        assert ask(device + 5, 9) == 1 and ask(device + 5, 11) == device and ask(device + 5, 12) == 64
+        expect(1, "cuPointerGetAttribute", byref(c_uint64()), 2, 4096)
+        assert ctypes.string_at(managed, 1) == b"\\xcd"
+    """)
+
+
+def test_peers_need_access():
+    program = """
+        cu = Driver(devices=2); can = c_int()
+        cu.call("cuDeviceCanAccessPeer", byref(can), 0, 1)
+        cu.call("cuCtxSetCurrent", cu.contexts[1]); b = cu.allocate(64); cu.call("cuMemsetD8_v2", b, 3, 64)
+        cu.call("cuCtxSynchronize"); cu.call("cuCtxSetCurrent", cu.contexts[0]); a = cu.allocate(64); s = cu.stream()
+        fill = cu.function(cu.module(image()), "fill")
+        cu.call("cuMemcpyPeerAsync", a, cu.contexts[0], b, cu.contexts[1], 64, s)  # needs none
+        expect(1, "cuMemcpyPeerAsync", a, cu.contexts[1], b, cu.contexts[0], 64, s)
+        cu.call("cuStreamSynchronize", s); assert cu.read(a, 64) == b"\\3" * 64
+        {}
+        expect({}, "cuCtxEnablePeerAccess", cu.contexts[1], 0)
+        {}
+        cu.launch(fill, s, c_void_p(b), c_uint32(7), c_uint32(4), block=4)
+        expect({}, "cuStreamSynchronize", s)
+    """
+    enabled = "assert can.value == 1; expect(704, 'cuCtxEnablePeerAccess', cu.contexts[1], 0)"
+    before = "expect(705, 'cuCtxDisablePeerAccess', cu.contexts[1])"
+    run(program.format(before, 0, enabled, 0), images=True)
+    run(program.format(before, 0, "cu.call('cuCtxDisablePeerAccess', cu.contexts[1])", 700), images=True)
+    run(program.format("assert can.value == 0", 217, "", 700), images=True, no_peers=1)
+
+
+def test_a_copy_may_have_rows_and_layers():
+    run("""
+        cu = Driver(); s = cu.stream(); a, b = cu.pinned(64), cu.pinned(64); a[:] = range(64); b[:] = 0
+        copy = MemcpyNode(source_type=4, source_device=a.ctypes.data, source_pitch=8, source_x=1,
+                          target_type=4, target_device=b.ctypes.data, target_pitch=4, width=3, height=2, depth=1)
+        cu.call("cuMemcpy3DAsync_v2", byref(copy), s); cu.call("cuStreamSynchronize", s)
+        assert list(b[:8]) == [1, 2, 3, 0, 9, 10, 11, 0], b[:8]
+    """)

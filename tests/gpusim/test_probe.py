@@ -1,0 +1,79 @@
+"""The probe answers on gpusim as it did on a real device, but for what differences.md lists."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+REAL = HERE / "h200.json"
+pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
+
+
+def _load(name):
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
+    if not hasattr(module, "compare" if name == "compare" else "load"):
+        spec.loader.exec_module(module)
+    return module
+
+
+compare, gpusim = _load("compare"), _load("gpusim")
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """What gpusim answers to every question. It is told not to abort where programs are wrong."""
+    output = tmp_path_factory.mktemp("probe") / "answers.json"
+    done = subprocess.run(
+        [sys.executable, str(HERE / "probe.py"), "--jobs", "4", "--output", str(output)],
+        env=gpusim.environment(strict=False, quiet=True, devices=2),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(output.read_text(encoding="utf-8"))
+
+
+@pytest.mark.timeout(300)
+def test_every_question_has_an_answer(answers):
+    assert len(answers["answers"]) > 900
+    bad = {
+        name: answer
+        for name, answer in answers["answers"].items()
+        if isinstance(answer, str) and answer.startswith(("raises ", "hangs", "dies", "setup:"))
+        if compare.is_documented(name, compare.read_documented(HERE / "differences.md")) is None
+    }
+    assert bad == {}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not REAL.exists(), reason="no real device has answered yet")
+def test_the_answers_are_a_real_devices(answers):
+    real = json.loads(REAL.read_text(encoding="utf-8"))
+    patterns = compare.read_documented(HERE / "differences.md")
+    found = compare.compare(real, answers)
+    new = [each for each in found if compare.is_documented(each.question, patterns) is None]
+    assert new == []
+    needed = {compare.is_documented(each.question, patterns) for each in found}
+    assert set(patterns) - needed == set(), "differences.md lists what is none"
+
+
+def test_a_difference_is_found_and_can_be_documented(tmp_path):
+    one = {"answers": {"a: x": 1, "a: y": "SUCCESS", "b": True, "peers": "setup: one device only"}}
+    other = {"answers": {"a: x": 2, "a: y": "SUCCESS", "c": 3, "peers: can": 1}}
+    found = compare.compare(one, other)
+    assert [each.question for each in found] == ["a: x", "b", "c"]
+    assert found[1] == ("b", True, "(not asked)")
+    page = tmp_path / "differences.md"
+    page.write_text("| question | why |\n|---|---|\n| `a: *` | reasons |\n| `c` | more |\n")
+    patterns = compare.read_documented(page)
+    assert patterns == ["a: *", "c"]
+    assert [compare.is_documented(each.question, patterns) for each in found] == ["a: *", None, "c"]

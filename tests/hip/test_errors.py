@@ -1,0 +1,115 @@
+"""Errors: the table, the last error, statuses and functions that are not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from hal.errors import (
+    DeviceLostError,
+    NotFoundError,
+    OperationError,
+    OutOfMemoryError,
+    UnimplementedError,
+)
+from hal.native import MemoryType
+
+
+@pytest.fixture
+def native(loaded):
+    from hal_hip import _driver  # noqa: PLC0415 - imports the bindings
+
+    return _driver
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (1, OperationError),
+        (2, OutOfMemoryError),
+        (9, OperationError),
+        (17, OperationError),
+        (101, OperationError),
+        (209, OperationError),
+        (214, DeviceLostError),
+        (400, OperationError),
+        (500, OperationError),
+        (700, DeviceLostError),
+        (701, OperationError),
+        (702, DeviceLostError),
+        (704, OperationError),
+        (709, DeviceLostError),
+        (710, DeviceLostError),
+        (712, OperationError),
+        (719, DeviceLostError),
+        (801, UnimplementedError),
+        (910, OperationError),
+        (999, DeviceLostError),
+        (1053, DeviceLostError),
+    ],
+)
+def test_the_table_says_what_an_error_means(native, code, kind):
+    error = native.error_of(native.hip.hipError_t(code), "hipSomething")
+    assert type(error) is kind
+    assert error.native_code == code
+    assert error.native_name == native.hip.hipError_t(code).name
+    assert "hipSomething failed with hipError" in str(error)
+
+
+def test_a_call_raises_with_the_native_name(device, simulator):
+    simulator.fail("hipMalloc", 1, 719)
+    with pytest.raises(
+        DeviceLostError, match="hipMalloc failed with hipErrorLaunchFailure"
+    ) as caught:
+        device.allocate(256, MemoryType.DEVICE)
+    assert caught.value.native_code == 719
+
+
+def test_the_last_error_is_taken_back(device, native, image):
+    module = device.load_module(image)
+    for failing in (
+        lambda: device.get_function(module, "missing"),
+        lambda: device.get_global(module, "missing"),
+        lambda: device.load_module(b"\x7fELF\x02\x01" + bytes(100)),
+        lambda: device.allocate(2**50, MemoryType.DEVICE),
+    ):
+        with pytest.raises((NotFoundError, OperationError, OutOfMemoryError)):
+            failing()
+        assert not native.hip.hipGetLastError()[0]
+    device.unload_module(module)
+
+
+def test_a_status_that_the_bindings_do_not_know_is_told(device, native, simulator):
+    simulator.fail("hipMalloc", 1, 12345)
+    with pytest.raises(OperationError, match=r"error 12345.*newer than the bindings") as caught:
+        device.allocate(256, MemoryType.DEVICE)
+    assert caught.value.native_code == 12345
+
+
+def test_a_query_that_fails_means_that_the_device_is_lost(device, simulator):
+    event = device.create_event()
+    for code in (1, 719, 12345):
+        simulator.fail("hipEventQuery", 1, code)
+        with pytest.raises(DeviceLostError) as caught:
+            device.query_event(event)
+        assert caught.value.native_code == code
+    device.destroy_event(event)
+
+
+def test_a_missing_function_is_named_with_the_version(native):
+    with pytest.raises(UnimplementedError, match=r"7\.1\.52633.*has no hipMallocPitch") as caught:
+        native.call(native.hip.hipMallocPitch, 16, 16)
+    assert caught.value.native_name == "hipMallocPitch"
+    assert not native.has("hipMalloc", "hipMallocPitch")
+    assert native.has("hipMalloc")
+
+
+def test_out_of_memory_gives_the_pools_own_back_first_m1(device, simulator):
+    simulator.fail("hipMalloc", 1, 2)
+    before = simulator.calls("hipMemPoolTrimTo")
+    address = device.allocate(256, MemoryType.DEVICE)
+    assert simulator.calls("hipMemPoolTrimTo") == before + 1
+    device.free(address, MemoryType.DEVICE)
+    simulator.limit_memory(1 << 20)
+    with pytest.raises(OutOfMemoryError) as caught:
+        device.allocate(2 << 20, MemoryType.DEVICE)
+    assert caught.value.native_name == "hipErrorOutOfMemory"

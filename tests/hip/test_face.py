@@ -1,0 +1,135 @@
+"""gpusim's HIP face, through hip-python: HIP's own rules, codes and strictness."""
+
+from __future__ import annotations
+
+import pytest
+from hip_harness import rocm_folder, run_python, variables
+
+PRELUDE = """
+import ctypes, os
+from rocm.bindings import hip
+library = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libamdhip64.so")
+
+def code(result):
+    return int(result[0])
+
+def ok(result):
+    assert code(result) == 0, result
+    return result[1] if len(result) == 2 else result[1:]
+
+KIND = hip.hipMemcpyKind
+"""
+
+
+def run(folder, program, **settings):
+    return run_python(
+        folder, PRELUDE + program, ROCM_PATH=str(rocm_folder()), **variables(**settings)
+    )
+
+
+def check(folder, program, **settings):
+    done = run(folder, program + "\nprint('done')\n", **settings)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["done"]), done.stderr
+
+
+def test_a_context_is_made_by_itself(tmp_path):
+    check(
+        tmp_path,
+        """
+memory = ok(hip.hipMalloc(4096))          # the first call of all
+found = ok(hip.hipPointerGetAttributes(memory))
+assert (found.type, found.device) == (hip.hipMemoryType.hipMemoryTypeDevice, 0)
+import threading
+seen = []
+def work():
+    seen.append(ok(hip.hipGetDevice()))   # a new thread has the first device
+    ok(hip.hipSetDevice(1))
+    seen.append(ok(hip.hipPointerGetAttributes(ok(hip.hipMalloc(64)))).device)
+thread = threading.Thread(target=work); thread.start(); thread.join()
+assert seen == [0, 1] and ok(hip.hipGetDevice()) == 0
+""",
+    )
+
+
+def test_codes_are_hips_own(tmp_path):
+    check(
+        tmp_path,
+        """
+assert int(ok(hip.hipMalloc(0)) or 0) == 0
+ok(hip.hipFree(None))
+memory = ok(hip.hipMalloc(4096))
+stream = ok(hip.hipStreamCreateWithFlags(1))
+assert code(hip.hipMemcpyAsync(memory, memory, 8, KIND.hipMemcpyDeviceToDeviceNoCU, stream)) == 21
+assert code(hip.hipSetDevice(9)) == 101
+assert code(hip.hipModuleLoadData(bytes(4096))) in (200, 209)
+assert code(hip.hipModuleGetFunction(None, b"x")) == 400
+assert code(hip.hipDeviceEnablePeerAccess(0, 0)) == 101
+assert code(hip.hipHostUnregister(4096)) == 713
+# The last error stays until it is asked for; what is not ready is none.
+assert code(hip.hipGetLastError()) == 713
+assert code(hip.hipGetLastError()) == 0
+assert code(hip.hipPeekAtLastError()) == 0
+name = hip.hipGetErrorName(hip.hipError_t.hipErrorNoBinaryForGpu)[1]
+assert bytes(name) == b"hipErrorNoBinaryForGpu"
+""",
+        strict=0,
+    )
+
+
+def test_a_fault_stays_with_its_device(tmp_path):
+    check(
+        tmp_path,
+        """
+ok(hip.hipInit(0))
+library.gpusim_lose_device(0, 719)
+assert code(hip.hipDeviceSynchronize()) == 719
+assert code(hip.hipMalloc(64)) == 719
+assert ok(hip.hipGetDeviceCount()) == 2
+ok(hip.hipSetDevice(1))
+ok(hip.hipFree(ok(hip.hipMalloc(64))))
+""",
+        quiet=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("ok(hip.hipStreamWaitEvent(stream, event, 0))", "I1"),
+        (
+            "ok(hip.hipEventDestroy(event)); hip.hipEventRecord(event, stream)",
+            "after its destruction",
+        ),
+    ],
+    ids=["unrecorded", "destroyed"],
+)
+def test_a_broken_rule_ends_the_process(tmp_path, program, says):
+    made = """
+stream = ok(hip.hipStreamCreateWithFlags(1))
+event = ok(hip.hipEventCreateWithFlags(2))
+"""
+    done = run(tmp_path, made + program)
+    assert done.returncode < 0
+    assert says in done.stderr
+
+
+def test_the_stepped_mode_runs_the_same_each_time(tmp_path):
+    program = """
+streams = [ok(hip.hipStreamCreateWithFlags(1)) for _ in range(4)]
+memory = ok(hip.hipMallocManaged(4096, 1))
+for round_ in range(8):
+    for number, stream in enumerate(streams):
+        ok(hip.hipMemsetD32Async(int(memory) + 4 * number, round_, 1, stream))
+for stream in streams:
+    ok(hip.hipStreamSynchronize(stream))
+text = ctypes.create_string_buffer(1 << 16)
+library.gpusim_history(text, len(text))
+print(text.value.decode())
+"""
+    texts = []
+    for seed in (1, 1, 2):
+        done = run(tmp_path, program, mode="stepped", seed=seed, tick_ms=0)
+        assert done.returncode == 0, done.stderr
+        texts.append(done.stdout)
+    assert texts[0] == texts[1]
+    assert texts[0] != texts[2]

@@ -1,0 +1,163 @@
+"""Code objects: what their metadata say, which of a bundle is taken, what is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from code_objects import bundle_of, code_object, kernel, note, pack, pack_short
+
+from hal.errors import OperationError
+
+TARGET = "gfx90a:sramecc+:xnack-"
+
+
+@pytest.fixture
+def read(loaded):
+    from hal_hip import _image  # noqa: PLC0415 - imports the bindings' package
+
+    return _image.read
+
+
+@pytest.mark.parametrize("packer", [pack, pack_short])
+def test_parameters_come_from_the_metadata_c5(read, packer):
+    image = code_object(kernel("saxpy", 4, 8, 8, 4), kernel("_Z4fillPii", 8, 4), packer=packer)
+    found = read(image, TARGET)
+    assert found.contents == "a code object for gfx90a"
+    assert found.content == image
+    assert {name: each.parameter_sizes for name, each in found.kernels.items()} == {
+        "saxpy": (4, 8, 8, 4),
+        "_Z4fillPii": (8, 4),
+    }
+    assert found.kernels["saxpy"].max_threads == 256
+    assert found.kernels["saxpy"].shared_memory == 1024
+
+
+def test_other_notes_are_passed_over(read):
+    others = note(b"GNU\0", 3, bytes(20)) + note(b"AMDGPU\0", 7, b"abc") + note(b"", 1, b"")
+    image = code_object(kernel("one"), extra=others)
+    assert list(read(image, TARGET).kernels) == ["one"]
+
+
+def test_a_kernel_without_parameters_has_none_c5(read):
+    bare = kernel("bare")
+    del bare[".args"]
+    image = code_object(kernel("none"), bare)
+    sizes = [each.parameter_sizes for each in read(image, TARGET).kernels.values()]
+    assert sizes == [(), ()]
+
+
+def entry(target):
+    return f"hipv4-amdgcn-amd-amdhsa--{target}"
+
+
+def test_the_device_gets_its_own_part_of_a_bundle(read):
+    parts = {
+        "host-x86_64-unknown-linux--": b"",
+        entry("gfx1100"): code_object(kernel("b", 4), target="gfx1100"),
+        entry("gfx90a:xnack+"): code_object(kernel("c", 8), target="gfx90a:xnack+"),
+        entry("gfx90a:xnack-"): code_object(kernel("d", 8, 8), target="gfx90a:xnack-"),
+    }
+    found = read(bundle_of(parts), TARGET)
+    assert found.content == parts[entry("gfx90a:xnack-")]
+    assert list(found.kernels) == ["d"]
+    assert found.contents == "a bundle for gfx1100, gfx90a:xnack+, gfx90a:xnack-"
+    assert read(bundle_of(parts), "gfx1100").content == parts[entry("gfx1100")]
+
+
+def test_a_part_for_a_family_is_left_to_the_runtime(read):
+    image = bundle_of({entry("gfx9-generic"): code_object(kernel("a"))})
+    found = read(image, TARGET)
+    assert found.content == image
+    assert found.contents == "a bundle for gfx9-generic"
+
+
+def test_the_names_of_older_bundles_are_known(read):
+    inner = code_object(kernel("a", 4))
+    assert read(bundle_of({"hip-amdgcn-amd-amdhsa--gfx90a": inner}), TARGET).content == inner
+
+
+def test_a_compressed_bundle_is_left_to_the_runtime(read):
+    assert read(b"CCOB" + bytes(100), TARGET).contents == "a compressed bundle"
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        (b"", "empty"),
+        (b"nonsense", "none of these"),
+        (bytes(4096), "none of these"),
+        (b".version 8.0\n.target sm_90\n", "PTX"),
+        (b"BC\xc0\xde" + bytes(20), "bitcode"),
+        (b"__global__ void f() {}", "source"),
+        (b"\x7fELF\x01\x01" + bytes(60), "32-bit"),
+        (b"\x7fELF\x02\x01", "damaged"),
+    ],
+)
+def test_what_is_no_image_is_refused_c5(read, image, says):
+    with pytest.raises(OperationError, match=says):
+        read(image, TARGET)
+
+
+def test_a_cut_off_image_never_reaches_the_runtime(read):
+    image = code_object(kernel("saxpy", 4, 8, 8, 4), kernel("fill", 8, 4))
+    for length in range(8, len(image) - 3):  # the last bytes may be padding
+        try:
+            found = read(image[:length], TARGET)
+        except OperationError:
+            continue
+        raise AssertionError((length, found))
+
+
+def test_a_damaged_bundle_is_refused(read):
+    image = bundle_of({entry("gfx90a"): code_object(kernel("a"))})
+    huge = image[:24] + struct.pack("<Q", 2**60) + image[32:]
+    for broken in (image[:40], image[:-8], huge, image[:24]):
+        with pytest.raises(OperationError, match="damaged"):
+            read(broken, TARGET)
+
+
+def test_metadata_are_read_in_every_form(loaded):
+    from hal_hip._msgpack import unpack  # noqa: PLC0415
+
+    value = {"a": [1, -1, 2**40, -(2**40), 1.5, None, True, False, b"xy", "é" * 300], "b": {}}
+    assert unpack(pack(value)) == value
+    small = {"k": [0, 127, -32, 300, "x" * 40, []]}
+    assert unpack(pack_short(small)) == small
+    assert unpack(b"\xd0\xfe") == -2
+    assert unpack(b"\xd1\xff\x00") == -256
+    assert unpack(b"\xca\x3f\x80\x00\x00") == 1.0
+    assert unpack(b"\xc4\x02ab") == b"ab"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xd9", b"\xd9\x05abc", b"\x91", b"\x81\x01", b"\xc1", b"\xcf\x01", b"\x91" * 40]
+)
+def test_damaged_metadata_raise_a_value_error(loaded, data):
+    from hal_hip._msgpack import unpack  # noqa: PLC0415
+
+    with pytest.raises(ValueError, match="metadata"):
+        unpack(data)
+
+
+def test_an_image_for_another_device_is_refused_by_name_c5(device):
+    with pytest.raises(OperationError, match=r"a code object for gfx1100.*gfx90a") as caught:
+        device.load_module(code_object(kernel("a"), target="gfx1100"))
+    assert caught.value.native_code == 209
+
+
+def test_kernels_are_found_by_their_plain_name_c5(device, image):
+    module = device.load_module(image)
+    function = device.get_function(module, "add")
+    assert function == device.get_function(module, "add")
+    assert device.function_info(function).max_threads_per_block == 1024
+    device.unload_module(module)
+
+
+def test_a_plain_name_finds_the_mangled_one_c5(loaded):
+    from hal_hip._module import _plain  # noqa: PLC0415
+
+    assert _plain("_Z5saxpyfPfS_i") == "saxpy"
+    assert _plain("_ZL4fillPii") == "fill"
+    assert _plain("third") == "third"
+    assert _plain("_Z99short") == "_Z99short"

@@ -1,0 +1,160 @@
+"""Streams: fills, copies, launches, notifications, and waiting that holds nobody up."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+from hip_harness import LIMIT, Arguments, request, words
+
+from hal.errors import CompilationError, InvalidArgumentError, NotFoundError
+from hal.native import MemoryType
+
+C = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.mark.parametrize("pattern", [0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x123456789A])
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_fills_take_the_low_bytes(device, stream, shared, pattern, width):
+    device.fill(stream, shared, pattern, width, 64 // width)
+    device.synchronize_stream(stream)
+    expected = (pattern & ((1 << 8 * width) - 1)).to_bytes(width, "little") * (64 // width)
+    assert ctypes.string_at(shared, 64) == expected
+
+
+def test_copies_between_all_kinds_of_memory(device, stream):
+    kinds = list(MemoryType)
+    memory = {kind: device.allocate(4096, kind) for kind in kinds}
+    value = 0
+    for source in kinds:
+        for target in kinds:
+            if source is target:
+                continue
+            value += 1
+            device.fill(stream, memory[source], value, 4, 1024)
+            device.copy(stream, memory[target], memory[source], 4096)
+            device.copy_to_host(stream, memory[MemoryType.HOST], memory[target], 4096)
+            device.synchronize_stream(stream)
+            assert words(memory[MemoryType.HOST], 1024) == [value] * 1024
+    for kind, address in memory.items():
+        device.free(address, kind)
+
+
+def test_a_launch_copies_its_arguments(device, stream, shared, image):
+    module = device.load_module(image)
+    function = device.get_function(module, "add")
+    device.fill(stream, shared, 1, 4, 1000)
+    arguments = Arguments(shared, 41, 999)
+    device.launch(stream, function, (4, 1, 1), (256, 1, 1), 0, arguments.address)
+    for value in arguments.values:
+        value.value = 0
+    device.synchronize_stream(stream)
+    assert words(shared, 1000) == [42] * 999 + [1]
+    device.unload_module(module)
+
+
+def test_variables_and_the_width_of_a_wave(device, stream, shared, image):
+    modules = [device.load_module(image) for _ in range(2)]
+    for round_, module in enumerate((*modules, modules[0])):
+        function = device.get_function(module, "count")
+        arguments = Arguments(shared)
+        device.launch(stream, function, (1, 1, 1), (1, 1, 1), 0, arguments.address)
+        device.synchronize_stream(stream)
+        assert words(shared, 2) == [7 if round_ == 2 else 6, 64]
+    address, size = device.get_global(modules[1], "total")
+    assert size == 4
+    device.copy(stream, shared, address, 4)
+    device.synchronize_stream(stream)
+    assert words(shared, 1) == [6]
+    for module in modules:
+        with pytest.raises(NotFoundError, match="missing"):
+            device.get_global(module, "missing")
+        with pytest.raises(NotFoundError, match="has no kernel 'missing'"):
+            device.get_function(module, "missing")
+        device.unload_module(module)
+
+
+def test_a_notification_comes_after_the_work(device, stream, shared):
+    """The function is plain C: it posts a semaphore of the system's (I6)."""
+    semaphore = ctypes.create_string_buffer(64)
+    C.sem_init(semaphore, 0, 0)
+    post = ctypes.cast(C.sem_post, ctypes.c_void_p).value
+    device.fill(stream, shared, 5, 4, 16)
+    for _ in range(3):
+        device.notify(stream, post, ctypes.addressof(semaphore))
+    for _ in range(3):
+        assert C.sem_wait(semaphore) == 0
+    assert words(shared, 16) == [5] * 16
+
+
+def test_waiting_makes_no_blocking_call(device, stream, simulator, shared):
+    """The runtime may hold a lock of its own while it blocks."""
+    gate, opened = threading.Event(), []
+    hold = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: opened.append(gate.wait(LIMIT)))
+    device.notify(stream, ctypes.cast(hold, ctypes.c_void_p).value, 0)
+    waiter = threading.Thread(target=device.synchronize_stream, args=(stream,))
+    waiter.start()
+    other = device.create_stream()  # nobody is held up
+    device.fill(other, shared, 1, 4, 4)
+    device.synchronize_stream(other)
+    device.destroy_stream(other)
+    assert waiter.is_alive()
+    gate.set()
+    waiter.join(LIMIT)
+    assert opened == [True]
+    for name in ("hipStreamSynchronize", "hipEventSynchronize", "hipDeviceSynchronize"):
+        assert not simulator.calls(name)
+
+
+def test_stream_ordered_memory_is_used_in_order(device, stream, shared):
+    for round_ in range(3):
+        address = device.allocate_async(stream, 4096)
+        device.fill(stream, address, round_, 4, 1024)
+        device.copy(stream, shared, address, 4096)
+        device.free_async(stream, address)
+    device.synchronize_stream(stream)
+    assert words(shared, 1024) == [2] * 1024
+
+
+def test_a_compiler_error_has_the_users_line_c5(device):
+    source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
+    with pytest.raises(CompilationError, match=r"broken\.cpp:2:10: error:.*missing") as caught:
+        device.compile(request(source, "broken.cpp"))
+    assert "missing" in caught.value.log
+
+
+def test_macros_and_options_reach_the_compiler_c5(device, tmp_path):
+    (tmp_path / "value.h").write_text("#define VALUE 1\n")
+    source = '#include "value.h"\n__global__ void k(int *p) { static_assert(VALUE + A + B == 6); }'
+    image = device.compile(
+        request(
+            source,
+            defines={"A": "2"},
+            options=("-DB=3", "-O1"),
+            include_directories=(str(tmp_path),),
+        )
+    )
+    assert image.startswith(b"\x7fELF")
+    for name, value in {"A B": "1", "A": "1\n2", "": "1"}.items():
+        with pytest.raises(InvalidArgumentError, match="defines"):
+            device.compile(request(source, defines={name: value}))
+
+
+def test_what_was_compiled_is_kept_on_disk(device, tmp_path, monkeypatch, simulator):
+    from hal_hip import _driver  # noqa: PLC0415
+
+    monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path))
+    runs = []
+    compile_source = _driver.compile_source
+
+    def count(*arguments):
+        runs.append(arguments)
+        return compile_source(*arguments)
+
+    monkeypatch.setattr(_driver, "compile_source", count)
+    asked = request("__global__ void kept(int *p) { p[0] = 1; }")
+    assert device.compile(asked) == device.compile(asked)
+    assert len(runs) == 1
+    device.compile(request("__global__ void kept(int *p) { p[0] = 2; }"))
+    assert len(runs) == 2
