@@ -135,7 +135,7 @@ def test_an_observed_run_is_causal(crop):
         Pipeline(device, crop, sigma=1.0, tile_size=48, slots=2) as pipeline,
     ):
         pipeline.run(timeout=60)
-        observer = Observer(pipeline, timeout=60)
+        observer = Observer(timeout=60)
         pipeline.run(submitted=observer.submitted, drained=observer.drained)
         observation = observer.observation()
     count = len(pipeline.tiles)

@@ -33,6 +33,7 @@ CLASSES: dict[type, type] = {
     protocols.Queues: Queues,
     protocols.Semaphore: hal.Semaphore,
     protocols.Submission: hal.Submission,
+    protocols.Timestamp: hal.Timestamp,
 }
 OPERATORS = {
     "__await__",
@@ -44,7 +45,7 @@ OPERATORS = {
     "__len__",
     "__or__",
 }
-NOT_CHECKABLE = {protocols.Buffer, protocols.Submission}
+NOT_CHECKABLE = {protocols.Buffer, protocols.Submission, protocols.Timestamp}
 
 if TYPE_CHECKING:
     # `test_mypy_agrees` has mypy check this; it never runs.
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         queues: Queues,
         semaphore: hal.Semaphore,
         submission: hal.Submission,
+        timestamp: hal.Timestamp,
     ) -> tuple[
         protocols.Buffer,
         protocols.Callback,
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
         protocols.Queues,
         protocols.Semaphore,
         protocols.Submission,
+        protocols.Timestamp,
     ]:
         return (
             buffer,
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
             queues,
             semaphore,
             submission,
+            timestamp,
         )
 
     def differ(queue: hal.Queue) -> protocols.Device:

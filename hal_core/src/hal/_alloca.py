@@ -20,8 +20,9 @@ from hal._buffer import Buffer, check_allocation
 from hal._context import nap
 from hal._fence import wait_any
 from hal._memory import Storage
+from hal._operation import DONE
 from hal._semaphore import Semaphore, Timepoint
-from hal._submission import DONE, Submission
+from hal._submission import Submission
 from hal._usage import MEMORY_TYPES
 from hal.errors import CancelledError, HalError, InvalidArgumentError, OutOfMemoryError
 from hal.native import MemoryType

@@ -10,7 +10,8 @@ from numpy.typing import DTypeLike, NDArray
 from hal import _interop
 from hal._failure import fresh
 from hal._memory import Storage
-from hal._submission import DONE, Submission
+from hal._operation import DONE
+from hal._submission import Submission
 from hal._usage import (
     READ,
     WRITE,

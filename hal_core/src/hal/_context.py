@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from hal import _progress, _sync, _timeline
 from hal._events import EventPool
 from hal._failure import fresh, keep
+from hal._operation import CANCELLED, ISSUED
 from hal._stream import StreamQueue
-from hal._submission import CANCELLED, ISSUED, Submission
+from hal._submission import Submission
 from hal._timeline import Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
@@ -132,7 +133,7 @@ class Context:
                 abandoned = tuple(operation._describe() for operation in running)
                 self._give_up(abandoned, work)
                 break
-            self._wait_for(running, min(remaining, 0.05))
+            self._wait_for(cast("list[Submission]", running), min(remaining, 0.05))
         if not abandoned:
             self._destroy_streams(ours, deadline)
         with _timeline.lock:

@@ -9,8 +9,8 @@ from hal import _lifecycle, _timeline
 from hal._timeline import Timeline
 
 if TYPE_CHECKING:
+    from hal._operation import Operation
     from hal._stream import StreamQueue
-    from hal._submission import Submission
 
 __all__ = ["describe_wait"]
 
@@ -50,7 +50,7 @@ def _lines(
 
 
 def _entry(
-    timeline: Timeline, value: int, everything: list[StreamQueue], path: tuple[Submission, ...]
+    timeline: Timeline, value: int, everything: list[StreamQueue], path: tuple[Operation, ...]
 ) -> str:
     head = f"{timeline.name}@{value} (now {timeline._value}), promised by "
     promise = _promise(timeline, value, everything)
@@ -61,7 +61,7 @@ def _entry(
 
 
 def _story(
-    operation: Submission, state: str, everything: list[StreamQueue], path: tuple[Submission, ...]
+    operation: Operation, state: str, everything: list[StreamQueue], path: tuple[Operation, ...]
 ) -> str:
     """Say what an operation is doing, and what it waits for; `path` led to it."""
     text = f"{operation._describe()}, which {state}"
@@ -89,14 +89,14 @@ def _story(
     return text
 
 
-def _host_state(operation: Submission) -> str:
+def _host_state(operation: Operation) -> str:
     """Say what an issued host operation is doing, deferred or not."""
     return "has returned on the host" if operation._unresolved else "is running on the host"
 
 
 def _promise(
     timeline: Timeline, value: int, everything: list[StreamQueue]
-) -> tuple[Submission, str] | None:
+) -> tuple[Operation, str] | None:
     """Return the operation that will bring `value`, and what it is doing; under the lock."""
     covering = timeline._covering(value)
     if covering is not None:

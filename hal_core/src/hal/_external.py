@@ -9,12 +9,13 @@ has been issued. Nothing here is on the path of an ordinary submission.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal import _sync, _timeline
 from hal._context import nap
 from hal._failure import fresh
-from hal._submission import DONE, ISSUED, PENDING, Submission
+from hal._operation import DONE, ISSUED, PENDING
+from hal._submission import Submission
 from hal._wait import check_timeout
 from hal.errors import (
     ArgumentTypeError,
@@ -398,7 +399,7 @@ def _ready(queue: StreamQueue) -> list[Submission]:
     found = [] if queue._issuing is None else [queue._issuing]
     found += [each for each in queue._hosts if each._kind != "call"]
     if queue._ordered and any(each._kind == "call" for each in queue._hosts):
-        return found
+        return cast("list[Submission]", found)
     for operation in queue._backlog:
         if operation._state != PENDING:
             continue
@@ -407,7 +408,7 @@ def _ready(queue: StreamQueue) -> list[Submission]:
                 break
             continue
         found.append(operation)
-    return found
+    return cast("list[Submission]", found)
 
 
 def wait_for_issued(context: Context) -> None:
@@ -415,7 +416,7 @@ def wait_for_issued(context: Context) -> None:
     settle(context)
     with _timeline.lock:
         last = [queue._ring[-1] for queue in context.queues if queue._ring]
-    for operation in last:
+    for operation in cast("list[Submission]", last):
         try:
             operation.wait()
         except HalError:

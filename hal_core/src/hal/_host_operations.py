@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from hal import _progress, _timeline
 from hal._failure import keep
 from hal._fence import Fence
+from hal._operation import DONE, FAILED, ISSUED, Operation
 from hal._ring import Ring
 from hal._semaphore import Timepoint
-from hal._submission import DONE, FAILED, ISSUED, Submission
+from hal._submission import Submission
 from hal._timeline import GARBAGE, ISSUE, Work
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -31,6 +34,7 @@ RUNNING: Final = 1
 DEFERRED: Final = 2
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HostOperations(Ring):
     """Hold the issued host operations of one queue."""
 
@@ -39,9 +43,9 @@ class HostOperations(Ring):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         # In the order of their issue, and what each is doing
-        self._hosts: dict[Submission, int] = {}
+        self._hosts: dict[Operation, int] = {}
 
-    def _run_host(self, operation: Submission) -> None:
+    def _run_host(self, operation: Operation) -> None:
         """Run a host operation on the calling thread, one of the pool's; end or defer it."""
         with _timeline.lock:
             if self._hosts.get(operation) != SENT:
@@ -64,7 +68,7 @@ class HostOperations(Ring):
         _progress.drain(work)
 
     def _defer(
-        self, operation: Submission, entries: tuple[Timepoint, ...], work: Work
+        self, operation: Operation, entries: tuple[Timepoint, ...], work: Work
     ) -> BaseException | None:
         """Register for what a function has returned; under the lock.
 
@@ -87,7 +91,7 @@ class HostOperations(Ring):
                 semaphore._until_reached(value, work).hold_back(value, operation, index)
         return None
 
-    def _resume(self, operation: Submission, index: int, work: Work) -> None:
+    def _resume(self, operation: Operation, index: int, work: Work) -> None:
         """Look again at a wait of a deferred operation, and end it after the last; under the lock.
 
         Twice for one wait, around a Ctrl-C, is the same as once.
@@ -108,7 +112,7 @@ class HostOperations(Ring):
                     break
         self._end_host(operation, error, work)
 
-    def _end_host(self, operation: Submission, error: BaseException | None, work: Work) -> None:
+    def _end_host(self, operation: Operation, error: BaseException | None, work: Work) -> None:
         """End an issued host operation; under the lock.
 
         In this order: what a Ctrl-C cuts short can be done again.

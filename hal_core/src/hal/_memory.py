@@ -332,6 +332,8 @@ class Heap(Reaper):
 
     def doom(self, what: int, handle: object) -> None:
         """Note what a finaliser lets go; takes no lock and makes no native call (I10)."""
+        if _progress is None:
+            return  # the interpreter takes modules apart: nobody works anything off any more
         self._doomed.append((what, handle))
         if what == FREE and handle.__class__ is tuple:
             block: Block = handle[0]

@@ -41,7 +41,7 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     return int.from_bytes(pattern, "little"), len(pattern)
 
 
-def _number(value: float, dtype: np.dtype[Any]) -> bytes:
+def _number(value: Any, dtype: np.dtype[Any]) -> bytes:  # noqa: ANN401 - checked in here
     """Return the bytes of a Python number as an element of `dtype`."""
     if dtype.kind in "iub" and isinstance(value, float):
         message = f"fill: {value!r} is no {dtype}, the buffer's type; pass an int or a numpy scalar"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hal import _progress, _sync, _timeline
 from hal._context import nap
 from hal._memory import Storage
-from hal._submission import CANCELLED
+from hal._operation import CANCELLED
 from hal._usage import DISPATCH, explain_refusal
 from hal.errors import (
     ArgumentTypeError,

@@ -20,8 +20,8 @@ from typing import Literal, TypeVar
 import pluggy
 
 from hal._sync import Lock, get_ident
-from hal.errors import BackendUnavailableError, HalError, PluginError
-from hal.native import DeviceInfo, NativeDriver
+from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
+from hal.native import DeviceInfo, NativeCompiler, NativeDriver
 from hal.plugin import NATIVE_API, Backend, HookSpecification
 
 __all__ = ["BackendStatus", "DeviceDescription", "Plugin", "load_all"]
@@ -90,6 +90,7 @@ class Plugin:
     __slots__ = (
         "_backend",
         "_cause",
+        "_compiler",
         "_driver",
         "_lock",
         "_opener",
@@ -106,6 +107,7 @@ class Plugin:
         self._reason = ""
         self._cause: BaseException | None = None
         self._driver: NativeDriver | None = None
+        self._compiler: NativeCompiler | None = None
         self._lock = Lock()
         self._opener: int | None = None  # the thread that holds the lock
 
@@ -170,6 +172,31 @@ class Plugin:
                     )
                 self._driver = driver
             return self._driver
+
+    def compiler(self) -> NativeCompiler:
+        """Return what compiles without a device, made on first use and kept.
+
+        Raises `UnimplementedError` for a backend that has none.
+        """
+        if self._compiler is not None:
+            return self._compiler
+        backend = self.backend()
+        if backend.compiler is None:
+            message = (
+                f"{self.title} compiles nothing without a device; open one with "
+                f"hal.create_device({self.name!r}), and use its compile()"
+            )
+            raise UnimplementedError(message)
+        with self._exclusively():
+            if self._compiler is None:
+                compiler = self._call(backend.compiler)
+                if not isinstance(compiler, NativeCompiler):
+                    raise PluginError(
+                        f"{self.title} is installed but broken: its compiler() returned "
+                        f"{type(compiler).__name__}, not a hal.native.NativeCompiler"
+                    )
+                self._compiler = compiler
+            return self._compiler
 
     def devices(self) -> list[DeviceDescription]:
         """Return the driver's devices."""

@@ -17,17 +17,18 @@ from hal._buffer import Buffer
 from hal._commands import CommandBuffer, execute
 from hal._context import Context, wait_idle
 from hal._dispatch import Grid, check_dispatch
-from hal._fence import Fence, Waits, wait_entries
+from hal._fence import Waits
 from hal._files import File
+from hal._lists import check_lists
 from hal._progress import BUDGET, drain
-from hal._semaphore import Semaphore, Timepoint
+from hal._semaphore import Timepoint
 from hal._slots import Bindings
 from hal._stream import StreamQueue
 from hal._submission import Submission
 from hal._timeline import Work
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
 from hal._wait import check_timeout
-from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, HalError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Queue(StreamQueue):
         the pattern's length; zero bytes are a no-op that still orders.
         """
         payload = _transfers.fill(self._device, buffer, value, offset, size)
-        return self._submit("fill", payload, *_lists(wait, signal))
+        return self._submit("fill", payload, *check_lists(wait, signal))
 
     def update(
         self,
@@ -114,7 +115,7 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Write the bytes that `data` (bytes-like or an array) holds now, during the call."""
         payload, is_host = _transfers.update(self._device, buffer, data, offset)
-        return self._submit("update", payload, *_lists(wait, signal), is_host)
+        return self._submit("update", payload, *check_lists(wait, signal), is_host)
 
     def copy(
         self,
@@ -138,7 +139,7 @@ class Queue(StreamQueue):
         if _peer_copies.is_between_devices(self._device, source, target):
             copy = _peer_copies.copy
         payload = copy(self._device, source, target, source_offset, target_offset, size)
-        return self._submit("copy", payload, *_lists(wait, signal))
+        return self._submit("copy", payload, *check_lists(wait, signal))
 
     def write(
         self,
@@ -164,9 +165,9 @@ class Queue(StreamQueue):
         """
         if array.__class__ is File:
             payload = _files.write(self._device, buffer, array, offset)
-            return self._submit("write", payload, *_lists(wait, signal), True)  # noqa: FBT003
+            return self._submit("write", payload, *check_lists(wait, signal), True)  # noqa: FBT003
         payload, is_host = _transfers.write(self._device, buffer, array, offset)
-        return self._submit("write", payload, *_lists(wait, signal), is_host)
+        return self._submit("write", payload, *check_lists(wait, signal), is_host)
 
     def read(
         self,
@@ -192,9 +193,9 @@ class Queue(StreamQueue):
         """
         if array.__class__ is File:
             payload = _files.read(self._device, buffer, array, offset)
-            return self._submit("read", payload, *_lists(wait, signal), True)  # noqa: FBT003
+            return self._submit("read", payload, *check_lists(wait, signal), True)  # noqa: FBT003
         payload, is_host = _transfers.read(self._device, buffer, array, offset)
-        return self._submit("read", payload, *_lists(wait, signal), is_host)
+        return self._submit("read", payload, *check_lists(wait, signal), is_host)
 
     def dispatch(
         self,
@@ -221,7 +222,7 @@ class Queue(StreamQueue):
         a host operation (see `call`).
         """
         payload, is_host = check_dispatch(self._device, kernel, grid, block, args, shared_memory)
-        return self._submit("dispatch", payload, *_lists(wait, signal), is_host)
+        return self._submit("dispatch", payload, *check_lists(wait, signal), is_host)
 
     def call(
         self,
@@ -246,7 +247,7 @@ class Queue(StreamQueue):
         if not callable(function):
             message = f"call() takes a function, not {type(function).__name__}"
             raise ArgumentTypeError(message)
-        waits, signals = _lists(wait, signal)
+        waits, signals = check_lists(wait, signal)
         return self._submit("call", (function, arguments, None), waits, signals, True)  # noqa: FBT003
 
     def execute(
@@ -269,7 +270,7 @@ class Queue(StreamQueue):
         `ClosedError` for a one-shot recording that was executed.
         """
         payload = execute(self._device, commands, bindings)
-        waits, signals = _lists(wait, signal)
+        waits, signals = check_lists(wait, signal)
         is_host = commands._program.is_host  # type: ignore[union-attr] # `execute` has looked
         if commands._runs is None:
             return self._submit("execute", payload, waits, signals, is_host)
@@ -299,7 +300,7 @@ class Queue(StreamQueue):
         `Device.allocate`; the content is undefined. Give the memory back with
         `dealloca`, or drop the buffer.
         """
-        return _alloca.alloca(self, size, dtype, memory, *_lists(wait, signal))
+        return _alloca.alloca(self, size, dtype, memory, *check_lists(wait, signal))
 
     def dealloca(self, buffer: Buffer, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """End the use of a buffer of `alloca`, on any queue of its device.
@@ -309,11 +310,11 @@ class Queue(StreamQueue):
         again once all that, and this operation, has retired. A buffer whose
         allocation has failed may be given back as any other.
         """
-        return _alloca.dealloca(self, buffer, *_lists(wait, signal))
+        return _alloca.dealloca(self, buffer, *check_lists(wait, signal))
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
-        return self._submit("barrier", _transfers.NOTHING, *_lists(wait, signal))
+        return self._submit("barrier", _transfers.NOTHING, *check_lists(wait, signal))
 
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
         """Take the device's time when it gets here, after `wait` and the operations before.
@@ -325,7 +326,7 @@ class Queue(StreamQueue):
         check_timestamps(self._native, self._device.name)
         timer = Timer(self._device._timers)
         payload = (record, (timer._pool, timer), timer)
-        waits, signals = _lists(wait, signal)
+        waits, signals = check_lists(wait, signal)
         made = self._submit("timestamp", payload, waits, signals, False, Timestamp)  # noqa: FBT003
         assert isinstance(made, Timestamp)  # noqa: S101 - for the type checker
         made._timer = timer
@@ -353,7 +354,7 @@ class Queue(StreamQueue):
         without the feature ``"external_streams"``, and `OperationError` where
         the driver refuses the handle.
         """
-        waits, signals = _lists(wait, signal)
+        waits, signals = check_lists(wait, signal)
         payload = _external.wait_payload(self._device, stream, event)
         return self._submit("wait_external", payload, waits, signals)
 
@@ -380,7 +381,7 @@ class Queue(StreamQueue):
         no order established, and the failure of `wait`; the other errors are
         those of `wait_external`. Returns the submission that was waited for.
         """
-        waits, _ = _lists(wait, ())
+        waits, _ = check_lists(wait, ())
         return _external.notify(self, self._device, stream, event, waits, timeout)
 
     @property
@@ -428,66 +429,3 @@ class Queue(StreamQueue):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_Pairs: TypeAlias = tuple[tuple[Semaphore, int], ...]
-
-
-def _lists(wait: Waits, signal: Signals) -> tuple[_Pairs, _Pairs]:
-    """Check a wait and a signal list, and return them as pairs.
-
-    Each semaphore stands once in each, and is signalled above what it is
-    waited for (S1). On the hottest path: lists of one timepoint are looked
-    at first.
-    """
-    waits: _Pairs = ()
-    signals: _Pairs = ()
-    if wait:
-        kind = wait.__class__
-        if (kind is list or kind is tuple) and len(wait) == 1:  # type: ignore[arg-type]
-            first = wait[0]  # type: ignore[index]
-            waits = (first,) if first.__class__ is Timepoint else wait_entries(wait)
-        else:
-            waits = Fence(wait_entries(wait))._entries
-    if signal:
-        kind = signal.__class__
-        if (kind is list or kind is tuple) and len(signal) == 1:  # type: ignore[arg-type]
-            first = signal[0]  # type: ignore[index]
-            if first.__class__ is not Timepoint:
-                raise ArgumentTypeError(_not_signal(first))
-            signals = (first,)
-        else:
-            signals = _signal_entries(signal)
-        for semaphore, value in signals:
-            for waited, least in waits:
-                if waited is semaphore and value <= least:
-                    message = (
-                        f"the operation waits for {semaphore.name}@{least} and signals "
-                        f"{semaphore.name}@{value}: it would wait for itself; "
-                        f"signal more than {least}"
-                    )
-                    raise InvalidArgumentError(message)
-    return waits, signals
-
-
-def _signal_entries(signal: Signals) -> _Pairs:
-    """Return a signal list as pairs, or raise what is wrong with it."""
-    if isinstance(signal, Timepoint):
-        return (signal,)
-    try:
-        entries = tuple(signal)
-    except TypeError:
-        raise ArgumentTypeError(_not_signal(signal)) from None
-    seen: set[Semaphore] = set()
-    for entry in entries:
-        if not isinstance(entry, Timepoint):
-            raise ArgumentTypeError(_not_signal(entry))
-        if entry[0] in seen:
-            message = f"{entry[0].name} stands twice in the signal list"
-            raise InvalidArgumentError(message)
-        seen.add(entry[0])
-    return entries
-
-
-def _not_signal(entry: object) -> str:
-    return f"a signal list takes timepoints (semaphore.at(value)), not {type(entry).__name__}"

@@ -28,7 +28,7 @@ from hal.errors import (
     NotFoundError,
     PluginError,
 )
-from hal.native import NativeDriver
+from hal.native import NativeCompiler, NativeDriver
 from hal.plugin import ENTRY_POINT_GROUP, Backend
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "Registry",
     "Target",
     "backends",
+    "compiler_of",
     "devices",
     "resolve",
 ]
@@ -106,6 +107,16 @@ def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
     return _registry.resolve(spec, parameters)
 
 
+def compiler_of(name: str) -> NativeCompiler:
+    """Return what compiles for a backend without a device.
+
+    Raises `BackendNotFoundError`, `BackendUnavailableError` where its bindings
+    are missing, `PluginError`, and `UnimplementedError` for a backend that
+    compiles on open devices only.
+    """
+    return _registry.compiler_of(name)
+
+
 class Registry:
     """Hold the plugins found and the drivers opened.
 
@@ -162,6 +173,13 @@ class Registry:
                 f"device{'s' if count > 1 else ''}: {valid}"
             )
         return Target(plugin.backend(), driver, index, merged)
+
+    def compiler_of(self, name: str) -> NativeCompiler:
+        """Do what `compiler_of` does."""
+        plugins = {plugin.name: plugin for plugin in self._search()}
+        if name not in plugins:
+            _raise_not_found(name, list(plugins))
+        return plugins[name].compiler()
 
     def _search(self) -> tuple[Plugin, ...]:
         """Return the plugins, loading them on first use."""

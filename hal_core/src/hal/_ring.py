@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 from hal import _progress, _timeline
 from hal._failure import keep
 from hal._notifier import Notifier
-from hal._submission import DONE, FAILED, ISSUED, Submission
+from hal._operation import DONE, FAILED, ISSUED, Operation
 from hal._timeline import ISSUE, WATCH, Work
 from hal.errors import DeviceLostError
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Ring"]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ring:
     """Hold the operations in flight on one native stream."""
 
@@ -48,9 +51,9 @@ class Ring:
         self._context = context
         self._native = context.native
         self._sequence = 0  # of the last operation that entered; from 1 on
-        self._ring: deque[Submission] = deque()  # issued and unretired, in stream order
-        self._backlog: deque[Submission] = deque()  # see `hal._stream`
-        self._issuing: Submission | None = None  # the baton, see `hal._stream`
+        self._ring: deque[Operation] = deque()  # issued and unretired, in stream order
+        self._backlog: deque[Operation] = deque()  # see `hal._stream`
+        self._issuing: Operation | None = None  # the baton, see `hal._stream`
         self._leader: HostWaiter | None = None  # who polls it for all, see `hal._wait`
         self._followers: dict[HostWaiter, None] = {}
         self._wanted: set[int] = set()  # sequences that somebody asleep waits for
@@ -58,14 +61,14 @@ class Ring:
         self._notifier = Notifier(context.native)
         self._dead = False  # its native stream is being destroyed
 
-    def _enter_ring(self, operation: Submission, event: Event) -> None:
+    def _enter_ring(self, operation: Operation, event: Event) -> None:
         """Append to the ring; under the lock, with the baton."""
         self._sequence += 1
         operation._sequence = self._sequence
         operation._event = event
         self._ring.append(operation)
 
-    def _ask(self, operation: Submission) -> bool:
+    def _ask(self, operation: Operation) -> bool:
         """Ask the event of an issued operation and retire through it if it is complete.
 
         The caller has counted the event under the lock; this gives it back.
@@ -79,7 +82,7 @@ class Ring:
             retired = self._settle(operation, answer)
         return retired
 
-    def _query(self, operation: Submission) -> bool | DeviceLostError:
+    def _query(self, operation: Operation) -> bool | DeviceLostError:
         """Return whether an operation's event, which the caller holds, is complete."""
         try:
             self._native.bind()
@@ -93,7 +96,7 @@ class Ring:
 
     def _settle(
         self,
-        operation: Submission,
+        operation: Operation,
         answer: bool | DeviceLostError,  # noqa: FBT001 - internal
     ) -> bool:
         """Give back the count of an event that was asked, and do what its answer means."""
@@ -151,7 +154,7 @@ class Ring:
             else:
                 last = middle
 
-    def _hold(self, index: int) -> Submission | None:
+    def _hold(self, index: int) -> Operation | None:
         """Return the operation at `index` of the ring, its event counted."""
         with _timeline.lock:
             self._clear_head()
@@ -166,7 +169,7 @@ class Ring:
         while self._ring and self._ring[0]._retired:
             self._ring.popleft()
 
-    def _retire_again(self, operation: Submission, work: Work) -> tuple[Submission | None, bool]:
+    def _retire_again(self, operation: Operation, work: Work) -> tuple[Operation | None, bool]:
         """Go on with a retirement; return what it needs asked next, and whether it is done."""
         garbage: list[object] = []
         with _timeline.lock:
@@ -176,8 +179,8 @@ class Ring:
             return foreign, operation._retired
 
     def _retire_through(
-        self, operation: Submission, garbage: list[object], work: Work
-    ) -> Submission | None:
+        self, operation: Operation, garbage: list[object], work: Work
+    ) -> Operation | None:
         """Retire an operation, all before it, and what those depend on; under the lock.
 
         Its event is complete, so the events of all those are, too (I3). What
@@ -215,7 +218,7 @@ class Ring:
                 queue._retire_head(head, garbage, work)
         return None
 
-    def _retire_head(self, head: Submission, garbage: list[object], work: Work) -> None:
+    def _retire_head(self, head: Operation, garbage: list[object], work: Work) -> None:
         """Publish the end of the oldest operation and take it out of the ring; under the lock.
 
         In this order: what a Ctrl-C cuts short can be done again.
@@ -231,7 +234,7 @@ class Ring:
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
 
-    def _drop(self, operation: Submission) -> object:
+    def _drop(self, operation: Operation) -> object:
         """Let go of everything that an ended operation used; under the lock.
 
         Returns what it kept alive, to be dropped outside the lock: it may be large.
@@ -247,7 +250,7 @@ class Ring:
         operation._dependencies = None
         return resources
 
-    def _fail_issued(self, operation: Submission, error: BaseException, work: Work) -> None:
+    def _fail_issued(self, operation: Operation, error: BaseException, work: Work) -> None:
         """Fail the handle and the signals of an issued operation; under the lock.
 
         In this order: what a Ctrl-C cuts short can be done again.
@@ -262,7 +265,7 @@ class Ring:
 
     # The progress thread
 
-    def _want(self, operation: Submission, work: Work) -> None:
+    def _want(self, operation: Operation, work: Work) -> None:
         """Have the progress thread retire an operation as soon as it ends; under the lock."""
         if operation._retired or operation._is_host:
             return

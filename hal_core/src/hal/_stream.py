@@ -17,19 +17,22 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mypy_extensions import mypyc_attr
 
 from hal import _progress, _timeline
 from hal._failure import keep
 from hal._host_operations import DEFERRED, SENT, HostOperations
-from hal._submission import (
+from hal._operation import (
     CANCELLED,
     FAILED,
     ISSUED,
     ISSUING,
     PENDING,
-    Submission,
+    Operation,
 )
+from hal._submission import Submission
 from hal._timeline import GARBAGE, HOST, ISSUE, Work
 from hal.errors import (
     CancelledError,
@@ -53,6 +56,7 @@ _HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear: now and then."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StreamQueue(HostOperations):
     """Order operations on one native stream; the engine under `hal.Queue`."""
 
@@ -95,7 +99,7 @@ class StreamQueue(HostOperations):
         self._gone = False  # the native stream is destroyed, or was left behind
         # The backlog holds, if ordered: all that are not issued, in order; if
         # unordered: those that are ready, and this all that are not issued.
-        self._pending: dict[Submission, None] = {}
+        self._pending: dict[Operation, None] = {}
         # Queue id -> highest sequence of that queue that this stream has waited for
         self._seen: dict[int, int] = {}
         self._native.bind()
@@ -161,7 +165,7 @@ class StreamQueue(HostOperations):
             raise
         return operation
 
-    def _stand_in_line(self, operation: Submission, work: Work) -> None:
+    def _stand_in_line(self, operation: Operation, work: Work) -> None:
         """Register for the waits and join the backlog; under the lock."""
         for index, (semaphore, value) in enumerate(operation._waits):
             if semaphore._failure is not None:
@@ -179,7 +183,7 @@ class StreamQueue(HostOperations):
             work.append((ISSUE, self))
 
     def _resolve(
-        self, operation: Submission, index: int, timeline: Timeline, value: int, work: Work
+        self, operation: Operation, index: int, timeline: Timeline, value: int, work: Work
     ) -> bool:
         """Return True if a wait stops the issue no longer, else register it; under the lock."""
         if timeline._value >= value:
@@ -197,7 +201,7 @@ class StreamQueue(HostOperations):
             timeline._until_recorded().hold_back(value, operation, index)
         return False
 
-    def _point(self, timeline: Timeline, value: int) -> Submission | None:
+    def _point(self, timeline: Timeline, value: int) -> Operation | None:
         """Return the smallest recorded point that this stream can wait for; under the lock."""
         points = timeline._points
         for position in range(bisect_left(points, (value,)), len(points)):
@@ -206,7 +210,7 @@ class StreamQueue(HostOperations):
                 return operation
         return None
 
-    def _release(self, operation: Submission, index: int, work: Work) -> None:
+    def _release(self, operation: Operation, index: int, work: Work) -> None:
         """Resolve a released wait again, against the new state; under the lock."""
         bit = 1 << index
         if operation._state != PENDING or not operation._unresolved & bit:
@@ -240,16 +244,16 @@ class StreamQueue(HostOperations):
             self._recover(None, work)
             raise
 
-    def _issue_from(self, first: Submission, work: Work, budget: int) -> int:
+    def _issue_from(self, first: Operation, work: Work, budget: int) -> int:
         """Issue a claimed operation and what is ready behind it; lets the baton go."""
-        operation: Submission | None = first
+        operation: Operation | None = first
         count = 0
         while operation is not None:
             count += 1
             operation = self._issue(operation, work, count < budget)
         return count
 
-    def _next(self, work: Work) -> Submission | None:
+    def _next(self, work: Work) -> Operation | None:
         """Claim the next operation that may be issued; under the lock."""
         backlog, ring = self._backlog, self._ring
         self._clear_head()
@@ -281,14 +285,14 @@ class StreamQueue(HostOperations):
             work.append((HOST, operation))
         return None
 
-    def _claim(self, operation: Submission, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
+    def _claim(self, operation: Operation, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
         """Turn the waits into stream waits, reserve the signals, take the baton; under the lock.
 
         Returns False, with the operation still pending if a wait is not
         resolved, or ended if it cannot be issued any more (S1, S5).
         """
-        stream_waits: list[Submission] | None = None
-        dependencies: list[Submission] | None = None
+        stream_waits: list[Operation] | None = None
+        dependencies: list[Operation] | None = None
         for timeline, value in operation._waits:
             if timeline._failure is not None:
                 self._end(operation, FAILED, timeline._failure, work)
@@ -326,7 +330,7 @@ class StreamQueue(HostOperations):
         self._owner = work
         return True
 
-    def _issue(self, operation: Submission, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal, and positional for speed
+    def _issue(self, operation: Operation, work: Work, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
         """Make the native calls of a claimed operation and publish its signals.
 
         Holds the baton. Returns the next operation, claimed, if there is one
@@ -358,13 +362,13 @@ class StreamQueue(HostOperations):
             return self._look_again(work, more)
 
     @staticmethod
-    def _release_waits(operation: Submission) -> None:
+    def _release_waits(operation: Operation) -> None:
         """Give back the events that an operation has made the stream wait for; under the lock."""
         waits = operation._stream_waits
         while waits:  # taken out first, so that none is given back twice around a Ctrl-C
             waits.pop()._event.release()
 
-    def _look_again(self, work: Work, more: bool) -> Submission | None:  # noqa: FBT001 - internal
+    def _look_again(self, work: Work, more: bool) -> Operation | None:  # noqa: FBT001 - internal
         """Claim the next operation, or let the baton go; under the lock."""
         if self._backlog:
             if more:
@@ -378,12 +382,12 @@ class StreamQueue(HostOperations):
 
     def _break_off(
         self,
-        operation: Submission,
+        operation: Operation,
         event: Event | None,
         error: BaseException,
         work: Work,
         more: bool,  # noqa: FBT001 - internal
-    ) -> Submission | None:
+    ) -> Operation | None:
         """Fail an operation whose issue broke off part-way; keep its resources until idle.
 
         The signals fail now. What the stream got of the work still runs: the
@@ -424,7 +428,7 @@ class StreamQueue(HostOperations):
             raise error
         return following
 
-    def _recover(self, submitted: Submission | None, work: Work) -> None:
+    def _recover(self, submitted: Operation | None, work: Work) -> None:
         """Put things right after Ctrl-C outside of the native calls.
 
         A submission that was interrupted before its issue did not happen. The
@@ -447,7 +451,7 @@ class StreamQueue(HostOperations):
 
     # Failure
 
-    def _end(self, operation: Submission, state: int, error: BaseException, work: Work) -> None:
+    def _end(self, operation: Operation, state: int, error: BaseException, work: Work) -> None:
         """Fail or cancel an operation that was not issued; under the lock.
 
         In this order: what a Ctrl-C cuts short can be done again.
@@ -497,18 +501,19 @@ class StreamQueue(HostOperations):
     def _unissued(self) -> list[Submission]:
         """Return every operation that is not issued, in order; under the lock."""
         source = self._backlog if self._ordered else self._pending
-        return [operation for operation in source if operation._state == PENDING]
+        found = [operation for operation in source if operation._state == PENDING]
+        return cast("list[Submission]", found)
 
     def _unended(self) -> list[Submission]:
         """Return operations such that all have ended once these have; under the lock."""
-        operations = [*self._unissued(), *self._hosts]
+        operations: list[Operation] = [*self._unissued(), *self._hosts]
         for operation in reversed(self._ring):
             if operation._state == ISSUED:  # what has failed ends no later than those before it
                 operations.append(operation)
                 break
         if self._issuing is not None:
             operations.append(self._issuing)
-        return operations
+        return cast("list[Submission]", operations)
 
 
 def _check_above(signals: tuple[tuple[Semaphore, int], ...]) -> None:

@@ -14,10 +14,12 @@ import itertools
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from mypy_extensions import mypyc_attr
+
 from hal import _sync
 
 if TYPE_CHECKING:
-    from hal._submission import Submission
+    from hal._operation import Operation
 
 __all__ = ["MAX_VALUE", "Timeline", "Waiters", "Watcher", "Work", "lock"]
 
@@ -72,7 +74,7 @@ class Waiters:
         """Register a watcher, once per value."""
         self._add(value << 1, watcher, index)
 
-    def hold_back(self, value: int, operation: Submission, index: int) -> None:
+    def hold_back(self, value: int, operation: Operation, index: int) -> None:
         """Register an operation, once per value."""
         self._add(value << 1 | 1, operation, index)
 
@@ -122,6 +124,7 @@ class Waiters:
             bucket[waiter] = index
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Timeline:
     """Hold a value, the operations that will raise it, and who waits for it."""
 
@@ -133,7 +136,7 @@ class Timeline:
         self._reserved = initial  # the highest value reserved or signalled (S1)
         self._failure: BaseException | None = None
         # (value, operation) in order of value, of issued and unretired operations
-        self._points: list[tuple[int, Submission]] = []
+        self._points: list[tuple[int, Operation]] = []
         self._recorded: Waiters | None = None  # until a covering point is recorded, or reached
         self._reached: Waiters | None = None
 
@@ -180,7 +183,7 @@ class Timeline:
             if waiters:
                 waiters.take(MAX_VALUE, work)
 
-    def _publish(self, value: int, operation: Submission, work: Work) -> None:
+    def _publish(self, value: int, operation: Operation, work: Work) -> None:
         """Record that `operation`, whose event is recorded, will bring `value`."""
         if value <= self._value or self._failure is not None:
             return
@@ -195,7 +198,7 @@ class Timeline:
         if self._reached and self._reached.any_up_to(value):
             operation._queue._want(operation, work)
 
-    def _covering(self, value: int) -> Submission | None:
+    def _covering(self, value: int) -> Operation | None:
         """Return the operation of the smallest recorded point >= `value`."""
         points = self._points
         if not points or points[-1][0] < value:

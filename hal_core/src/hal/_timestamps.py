@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from hal import _sync
 from hal._context import Context
-from hal._submission import DONE, Submission
+from hal._operation import DONE
+from hal._submission import Submission
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,

@@ -98,7 +98,7 @@ class KernelEntry(NamedTuple):
     shared_memory: int = 0
 
 
-def type_table(entries: Sequence[EntryPoint]) -> str:
+def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
     """Return C++17 text that makes the compiler tabulate the kernels and their parameters.
 
     The text goes after the source, at global scope, and includes nothing. It
@@ -114,6 +114,7 @@ def type_table(entries: Sequence[EntryPoint]) -> str:
 
     A kernel that stands under an ``#if`` is listed whether or not it was
     compiled, and what its parameters and marks mention must exist either way.
+    The `suffix` goes behind the globals' names, where images are linked.
     """
     lines: list[str] = []
     count = sum(len(entry.parameters) for entry in entries)
@@ -146,8 +147,8 @@ def type_table(entries: Sequence[EntryPoint]) -> str:
     # Directly after `extern "C"` the definitions have external linkage, const or not.
     return (
         f"{_TRAITS}{''.join(lines)}"
-        f'extern "C" HAL_TABLE const char hal_kernels[] = "{";".join(heads)}";\n'
-        f'extern "C" HAL_TABLE const unsigned int hal_parameters[] = {{{", ".join(rows)}}};\n'
+        f'extern "C" HAL_TABLE const char hal_kernels{suffix}[] = "{";".join(heads)}";\n'
+        f'extern "C" HAL_TABLE const unsigned int hal_parameters{suffix}[] = {{{", ".join(rows)}}};\n'
     )
 
 

@@ -27,8 +27,8 @@ from hal.errors import (
 )
 
 if TYPE_CHECKING:
+    from hal._operation import Operation
     from hal._stream import StreamQueue
-    from hal._submission import Submission
 
 __all__ = ["Entries", "HostWaiter", "check_timeout", "poll_all", "wait_all", "wait_groups"]
 
@@ -131,7 +131,7 @@ class HostWaiter:
         if timeout is not None:
             self._deadline = _sync.monotonic() + timeout
         work: Work = []
-        points: list[Submission] = []
+        points: list[Operation] = []
         may_poll = to_check = True
         is_late = False
         try:
@@ -187,12 +187,12 @@ class HostWaiter:
         for entries in self._groups:
             _check_failures(entries)
 
-    def _points_to_ask(self) -> list[Submission]:
+    def _points_to_ask(self) -> list[Operation]:
         """Return held operations of the queues that this waiter leads; under the lock.
 
         The smallest covering point of every queue that has one.
         """
-        points: list[Submission] = []
+        points: list[Operation] = []
         self._is_led = False
         for entries in self._unmet:
             timeline, value = entries[-1]
@@ -217,7 +217,7 @@ class HostWaiter:
             operation._event.count += 1
         return points
 
-    def _poll(self, points: list[Submission]) -> bool:
+    def _poll(self, points: list[Operation]) -> bool:
         """Ask held operations until one has ended, or the time is up; at least once.
 
         Returns whether there is news.

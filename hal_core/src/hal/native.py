@@ -36,6 +36,7 @@ from hal.errors import UnimplementedError
 __all__ = [
     "FEATURES",
     "CompileRequest",
+    "CompiledImage",
     "CopyNode",
     "DeviceInfo",
     "EmptyNode",
@@ -46,6 +47,7 @@ __all__ = [
     "IndirectLaunchNode",
     "LaunchNode",
     "MemoryType",
+    "NativeCompiler",
     "NativeDevice",
     "NativeDriver",
     "Node",
@@ -178,6 +180,9 @@ class CompileRequest:
         Further options, passed to the compiler as they are.
     include_directories
         Directories for ``#include``, in order.
+    part
+        Whether the image is one that `NativeCompiler.link` takes, and no
+        device.
     """
 
     source: str
@@ -187,6 +192,30 @@ class CompileRequest:
     defines: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
     include_directories: tuple[str, ...] = ()
+    part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledImage:
+    """Be what a `NativeCompiler` makes.
+
+    Attributes
+    ----------
+    target
+        What it is for, in the backend's words: ``"sm_90"``, ``"gfx942"``.
+    image
+        The bytes that `NativeDevice.load_module` takes.
+    log
+        What the compiler said, though it succeeded.
+    properties
+        Whatever else the backend wants to know of it later, or to tell people:
+        the compiler's version, the processor's features.
+    """
+
+    target: str
+    image: bytes
+    log: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +294,40 @@ class EmptyNode(NamedTuple):
 
 Node: TypeAlias = FillNode | CopyNode | HostCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode
 """One command of a graph, the same for every backend."""
+
+
+class NativeCompiler(ABC):
+    """Compile portable source without a device; what `hal.plugin.Backend.compiler` returns.
+
+    Any thread may call any method; several compile at once. A target is the
+    part behind the colon in ``"cuda:sm_90"``.
+    """
+
+    @abstractmethod
+    def compile(self, request: CompileRequest, target: str) -> CompiledImage:
+        """Compile for a target, empty for the one that the backend has for who names none.
+
+        The image's `CompiledImage.target` is never empty. Raises
+        `CompilationError` with the compiler's log, `InvalidArgumentError` for
+        a target that there is not, with some that there are, and
+        `UnimplementedError`, whose text says how to get a compiler.
+        """
+
+    def link(self, parts: Sequence[CompiledImage], target: str) -> CompiledImage:
+        """Make one image of several that were compiled as parts, for the same target.
+
+        Raises `CompilationError` with the linker's log.
+        """
+        message = "it links no images"
+        raise UnimplementedError(message)
+
+    def target_of(self, info: DeviceInfo) -> str:
+        """Return the target that suits a device best."""
+        return info.architecture
+
+    def rank(self, image: CompiledImage, info: DeviceInfo) -> int:
+        """Return how well an image suits a device: 0 for not at all, more for better."""
+        return int(image.target == info.architecture)
 
 
 class NativeDriver(ABC):

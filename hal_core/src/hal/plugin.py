@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pluggy
 
-from hal.native import NativeDriver
+from hal.native import NativeCompiler, NativeDriver
 
 __all__ = ["ENTRY_POINT_GROUP", "NATIVE_API", "Backend", "hookimpl", "hookspec"]
 
@@ -51,6 +51,11 @@ class Backend:
         `probe` that passed; the core keeps what it returns.
     native_api
         The version of `hal.native` that the plugin was written for.
+    compiler
+        Return what compiles for the backend's devices where none may be;
+        called once per process, on first use, without `probe`. Raises
+        `BackendUnavailableError` where the vendor's bindings are missing. None
+        for a backend that compiles on open devices only.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Backend:
     probe: Callable[[], None]
     open: Callable[[], NativeDriver]
     native_api: int = NATIVE_API
+    compiler: Callable[[], NativeCompiler] | None = None
 
 
 class HookSpecification:

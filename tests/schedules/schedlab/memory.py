@@ -75,7 +75,7 @@ def dealloca_waits(**settings):
         go, _ = _semaphores(world)
         ended = q.dealloca(first, wait=[go.at(1)])
         del first
-        done = world.core._submission.DONE
+        done = world.core._operation.DONE
 
         def allocates():
             second = r.alloca(8)

@@ -221,7 +221,7 @@ class World:
             return
         s = self.scheduler
         ops = self.program.operations() if self.program else {}
-        done = self.core._submission.DONE
+        done = self.core._operation.DONE
         was_tracking, self.core.tracking = self.core.tracking, False
         try:
             for name, submission in self.submissions.items():
@@ -255,7 +255,7 @@ class World:
     def may_be_done(self, name):
         """Return whether an operation is done, or is while its submission has not returned."""
         submission = self.submissions.get(name)
-        return submission is None or submission._state == self.core._submission.DONE
+        return submission is None or submission._state == self.core._operation.DONE
 
     def brought(self, ops, name):
         """Return the values of a semaphore that what is done, or the host, has signalled."""
@@ -413,7 +413,7 @@ class World:
             name: names.get(raw[name], "ended") if name in raw else "absent"
             for name in program.operations()
         }
-        done = self.core._submission.DONE
+        done = self.core._operation.DONE
         for name, number in raw.items():
             if number == done:
                 state.status[name] = "done"
@@ -535,7 +535,7 @@ class World:
 
     def may_wait(self, operation):
         """Return whether an operation may be registered for a wait."""
-        if operation._state == self.core._submission.PENDING:
+        if operation._state == self.core._operation.PENDING:
             return True
         hosts = self.core._host_operations
         return operation._queue._hosts.get(operation) == hosts.DEFERRED
@@ -567,7 +567,7 @@ class World:
         for vendor in self.vendors.values():
             vendor.end_hangs()
         for name, submission in self.submissions.items():
-            if submission._state < self.core._submission.DONE:
+            if submission._state < self.core._operation.DONE:
                 s.fail("I2", f"operation {name} never ended, though its device is closed")
 
     def check_left(self, device, native):

@@ -87,12 +87,15 @@ class Observation:
         From the first submission to the last retirement.
     resolution, worst_resolution
         The median and the longest gap between two looks, in seconds.
+    stages
+        What queues there were.
     """
 
     operations: tuple[Operation, ...]
     seconds: float
     resolution: float
     worst_resolution: float
+    stages: tuple[str, ...] = STAGES
 
     def overlap(self) -> Overlap:
         """Return how busy the queues were."""
@@ -101,8 +104,8 @@ class Observation:
             for operation in self.operations
             for moment, change in ((operation.ready, 1), (operation.retired, -1))
         )
-        running = dict.fromkeys(STAGES, 0)
-        busy = dict.fromkeys(STAGES, 0.0)
+        running = dict.fromkeys(self.stages, 0)
+        busy = dict.fromkeys(self.stages, 0.0)
         together = before = 0.0
         for moment, change, stage in changes:
             active = [name for name, count in running.items() if count]
@@ -117,13 +120,18 @@ class Observation:
 
 
 class Observer:
-    """Note times during `Pipeline.run`: pass it `submitted` and `drained`."""
+    """Note times during `Pipeline.run`: pass it `submitted` and `drained`.
 
-    def __init__(self, *, timeout: float = 120.0) -> None:
-        self._steps: dict[str, list[Step]] = {stage: [] for stage in STAGES}
-        self._submitted: dict[str, list[float]] = {stage: [] for stage in STAGES}
-        self._issued: dict[str, list[float]] = {stage: [] for stage in STAGES}
-        self._retired: dict[str, list[float]] = {stage: [] for stage in STAGES}
+    `stages` are the names of the queues that are watched, by default a
+    pipeline's. What is on one of them ends in order.
+    """
+
+    def __init__(self, stages: Sequence[str] = STAGES, *, timeout: float = 120.0) -> None:
+        self._stages = tuple(stages)
+        self._steps: dict[str, list[Step]] = {stage: [] for stage in self._stages}
+        self._submitted: dict[str, list[float]] = {stage: [] for stage in self._stages}
+        self._issued: dict[str, list[float]] = {stage: [] for stage in self._stages}
+        self._retired: dict[str, list[float]] = {stage: [] for stage in self._stages}
         self._looks: list[float] = []
         self._timeout = timeout
         self._start = time.perf_counter()
@@ -144,19 +152,19 @@ class Observer:
         while not self._look():
             _rest()
             if time.perf_counter() > deadline:
-                message = f"the pipeline has not finished after {self._timeout:g} s"
+                message = f"the work has not finished after {self._timeout:g} s"
                 raise DeadlineExceededError(message)
 
     def observation(self) -> Observation:
         """Return what was seen, after the run has ended."""
         operations = []
-        order = {stage: index for index, stage in enumerate(STAGES)}
+        order = {stage: index for index, stage in enumerate(self._stages)}
         ended: dict[object, float] = {
             step.submission: retired
-            for stage in STAGES
+            for stage in self._stages
             for step, retired in zip(self._steps[stage], self._retired[stage], strict=True)
         }
-        for stage in STAGES:
+        for stage in self._stages:
             retired = self._retired[stage]
             for index, step in enumerate(self._steps[stage]):
                 # What an earlier run has submitted has ended.
@@ -182,15 +190,16 @@ class Observer:
             seconds=max((operation.retired for operation in operations), default=0.0),
             resolution=statistics.median(gaps),
             worst_resolution=max(gaps),
+            stages=self._stages,
         )
 
     def _look(self) -> bool:
         """Note what is new; return whether everything submitted so far has retired."""
         # Against the flow: if a later stage has ended, the earlier ones then show it, too.
-        ended = {stage: self._count_ended(stage) for stage in reversed(STAGES)}
+        ended = {stage: self._count_ended(stage) for stage in reversed(self._stages)}
         now = time.perf_counter() - self._start
         everything = True
-        for stage in STAGES:
+        for stage in self._stages:
             steps, issued, retired = self._steps[stage], self._issued[stage], self._retired[stage]
             while len(issued) < len(steps) and steps[len(issued)].submission.state != "pending":
                 issued.append(now)

@@ -84,13 +84,13 @@ class Pipeline:
             ]
             for _ in range(self.slots)
         ]
-        self._sizes = flow.from_host(
-            np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
-        )
         # Each tile keeps its slot.
         self._tables = [
-            (*self._slots[index % self.slots], self._sizes.subspan(8 * index, 8))
-            for index in range(len(self.tiles))
+            (
+                *self._slots[index % self.slots],
+                flow.from_host(np.array([tile.width, tile.height], np.int32)),
+            )
+            for index, tile in enumerate(self.tiles)
         ]
         program = device.compile(SOURCE, filename="demo.cpp", defines=defines(weights))
         self._commands = self._record(program, first)
@@ -112,7 +112,7 @@ class Pipeline:
 
     def close(self) -> None:
         """Give the device memory back; no run may be under way."""
-        for buffer in (*itertools.chain(*self._slots), self._sizes):
+        for buffer in itertools.chain(*self._tables):
             buffer.close()
         self._flow.close()
 

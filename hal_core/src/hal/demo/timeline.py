@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import colorsys
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from hal.demo.drawing import (
+    BACKGROUND,
+    FAINT,
+    LEFT,
+    LINE_HEIGHT,
+    MARGIN,
+    RIGHT,
+    ROOM_FOR_TEXT,
+    TEXT,
+    Canvas,
+    Color,
+    font,
+    mix,
+)
 from hal.demo.observe import Observation, Operation
 from hal.demo.pipeline import STAGES
 from hal.demo.tiles import Tile
 
 __all__ = ["draw"]
 
-Color = tuple[int, int, int]
-
-_WIDTH: Final = 1800
-_MARGIN: Final = 36
-_LEFT: Final = 190
-_RIGHT: Final = _WIDTH - 80
 _MAP_HEIGHT: Final = 168
-_TOP: Final = _MARGIN + _MAP_HEIGHT + 44
-_HOST_HEIGHT: Final = 34
+_TOP: Final = MARGIN + _MAP_HEIGHT + 44
 _QUEUE_HEIGHT: Final = 78
 _PROGRESS_HEIGHT: Final = 104
 _GAP: Final = 12
 _ISSUE_STRIP: Final = 12
 _LEAST_BAR: Final = 2.0
-_ROOM_FOR_TEXT: Final = 20
 _TEXT_HEIGHT: Final = 12
-
-_BACKGROUND: Final = (255, 255, 255)
-_BAND: Final = (247, 248, 251)
-_GRID: Final = (222, 226, 234)
-_TEXT: Final = (28, 33, 46)
-_FAINT: Final = (108, 116, 134)
 
 _PROGRESS: Final = ("uploaded", "computed", "downloaded")
 
@@ -60,7 +59,7 @@ def draw(
     return _Drawing(observation, tiles).draw(picture, title, subtitle)
 
 
-class _Drawing:
+class _Drawing(Canvas):
     """Hold the canvas and the scale while one timeline is drawn."""
 
     def __init__(self, observation: Observation, tiles: Sequence[Tile]) -> None:
@@ -68,28 +67,25 @@ class _Drawing:
         self._tiles = tiles
         self._colors = [_color(index, len(tiles)) for index in range(len(tiles))]
         self._steps = 1 + max(operation.number for operation in observation.operations)
-        self._scale = (_RIGHT - _LEFT) / (observation.seconds or 1e-9)
-        rows = _HOST_HEIGHT + len(STAGES) * (_QUEUE_HEIGHT + _GAP) + 2 * _GAP
+        rows = LINE_HEIGHT + len(STAGES) * (_QUEUE_HEIGHT + _GAP) + 2 * _GAP
         rows += len(STAGES) * (_PROGRESS_HEIGHT + _GAP)
-        self._bottom = _TOP + rows
-        self._image = Image.new("RGB", (_WIDTH, self._bottom + 172), _BACKGROUND)
-        self._pen = ImageDraw.Draw(self._image)
+        super().__init__(_TOP + rows + 172, _TOP, observation.seconds)
 
     def draw(self, picture: npt.NDArray[np.uint8], title: str, subtitle: str) -> Image.Image:
         overlap = self._observation.overlap()
-        self._text((_MARGIN, _MARGIN - 4), title, 30)
-        self._text((_MARGIN, _MARGIN + 40), subtitle, 18, _FAINT)
-        self._text(
-            (_MARGIN, _MARGIN + 86),
+        self.text((MARGIN, MARGIN - 4), title, 30)
+        self.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
+        self.text(
+            (MARGIN, MARGIN + 86),
             f"{100 * overlap.together:.0f} % of the time two or more queues were busy at once",
             21,
         )
-        self._text(
-            (_MARGIN, _MARGIN + 120),
+        self.text(
+            (MARGIN, MARGIN + 120),
             "busy:  "
             + ",  ".join(f"{stage} {100 * overlap.busy[stage]:.0f} %" for stage in STAGES),
             18,
-            _FAINT,
+            FAINT,
         )
         self._map(picture)
 
@@ -98,55 +94,30 @@ class _Drawing:
             stage: [o for o in self._observation.operations if o.stage == stage] for stage in STAGES
         }
         tops: dict[str, int] = {}
-        self._band(top, _HOST_HEIGHT, "host", "submits")
+        self.band(top, LINE_HEIGHT, "host", "submits")
         host_top = top
-        top += _HOST_HEIGHT + _GAP
+        top += LINE_HEIGHT + _GAP
         for stage in STAGES:
             busy = f"{len(by_stage[stage])} operations"
-            self._band(top, _QUEUE_HEIGHT, f"queue {stage}", busy)
+            self.band(top, _QUEUE_HEIGHT, f"queue {stage}", busy)
             tops[stage] = top
             top += _QUEUE_HEIGHT + _GAP
         top += _GAP
         for name in _PROGRESS:
-            self._band(top, _PROGRESS_HEIGHT, f"tiles\n{name}", "how many")
+            self.band(top, _PROGRESS_HEIGHT, f"tiles\n{name}", "how many")
             tops[name] = top
             top += _PROGRESS_HEIGHT + _GAP
-        self._axis(top)
+        self.axis(top)
 
         for operation in self._observation.operations:
-            self._tick(host_top + 4, _HOST_HEIGHT - 8, operation.submitted, operation.tile)
+            self._tick(host_top + 4, LINE_HEIGHT - 8, operation.submitted, operation.tile)
         self._links(by_stage, tops)
         for stage in STAGES:
             self._queue(by_stage[stage], tops[stage])
         for name, stage in zip(_PROGRESS, STAGES, strict=True):
             self._staircase(by_stage[stage], tops[name])
         self._caption(top + 58)
-        return self._image
-
-    def _x(self, seconds: float) -> float:
-        return _LEFT + seconds * self._scale
-
-    def _text(
-        self,
-        at: tuple[float, float],
-        text: str,
-        size: int,
-        color: Color = _TEXT,
-        anchor: str | None = None,
-    ) -> None:
-        plain = text.encode("ascii", "replace").decode()
-        self._pen.text(at, plain, fill=color, font=_font(size), anchor=anchor)
-
-    def _band(self, top: int, height: int, label: str, note: str) -> None:
-        self._pen.rectangle((_LEFT, top, _RIGHT, top + height), fill=_BAND)
-        lines = [*label.split("\n"), note] if height > _HOST_HEIGHT else [f"{label} {note}"]
-        line = top + height / 2 - 11 * (len(lines) - 1)
-        for index, text in enumerate(lines):
-            last = index == len(lines) - 1 and len(lines) > 1
-            self._text(
-                (_LEFT - 16, line), text, 15 if last else 18, _FAINT if last else _TEXT, "rm"
-            )
-            line += 22
+        return self.image
 
     def _map(self, picture: npt.NDArray[np.uint8]) -> None:
         """Draw the picture with its tiles, each in its colour, at the upper right."""
@@ -166,42 +137,31 @@ class _Drawing:
         thumbnail = Image.blend(thumbnail, tint, 0.55)
         pen = ImageDraw.Draw(thumbnail)
         for index, box in enumerate(boxes):
-            pen.rectangle(box, outline=_BACKGROUND)
+            pen.rectangle(box, outline=BACKGROUND)
             middle = ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-            if box[2] - box[0] > _ROOM_FOR_TEXT and box[3] - box[1] > _TEXT_HEIGHT:
-                pen.text(middle, str(index), fill=_BACKGROUND, font=_font(13), anchor="mm")
-        left = _RIGHT - size[0]
-        self._image.paste(thumbnail, (left, _MARGIN))
-        self._text((left - 16, _MARGIN + 8), "tiles", 18, anchor="ra")
-        self._text((left - 16, _MARGIN + 34), "one colour each", 15, _FAINT, "ra")
-
-    def _axis(self, top: int) -> None:
-        milliseconds = self._observation.seconds * 1e3
-        step = _round_step(milliseconds / 12)
-        digits = max(0, -math.floor(math.log10(step) + 1e-9))
-        for index in range(int(milliseconds / step) + 1):
-            x = self._x(index * step / 1e3)
-            self._pen.line((x, _TOP - 8, x, top), fill=_GRID)
-            if x < _RIGHT - 2 * _ROOM_FOR_TEXT:
-                self._text((x, top + 6), f"{index * step:.{digits}f}", 16, _FAINT, "ma")
-        self._text((_RIGHT + 14, top + 6), "ms", 16, _FAINT)
+            if box[2] - box[0] > ROOM_FOR_TEXT and box[3] - box[1] > _TEXT_HEIGHT:
+                pen.text(middle, str(index), fill=BACKGROUND, font=font(13), anchor="mm")
+        left = RIGHT - size[0]
+        self.image.paste(thumbnail, (left, MARGIN))
+        self.text((left - 16, MARGIN + 8), "tiles", 18, anchor="ra")
+        self.text((left - 16, MARGIN + 34), "one colour each", 15, FAINT, "ra")
 
     def _tick(self, top: float, height: float, seconds: float, tile: int) -> None:
-        x = self._x(seconds)
-        self._pen.line((x, top, x, top + height), fill=self._colors[tile], width=2)
+        x = self.x(seconds)
+        self.pen.line((x, top, x, top + height), fill=self._colors[tile], width=2)
 
     def _bar(self, operation: Operation) -> tuple[float, float]:
-        left = self._x(operation.ready)
-        return left, max(self._x(operation.retired), left + _LEAST_BAR)
+        left = self.x(operation.ready)
+        return left, max(self.x(operation.retired), left + _LEAST_BAR)
 
     def _links(self, by_stage: dict[str, list[Operation]], tops: dict[str, int]) -> None:
         """Join the bars of one tile from queue to queue."""
         for upper, lower in itertools.pairwise(STAGES):
             for source, target in zip(by_stage[upper], by_stage[lower], strict=True):
-                start = self._x(source.retired)
-                end = self._x(target.ready)
-                color = _mix(self._colors[source.tile], _BACKGROUND, 0.45)
-                self._pen.line(
+                start = self.x(source.retired)
+                end = self.x(target.ready)
+                color = mix(self._colors[source.tile], BACKGROUND, 0.45)
+                self.pen.line(
                     (start, tops[upper] + _QUEUE_HEIGHT - 4, end, tops[lower] + _ISSUE_STRIP + 4),
                     fill=color,
                     width=2,
@@ -214,35 +174,35 @@ class _Drawing:
         for operation in operations:
             left, right = self._bar(operation)
             color = self._colors[operation.tile]
-            self._pen.rectangle((left, upper, right, lower), fill=color)
+            self.pen.rectangle((left, upper, right, lower), fill=color)
             if right - left > 2 * _LEAST_BAR:
-                self._pen.line((right, upper, right, lower), fill=_BACKGROUND)
-            if right - left > _ROOM_FOR_TEXT:
+                self.pen.line((right, upper, right, lower), fill=BACKGROUND)
+            if right - left > ROOM_FOR_TEXT:
                 middle = ((left + right) / 2, (upper + lower) / 2)
-                self._text(middle, str(operation.tile), 15, _BACKGROUND, "mm")
+                self.text(middle, str(operation.tile), 15, BACKGROUND, "mm")
 
     def _staircase(self, operations: Sequence[Operation], top: int) -> None:
         """Draw how many steps have ended as a staircase, with the numbers written to it."""
         floor, ceiling = top + _PROGRESS_HEIGHT - 6, top + 22
         rise = (floor - ceiling) / self._steps
-        self._text((_RIGHT + 14, ceiling), str(self._steps), 15, _FAINT, "lm")
-        self._text((_RIGHT + 14, floor), "0", 15, _FAINT, "lm")
-        x, y = float(_LEFT), float(floor)
+        self.text((RIGHT + 14, ceiling), str(self._steps), 15, FAINT, "lm")
+        self.text((RIGHT + 14, floor), "0", 15, FAINT, "lm")
+        x, y = float(LEFT), float(floor)
         written = -1e9
         for operation in operations:
-            next_x = self._x(operation.retired)
+            next_x = self.x(operation.retired)
             next_y = floor - (operation.number + 1) * rise
-            self._pen.line((x, y, next_x, y), fill=_TEXT, width=2)
+            self.pen.line((x, y, next_x, y), fill=TEXT, width=2)
             color = self._colors[operation.tile]
-            self._pen.line((next_x, y, next_x, next_y), fill=_TEXT, width=2)
-            self._pen.ellipse((next_x - 4, next_y - 4, next_x + 4, next_y + 4), fill=color)
+            self.pen.line((next_x, y, next_x, next_y), fill=TEXT, width=2)
+            self.pen.ellipse((next_x - 4, next_y - 4, next_x + 4, next_y + 4), fill=color)
             value = str(operation.number + 1)
             if next_x - written > 12 + 9 * len(value):
-                middle = min(max(next_x - 6, _LEFT + 10), _RIGHT - 12)
-                self._text((middle, next_y - 6), value, 14, _TEXT, "mb")
+                middle = min(max(next_x - 6, LEFT + 10), RIGHT - 12)
+                self.text((middle, next_y - 6), value, 14, TEXT, "mb")
                 written = next_x
             x, y = next_x, next_y
-        self._pen.line((x, y, _RIGHT, y), fill=_TEXT, width=2)
+        self.pen.line((x, y, RIGHT, y), fill=TEXT, width=2)
 
     def _caption(self, top: float) -> None:
         late = 1e6 * self._observation.resolution
@@ -255,12 +215,7 @@ submissions: late by {late:.0f} microseconds in the median, {latest:.0f} at wors
 What the device did inside a bar the host cannot see: a bar holds start-up and waiting for a \
 processor too. Of several runs this is the one with the shortest gap between two looks."""
         for index, line in enumerate(text.split("\n")):
-            self._text((_MARGIN, top + 26 * index), line, 17, _FAINT)
-
-
-# Pillow's own font, the same on every machine; it has no Greek letters and no signs beyond ASCII.
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
+            self.text((MARGIN, top + 26 * index), line, 17, FAINT)
 
 
 def _color(index: int, count: int) -> Color:
@@ -269,14 +224,3 @@ def _color(index: int, count: int) -> Color:
         0.58 + 0.82 * index / max(1, count), 0.50 if index % 2 else 0.40, 0.62
     )
     return round(255 * red), round(255 * green), round(255 * blue)
-
-
-def _mix(color: Color, other: Color, part: float) -> Color:
-    red, green, blue = (round(a * (1 - part) + b * part) for a, b in zip(color, other, strict=True))
-    return red, green, blue
-
-
-def _round_step(least: float) -> float:
-    """Return the next of 1, 2, 5, 10, 20, ... that is at least `least` milliseconds."""
-    power = 10.0 ** math.floor(math.log10(max(least, 1e-6)))
-    return next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least - 1e-12)

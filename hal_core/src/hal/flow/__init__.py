@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from hal.flow.buffers import TrackedBuffer as TrackedBuffer
 from hal.flow.flow import Flow as Flow
+from hal.flow.merging import MergeBuffer as MergeBuffer
 from hal.flow.recordings import Recording as Recording
 from hal.flow.transfers import Download as Download
 from hal.flow.virtual import VirtualDevice as VirtualDevice
 from hal.flow.virtual import virtual_devices as virtual_devices
 
-__all__ = ["Download", "Flow", "Recording", "TrackedBuffer", "VirtualDevice", "virtual_devices"]
+__all__ = [
+    "Download",
+    "Flow",
+    "MergeBuffer",
+    "Recording",
+    "TrackedBuffer",
+    "VirtualDevice",
+    "virtual_devices",
+]

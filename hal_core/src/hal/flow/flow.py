@@ -12,16 +12,16 @@ from numpy.typing import DTypeLike
 import hal
 from hal.errors import ArgumentTypeError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.merging import Merges
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, extend
 from hal.flow.tracking import Access, History, collect, note
-from hal.flow.transfers import Transfers
 from hal.protocols import Signals, Waits
 
 __all__ = ["Flow"]
 
 
-class Flow(Transfers):
+class Flow(Merges):
     """Run work on one or several devices, in the order that the bytes ask for.
 
     Work goes to the upload, the compute or the download queue of the device

@@ -110,10 +110,13 @@ class Transfers(Copies):
                 ),
                 wait,
             )
-        host, is_ours = bytes_of(array, "write")
+        host: Any = array
+        is_ours = array.__class__ is bytes
         if not is_ours:
-            self._reads.check(host, "write")
-        size = host.size
+            host, is_ours = bytes_of(array, "write")
+            if not is_ours:
+                self._reads.check(host, "write")
+        size = len(host)
         if not 0 <= offset <= buffer.size - size:
             message = (
                 f"write: bytes {offset} to {offset + size} were asked for, and the buffer has "

@@ -1,0 +1,73 @@
+"""Check the wait and signal lists of submissions (rule S1)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from hal._fence import Fence, wait_entries
+from hal._semaphore import Semaphore, Timepoint
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+__all__ = ["check_lists"]
+
+_Pairs: TypeAlias = tuple[tuple[Semaphore, int], ...]
+
+
+def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN401 - as users give them
+    """Check a wait and a signal list, and return them as pairs.
+
+    Each semaphore stands once in each, and is signalled above what it is
+    waited for (S1). On the hottest path: lists of one timepoint are looked
+    at first.
+    """
+    waits: _Pairs = ()
+    signals: _Pairs = ()
+    if wait:
+        kind = wait.__class__
+        if (kind is list or kind is tuple) and len(wait) == 1:
+            first = wait[0]
+            waits = (first,) if first.__class__ is Timepoint else wait_entries(wait)
+        else:
+            waits = Fence(wait_entries(wait))._entries
+    if signal:
+        kind = signal.__class__
+        if (kind is list or kind is tuple) and len(signal) == 1:
+            first = signal[0]
+            if first.__class__ is not Timepoint:
+                raise ArgumentTypeError(_not_signal(first))
+            signals = (first,)
+        else:
+            signals = _signal_entries(signal)
+        for semaphore, value in signals:
+            for waited, least in waits:
+                if waited is semaphore and value <= least:
+                    message = (
+                        f"the operation waits for {semaphore.name}@{least} and signals "
+                        f"{semaphore.name}@{value}: it would wait for itself; "
+                        f"signal more than {least}"
+                    )
+                    raise InvalidArgumentError(message)
+    return waits, signals
+
+
+def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
+    """Return a signal list as pairs, or raise what is wrong with it."""
+    if isinstance(signal, Timepoint):
+        return (signal,)
+    try:
+        entries = tuple(signal)
+    except TypeError:
+        raise ArgumentTypeError(_not_signal(signal)) from None
+    seen: set[Semaphore] = set()
+    for entry in entries:
+        if not isinstance(entry, Timepoint):
+            raise ArgumentTypeError(_not_signal(entry))
+        if entry[0] in seen:
+            message = f"{entry[0].name} stands twice in the signal list"
+            raise InvalidArgumentError(message)
+        seen.add(entry[0])
+    return entries
+
+
+def _not_signal(entry: object) -> str:
+    return f"a signal list takes timepoints (semaphore.at(value)), not {type(entry).__name__}"

@@ -1,0 +1,94 @@
+"""Define operations: what a queue keeps of each submission."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from mypy_extensions import mypyc_attr
+
+if TYPE_CHECKING:
+    from hal._events import Event
+    from hal._semaphore import Semaphore
+    from hal._stream import StreamQueue
+
+__all__ = ["Operation"]
+
+# States, in the order they are passed through; from DONE on an operation has ended.
+PENDING: Final = 0
+ISSUING: Final = 1
+ISSUED: Final = 2
+DONE: Final = 3
+FAILED: Final = 4
+CANCELLED: Final = 5
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Operation:
+    """Be one operation of a queue; `hal.Submission` is what its user sees of it."""
+
+    # One object for the handle and the operation: a submission is made for
+    # every operation, and a second object would cost a fifth of the budget.
+    __slots__ = (
+        "_arguments",
+        "_dependencies",
+        "_error",
+        "_event",
+        "_function",
+        "_is_host",
+        "_kind",
+        "_private",
+        "_queue",
+        "_resources",
+        "_retired",
+        "_sequence",
+        "_signals",
+        "_state",
+        "_stream_waits",
+        "_unresolved",
+        "_waits",
+    )
+
+    def __init__(
+        self,
+        queue: StreamQueue,
+        kind: str,
+        payload: tuple[Any, ...],
+        waits: tuple[tuple[Semaphore, int], ...],
+        signals: tuple[tuple[Semaphore, int], ...],
+        is_host: bool,  # noqa: FBT001 - internal, and positional for speed
+    ) -> None:
+        self._queue = queue
+        self._kind = kind
+        # What to call, its arguments after the stream, and what to keep alive. The
+        # collector walks everything that is pending: no container is kept for them.
+        self._function, self._arguments, self._resources = payload
+        self._waits = waits
+        self._signals = signals
+        self._is_host = is_host
+        self._state = PENDING
+        # The waits that are neither recorded nor reached, a bit each: releasing one
+        # twice, as around a Ctrl-C, is the same as once.
+        self._unresolved = 0
+        self._retired = False  # natively complete, and counted so in its queue
+        self._private: Semaphore | None = None
+        # Operations, on whatever queue, that must retire before this one does
+        self._dependencies: list[Operation] | None = None
+        # The following are set when they first mean something:
+        # _stream_waits, _sequence, _event, _error
+
+    _error: BaseException
+    _event: Event
+    _sequence: int
+    _stream_waits: list[Operation] | None
+
+    def _describe(self) -> str:
+        return f"{self._kind} on {self._queue.name}"
+
+    def _look(self) -> bool:
+        """Retire what has finished on the queue; return whether this has ended."""
+        if self._state == ISSUED:
+            self._queue._harvest()
+        return self._state >= DONE
+
+    def _run_on_host(self) -> None:
+        self._queue._run_host(self)

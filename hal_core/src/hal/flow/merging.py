@@ -1,0 +1,224 @@
+"""Define merge buffers: where a device finds what another one has, to merge it with its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+
+import hal
+from hal.errors import InvalidArgumentError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.scheduler import AnyDevice, Trace
+from hal.flow.tracking import Lanes
+from hal.flow.transfers import Transfers
+
+if TYPE_CHECKING:
+    from hal.flow.flow import Flow
+
+__all__ = ["MergeBuffer", "MergeMode", "Merges"]
+
+MergeMode: TypeAlias = Literal["copy", "streaming"]
+
+
+class Merges(Transfers):
+    """Keep one merge buffer for each device; under `hal.flow.Flow`."""
+
+    def __init__(
+        self,
+        devices: Sequence[AnyDevice],
+        trace: Trace | None,
+        chunk: int,
+        snapshot: int,
+        *,
+        peers: bool,
+    ) -> None:
+        super().__init__(devices, trace, chunk, snapshot, peers=peers)
+        self._merges = {
+            device: MergeBuffer(cast("Flow", self), lanes) for device, lanes in self._lanes.items()
+        }
+
+    def merge_buffer(self, device: AnyDevice | None = None) -> MergeBuffer:
+        """Return the merge buffer of a device, always the same one; None is the first device."""
+        self.check_open()
+        return self._merges[self.lanes_of(device).device]
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Give back what the flow made for itself; work that was submitted goes on.
+
+        Waits for `timeout` seconds at most until held arrays are given back.
+        May be called twice. Buffers stay what they are, and can be released.
+        """
+        for merge in self._merges.values():
+            merge.close()
+        super().close(timeout)
+
+    def reaches(self, device: hal.Device, other: hal.Device) -> bool:
+        """Return whether a device's kernels can use the memory of another one in place."""
+        if device is other:
+            return True
+        if not self._reaches(device, other):
+            return False
+        device.enable_access(other)
+        return True
+
+
+class MergeBuffer:
+    """Bring one buffer at a time, of any device, to where a device's kernels can read it.
+
+    Made by `Flow.merge_buffer`; there is one for each device of a flow. Its
+    memory is reused, and grows. `load` says what it is to hold, and `expect`
+    is what a kernel takes, at the moment when its work is scheduled::
+
+        merge.load(theirs, "streaming")
+        flow.dispatch(add, grid=1, args=(merge.expect(theirs), ours))
+
+    The next `load` comes after the work that reads what the last one brought.
+    Any thread may use it.
+
+    Attributes
+    ----------
+    device
+        Whose kernels read it.
+    """
+
+    __slots__ = (
+        "_flow",
+        "_is_in_place",
+        "_is_late",
+        "_lock",
+        "_part",
+        "_source",
+        "_whole",
+        "device",
+    )
+
+    def __init__(self, flow: Flow, lanes: Lanes) -> None:
+        self.device: Final = lanes.device
+        self._flow = flow
+        self._lock = threading.Lock()
+        self._is_in_place = False
+        # Whether each `expect` copies
+        self._is_late = False
+        self._source: TrackedBuffer | None = None
+        self._whole: TrackedBuffer | None = None
+        self._part: TrackedBuffer | None = None
+
+    @property
+    def source(self) -> TrackedBuffer | None:
+        """Return what was loaded last, or None."""
+        return self._source
+
+    @property
+    def mode(self) -> MergeMode:
+        """Return what becomes of it: ``"streaming"`` where kernels read it in place."""
+        return "streaming" if self._is_in_place else "copy"
+
+    @property
+    def capacity(self) -> int:
+        """Return how many bytes of memory of its own it has."""
+        whole = self._whole
+        return 0 if whole is None else whole.size
+
+    def __repr__(self) -> str:
+        held = "empty" if self._source is None else f"{self.mode} of {self._source!r}"
+        return f"<MergeBuffer of {self.device.name} {self.capacity} bytes, {held}>"
+
+    def load(self, source: TrackedBuffer, mode: MergeMode = "copy") -> hal.Submission | None:
+        """Have it hold `source`, a buffer or a part of one, in the place of what it held.
+
+        With ``"copy"`` it holds the bytes as they are now, in memory of its
+        own; that work is returned. With ``"streaming"`` it stands for the
+        source as it is when it is expected, and None is returned: in place
+        where the device's kernels reach that memory (it is their own, or
+        `hal.Device.can_access`, in a flow with ``peers``). Elsewhere streaming
+        becomes copying, by each `expect`, and `mode` says so.
+
+        What `expect` returned before is closed, unless it is a source. Raises
+        as `Flow.copy` and `Flow.allocate`; nothing is held then.
+        """
+        if mode not in {"copy", "streaming"}:
+            message = f"mode is 'copy' or 'streaming', not {mode!r}"
+            raise InvalidArgumentError(message)
+        self._flow.check_open()
+        self._flow.check(source, "load")
+        with self._lock:
+            self._empty()
+            copied = None
+            if mode == "streaming" and self._flow.reaches(self.device, source.device):
+                self._is_in_place = True
+            else:
+                self._part = self._room_for(source)
+                self._is_late = mode == "streaming"
+                if not self._is_late:
+                    copied = self._flow.copy(source, self._part)
+            self._source = source
+            return copied
+
+    def expect(self, source: TrackedBuffer) -> TrackedBuffer:
+        """Return what a kernel reads in the place of `source`, if that is what is held.
+
+        For work that is scheduled next: the following `load` closes it, unless
+        it is the source itself, and work that is scheduled with it afterwards
+        is refused. Raises `InvalidArgumentError` if something else is held, or
+        nothing, and `ClosedError` for a source that was closed.
+        """
+        self._flow.check(source, "expect")
+        with self._lock:
+            held = self._source
+            if held is None or not _is_same(held, source):
+                message = (
+                    f"the merge buffer of {self.device.name} was expected to hold {source!r}, and "
+                    f"holds {'nothing' if held is None else repr(held)}; load what is to be merged "
+                    "before the work is scheduled"
+                )
+                raise InvalidArgumentError(message)
+            if self._part is None:
+                return held
+            if self._is_late:
+                self._flow.copy(source, self._part)
+            return self._part
+
+    def recover(self) -> None:
+        """Hold nothing, and forget failed work on its memory, as `TrackedBuffer.recover` does."""
+        with self._lock:
+            self._empty()
+            if self._whole is not None:
+                self._whole.recover()
+
+    def close(self) -> None:
+        """Let its memory go, once all that uses it has ended. The next `load` makes another."""
+        with self._lock:
+            self._empty()
+            whole, self._whole = self._whole, None
+            if whole is not None:
+                whole.close()
+
+    def _empty(self) -> None:
+        """Hold nothing; under the lock."""
+        part, self._part, self._source = self._part, None, None
+        self._is_in_place = self._is_late = False
+        if part is not None:
+            # Before the memory is written again: whoever holds the part is refused from now on, or
+            # has scheduled its work, which the flow remembers.
+            part.raw.close()
+
+    def _room_for(self, source: TrackedBuffer) -> TrackedBuffer:
+        """Return as many bytes of its memory; under the lock."""
+        whole = self._whole
+        if whole is None or whole.size < source.size:
+            size = max(source.size, 0 if whole is None else 2 * whole.size)
+            grown = self._flow.allocate(size, device=self.device)
+            self._whole = grown
+            if whole is not None:
+                whole.close()
+            whole = grown
+        raw = whole.raw.subspan(0, source.size, dtype=source.dtype)
+        return TrackedBuffer(self._flow, whole.history, raw, 0, source.shape)
+
+
+def _is_same(held: TrackedBuffer, source: TrackedBuffer) -> bool:
+    """Return whether two are the same bytes."""
+    return held is source or (
+        held.history is source.history and (held.start, held.stop) == (source.start, source.stop)
+    )
