@@ -372,7 +372,11 @@ def check_index(value: object, what: str) -> int:
 
 def check_range(buffer: Buffer, offset: object, size: object, what: str) -> tuple[int, int]:
     """Return an offset and a size inside a buffer; None as size is all that follows."""
-    start = check_index(offset, f"{what}: the offset")
+    start: int
+    if offset.__class__ is int and offset >= 0:
+        start = offset  # the short way
+    else:
+        start = check_index(offset, f"{what}: the offset")
     length = buffer._size - start if size is None else check_index(size, f"{what}: the size")
     if start > buffer._size or length > buffer._size - start:
         message = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -10,11 +10,15 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["pattern_of"]
 
+_WIDTHS: Final = frozenset({1, 2, 4})
+
 
 def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return a fill's pattern as a number, and its width of 1, 2 or 4 bytes."""
     if value.__class__ is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
         return value, 1  # the short way for plain bytes
+    if value.__class__ is bytes and len(value) in _WIDTHS:
+        return int.from_bytes(value, "little"), len(value)
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
     elif isinstance(value, np.generic):
@@ -32,7 +36,7 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
         if pattern[:half] != pattern[half:]:
             break
         pattern = pattern[:half]
-    if len(pattern) not in {1, 2, 4}:
+    if len(pattern) not in _WIDTHS:
         message = (
             f"fill: a pattern has 1, 2 or 4 bytes; {value!r} has {len(pattern)}; "
             "use update or write for longer ones"
