@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT, Probe, collect_in_threads, open_native
 
 import hal
 from hal.errors import (
@@ -23,6 +23,7 @@ from hal.errors import (
     DeadlineExceededError,
     DeviceLostError,
     HalError,
+    OperationError,
 )
 
 HERE = str(Path(__file__).parent)
@@ -1001,3 +1002,14 @@ def test_ctrl_c_in_a_call_fails_the_call_only(device):
     with pytest.raises(HalError, match="KeyboardInterrupt"):
         device.queue.call(call).wait(LIMIT)
     device.queue.call(list).wait(LIMIT)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_device_that_cannot_be_opened_leaves_no_stream_i7(number):
+    inner = open_native().open_device(0, {})
+    probe = Probe(inner, None, inner.features)
+    probe.fail_call(number, OperationError("injected"), ("create_stream",))
+    with pytest.raises(OperationError, match="injected"):
+        hal.Device("cpu", probe, None)
+    assert probe.live() == {}
+    inner.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -13,12 +15,13 @@ from numpy.typing import DTypeLike
 from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
 from hal._buffer import Buffer, check_allocation, check_index, shape_of
 from hal._commands import CommandBuffer
+from hal._compiling import Includes, Options, Source, compile_program, describe, prepare
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
 from hal._external import External
 from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
-from hal._kernel_source import read_source, type_table
 from hal._memory import Heap
+from hal._programs import MAGIC, Program
 from hal._queue import Queue
 from hal._recording import check_mode
 from hal._semaphore import Semaphore, create_semaphore
@@ -36,7 +39,14 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal.native import FEATURES, CompileRequest, DeviceInfo, MemoryType, NativeDevice
+from hal.native import (
+    FEATURES,
+    CompiledImage,
+    CompileRequest,
+    DeviceInfo,
+    MemoryType,
+    NativeDevice,
+)
 
 __all__ = ["Device", "Queues", "create_device"]
 
@@ -47,9 +57,18 @@ class Queues:
     __slots__ = ("compute", "download", "upload")
 
     def __init__(self, device: Device, context: Context) -> None:
-        self.compute: Final = Queue(device, context, f"{device.name}/compute", ordered=True)
-        self.upload: Final = Queue(device, context, f"{device.name}/upload", ordered=True)
-        self.download: Final = Queue(device, context, f"{device.name}/download", ordered=True)
+        made: list[Queue] = []
+        try:
+            for name in ("compute", "upload", "download"):
+                made.append(Queue(device, context, f"{device.name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
+        except BaseException:
+            for queue in made:
+                with contextlib.suppress(HalError):
+                    context.native.destroy_stream(queue._stream)
+            raise
+        self.compute: Final = made[0]
+        self.upload: Final = made[1]
+        self.download: Final = made[2]
 
 
 class Device:
@@ -77,6 +96,8 @@ class Device:
         "_is_async",
         "_launch",
         "_launch_indirect",
+        "_loaded",
+        "_loading",
         "_name",
         "_native",
         "_pageable",
@@ -116,6 +137,9 @@ class Device:
         self._external = External(self._context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[Context] = frozenset()
+        # What `load` has loaded of each program that lives, and a lock so that it is done once
+        self._loaded: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
+        self._loading = _sync.Lock()
         self._pageable = "pageable_copies" in native.features
         self._is_async = settings.async_allocations and "async_allocations" in native.features
         self._queues = Queues(self, self._context)
@@ -294,27 +318,33 @@ class Device:
 
     def compile(
         self,
-        source: str,
+        source: Source,
         *,
         filename: str = "kernel.cpp",
         defines: Mapping[str, object] | None = None,
-        options: Sequence[str] = (),
-        include_directories: Sequence[str | os.PathLike[str]] = (),
+        options: Options = (),
+        include_directories: Includes = (),
     ) -> Executable:
-        """Compile portable kernel source (docs/kernels.md) and load it; blocks.
+        """Compile portable kernel source (docs/kernels.md) for this device and load it; blocks.
 
         `filename` is what errors call the source; `defines` are macros;
-        `options` go to the backend's compiler as they are. Raises
-        `CompilationError`, with the user's lines and the compiler's log.
+        `options` go to the backend's compiler as they are. Several sources,
+        by name, are compiled side by side and linked, as `hal.compile` does.
+        Raises `CompilationError`, with the user's lines and the compiler's log.
         """
         self._live()
-        _check_texts("source", [source])
-        _check_texts("filename", [filename])
-        _check_texts("options", options)
-        _check_texts("include_directories", include_directories, os.PathLike)
-        if defines is not None and not isinstance(defines, Mapping):
-            message = f"compile: defines is a mapping, not {type(defines).__name__}"
-            raise ArgumentTypeError(message)
+        if isinstance(source, Mapping) and len(source) != 1:
+            program = compile_program(
+                source,
+                target=self,
+                defines=defines,
+                options=options,
+                include_directories=include_directories,
+            )
+            return self.load(program)
+        if isinstance(options, Mapping):
+            options = options.get(self._backend, ())
+        (request,) = prepare(source, filename, defines, options, include_directories)
         if "compile" not in self._native.features:
             reason = ""
             try:
@@ -325,28 +355,22 @@ class Device:
                 f"{self._name} compiles no kernel source{reason}; load an image with device.load()"
             )
             raise UnimplementedError(message)
-        entries, plain = read_source(source, filename=filename)
-        if not entries:
-            message = f"{filename} defines no kernel: no __global__ function with a body was found"
-            raise InvalidArgumentError(message)
-        request = CompileRequest(
-            source=plain,
-            filename=filename,
-            entries=entries,
-            type_table=type_table(entries),
-            defines={str(key): str(value) for key, value in (defines or {}).items()},
-            options=tuple(options),
-            include_directories=tuple(os.fspath(path) for path in include_directories),
-        )
-        return load_executable(self, self._native.compile(request), None)
+        image = self._native.compile(request)
+        found = describe(self._backend, CompiledImage(self.info.architecture, image))
+        return load_executable(self, found.image, None, found.kernels)
 
     def load(
         self,
-        image: bytes | str | os.PathLike[str],
+        image: Program | bytes | str | os.PathLike[str],
         *,
         signatures: Mapping[str, str | Signature] | None = None,
     ) -> Executable:
-        """Load an image from bytes or from a file; blocks.
+        """Load a program or an image, the latter from bytes or from a file; blocks.
+
+        Of a program, also as the bytes or the file that it was saved to, the
+        image that suits the device best is loaded. A `Program` is loaded once:
+        while it lives, all calls return the same executable, which has one
+        set of variables. Every load of anything else has variables of its own.
 
         `signatures` says what parameters kernels have, by name, as in
         ``{"saxpy": "(f32 a, const ptr x, ptr y, i32 n)"}``; what it leaves out
@@ -354,8 +378,9 @@ class Device:
         scalars and buffers of its parameters' sizes only (C5). Raises
         `OSError` for a file that cannot be read, `InvalidArgumentError` for an
         empty one and for a signature that contradicts the image,
-        `OperationError` for an image of another kind of device, and
-        `NotFoundError` for a kernel that is not in it.
+        `OperationError` for an image of another kind of device and a program
+        that has none for this kind, and `NotFoundError` for a kernel that is
+        not in it.
         """
         self._live()
         parsed = None
@@ -364,7 +389,26 @@ class Device:
                 message = f"load: signatures is a mapping, not {type(signatures).__name__}"
                 raise ArgumentTypeError(message)
             parsed = {name: check_signature(name, each) for name, each in signatures.items()}
-        return load_executable(self, read_image(image), parsed)
+        if isinstance(image, Program):
+            return self._load_program(image, parsed)
+        content = read_image(image)
+        if content.startswith(MAGIC):
+            return self._load_program(Program.from_bytes(content), parsed)
+        return load_executable(self, content, parsed)
+
+    def _load_program(
+        self, program: Program, signatures: Mapping[str, Signature] | None
+    ) -> Executable:
+        """Load the best image of a program, unless that was done."""
+        best = program.image_for(self)
+        if signatures is not None:
+            return load_executable(self, best.image, signatures, best.kernels)
+        with self._loading:
+            loaded = self._loaded.get(program)
+            if loaded is None:
+                loaded = load_executable(self, best.image, None, best.kernels)
+                self._loaded[program] = loaded
+        return loaded
 
     def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> Buffer:
         """Return a buffer over the memory of another library's tensor (docs/interop.md).
@@ -554,21 +598,10 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     native = driver.open_device(index, rest)
     try:
         check_mode(mode, native.features, f"{backend.name}:{index}")
-    except HalError:
-        native.close()
+        device = Device(backend.name, native, limit, settings)
+    except BaseException:
+        with contextlib.suppress(HalError):  # the first error is the one to tell
+            native.close()
         raise
-    device = Device(backend.name, native, limit, settings)
     device._command_buffer = mode
     return device
-
-
-def _check_texts(what: str, values: object, *also: type) -> None:
-    """Raise unless `values` is a list of texts; a single text is none."""
-    kinds = (str, *also)
-    if isinstance(values, (str, *also)) or not isinstance(values, Iterable):
-        message = f"compile: {what} is a sequence of texts, not {type(values).__name__}"
-        raise ArgumentTypeError(message)
-    for value in values:
-        if not isinstance(value, kinds):
-            message = f"compile: {what} is text, not {type(value).__name__}"
-            raise ArgumentTypeError(message)

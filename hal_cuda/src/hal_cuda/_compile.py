@@ -10,7 +10,7 @@ from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_cuda import _dialect, _driver
 
-__all__ = ["compile_image"]
+__all__ = ["compile_image", "compile_with_log", "target_for"]
 
 _OPTIONS: Final = (
     # Kernels are found by their names in the source, whoever calls them.
@@ -30,25 +30,36 @@ _cache: Final = DiskCache("cuda")
 def compile_image(request: CompileRequest, architecture: str) -> bytes:
     """Return a cubin for ``"sm_90"`` or the like, or PTX where NVRTC knows no such device.
 
-    From the cache if it holds it. Raises `CompilationError` with NVRTC's log,
-    in which the user's source has the user's file name and lines;
-    `InvalidArgumentError` for macros that are none; and `UnimplementedError`
-    with the pip command where NVRTC is not installed.
+    Raises as `compile_with_log`.
     """
-    version, known = _driver.compiler()
+    return compile_with_log(request, target_for(architecture))[0]
+
+
+def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
+    """Return a cubin for ``"sm_90"`` or PTX for ``"compute_90"``, and NVRTC's log.
+
+    From the cache if it holds it; a part is a cubin that has to be linked.
+    Raises `CompilationError` with NVRTC's log, in which the user's source has
+    the user's file name and lines; `InvalidArgumentError` for macros that are
+    none; and `UnimplementedError` with the pip command where NVRTC is not
+    installed.
+    """
+    version, _ = _driver.compiler()
     text = _dialect.rewrite(request)
     options = [*_OPTIONS, *request.options]
     if any(map(_STANDARD.match, request.options)):
         options.remove("--std=c++17")
     if not any(map(_ARCHITECTURE.match, request.options)):
-        options.append(f"--gpu-architecture={_target(architecture, known)}")
+        options.append(f"--gpu-architecture={target}")
+    if request.part:
+        options.append("--relocatable-device-code=true")
     options += [f"--include-path={folder}" for folder in request.include_directories]
     # What an include reads may change, so that is compiled each time.
     cached = not _dialect.has_includes(request)
     key = _cache.key("kernel", text, request.filename, version, *options)
     image = _cache.load(key) if cached else None
     if image is not None:
-        return image
+        return image, (_cache.load(_cache.key("log", key)) or b"").decode()
     image, log = _driver.compile_source(
         text.encode(), request.filename.encode(), [option.encode() for option in options]
     )
@@ -56,15 +67,18 @@ def compile_image(request: CompileRequest, architecture: str) -> bytes:
         raise _refused(request, log)
     if cached:
         _cache.store(key, image)
-    return image
+        if log:
+            _cache.store(_cache.key("log", key), log.encode())
+    return image, log
 
 
-def _target(architecture: str, known: tuple[int, ...]) -> str:
-    """Return the architecture to compile for, out of those that NVRTC knows.
+def target_for(architecture: str) -> str:
+    """Return what to compile for to run on an architecture, out of what NVRTC knows.
 
     One that it does not know is newer: then PTX of the newest one does, which
     the driver compiles.
     """
+    _, known = _driver.compiler()
     number = int(architecture.removeprefix("sm_"))
     if not known or number in known:
         return architecture

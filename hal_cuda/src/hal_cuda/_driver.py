@@ -15,7 +15,7 @@ import importlib
 import importlib.metadata
 import pathlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from hal.errors import (
@@ -45,6 +45,7 @@ __all__ = [
     "fail",
     "launch_host_function",
     "link",
+    "link_parts",
     "probe",
 ]
 
@@ -59,6 +60,7 @@ INVALID_HANDLE: Final = 400
 NOT_FOUND: Final = 500
 NOT_READY: Final = 600
 
+_LINKED: Final = {"ltoir": "LTO-IR", "fatbin": "LTO-IR", "cubin": "one of several parts"}
 _UNNAMED: Final = "CUDA_ERROR_UNKNOWN"
 _CLASSES: Final[dict[int, type[HalError]]] = {
     OUT_OF_MEMORY: OutOfMemoryError,
@@ -275,7 +277,7 @@ def compiler() -> tuple[str, tuple[int, ...]]:
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         error, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as problem:
-        version = int(call(cuda.cuDriverGetVersion)) // 1000
+        version = _major_version()
         package = "nvidia-cuda-nvrtc" if version > 12 else f"nvidia-cuda-nvrtc-cu{version}"  # noqa: PLR2004
         message = (
             f"kernels are compiled by NVRTC, which is not installed here: pip install {package}"
@@ -320,40 +322,64 @@ def _nvrtc_bytes(size: Callable[..., Any], read: Callable[..., Any], program: ob
     return b"" if error else bytes(content)
 
 
+def _major_version() -> int:
+    """Return the version of CUDA here: the driver's, or without one that of the bindings."""
+    try:
+        return int(call(cuda.cuDriverGetVersion)) // 1000
+    except HalError:
+        version = importlib.metadata.version("cuda-bindings")
+        return int(version.partition(".")[0])
+
+
 def link(image: bytes, kind: str, architecture: str) -> bytes:
-    """Link LTO-IR, alone or in a fat binary, to a cubin with nvJitLink.
+    """Link LTO-IR, alone or in a fat binary, to a cubin; raises as `link_parts`."""
+    return link_parts({"image": image}, kind, architecture, "-lto")[0]
+
+
+def link_parts(
+    parts: Mapping[str, bytes], kind: str, architecture: str, *options: str
+) -> tuple[bytes, str]:
+    """Link images of one kind, by name, to a cubin with nvJitLink; return it and the log.
 
     Raises `UnimplementedError` with the pip command when it is not installed,
-    and `OperationError` with its log when it refuses the image.
+    and `OperationError` with its log when it refuses an image.
     """
+    what = "image" if len(parts) == 1 else "images"
     try:
         linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
         linker.version()
     except (ImportError, RuntimeError) as problem:
         message = (
-            "the image is LTO-IR, which nvJitLink links, and that is not installed here: "
+            f"the image is {_LINKED[kind]}, which nvJitLink links, and that is not installed here: "
             "pip install nvidia-nvjitlink"
         )
         raise UnimplementedError(message) from problem
     try:
-        handle = linker.create(2, [f"-arch={architecture}", "-lto"])
+        arguments = [f"-arch={architecture}", *options]
+        handle = linker.create(len(arguments), arguments)
     except linker.nvJitLinkError as problem:
         message = f"nvJitLink cannot link for {architecture}: {problem}"
         raise OperationError(message, native_name="nvJitLink") from problem
     try:
         kinds = linker.InputType
-        linker.add_data(
-            handle, kinds.LTOIR if kind == "ltoir" else kinds.FATBIN, image, len(image), "image"
-        )
+        number = {"ltoir": kinds.LTOIR, "fatbin": kinds.FATBIN, "cubin": kinds.CUBIN}[kind]
+        for name, image in parts.items():
+            linker.add_data(handle, number, image, len(image), name)
         linker.complete(handle)
         content = bytearray(linker.get_linked_cubin_size(handle))
         linker.get_linked_cubin(handle, content)
-        return bytes(content)
+        log = _linker_text(linker.get_info_log_size, linker.get_info_log, handle)
+        return bytes(content), log
     except linker.nvJitLinkError as problem:
-        log = bytearray(max(linker.get_error_log_size(handle), 1))
-        linker.get_error_log(handle, log)
-        text = bytes(log).rstrip(b"\0 \n").decode(errors="replace")
-        message = f"nvJitLink cannot link the image for {architecture}: {problem}\n{text}"
+        text = _linker_text(linker.get_error_log_size, linker.get_error_log, handle)
+        message = f"nvJitLink cannot link the {what} for {architecture}: {problem}\n{text}"
         raise OperationError(message, native_name="nvJitLink") from problem
     finally:
         linker.destroy(handle)
+
+
+def _linker_text(size: Callable[..., Any], read: Callable[..., Any], handle: object) -> str:
+    """Return what nvJitLink says."""
+    log = bytearray(max(size(handle), 1))
+    read(handle, log)
+    return log.rstrip(b"\0 \n").decode(errors="replace")

@@ -103,13 +103,18 @@ class CudaDevice(ContextDevice):
         properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
         properties.location = _context.location(self.ordinal)
+        pool = None
         try:
             pool = call(cuda.cuMemPoolCreate, properties)
             name = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
             limit = cuda.cuuint64_t(self.info.total_memory // _SHARED_OF_POOL)
             call(cuda.cuMemPoolSetAttribute, pool, name, limit)
-        except (OperationError, UnimplementedError):
-            return None
+        except HalError as error:
+            if pool is not None:
+                cuda.cuMemPoolDestroy(pool)
+            if isinstance(error, (OperationError, UnimplementedError)):
+                return None
+            raise
         return pool
 
     # Context

@@ -8,15 +8,15 @@ from hal.errors import BackendUnavailableError
 from hal.plugin import Backend, hookimpl
 
 if TYPE_CHECKING:
-    from hal.native import NativeDriver
+    from hal.native import NativeCompiler, NativeDriver
 
 __all__ = ["hal_backend"]
 
 
-def _probe() -> None:
-    """Check that the bindings, a driver and a device are here."""
+def _import_bindings() -> None:
+    """Import the vendor's bindings, or raise how to get them."""
     try:
-        from hal_cuda import _driver  # noqa: PLC0415 - nothing is loaded before first use
+        from hal_cuda import _driver  # noqa: F401, PLC0415 - nothing is loaded before first use
     except ImportError as error:
         if not (error.name or "").startswith("cuda"):
             raise
@@ -24,6 +24,13 @@ def _probe() -> None:
             f"the CUDA bindings for Python are not installed ({error}): pip install cuda-bindings"
         )
         raise BackendUnavailableError(message) from error
+
+
+def _probe() -> None:
+    """Check that the bindings, a driver and a device are here."""
+    _import_bindings()
+    from hal_cuda import _driver  # noqa: PLC0415 - imports the bindings
+
     _driver.probe()
 
 
@@ -34,6 +41,14 @@ def _open() -> NativeDriver:
     return driver.CudaDriver()
 
 
+def _compiler() -> NativeCompiler:
+    """Return what compiles without a device."""
+    _import_bindings()
+    from hal_cuda import compiler  # noqa: PLC0415 - imports the bindings
+
+    return compiler.CudaCompiler()
+
+
 @hookimpl
 def hal_backend() -> Backend:
     """Return the record of this backend."""
@@ -42,4 +57,5 @@ def hal_backend() -> Backend:
         summary="NVIDIA GPUs, through the CUDA driver",
         probe=_probe,
         open=_open,
+        compiler=_compiler,
     )

@@ -16,7 +16,7 @@ from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
 from hal_hip import _driver
 
-__all__ = ["compile_image", "program_text"]
+__all__ = ["compile_image", "compile_with_log", "program_text"]
 
 _OPTIONS: Final = (
     "-std=c++17",
@@ -34,7 +34,12 @@ _cache: Final = DiskCache("hip")
 
 
 def compile_image(request: CompileRequest, target: str) -> bytes:
-    """Return the code object of a request for a device with that ``gcnArchName``.
+    """Return the code object of a request; raises as `compile_with_log`."""
+    return compile_with_log(request, target)[0]
+
+
+def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
+    """Return the code object of a request for devices of that ``gcnArchName``, and the log.
 
     From the cache if it holds it. Raises `CompilationError` with the
     compiler's log, in which the user's source has the user's file name and
@@ -53,7 +58,7 @@ def compile_image(request: CompileRequest, target: str) -> bytes:
     key = _cache.key("kernel", text, request.filename, version, *options)
     image = _cache.load(key) if cached else None
     if image is not None:
-        return image
+        return image, (_cache.load(_cache.key("log", key)) or b"").decode()
     image, log = _driver.compile_source(
         text.encode(), request.filename.encode(), [option.encode() for option in options]
     )
@@ -61,7 +66,9 @@ def compile_image(request: CompileRequest, target: str) -> bytes:
         raise _refused(request, target, log)
     if cached:
         _cache.store(key, image)
-    return image
+        if log:
+            _cache.store(_cache.key("log", key), log.encode())
+    return image, log
 
 
 def _refused(request: CompileRequest, target: str, log: str) -> CompilationError:

@@ -87,7 +87,8 @@ class Module:
         if len(matches) == 1 and (known := self._find(matches[0])):
             return known
         if len(matches) > 1:
-            message = f"the image has {len(matches)} kernels {name!r}; name one: {', '.join(names)}"
+            several = ", ".join(matches)
+            message = f"the image has {len(matches)} kernels {name!r}; name one: {several}"
             raise NotFoundError(message)
         listed = ", ".join(sorted(map(_plain, names)))
         message = f"the image has no kernel {name!r}{f'; it has: {listed}' if listed else ''}"
@@ -95,8 +96,6 @@ class Module:
 
     def _find(self, name: str) -> Kernel | None:
         """Return the kernel that the image has under exactly that name, or None."""
-        if self._image.kernels and name not in self._image.kernels:
-            return None
         try:
             native = call(hip.hipModuleGetFunction, self.native, name.encode())
         except HalError as error:

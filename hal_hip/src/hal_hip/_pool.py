@@ -105,11 +105,11 @@ def open_pool(device: int) -> Pool | None:
     try:
         pool = Pool(device)
         _try(pool)
-    except OutOfMemoryError:
-        raise
-    except HalError:
+    except HalError as error:
         if pool is not None:
             pool.close()
+        if isinstance(error, OutOfMemoryError):
+            raise
         return None
     return pool
 
@@ -120,9 +120,11 @@ def _try(pool: Pool) -> None:
     try:
         for _ in range(2):
             address = pool.allocate(stream, _TRIAL)
-            if status := _fill(address, 0, _TRIAL, stream):
-                fail(status, _fill)
-            pool.free(stream, address)
+            try:
+                if status := _fill(address, 0, _TRIAL, stream):
+                    fail(status, _fill)
+            finally:
+                pool.free(stream, address)
         wait_for_stream(stream)
     finally:
         call(hip.hipStreamDestroy, stream)

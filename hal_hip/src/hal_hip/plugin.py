@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hal.plugin import Backend, hookimpl
 
 if TYPE_CHECKING:
-    from hal.native import NativeDriver
+    from hal.native import NativeCompiler, NativeDriver
 
 __all__ = ["hal_backend"]
 
@@ -29,6 +29,16 @@ def _open() -> NativeDriver:
     return driver.HipDriver()
 
 
+def _compiler() -> NativeCompiler:
+    """Return what compiles without a device."""
+    from hal_hip import _bindings  # noqa: PLC0415 - nothing is loaded before first use
+
+    _bindings.check()
+    from hal_hip import compiler  # noqa: PLC0415 - imports the bindings
+
+    return compiler.HipCompiler()
+
+
 @hookimpl
 def hal_backend() -> Backend:
     """Return the record of this backend."""
@@ -37,4 +47,5 @@ def hal_backend() -> Backend:
         summary="AMD GPUs, through HIP",
         probe=_probe,
         open=_open,
+        compiler=_compiler,
     )

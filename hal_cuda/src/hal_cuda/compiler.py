@@ -1,0 +1,95 @@
+"""Compile for NVIDIA GPUs without opening one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from hal.errors import CompilationError, InvalidArgumentError, OperationError
+from hal.native import CompiledImage, CompileRequest, DeviceInfo, NativeCompiler
+from hal_cuda import _compile, _driver
+
+__all__ = ["CudaCompiler"]
+
+_TARGET: Final = re.compile(r"(sm|compute)_(\d{2,3})([af]?)")
+_EXAMPLES: Final = (
+    "'sm_90' for code that such GPUs run, 'compute_90' for PTX that newer ones run too"
+)
+_CODE: Final = 10_000
+_OWN: Final = 100_000
+
+
+class _Target(NamedTuple):
+    is_code: bool
+    number: int
+    suffix: str
+
+
+class CudaCompiler(NativeCompiler):
+    """Compile with NVRTC, and link with nvJitLink; neither needs a driver.
+
+    Targets are ``"sm_90"`` and the like, whose code runs on GPUs of the same
+    major version that are not older; ``"compute_90"``, PTX that the driver
+    compiles for any GPU that is not older; and those with an ``a``, for one
+    kind of GPU only.
+    """
+
+    def compile(self, request: CompileRequest, target: str) -> CompiledImage:
+        """Compile for a target; raises as `NativeCompiler.compile`."""
+        if not target:
+            message = f"name what to compile for, as in 'cuda:sm_90'; a target is {_EXAMPLES}"
+            raise InvalidArgumentError(message)
+        wanted = _parse(target)
+        version, known = _driver.compiler()
+        if wanted is None or (known and wanted.number not in known):
+            numbers = ", ".join(map(str, known))
+            message = (
+                f"{target!r} is no target of NVRTC {version}, which knows the numbers {numbers}; "
+                f"write {_EXAMPLES}"
+            )
+            raise InvalidArgumentError(message)
+        if request.part and not wanted.is_code:
+            message = (
+                f"several sources are linked to code, and {target!r} is PTX; compile for "
+                f"'sm_{wanted.number}'"
+            )
+            raise InvalidArgumentError(message)
+        image, log = _compile.compile_with_log(request, target)
+        properties = {"compiler": f"NVRTC {version}"}
+        if request.part:
+            properties["source"] = request.filename
+        return CompiledImage(target, image, log, properties)
+
+    def link(self, parts: Sequence[CompiledImage], target: str) -> CompiledImage:
+        """Link cubins; raises as `NativeCompiler.link`."""
+        images = {part.properties["source"]: part.image for part in parts}
+        try:
+            image, log = _driver.link_parts(images, "cubin", target)
+        except OperationError as error:
+            raise CompilationError(str(error), log=str(error)) from error
+        return CompiledImage(
+            target, image, log, {"compiler": f"{parts[0].properties['compiler']}, nvJitLink"}
+        )
+
+    def target_of(self, info: DeviceInfo) -> str:
+        """Return a device's architecture, or PTX where it is newer than NVRTC."""
+        return _compile.target_for(info.architecture)
+
+    def rank(self, image: CompiledImage, info: DeviceInfo) -> int:
+        """Prefer code to PTX, and the newest."""
+        wanted, device = _parse(image.target), _parse(info.architecture)
+        if wanted is None or device is None or wanted.number > device.number:
+            return 0
+        if wanted.suffix == "a":
+            same = wanted.number == device.number
+            return (_OWN + _CODE * wanted.is_code + wanted.number) * same
+        if wanted.is_code:
+            is_near = wanted.number // 10 == device.number // 10
+            return (_CODE + wanted.number) * is_near
+        return wanted.number
+
+
+def _parse(text: str) -> _Target | None:
+    match = _TARGET.fullmatch(text)
+    return _Target(match[1] == "sm", int(match[2]), match[3]) if match else None

@@ -1,0 +1,54 @@
+"""Compile for AMD GPUs without opening one."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hal.errors import InvalidArgumentError, UnimplementedError
+from hal.native import CompiledImage, CompileRequest, DeviceInfo, NativeCompiler
+from hal_hip import _compile, _driver
+
+__all__ = ["HipCompiler"]
+
+_TARGET: Final = re.compile(r"gfx[0-9a-f]{3,4}(?::(?:sramecc|xnack)[+-])*")
+
+
+class HipCompiler(NativeCompiler):
+    """Compile with hiprtc, which needs no driver.
+
+    Targets are AMD's names of processors, with what a device must have
+    switched on or off if that matters: ``"gfx942"``, ``"gfx90a:xnack-"``.
+    Images are not linked.
+    """
+
+    def compile(self, request: CompileRequest, target: str) -> CompiledImage:
+        """Compile for a target; raises as `NativeCompiler.compile`."""
+        if not _TARGET.fullmatch(target):
+            message = (
+                f"{target!r} is no target of the hip backend; name a processor, as in 'hip:gfx942' "
+                "or 'hip:gfx90a:sramecc+:xnack-'"
+            )
+            raise InvalidArgumentError(message)
+        if request.part:
+            message = "the hip backend links no images"
+            raise UnimplementedError(message)
+        if not _driver.has_compiler():
+            message = "kernels are compiled by hiprtc, which is not installed here"
+            raise UnimplementedError(message)
+        image, log = _compile.compile_with_log(request, target)
+        return CompiledImage(
+            target, image, log, {"compiler": f"hiprtc {_driver.compiler_version()}".strip()}
+        )
+
+    def target_of(self, info: DeviceInfo) -> str:
+        """Return a device's processor with all that is switched on and off."""
+        return str(info.properties.get("compile_target", info.architecture))
+
+    def rank(self, image: CompiledImage, info: DeviceInfo) -> int:
+        """Prefer the image that says most about the device, and nothing wrong."""
+        processor, *wanted = image.target.split(":")
+        own, *switches = self.target_of(info).split(":")
+        if processor != own or not set(wanted) <= set(switches):
+            return 0
+        return 1 + len(wanted)
