@@ -231,4 +231,41 @@ COARSE = (
             '        return "a timepoint"',
         ),
     ),
+    # What devices share:
+    (
+        "seconds are milliseconds",
+        ["queues/test_timestamps.py::test_seconds_are_seconds_q4"],
+        (
+            "hal._timestamps",
+            "return self._native.elapsed(first.handle, second.handle)",
+            "return 1000 * self._native.elapsed(first.handle, second.handle)",
+        ),
+    ),
+    (
+        "a timer is used again while its time is kept",
+        ["queues/test_timestamps.py::test_a_kept_time_does_not_change_q5"],
+        (
+            "hal._timestamps",
+            "        except IndexError:\n            timer =",
+            "        except IndexError:\n            if len(self._all) > 1:\n                return self._all[-1]\n            timer =",
+        ),
+    ),
+    (
+        "no device is another one's peer",
+        ["devices/test_peers.py::test_peers_are_there_or_refused_q4"],
+        (
+            CPU,
+            '"""Return True."""\n        return True',
+            '"""Return True."""\n        return False',
+        ),
+    ),
+    (
+        "a stream has no number",
+        ["interop/test_external.py::test_external_streams_are_there_or_refused_q2"],
+        (
+            CPU,
+            'which all devices share."""\n        return stream',
+            'which all devices share."""\n        return str(stream)',
+        ),
+    ),
 )

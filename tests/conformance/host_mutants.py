@@ -163,17 +163,17 @@ HOST = (
     (
         "macros do not reach the compiler",
         ["kernels/test_compile.py::test_defines_reach_the_source_c5"],
-        ("hal._device", "defines={str(key)", "defines={} and {str(key)"),
+        ("hal._compiling", "defines={str(key)", "defines={} and {str(key)"),
     ),
     (
         "folders of headers do not reach the compiler",
         ["executables/test_executables.py::test_headers_are_found_c5"],
-        ("hal._device", "include_directories=tuple(", "include_directories=() and tuple("),
+        ("hal._compiling", "include_directories=tuple(", "include_directories=() and tuple("),
     ),
     (
         "the compiler is told another file name",
         ["kernels/test_compile.py::test_an_error_has_the_users_file_and_line_c5"],
-        ("hal._device", "            filename=filename,\n", '            filename="other.cpp",\n'),
+        ("hal._compiling", "filename=name,\n", 'filename="other.cpp",\n'),
     ),
     (
         "an image has no variables",
@@ -351,13 +351,13 @@ HOST = (
         ["queues/test_several.py::test_a_device_has_three_queues_q3"],
         (
             "hal._device",
-            'Queue(device, context, f"{device.name}/upload", ordered=True)',
-            "self.compute",
+            "self.upload: Final = made[1]",
+            "self.upload: Final = made[0]",
         ),
         (
             "hal._device",
-            'Queue(device, context, f"{device.name}/download", ordered=True)',
-            "self.compute",
+            "self.download: Final = made[2]",
+            "self.download: Final = made[0]",
         ),
     ),
     (

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coarse import COARSE
+from flow_mutants import FLOW
 from host_mutants import HOST
 
 from hal_conformance.child import command, environment
@@ -919,7 +920,7 @@ MUTANTS = (
         ("hal._files", "os.O_CREAT", "os.O_CREAT | os.O_TRUNC"),
     ),
     # Those that many tests notice
-    *(plant(name, tests, *patches) for name, tests, *patches in (*COARSE, *HOST)),
+    *(plant(name, tests, *patches) for name, tests, *patches in (*COARSE, *HOST, *FLOW)),
 )
 
 

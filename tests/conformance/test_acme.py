@@ -5,11 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
-import venv
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -24,28 +21,10 @@ DISCOVERY = str(Path(__file__).parents[1] / "discovery")
 if DISCOVERY not in sys.path:
     sys.path.insert(0, DISCOVERY)
 
-from wheelhouse import PLUGINS, ROOT, build_wheels  # noqa: E402
+from wheelhouse import PLUGINS, ROOT, build_wheels, create_environment  # noqa: E402
 
-THIRD_PARTY = ("hypothesis", "numpy", "pluggy", "pytest", "pytest-timeout", "rich", "typer")
 TIME_LIMIT = 240
 """Seconds for the whole suite; it takes a sixth of that."""
-
-
-def requirements(names):
-    """Return these distributions and all that they require, as they are installed here."""
-    found = {}
-    left = list(names)
-    while left:
-        name = left.pop()
-        if name in found:
-            continue
-        try:
-            found[name] = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue  # for another platform or Python
-        needed = (line for line in found[name].requires or () if "extra ==" not in line)
-        left += [re.match(r"[\w.-]+", line)[0] for line in needed]
-    return found.values()
 
 
 @pytest.fixture(scope="module")
@@ -55,23 +34,10 @@ def fresh(tmp_path_factory):
     wheels = build_wheels(
         folder / "wheels", ROOT / "hal_core", ROOT / "conformance", PLUGINS / "acme"
     )
-    home = folder / "environment"
-    venv.create(home, with_pip=False, symlinks=True)
-    programs = home / "bin"
-    (site,) = home.glob("lib/python*/site-packages")
-    # What is not ours is shared with this interpreter: no index is asked.
-    for distribution in requirements(THIRD_PARTY):
-        tops = {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}
-        for top in tops:
-            if not (site / top).exists():
-                (site / top).symlink_to(distribution.locate_file(top))
-    install = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    install += ["--python", programs / "python", "install", "--quiet", "--no-index"]
-    # With dependencies, so that what a plugin declares is what it needs.
     core = f"hal-core[cli] @ {wheels['hal-core'].as_uri()}"
-    install += [core, wheels["hal-conformance"], wheels["hal-acme"]]
-    subprocess.run(install, check=True, timeout=100)
-    return programs
+    return create_environment(
+        folder / "environment", core, wheels["hal-conformance"], wheels["hal-acme"]
+    )
 
 
 def run(programs, *arguments, cwd):

@@ -1,0 +1,212 @@
+"""List mutants of the flow layer: what it remembers, transfers, virtual devices, merge buffers.
+
+Each is one mistake, as in `coarse.py`; `mutants.py` makes them, and they are tested as
+the others.
+"""
+
+# ruff: noqa: E501 - patches quote lines as they stand
+
+from __future__ import annotations
+
+__all__ = ["FLOW"]
+
+TRACKING = "hal.flow.tracking"
+
+FLOW = (
+    # Name, tests, patches
+    # What is remembered
+    (
+        "a flow forgets who has written",
+        [
+            "flow/test_hazards.py::test_a_read_comes_after_the_write_q2",
+            "flow/test_hazards.py::test_a_write_comes_after_the_write_q2",
+            "flow/test_transfers.py::test_devices_wait_for_each_other_s3",
+        ],
+        (
+            TRACKING,
+            "        elif history.writer is not None and history.writer not in found:\n",
+            "        elif False:\n",
+        ),
+    ),
+    (
+        "a flow forgets who has read",
+        [
+            "flow/test_hazards.py::test_a_write_comes_after_every_reader_q2",
+            "flow/test_merging.py::test_it_is_not_written_before_it_was_read_q5",
+        ],
+        (
+            TRACKING,
+            "        elif writes and history.readers is not None:\n            for reader",
+            "        elif False:\n            for reader",
+        ),
+        (
+            TRACKING,
+            "    if writes and readers is not None:\n        for reader",
+            "    if False:\n        for reader",
+        ),
+    ),
+    (
+        "a flow knows one reader only",
+        ["flow/test_hazards.py::test_a_write_comes_after_every_reader_q2"],
+        (
+            TRACKING,
+            "        else:\n            history.readers[queue] = operation\n",
+            "        else:\n            pass\n",
+        ),
+    ),
+    (
+        "a flow forgets who has used a part",
+        [
+            "flow/test_hazards.py::test_any_program_ends_as_if_done_in_turn_q2",
+            "flow/test_hazards.py::test_what_shares_no_byte_is_not_waited_for_q2",
+        ],
+        (
+            TRACKING,
+            "        if history.intervals is not None or start >= stop:\n",
+            "        if start >= stop or history.intervals is not None and stop - start < 0:\n",
+        ),
+    ),
+    (
+        "a flow waits for the whole buffer",
+        ["flow/test_hazards.py::test_what_shares_no_byte_is_not_waited_for_q2"],
+        (
+            TRACKING,
+            "            index = bisect_right(self._starts, start) - 1\n            while index < len(intervals) and self._starts[index] < stop:\n",
+            "            index = 0\n            while index < len(intervals):\n",
+        ),
+    ),
+    (
+        "readers wait for each other",
+        [
+            "flow/test_hazards.py::test_readers_do_not_wait_for_each_other_q2",
+            "flow/test_hazards.py::test_a_kernel_waits_for_what_its_parameters_say_c5",
+            "flow/test_hazards.py::test_a_recording_waits_for_what_it_uses_c3",
+        ],
+        (
+            TRACKING,
+            "        elif writes:\n            history.writer, history.readers = operation, None\n",
+            "        elif True:\n            history.writer, history.readers = operation, None\n",
+        ),
+    ),
+    (
+        "a kernel is taken to read only",
+        ["flow/test_hazards.py::test_a_kernel_waits_for_what_its_parameters_say_c5"],
+        (
+            "hal.flow.flow",
+            "accesses.append(value.reading if parameters[index].is_const else value.writing)",
+            "accesses.append(value.reading)",
+        ),
+    ),
+    (
+        "raw work before a buffer was tracked is forgotten",
+        ["flow/test_hazards.py::test_memory_changes_hands_with_its_work_q2"],
+        ("hal.flow.flow", "        origin = hal.Fence(after)\n", "        origin = hal.Fence()\n"),
+    ),
+    (
+        "a flow takes any memory twice",
+        ["flow/test_hazards.py::test_memory_changes_hands_with_its_work_q2"],
+        (
+            "hal.flow.flow",
+            "            self._adopted.add(raw, history)\n",
+            "            pass\n",
+        ),
+    ),
+    (
+        "a flow takes any device's memory",
+        ["flow/test_hazards.py::test_raw_and_tracked_buffers_are_not_mixed_q4"],
+        (
+            "hal.flow.scheduler",
+            "        if lanes is None:\n            names",
+            "        if lanes is None:\n            return self._first\n            names",
+        ),
+    ),
+    (
+        "nothing is recovered",
+        ["flow/test_hazards.py::test_a_failure_stays_with_the_bytes_s5"],
+        (
+            "hal.flow.scheduler",
+            "            buffer.history.doubt()\n            self._settle(buffer.history)\n",
+            "            self._settle(buffer.history)\n",
+        ),
+    ),
+    # Transfers
+    (
+        "every array is held, and none is taken",
+        ["flow/test_transfers.py::test_a_taken_array_may_change_at_once_q4"],
+        (
+            "hal.flow.transfers",
+            "            hold = size > self._snapshot\n",
+            "            hold = True\n",
+        ),
+    ),
+    (
+        "every array is taken, and none is held",
+        ["flow/test_transfers.py::test_a_held_array_cannot_change_until_it_was_read_m1"],
+        (
+            "hal.flow.transfers",
+            "        if not is_ours and hold:\n",
+            "        if not is_ours and hold > 1:\n",
+        ),
+    ),
+    (
+        "an array comes back flat",
+        ["flow/test_transfers.py::test_an_array_comes_back_as_it_went_q4"],
+        (
+            "hal.flow.transfers",
+            "        array = np.empty(buffer.shape, buffer.dtype)\n",
+            "        array = np.empty(buffer.size, np.uint8)\n",
+        ),
+    ),
+    (
+        "a copy through the host drops its last piece",
+        ["flow/test_transfers.py::test_devices_copy_through_the_host_in_pieces_q4"],
+        (
+            "hal.flow.copies",
+            "        for index, begin in enumerate(range(0, size, step)):\n",
+            "        for index, begin in enumerate(range(0, size - step, step)):\n",
+        ),
+    ),
+    (
+        "no devices copy directly",
+        ["flow/test_transfers.py::test_peers_copy_directly_q4"],
+        ("hal.flow.copies", "        if not self._peers:\n", "        if True:\n"),
+    ),
+    # Virtual devices
+    (
+        "virtual devices are one device",
+        [
+            "flow/test_virtual.py::test_held_work_of_one_holds_up_no_other_q3",
+            "flow/test_virtual.py::test_each_has_a_limit_of_its_own_m1",
+            "flow/test_virtual.py::test_closing_one_leaves_the_other_q6",
+        ],
+        (
+            "hal.flow.virtual",
+            "            device = hal.create_device(spec, **given)\n",
+            "            device = opened[0].device if opened else hal.create_device(spec, **given)\n",
+        ),
+    ),
+    # Merge buffers
+    (
+        "a merge buffer gives what it holds to anybody",
+        ["flow/test_merging.py::test_another_buffer_is_refused_where_work_is_scheduled_q4"],
+        (
+            "hal.flow.merging",
+            "            if held is None or not _is_same(held, source):\n",
+            "            if held is None:\n",
+        ),
+    ),
+    (
+        "what a merge buffer gave before is good for ever",
+        ["flow/test_merging.py::test_another_buffer_is_refused_where_work_is_scheduled_q4"],
+        ("hal.flow.merging", "            part.raw.close()\n", "            pass\n"),
+    ),
+    (
+        "a merge buffer is not loaded again",
+        ["flow/test_merging.py::test_it_holds_what_was_expected_q4"],
+        (
+            "hal.flow.merging",
+            "                    copied = self._flow.copy(source, self._part)\n",
+            "                    copied = self._flow.fill(self._part, 0)\n",
+        ),
+    ),
+)
