@@ -15,6 +15,7 @@ from hal import protocols as protocols
 from hal._buffer import Buffer as Buffer
 from hal._command_events import CommandEvent as CommandEvent
 from hal._commands import CommandBuffer as CommandBuffer
+from hal._compiling import compile_program as compile  # noqa: A004 - hal.compile
 from hal._device import Device as Device
 from hal._device import create_device as create_device
 from hal._executable import Executable as Executable
@@ -27,6 +28,11 @@ from hal._heaps import MemoryHeap as MemoryHeap
 from hal._heaps import MemoryQuery as MemoryQuery
 from hal._heaps import MemoryStatistics as MemoryStatistics
 from hal._lifecycle import install as _install
+from hal._output import Output as Output
+from hal._output import Printed as Printed
+from hal._output import PrintedLine as PrintedLine
+from hal._programs import Program as Program
+from hal._programs import ProgramImage as ProgramImage
 from hal._queue import Queue as Queue
 from hal._registry import BackendStatus as BackendStatus
 from hal._registry import DeviceDescription as DeviceDescription
@@ -60,6 +66,11 @@ __all__ = [
     "MemoryQuery",
     "MemoryStatistics",
     "MemoryType",
+    "Output",
+    "Printed",
+    "PrintedLine",
+    "Program",
+    "ProgramImage",
     "Queue",
     "Semaphore",
     "Signature",
@@ -68,6 +79,7 @@ __all__ = [
     "Timepoint",
     "Timestamp",
     "backends",
+    "compile",
     "create_device",
     "create_semaphore",
     "devices",

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
 from hal._buffer import Buffer, check_allocation, check_index, shape_of
 from hal._commands import CommandBuffer
-from hal._compiling import Includes, Options, Source, compile_program, describe, prepare
+from hal._compiling import Includes, Options, Source, Trace, compile_program, describe, prepare
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
 from hal._external import External
@@ -324,12 +324,14 @@ class Device:
         defines: Mapping[str, object] | None = None,
         options: Options = (),
         include_directories: Includes = (),
+        trace: Trace = False,
     ) -> Executable:
         """Compile portable kernel source (docs/kernels.md) for this device and load it; blocks.
 
         `filename` is what errors call the source; `defines` are macros;
         `options` go to the backend's compiler as they are. Several sources,
         by name, are compiled side by side and linked, as `hal.compile` does.
+        `trace` is whether ``HAL_TRACE`` logs, or for which threads.
         Raises `CompilationError`, with the user's lines and the compiler's log.
         """
         self._live()
@@ -340,11 +342,14 @@ class Device:
                 defines=defines,
                 options=options,
                 include_directories=include_directories,
+                trace=trace,
             )
             return self.load(program)
         if isinstance(options, Mapping):
             options = options.get(self._backend, ())
-        (request,) = prepare(source, filename, defines, options, include_directories)
+        (request,) = prepare(
+            source, filename, defines, options, include_directories, trace
+        )
         if "compile" not in self._native.features:
             reason = ""
             try:

@@ -229,16 +229,20 @@ class Executable(Mapping[str, Kernel]):
 
 
 def load_executable(
-    device: Device, image: bytes, signatures: Mapping[str, Signature] | None
+    device: Device,
+    image: bytes,
+    signatures: Mapping[str, Signature] | None,
+    known: Mapping[str, KernelEntry] | None = None,
 ) -> Executable:
-    """Load an image; a signature is the given one, else that in the image."""
+    """Load an image; a signature is the given one, else what is known, else that in the image."""
     module = device._heap.load(image)
-    entries: dict[str, KernelEntry] = {}
+    entries: Mapping[str, KernelEntry] = known or {}
     found = True
     try:
-        names = _global_variable(device, module, "hal_kernels", np.uint8).numpy()
-        table = _global_variable(device, module, "hal_parameters", np.uint8).numpy()
-        entries = read_type_table(names.tobytes(), table.tobytes())
+        if known is None:
+            names = _global_variable(device, module, "hal_kernels", np.uint8).numpy()
+            table = _global_variable(device, module, "hal_parameters", np.uint8).numpy()
+            entries = read_type_table(names.tobytes(), table.tobytes())
     except NotFoundError:
         found = False
     except InvalidArgumentError:

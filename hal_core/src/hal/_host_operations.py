@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mypy_extensions import mypyc_attr
-
 from hal import _progress, _timeline
+from hal._compiled import mypyc_attr
 from hal._failure import keep
 from hal._fence import Fence
 from hal._operation import DONE, FAILED, ISSUED, Operation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mypy_extensions import mypyc_attr
+from hal._compiled import mypyc_attr
 
 if TYPE_CHECKING:
     from hal._events import Event

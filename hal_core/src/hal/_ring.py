@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mypy_extensions import mypyc_attr
-
 from hal import _progress, _timeline
+from hal._compiled import mypyc_attr
 from hal._failure import keep
 from hal._notifier import Notifier
 from hal._operation import DONE, FAILED, ISSUED, Operation

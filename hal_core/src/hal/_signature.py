@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof
 from typing import Final
 
+from hal._kernel_output import PARAMETER
 from hal._parameters import (
     POINTERS,
     SIZED,
@@ -62,6 +63,7 @@ class Signature:
 
     __slots__ = (
         "_alignment",
+        "_has_output",
         "_layout",
         "_names",
         "_offsets",
@@ -100,6 +102,8 @@ class Signature:
         self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(offsets)))
         self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
         self._plans: dict[tuple[type, ...], _Plan] = {}
+        # The last parameter is hidden: where the kernel prints to.
+        self._has_output = bool(parameters) and self.parameters[-1].name == PARAMETER
 
     @classmethod
     def parse(cls, text: str) -> Signature:
@@ -148,7 +152,8 @@ class Signature:
         kernel_name
             What errors call the kernel.
         arguments
-            In order, or by name.
+            In order, or by name. A last one called ``hal_output`` may be left
+            out, and is null then.
         resolve
             Called once with each argument of a pointer that is not None; what
             it raises is passed on.
@@ -166,6 +171,8 @@ class Signature:
             arguments = self._in_order(kernel_name, arguments)
         plan = self._plans.get(tuple(map(type, arguments)))
         if plan is None:
+            if self._has_output and len(arguments) == len(self.parameters) - 1:
+                return self.pack(kernel_name, (*arguments, None), resolve)
             plan = self._make_plan(kernel_name, arguments)
         pointers, conversions = plan
         values = [*arguments]
@@ -230,6 +237,8 @@ class Signature:
 
     def _in_order(self, kernel_name: str, arguments: object) -> tuple[object, ...]:
         if isinstance(arguments, Mapping):
+            if self._has_output and PARAMETER not in arguments:
+                arguments = {**arguments, PARAMETER: None}
             if arguments.keys() == self._names.keys():
                 return tuple(map(arguments.__getitem__, self._names))
             missing = [name for name in self._names if name not in arguments]

@@ -19,9 +19,8 @@ import itertools
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from mypy_extensions import mypyc_attr
-
 from hal import _progress, _timeline
+from hal._compiled import mypyc_attr
 from hal._failure import keep
 from hal._host_operations import DEFERRED, SENT, HostOperations
 from hal._operation import (

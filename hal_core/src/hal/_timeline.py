@@ -14,9 +14,8 @@ import itertools
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from mypy_extensions import mypyc_attr
-
 from hal import _sync
+from hal._compiled import mypyc_attr
 
 if TYPE_CHECKING:
     from hal._operation import Operation

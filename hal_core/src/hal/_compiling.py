@@ -1,0 +1,349 @@
+"""Compile portable source: without a device, for several targets, of several files at once."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from hal import _registry, _sync
+from hal._failure import placed
+from hal._image_tables import read_definitions, read_image_table
+from hal._kernel_source import read_source, type_table
+from hal._lifecycle import refuse_after_fork
+from hal._programs import Program, ProgramImage, target_of
+from hal.errors import (
+    ArgumentTypeError,
+    CompilationError,
+    HalError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from hal.native import CompiledImage, CompileRequest, NativeCompiler
+
+if TYPE_CHECKING:
+    from hal._device import Device
+
+__all__ = ["Includes", "Options", "Source", "Target", "Trace", "compile_program", "prepare"]
+
+_Result = TypeVar("_Result")
+
+Source: TypeAlias = str | Mapping[str, str]
+Target: TypeAlias = "str | Device"
+Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
+Includes: TypeAlias = Sequence[str | os.PathLike[str]]
+Trace: TypeAlias = bool | str
+
+
+def compile_program(
+    source: Source,
+    *,
+    target: Target | Sequence[Target],
+    filename: str = "kernel.cpp",
+    defines: Mapping[str, object] | None = None,
+    options: Options = (),
+    include_directories: Includes = (),
+    trace: Trace = False,
+) -> Program:
+    """Compile portable kernel source (docs/kernels.md) for targets; blocks, and needs no device.
+
+    Parameters
+    ----------
+    source
+        A text; or several, by the names that errors call them. Those are
+        compiled side by side and linked to one image for each target, so that
+        each function and variable at global scope is defined once, unless it
+        is ``static``.
+    target
+        A backend and its own name of what to compile for: ``"cuda:sm_90"``,
+        ``"hip:gfx942"``, ``"cpu"``; a device, for all of its kind; or a list
+        of those, which are compiled for side by side.
+    filename
+        What errors call a single source.
+    defines
+        Macros.
+    options
+        What the backend's compiler gets as it is; by backend, if there are
+        several: ``{"cuda": ["--use_fast_math"]}``.
+    include_directories
+        Where ``#include`` looks, in order.
+    trace
+        Whether ``HAL_TRACE(value)`` logs: True for all threads, or the
+        condition for a thread, such as ``"threadIdx.x == 0"``.
+
+    Raises
+    ------
+    CompilationError
+        The compiler or the linker refuses it; with the user's lines and the log.
+    InvalidArgumentError
+        There is no such target, it is given twice, or the source has no
+        kernel, or breaks a rule of the dialect.
+    BackendNotFoundError, BackendUnavailableError, PluginError
+        The backend is not installed, its bindings are not, or it is broken.
+    UnimplementedError
+        It compiles nothing without a device, its compiler is not here, or it
+        links nothing.
+    """
+    refuse_after_fork()
+    wanted = _check_targets(target)
+    compilers = [_registry.compiler_of(name) for name, _ in wanted]
+    by_backend = _check_options(options, [name for name, _ in wanted])
+    requests = [
+        prepare(source, filename, defines, by_backend.get(name, ()), include_directories, trace)
+        for name, _ in wanted
+    ]
+    tasks: list[Callable[[], CompiledImage]] = [
+        _task(compiler, request, name, architecture)
+        for compiler, (name, architecture), batch in zip(compilers, wanted, requests, strict=True)
+        for request in batch
+    ]
+    parts = _run_all(tasks)
+    images: list[ProgramImage] = []
+    for compiler, (name, _), batch in zip(compilers, wanted, requests, strict=True):
+        mine = [parts.pop(0) for _ in batch]
+        if len(mine) == 1:
+            images.append(describe(name, mine[0]))
+        else:
+            linked = _link(compiler, mine, batch, name)
+            suffixes = [_suffix(index, len(batch)) for index in range(len(batch))]
+            images.append(describe(name, linked, suffixes))
+    names = [each.name for each in images]
+    if len(set(names)) < len(names):
+        message = f"two of the targets are the same: {', '.join(names)}; give each once"
+        raise InvalidArgumentError(message)
+    first = requests[0]
+    metadata = {
+        "filenames": "\n".join(each.filename for each in first),
+        "defines": "\n".join(f"{key}={value}" for key, value in first[0].defines.items()),
+        "options": "\n".join(
+            f"{name}: {option}" for name, given in by_backend.items() for option in given
+        ),
+    }
+    return Program(images, [each.name for one in first for each in one.entries], metadata)
+
+
+def prepare(
+    source: Source,
+    filename: str,
+    defines: Mapping[str, object] | None,
+    options: Sequence[str],
+    include_directories: Includes,
+    trace: Trace = False,
+) -> list[CompileRequest]:
+    """Check what a user gives to a compiler, and return a request for each source."""
+    if not isinstance(trace, (bool, str)):
+        message = f"compile: trace is True, False or a condition, not {type(trace).__name__}"
+        raise ArgumentTypeError(message)
+    condition = ("true" if trace else "") if isinstance(trace, bool) else trace
+    sources = source
+    if not isinstance(source, Mapping):
+        check_texts("source", [source])
+        check_texts("filename", [filename])
+        sources = {filename: source}
+    assert isinstance(sources, Mapping)  # noqa: S101 - it was made one
+    check_texts("source", list(sources.values()))
+    check_texts("filename", list(sources))
+    check_texts("options", options)
+    check_texts("include_directories", include_directories, os.PathLike)
+    if defines is not None and not isinstance(defines, Mapping):
+        message = f"compile: defines is a mapping, not {type(defines).__name__}"
+        raise ArgumentTypeError(message)
+    if not sources:
+        message = "compile: there is no source"
+        raise InvalidArgumentError(message)
+    requests: list[CompileRequest] = []
+    owners: dict[str, str] = {}
+    for index, (name, text) in enumerate(sources.items()):
+        # What a function of one source prints, a kernel of another one would have to know.
+        entries, plain = read_source(
+            text, filename=name, trace=condition if len(sources) == 1 else None
+        )
+        if not entries and len(sources) == 1:
+            message = f"{name} defines no kernel: no __global__ function with a body was found"
+            raise InvalidArgumentError(message)
+        for entry in entries:
+            other = owners.setdefault(entry.name, name)
+            if other != name:
+                message = (
+                    f"{name}:{entry.line}: kernel '{entry.name}': {other} defines it already; "
+                    "rename one, or compile the sources apart"
+                )
+                raise InvalidArgumentError(message)
+        requests.append(
+            CompileRequest(
+                source=plain,
+                filename=name,
+                entries=entries,
+                type_table=type_table(entries, _suffix(index, len(sources))),
+                defines={str(key): str(value) for key, value in (defines or {}).items()},
+                options=tuple(options),
+                include_directories=tuple(os.fspath(path) for path in include_directories),
+                part=len(sources) > 1,
+            )
+        )
+    if not owners:
+        message = f"no kernel is defined in {', '.join(sources)}"
+        raise InvalidArgumentError(message)
+    return requests
+
+
+def describe(
+    backend: str, compiled: CompiledImage, suffixes: Sequence[str] = ("",)
+) -> ProgramImage:
+    """Return an image with what it tells of its kernels."""
+    try:
+        kernels = read_image_table(compiled.image, suffixes)
+    except InvalidArgumentError:
+        kernels = None  # whoever loads it is told
+    return ProgramImage(
+        backend,
+        compiled.target,
+        compiled.image,
+        None if kernels is None else MappingProxyType(kernels),
+        compiled.log,
+        MappingProxyType(dict(compiled.properties)),
+    )
+
+
+def check_texts(what: str, values: object, *also: type) -> None:
+    """Raise unless `values` is a list of texts; a single text is none."""
+    kinds = (str, *also)
+    if isinstance(values, (str, *also)) or not isinstance(values, Iterable):
+        message = f"compile: {what} is a sequence of texts, not {type(values).__name__}"
+        raise ArgumentTypeError(message)
+    for value in values:
+        if not isinstance(value, kinds):
+            message = f"compile: {what} is text, not {type(value).__name__}"
+            raise ArgumentTypeError(message)
+
+
+def _suffix(index: int, count: int) -> str:
+    """Return what tells a source's table from those of the others it is linked with."""
+    return f"_{index}" if count > 1 else ""
+
+
+def _check_targets(target: object) -> list[tuple[str, str]]:
+    """Return backend and architecture of each target."""
+    given: Sequence[Any] = target if isinstance(target, (list, tuple)) else [target]
+    if not given:
+        message = "compile: there is no target; give one such as 'cpu' or 'cuda:sm_90'"
+        raise InvalidArgumentError(message)
+    wanted: list[tuple[str, str]] = []
+    for each in given:
+        text = each
+        if not isinstance(each, str):
+            if not hasattr(each, "info") or not isinstance(getattr(each, "backend", None), str):
+                message = (
+                    "compile: a target is a string such as 'cpu' or 'cuda:sm_90', or a device, "
+                    f"not {type(each).__name__}"
+                )
+                raise ArgumentTypeError(message)
+            text = target_of(each)
+        name, _, architecture = text.partition(":")
+        if (name, architecture) in wanted:
+            message = f"compile: the target {text!r} is given twice"
+            raise InvalidArgumentError(message)
+        wanted.append((name, architecture))
+    return wanted
+
+
+def _check_options(options: object, backends: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the options of each backend."""
+    if not isinstance(options, Mapping):
+        check_texts("options", options)
+        return dict.fromkeys(backends, tuple(options))  # type: ignore[arg-type]
+    for name, given in options.items():
+        if name not in backends:
+            message = (
+                f"compile: there are options for {name!r}, and none of the targets is of that "
+                f"backend: {', '.join(backends)}"
+            )
+            raise InvalidArgumentError(message)
+        check_texts(f"options[{name!r}]", given)
+    return dict(options)
+
+
+def _task(
+    compiler: NativeCompiler, request: CompileRequest, backend: str, architecture: str
+) -> Callable[[], CompiledImage]:
+    def task() -> CompiledImage:
+        try:
+            return compiler.compile(request, architecture)
+        except HalError as error:
+            raise placed(f"{backend}:{architecture}".rstrip(":"), error) from error
+
+    return task
+
+
+def _link(
+    compiler: NativeCompiler, parts: list[CompiledImage], batch: list[CompileRequest], backend: str
+) -> CompiledImage:
+    """Link the parts for one target; the log is that of all steps."""
+    target = parts[0].target
+    owners: dict[str, str] = {}
+    for part, request in zip(parts, batch, strict=True):
+        # Not every linker refuses it.
+        for name in sorted(read_definitions(part.image)):
+            other = owners.setdefault(name, request.filename)
+            if other != request.filename:
+                message = (
+                    f"{backend}:{target}: {request.filename} defines {name!r}, and {other} does "
+                    "already; make it static or rename it"
+                )
+                raise CompilationError(message, log=message)
+    try:
+        linked = compiler.link(parts, target)
+    except UnimplementedError as error:
+        message = (
+            f"{backend}:{target}: several sources cannot become one image there ({error}); compile "
+            "each source by itself, or all of them as one text"
+        )
+        raise UnimplementedError(message) from error
+    except HalError as error:
+        raise placed(f"{backend}:{target}", error) from error
+    log = "".join(each.log for each in (*parts, linked))
+    return CompiledImage(linked.target, linked.image, log, linked.properties)
+
+
+def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
+    """Call all, side by side on as many threads as there are processors, and return the results.
+
+    Raises what the first of them in the list that failed has raised, once all
+    have ended.
+    """
+    if len(tasks) == 1:
+        return [tasks[0]()]
+    waiting = deque(enumerate(tasks))
+    results: dict[int, _Result] = {}
+    errors: dict[int, BaseException] = {}
+    count = min(len(tasks), os.cpu_count() or 1)
+    gates = [_sync.Gate() for _ in range(count)]
+
+    def work(gate: _sync.Gate) -> None:
+        try:
+            while True:
+                try:
+                    index, task = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    results[index] = task()
+                except BaseException as error:  # noqa: BLE001 - it is raised where all are waited for
+                    errors[index] = error
+        finally:
+            gate.open()
+
+    try:
+        for gate in gates:
+            _sync.start_thread("hal compile", lambda gate=gate: work(gate))  # type: ignore[misc]
+        for gate in gates:
+            while not gate.wait(0.1):
+                pass
+    except BaseException:
+        waiting.clear()  # nobody wants the rest any more
+        raise
+    for index in sorted(errors):
+        raise errors[index]
+    return [results[index] for index in range(len(tasks))]

@@ -1,0 +1,291 @@
+"""Define compiled programs: images for one or several targets, with what is known of them.
+
+A program belongs to no device. It is a value: bytes that can be kept, sent
+and read again, by `Device.load` too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from hal import _registry
+from hal._signature import Parameter, Signature
+from hal._type_table import KernelEntry
+from hal.errors import (
+    ArgumentTypeError,
+    BackendError,
+    InvalidArgumentError,
+    NotFoundError,
+    OperationError,
+    UnimplementedError,
+)
+from hal.native import CompiledImage, DeviceInfo, NativeCompiler
+
+if TYPE_CHECKING:
+    from hal._device import Device
+
+__all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "target_of"]
+
+MAGIC: Final = b"\x89hal-program\n"
+_VERSION: Final = 1
+_LENGTH_BYTES: Final = 8
+
+
+class ProgramImage(NamedTuple):
+    """Be a program's image for one target.
+
+    Attributes
+    ----------
+    backend
+        Whose it is: ``"cuda"``.
+    target
+        What it was compiled for, in the backend's words: ``"sm_90"``.
+    image
+        The bytes that `Device.load` takes as well.
+    kernels
+        What is known of its kernels, by name; None where only loading tells.
+    log
+        What the compiler said.
+    properties
+        What else the backend noted: the compiler, the processor's features.
+    """
+
+    backend: str
+    target: str
+    image: bytes
+    kernels: Mapping[str, KernelEntry] | None
+    log: str
+    properties: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return backend and target, as in ``"cuda:sm_90"``."""
+        return f"{self.backend}:{self.target}"
+
+
+class Program:
+    """Be compiled kernels, for one or several targets; made by `hal.compile`.
+
+    ``device.load(program)`` loads the image that suits the device best: once,
+    while the program lives. Immutable; any thread may use it, any number of
+    devices may load it, and it can be pickled.
+
+    Attributes
+    ----------
+    images
+        One for each target, in the order in which they were asked for.
+    entry_points
+        The names of the kernels that the source defines, in its order.
+    metadata
+        What made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text.
+    """
+
+    __slots__ = ("__weakref__", "entry_points", "images", "metadata")
+
+    def __init__(
+        self,
+        images: Sequence[ProgramImage],
+        entry_points: Sequence[str],
+        metadata: Mapping[str, str],
+    ) -> None:
+        self.images: Final = tuple(images)
+        self.entry_points: Final = tuple(entry_points)
+        self.metadata: Final[Mapping[str, str]] = MappingProxyType(dict(metadata))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return what it was compiled for, as in ``("cpu:native", "cuda:sm_90")``."""
+        return tuple(each.name for each in self.images)
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """Return the kernels' parameters by name, of the first image that tells.
+
+        Empty where only loading tells. Sizes of the user's structures may
+        differ from target to target: see `ProgramImage.kernels`.
+        """
+        known = next((each.kernels for each in self.images if each.kernels is not None), {})
+        return MappingProxyType({name: entry.signature for name, entry in known.items()})
+
+    @property
+    def log(self) -> str:
+        """Return what the compilers said, each under its target's name; empty for nothing."""
+        said = (f"{each.name}:\n{each.log.rstrip()}\n" for each in self.images if each.log.strip())
+        return "".join(said)
+
+    def image_for(self, device: Device) -> ProgramImage:
+        """Return the image that suits a device best; loads nothing.
+
+        Raises `OperationError` with the program's targets and the device's if
+        there is none.
+        """
+        best = max(self.images, key=lambda each: _rank(each, device), default=None)
+        if best is None or not _rank(best, device):
+            message = (
+                f"the program has images for {', '.join(self.targets) or 'nothing'}, and none of "
+                f"them runs on {device.name} ({device.info.name}); compile it with target="
+                f"'{target_of(device)}'"
+            )
+            raise OperationError(message)
+        return best
+
+    def to_bytes(self) -> bytes:
+        """Return all of it as bytes, for `from_bytes` and `Device.load`."""
+        contents = b"".join(each.image for each in self.images)
+        head = json.dumps(
+            {
+                "version": _VERSION,
+                "entry_points": self.entry_points,
+                "metadata": dict(self.metadata),
+                "images": [
+                    {
+                        "backend": each.backend,
+                        "target": each.target,
+                        "size": len(each.image),
+                        "kernels": None if each.kernels is None else _pack(each.kernels),
+                        "log": each.log,
+                        "properties": dict(each.properties),
+                    }
+                    for each in self.images
+                ],
+            }
+        ).encode()
+        body = len(head).to_bytes(_LENGTH_BYTES, "little") + head + contents
+        return MAGIC + hashlib.sha256(body).digest() + body
+
+    @classmethod
+    def from_bytes(cls, content: bytes | bytearray | memoryview) -> Self:
+        """Return the program that `to_bytes` made bytes of.
+
+        What it holds is run as code: read what you trust. Raises
+        `InvalidArgumentError` for bytes that are no program, damaged, or of
+        another version of hal.
+        """
+        if not isinstance(content, (bytes, bytearray, memoryview)):
+            message = f"from_bytes takes bytes, not {type(content).__name__}"
+            raise ArgumentTypeError(message)
+        data = bytes(content)
+        if not data.startswith(MAGIC):
+            message = f"these are no bytes of a program; they begin with {data[:16]!r}"
+            raise InvalidArgumentError(message)
+        digest_at = len(MAGIC)
+        body = data[digest_at + hashlib.sha256().digest_size :]
+        if hashlib.sha256(body).digest() != data[digest_at : len(data) - len(body)]:
+            message = "the program is damaged or cut off; compile it again"
+            raise InvalidArgumentError(message)
+        position = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "little")
+        head = json.loads(body[_LENGTH_BYTES:position])
+        if head["version"] != _VERSION:
+            message = (
+                f"the program's file is of version {head['version']}, and this hal reads "
+                f"{_VERSION}; compile it again"
+            )
+            raise InvalidArgumentError(message)
+        images: list[ProgramImage] = []
+        for each in head["images"]:
+            image = body[position : position + each["size"]]
+            position += each["size"]
+            kernels = each["kernels"]
+            images.append(
+                ProgramImage(
+                    each["backend"],
+                    each["target"],
+                    image,
+                    None if kernels is None else _unpack(kernels),
+                    each["log"],
+                    MappingProxyType(each["properties"]),
+                )
+            )
+        return cls(images, head["entry_points"], head["metadata"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all, which `open` and `Device.load` read.
+
+        Raises `OSError`.
+        """
+        target = pathlib.Path(path)
+        handle, name = tempfile.mkstemp(prefix=".new-", dir=target.absolute().parent)
+        try:
+            with open(handle, "wb") as file:
+                file.write(self.to_bytes())
+            os.chmod(name, 0o644)
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; raises `OSError`, and what `from_bytes` does."""
+        return cls.from_bytes(pathlib.Path(path).read_bytes())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"<Program {', '.join(self.entry_points)} for {', '.join(self.targets)}>"
+
+
+def compiler_or_none(backend: str) -> NativeCompiler | None:
+    """Return a backend's compiler that needs no device, if it has one here."""
+    try:
+        return _registry.compiler_of(backend)
+    except (BackendError, UnimplementedError, NotFoundError):
+        return None
+
+
+def target_of(device: Device) -> str:
+    """Return what to compile for to run on a device, as in ``"cuda:sm_90"``."""
+    compiler = compiler_or_none(device.backend)
+    info: DeviceInfo = device.info
+    target = compiler.target_of(info) if compiler else info.architecture
+    return f"{device.backend}:{target}"
+
+
+def _rank(image: ProgramImage, device: Device) -> int:
+    """Return how well an image suits a device; 0 for not at all."""
+    if image.backend != device.backend:
+        return 0
+    compiler = compiler_or_none(image.backend)
+    if compiler is None:
+        return int(image.target == device.info.architecture)
+    compiled = CompiledImage(image.target, image.image, image.log, image.properties)
+    return compiler.rank(compiled, device.info)
+
+
+def _pack(kernels: Mapping[str, KernelEntry]) -> list[Any]:
+    """Return what is known of kernels as JSON has it."""
+    return [
+        [name, [list(each) for each in _rows(entry.signature)], entry.block, entry.shared_memory]
+        for name, entry in kernels.items()
+    ]
+
+
+def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool]]:
+    return [
+        (each.name, each.kind, each.size, each.alignment, each.is_const)
+        for each in signature.parameters
+    ]
+
+
+def _unpack(rows: Sequence[Any]) -> Mapping[str, KernelEntry]:
+    """Return what `_pack` made rows of."""
+    return MappingProxyType(
+        {
+            name: KernelEntry(
+                Signature([Parameter(*each) for each in parameters]),
+                tuple(block) if block else None,
+                shared_memory,
+            )
+            for name, parameters, block, shared_memory in rows
+        }
+    )
