@@ -13,13 +13,17 @@ FIND_COMPILER := from hal_cpu._toolchain import find_compiler; find_compiler()
 
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help demo test bench coverage clean
+SEEDS ?= 100
+
+.PHONY: help demo test soak bench coverage wheel clean
 
 help:
 	@echo 'make demo      find the edges in a picture on the CPU backend (arguments: ARGS="--help")'
 	@echo 'make test      run every check: ruff, mypy, import-linter, pytest (arguments: ARGS="-k name")'
+	@echo 'make soak      run the tests with many schedules and programs, for hours (SEEDS=$(SEEDS))'
 	@echo 'make bench     measure what the runtime costs (arguments: ARGS="--help")'
 	@echo 'make coverage  run the tests and say which lines they miss'
+	@echo 'make wheel     build the core as native modules, into dist (takes a C compiler)'
 	@echo 'make clean     remove the virtual environment and what the tools left'
 
 demo: $(VENV)/.demo
@@ -38,8 +42,27 @@ test: $(VENV)/.test
 	$(call check,import-linter,$(BIN)/lint-imports)
 	$(call check,pytest,$(BIN)/python -m pytest $(ARGS))
 
+# The tests, with SEEDS schedules of the software drivers instead of a dozen and every interleaving
+# of the core that ten minutes hold; and 100 * SEEDS random programs in each mode of each backend.
+soak: $(VENV)/.test
+	$(call check,tests,HAL_SCHEDULES=deep HAL_SEEDS=$(SEEDS) \
+	    $(BIN)/python -m pytest --timeout 3600 -o faulthandler_timeout=0 $(ARGS))
+	@for backend in cpu cuda hip; do for mode in graph stream; do \
+	    echo "== random programs: $$backend, $$mode"; \
+	    HAL_CONFORMANCE_PROGRAMS=$$((100 * $(SEEDS))) HAL_CONFORMANCE_SEED=$(SEEDS) \
+	        $(BIN)/python tests/gpusim/suite_runs.py $$backend --mode $$mode --seed $(SEEDS) \
+	        --seconds 0 model/test_machine.py || exit 1; \
+	done; done
+
 bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+# From a copy, since building in place leaves the modules beside the sources.
+wheel: $(VENV)/.test
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp -R hal_core "$$folder" && \
+	    HATCH_BUILD_HOOKS_ENABLE=1 MYPYPATH=src \
+	    $(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist "$$folder/hal_core"
+	@ls dist/hal_core-*
 
 coverage: $(VENV)/.test
 	@$(BIN)/coverage run -m pytest $(ARGS)

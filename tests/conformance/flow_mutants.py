@@ -1,4 +1,4 @@
-"""List mutants of the flow layer: what it remembers, transfers, virtual devices, merge buffers.
+"""List mutants of the flow layer (memory, transfers, virtual devices, merge buffers), and output.
 
 Each is one mistake, as in `coarse.py`; `mutants.py` makes them, and they are tested as
 the others.
@@ -208,5 +208,24 @@ FLOW = (
             "                    copied = self._flow.copy(source, self._part)\n",
             "                    copied = self._flow.fill(self._part, 0)\n",
         ),
+    ),
+    # What kernels print
+    (
+        "who has printed is forgotten",
+        [
+            "kernels/test_output.py::test_each_run_has_what_it_printed_c5",
+            "kernels/test_output.py::test_chosen_threads_trace_c5",
+        ],
+        ("hal._output", "_PLACE.unpack_from(record)", "6 * (0,)"),
+    ),
+    (
+        "what had no room is not counted",
+        ["kernels/test_output.py::test_what_is_printed_is_bounded_c5"],
+        ("hal._kernel_output", "    atomicAdd(&hal_to->hal_cut, 1ull);\n", ""),
+    ),
+    (
+        "every thread traces",
+        ["kernels/test_output.py::test_chosen_threads_trace_c5"],
+        ("hal._kernel_output", 'return f"((({condition}))', 'return f"(((true))'),
     ),
 )

@@ -15,7 +15,7 @@ extern "C" __global__ void already(float *x) { x[0] = 1; }
 extern "C" {
 /* __global__ { */ void __global__ forward(int a) { helper(a); }
 }
-template <class T> __global__ void shape(T);
+template <class T> __global__ void forward(T, T);
 namespace some { __device__ int f() { return ';'; } }
 #define BRACE {
 __global__ void last(Pair p, double *y) { if (p.a) { y[0] = p.b; } }

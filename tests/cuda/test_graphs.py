@@ -134,3 +134,11 @@ def test_many_nodes_between_joins_c2(lab, end):
     dependencies = [()] * 1000 + [tuple(range(1000)), (1000,)]
     run(lab, instantiate(lab, end, nodes, dependencies))
     assert array.tolist() == [9, *(index & 255 for index in range(1, 1000))]
+
+
+@pytest.mark.parametrize(("width", "value"), [(1, 0x11), (2, 0xDD11), (4, 0xBBCCDD11)])
+def test_a_fill_has_no_more_of_the_pattern_than_its_width_c1(driver, width, value):
+    from hal_cuda import _graph  # noqa: PLC0415
+
+    parameters, _ = _graph._fill(FillNode(256, 0xAABBCCDD11, width, 8), 0)
+    assert (parameters.value, parameters.elementSize, parameters.width) == (value, width, 8)

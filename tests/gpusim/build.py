@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -42,12 +43,11 @@ def find_compiler() -> list[str]:
     for name in ("gcc", "clang", "cc"):
         if found := shutil.which(name):
             return [found]
-    try:
-        import ziglang  # noqa: PLC0415 - only where there is no other
-    except ImportError:
+    zig = importlib.util.find_spec("ziglang")
+    if zig is None or zig.origin is None:
         message = "gpusim needs a C compiler: install gcc or clang, or 'pip install ziglang'"
-        raise RuntimeError(message) from None
-    return [str(Path(ziglang.__file__).parent / "zig"), "cc"]
+        raise RuntimeError(message)
+    return [str(Path(zig.origin).parent / "zig"), "cc"]
 
 
 def _sources(face: str, *, engine: bool) -> list[Path]:
@@ -126,4 +126,5 @@ def build(
 
 
 if __name__ == "__main__":
-    print(build(sys.argv[1] if len(sys.argv) > 1 else "build", tuple(sys.argv[2:])))
+    made_in = build(sys.argv[1] if len(sys.argv) > 1 else "build", tuple(sys.argv[2:]))
+    sys.stdout.write(f"{made_in}\n")

@@ -174,6 +174,7 @@ class _Options:
     includes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  # headers before the text
     architecture: int = 75
+    is_virtual: bool = True  # no machine code for it, as by default
     standard: str = "c++17"
     is_hip: bool = False
 
@@ -232,6 +233,7 @@ def _read_options(options: Sequence[str]) -> _Options:
             found.first.append(value)
         elif meaning == "architecture":
             found.architecture = _architecture(option, value)
+            found.is_virtual = not value.startswith("sm_")
     return found
 
 
@@ -270,6 +272,14 @@ class _Places:
         return None
 
 
+def _target(options: _Options) -> str:
+    """Return a definition that tells the driver which CUDA devices the image is for."""
+    if options.is_hip:
+        return ""
+    number = -options.architecture if options.is_virtual else options.architecture
+    return f'extern "C" HAL_EXPORT const int gpusim_architecture = {number};\n'
+
+
 def _bounds(text: str, entries: Sequence[EntryPoint]) -> Iterator[str]:
     """Yield definitions that tell how many threads a block of each kernel has at most."""
     for entry in entries:
@@ -297,7 +307,7 @@ def _text(request: _Request, options: _Options, foreign: str, entries: Sequence[
         source=request.text,
         filename=request.name,
         entries=tuple(entries),
-        type_table="".join(_bounds(request.text, entries)),
+        type_table=_target(options) + "".join(_bounds(request.text, entries)),
         options=(),
     )
     text = _dialect.rewrite(asked, foreign, "")

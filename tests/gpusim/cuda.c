@@ -67,7 +67,6 @@ API cuGetErrorString(int code, const char **text) { return look_up(code, text, f
   }
 REFUSED(cuLinkCreate)
 REFUSED(cuCtxCreate)
-REFUSED(cuMemAdvise)
 REFUSED(cuLaunchCooperativeKernel)
 REFUSED(cuStreamEndCapture)
 REFUSED(cuStreamBeginCaptureToGraph)

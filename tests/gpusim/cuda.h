@@ -7,7 +7,9 @@
 
 #define API SIM_EXPORT int
 
-enum { CU_CONTEXT_IS_DESTROYED = 709 }; /* what the driver says of a destroyed event */
+enum { CU_INVALID_PTX = 218, CU_CONTEXT_IS_DESTROYED = 709 }; /* the latter is also said of a destroyed event */
+
+#define CU_ARCHITECTURE 90 /* of every device: compute capability 9.0 */
 
 typedef unsigned long long cu_address;
 
@@ -127,6 +129,7 @@ extern struct cu_context cu_contexts[SIM_MAX_DEVICES];
 int cu_device(void); /* of the calling thread's context, or -1 */
 bool cu_is_device(int device);
 bool cu_is_context(const struct cu_context *context);
+int cu_enter(struct sim_site *site, unsigned needs);
 
 /* cuda_stream.c: the stream behind a handle, of the current device for a default one; NULL for none. */
 struct sim_stream *cu_stream(struct sim_stream *handle);
@@ -153,7 +156,7 @@ extern const size_t cu_line_count;
 #define CALL(name_, needs_)                                       \
   static struct sim_site site_ = {.name = #name_};                \
   {                                                               \
-    int status_ = sim_enter(&site_, cu_device(), (needs_));       \
+    int status_ = cu_enter(&site_, (needs_));                     \
     if (status_) return status_;                                  \
   }
 #define ANY SIM_NEEDS_NOTHING

@@ -16,6 +16,19 @@ bool cu_is_context(const struct cu_context *context) {
   return context >= cu_contexts && context < cu_contexts + SIM_MAX_DEVICES && cu_is_device(context->device) &&
          sim.devices[context->device].retained;
 }
+
+/* A context stays current on a thread when its last user has released it, and is of no use any more. */
+static bool was_reset[SIM_MAX_DEVICES];
+static bool is_gone(int device) { return !sim.devices[device].retained || was_reset[device]; }
+
+int cu_enter(struct sim_site *site, unsigned needs) {
+  int device = cu_device(), status = sim_enter(site, device, needs);
+  if (status || device < 0 || needs & SIM_ALLOWED_AFTER_ERROR) return status;
+  return (needs & SIM_NEEDS_CONTEXT) == SIM_NEEDS_CONTEXT || needs & SIM_WANTS_CONTEXT & ~SIM_NEEDS_INIT
+             ? is_gone(device) ? CU_CONTEXT_IS_DESTROYED : SIM_OK
+             : SIM_OK;
+}
+
 #define DEVICE(device_) \
   if (!cu_is_device(device_)) return SIM_INVALID_DEVICE
 
@@ -91,8 +104,8 @@ API cuDeviceGetByPCIBusId(int *device, const char *text) {
 API cuDeviceComputeCapability(int *major, int *minor, int device) {
   CALL(cuDeviceComputeCapability, INIT | SIM_ALLOWED_AFTER_ERROR);
   DEVICE(device);
-  if (major) *major = 9;
-  if (minor) *minor = 0;
+  if (major) *major = CU_ARCHITECTURE / 10;
+  if (minor) *minor = CU_ARCHITECTURE % 10;
   return SIM_OK;
 }
 
@@ -119,8 +132,8 @@ static int attribute(int which, int device) {
     case 40: return 2;                        /* copy engines */
     case 41: return 1;                        /* one address space */
     case 50: return 0xFFFF;                   /* PCI domain */
-    case 75: return 9;                        /* compute capability 9.0 */
-    case 76: return 0;
+    case 75: return CU_ARCHITECTURE / 10;
+    case 76: return CU_ARCHITECTURE % 10;
     case 78: case 79: case 80: case 83: return 1; /* priorities, caches, managed memory */
     case 81: return 233472;
     case 89: case 90: case 91: return 1;      /* concurrent managed access, preemption, registered pointers */
@@ -151,12 +164,15 @@ API cuDevicePrimaryCtxRetain(struct cu_context **context, int device) {
   CALL(cuDevicePrimaryCtxRetain, INIT | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(context);
   DEVICE(device);
-  if (sim.devices[device].error) return sim.devices[device].error;
   sim_lock();
-  sim.devices[device].retained++;
+  int status = sim.devices[device].retained ? SIM_OK : sim.devices[device].error; /* a lost one is not had afresh */
+  if (!status) {
+    sim.devices[device].retained++;
+    was_reset[device] = false;
+    *context = &cu_contexts[device];
+  }
   sim_unlock();
-  *context = &cu_contexts[device];
-  return SIM_OK;
+  return status;
 }
 
 int gpusim_leaks(int device, char *text, size_t size);
@@ -174,16 +190,28 @@ API cuDevicePrimaryCtxRelease_v2(int device) {
   DEVICE(device);
   sim_lock();
   bool held = sim.devices[device].retained > 0, last = sim.devices[device].retained == 1;
+  if (last) sim_device_synchronize_locked(device);
   if (held) sim.devices[device].retained--;
   sim_unlock();
   if (last) last_release(device);
+  if (last && !sim.strict) sim_forget_memory(device);
   return held ? SIM_OK : SIM_INVALID_CONTEXT;
 }
 
 API cuDevicePrimaryCtxReset_v2(int device) {
   CALL(cuDevicePrimaryCtxReset, INIT | SIM_ALLOWED_AFTER_ERROR);
   DEVICE(device);
-  return SIM_NOT_SUPPORTED;
+  int status = sim_device_synchronize(device);
+  if (status) return status;
+  was_reset[device] = sim.devices[device].retained > 0;
+  sim_forget_memory(device);
+  return SIM_OK;
+}
+
+API cuCtxDestroy_v2(struct cu_context *context) {
+  CALL(cuCtxDestroy, INIT);
+  (void)context; /* there are none but primary ones, which are released */
+  return SIM_INVALID_CONTEXT;
 }
 
 API cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) {
@@ -221,6 +249,7 @@ API cuCtxGetCurrent(struct cu_context **context) {
 
 API cuCtxPushCurrent_v2(struct cu_context *context) {
   CALL(cuCtxPushCurrent, INIT | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(context);
   if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
   if (depth == MAX_STACK) return SIM_INVALID_VALUE;
   stack[depth++] = context;

@@ -70,13 +70,13 @@ static int add(struct sim_node **node, struct sim_graph *graph, struct sim_node 
 }
 
 API cuGraphCreate(struct sim_graph **graph, unsigned flags) {
-  CALL(cuGraphCreate, INIT);
+  CALL(cuGraphCreate, INIT | SIM_ALLOWED_AFTER_ERROR);
   if (!graph || flags) return SIM_INVALID_VALUE;
   return sim_graph_create(graph, cu_device() < 0 ? 0 : cu_device());
 }
 
 API cuGraphDestroy(struct sim_graph *graph) {
-  CALL(cuGraphDestroy, INIT);
+  CALL(cuGraphDestroy, INIT | SIM_ALLOWED_AFTER_ERROR);
   if (!sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
   return sim_graph_destroy(graph);
 }
@@ -101,7 +101,7 @@ API cuGraphAddMemcpyNode(struct sim_node **node, struct sim_graph *graph, struct
 API cuGraphAddMemsetNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_memset_node *p, struct cu_context *context) {
   CALL(cuGraphAddMemsetNode, HANDLE);
   struct sim_op op;
-  if (!cu_is_context(context)) return SIM_INVALID_VALUE;
+  if (context && !cu_is_context(context)) return SIM_INVALID_VALUE;
   return add(node, graph, dependencies, count, set_op(&op, p), &op);
 }
 API cuGraphAddHostNode(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, const struct cu_host_node *p) {
@@ -284,7 +284,7 @@ API cuGraphInstantiateWithParams(struct sim_exec **exec, struct sim_graph *graph
   return status;
 }
 API cuGraphExecDestroy(struct sim_exec *exec) {
-  CALL(cuGraphExecDestroy, INIT);
+  CALL(cuGraphExecDestroy, INIT | SIM_ALLOWED_AFTER_ERROR);
   if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
   return sim_exec_destroy(exec);
 }

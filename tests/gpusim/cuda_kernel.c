@@ -1,14 +1,33 @@
 /* The CUDA face: modules, libraries, functions, launches, occupancy. A library is a module and a
  * kernel a function here, so that either handle does for both. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cuda.h"
 
 struct sim_kernel *cu_kernel(struct sim_kernel *handle) { return sim_handle_alive(handle, SIM_KERNEL) ? handle : NULL; }
 
+/* Only what is for some device of this kind has no binary for this one. */
+static int refusal(const unsigned char *image) {
+  if (!memcmp(image, "//", 2) || !memcmp(image, ".ver", 4)) return CU_INVALID_PTX;
+  bool cubin = !memcmp(image, "\x7f" "ELF", 4) && image[18] == 190 && !image[19];
+  return cubin || !memcmp(image, "\x50\xed\x55\xba", 4) ? SIM_NO_BINARY : SIM_INVALID_IMAGE;
+}
+
+/* What was compiled for an architecture runs on later ones of the same generation, and as PTX on all later ones. */
+static int check_architecture(int architecture) {
+  if (architecture < 0) return -architecture > CU_ARCHITECTURE ? CU_INVALID_PTX : SIM_OK;
+  bool fits = architecture / 10 == CU_ARCHITECTURE / 10 && architecture <= CU_ARCHITECTURE;
+  return !architecture || fits ? SIM_OK : SIM_NO_BINARY;
+}
+
+/* Waits for the device, as the driver does. */
 static int load(struct sim_module_handle **module, const void *image) {
   char why[256] = "";
   int status = sim_module_load(module, image, 0, cu_device(), why, sizeof why);
+  if (status == SIM_NO_BINARY) status = refusal(image);
+  if (!status && (status = check_architecture(sim_image_architecture((*module)->image)))) sim_module_unload(*module);
+  if (!status) status = sim_device_synchronize(cu_device());
   if (status && why[0]) {
     sim_lock();
     sim_note("image refused: %s", why);
@@ -52,6 +71,7 @@ API cuModuleGetFunction(struct sim_kernel **function, struct sim_module_handle *
   CALL(cuModuleGetFunction, HANDLE);
   GIVEN(function);
   ALIVE(module, SIM_MODULE);
+  if (name && !*name) return SIM_INVALID_VALUE;
   return sim_module_kernel(function, module, name);
 }
 
@@ -80,6 +100,7 @@ API cuModuleEnumerateFunctions(struct sim_kernel **functions, unsigned count, st
 API cuModuleGetGlobal_v2(cu_address *address, size_t *size, struct sim_module_handle *module, const char *name) {
   CALL(cuModuleGetGlobal, HANDLE);
   ALIVE(module, SIM_MODULE);
+  if (name && sim_image_function(module->image, name)) return SIM_INVALID_VALUE; /* no variable, but a kernel */
   return sim_module_global((void **)address, size, module, name);
 }
 

@@ -114,6 +114,16 @@ API cuMemPrefetchAsync_v2(cu_address address, size_t size, struct cu_location lo
   return sim_enqueue(stream, &(struct sim_op){.kind = SIM_OP_EMPTY}, NULL);
 }
 
+API cuMemAdvise_v2(cu_address address, size_t size, unsigned advice, struct cu_location location) {
+  CALL(cuMemAdvise, CONTEXT);
+  sim_lock();
+  const struct sim_block *block = sim_find((void *)(uintptr_t)address);
+  bool valid = block && block->memory == SIM_MANAGED && size && sim_within((void *)(uintptr_t)address, size);
+  sim_unlock();
+  if (!valid || advice < 1 || advice > 6 || (location.type == 1 && !cu_is_device(location.id))) return SIM_INVALID_VALUE;
+  return SIM_OK; /* of no meaning where all memory is the host's */
+}
+
 /* Pointer attributes */
 
 static int pointer_attribute(void *out, unsigned which, const struct sim_block *block, cu_address address) {
@@ -141,7 +151,7 @@ static int pointer_attribute(void *out, unsigned which, const struct sim_block *
 }
 
 API cuPointerGetAttribute(void *out, unsigned which, cu_address address) {
-  CALL(cuPointerGetAttribute, HANDLE);
+  CALL(cuPointerGetAttribute, HANDLE | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(out);
   sim_lock();
   const struct sim_block *block = sim_find((void *)(uintptr_t)address);
@@ -158,8 +168,7 @@ API cuPointerGetAttributes(unsigned count, unsigned *which, void **out, cu_addre
   for (unsigned i = 0; i < count; i++) { /* what is not known is zero here, and no error */
     if (block && !pointer_attribute(out[i], which[i], block, address)) continue;
     bool wide = which[i] == 1 || which[i] == 3 || which[i] == 4 || which[i] == 7 || which[i] == 11 || which[i] == 12 || which[i] == 17;
-    memset(out[i], which[i] == 9 ? 0xFE : 0, wide ? 8 : 4);
-    if (which[i] == 9) *(int *)out[i] = -2;
+    memset(out[i], 0, wide ? 8 : 4);
   }
   sim_unlock();
   return SIM_OK;

@@ -23,6 +23,7 @@
   ENTRY(cuCtxGetCurrent, 4000, cuCtxGetCurrent) \
   ENTRY(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2) \
   ENTRY(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2) \
+  ENTRY(cuCtxDestroy, 4000, cuCtxDestroy_v2) \
   ENTRY(cuCtxGetDevice, 2000, cuCtxGetDevice) \
   ENTRY(cuCtxGetDevice, 13000, cuCtxGetDevice_v2) \
   ENTRY(cuCtxSynchronize, 2000, cuCtxSynchronize) \
@@ -79,6 +80,7 @@
   ENTRY(cuMemGetInfo, 3020, cuMemGetInfo_v2) \
   ENTRY(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2) \
   ENTRY(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2) \
+  ENTRY(cuMemAdvise, 12020, cuMemAdvise_v2) \
   ENTRY(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
   ENTRY(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
   ENTRY(cuPointerSetAttribute, 6000, cuPointerSetAttribute) \
@@ -201,7 +203,6 @@
   ENTRY(cuGetProcAddress, 12000, cuGetProcAddress_v2) \
   ENTRY(cuLinkCreate, 5050, no_cuLinkCreate) \
   ENTRY(cuCtxCreate, 3020, no_cuCtxCreate) \
-  ENTRY(cuMemAdvise, 12020, no_cuMemAdvise) \
   ENTRY(cuLaunchCooperativeKernel, 9000, no_cuLaunchCooperativeKernel) \
   ENTRY(cuStreamEndCapture, 10000, no_cuStreamEndCapture) \
   ENTRY(cuStreamBeginCaptureToGraph, 12030, no_cuStreamBeginCaptureToGraph) \

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the kernels in a string
 """Run small programs on gpusim, each in a process of its own: a driver is loaded once a process."""
 
 from __future__ import annotations

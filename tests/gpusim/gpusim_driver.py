@@ -1,4 +1,4 @@
-"""Call gpusim's driver through ctypes, for programs that the tests start as processes of their own."""
+"""Call gpusim's driver through ctypes, for programs that tests start in their own processes."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def _argument(value: object) -> object:
 
 
 class Driver:
-    """Hold the loaded library, with device 0's context current; functions by their exported names."""
+    """Hold the loaded library; functions go by their exported names."""
 
     def __init__(self, path: str | None = None, *, devices: int = 1) -> None:
-        """Load, initialise, and retain the contexts of the first `devices` devices."""
+        """Load, initialise, retain the contexts of the first devices, and bind that of device 0."""
         self.library = ctypes.CDLL(path or os.environ["GPUSIM_LIBRARY"])
         self.library.gpusim_history.restype = c_size_t
         self.library.gpusim_calls.restype = ctypes.c_ulong
@@ -165,7 +165,9 @@ class Driver:
         self.kept.append((values, array))
         return array
 
-    def launch(self, function: int, stream: int, *values: Any, grid: int = 1, block: int = 1) -> None:
+    def launch(
+        self, function: int, stream: int, *values: Any, grid: int = 1, block: int = 1
+    ) -> None:
         """Launch a kernel over `grid` blocks of `block` threads."""
         array = self.parameters(*values)
         self.call("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, stream, array, None)

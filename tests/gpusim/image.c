@@ -267,6 +267,11 @@ int sim_image_global(struct sim_module *module, const char *name, void **address
   return -1;
 }
 
+int sim_image_architecture(const struct sim_module *module) {
+  const int *architecture = dlsym(module->library, "gpusim_architecture");
+  return architecture ? *architecture : 0;
+}
+
 const char *sim_function_name(const struct sim_function *function) { return function->kernel->name; }
 struct sim_module *sim_function_module(const struct sim_function *function) { return function->module; }
 unsigned sim_function_max_threads(const struct sim_function *function) { return function->max_threads; }

@@ -35,6 +35,9 @@ struct sim_function *sim_image_function_at(struct sim_module *module, unsigned i
 /* A global variable's address and size in bytes; returns 0, or -1 when there is none of that name. */
 int sim_image_global(struct sim_module *module, const char *name, void **address, size_t *size);
 
+/* What the image was compiled for: the number of a real architecture, that of a virtual one negative, or 0. */
+int sim_image_architecture(const struct sim_module *module);
+
 /* What a kernel is. */
 const char *sim_function_name(const struct sim_function *function);
 struct sim_module *sim_function_module(const struct sim_function *function);

@@ -24,6 +24,7 @@ int sim_module_unload(struct sim_module_handle *module) {
   sim_lock();
   if (module->pending && sim_strict_about(&sim.devices[module->device]))
     sim_abort(NULL, "a module is unloaded while %d kernel(s) of it are queued (I4)", module->pending);
+  sim_device_synchronize_locked(module->device);
   module->unloaded = true;
   sim_handle_kill(module);
   for (struct sim_kernel *kernel = module->kernels; kernel; kernel = kernel->next) sim_handle_kill(kernel);

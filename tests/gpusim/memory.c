@@ -175,8 +175,13 @@ int sim_free(void *address, enum sim_memory memory, int device) {
   return SIM_OK;
 }
 
+static bool is_mapped(const void *address, size_t size) {
+  uintptr_t first = (uintptr_t)address & ~(uintptr_t)(PAGE - 1);
+  return !msync((void *)first, (uintptr_t)address + size - first, MS_ASYNC); /* which does nothing else */
+}
+
 int sim_register(void *address, size_t size, int device, unsigned flags) {
-  if (!address || !size) return SIM_INVALID_VALUE;
+  if (!address || !size || !is_mapped(address, size)) return SIM_INVALID_VALUE;
   sim_lock();
   int status = SIM_OK;
   /* No byte of it may be known already, registered or allocated. */
@@ -199,8 +204,8 @@ int sim_unregister(void *address, int device) {
   sim_lock();
   struct sim_block *block = sim_find(address);
   int status = SIM_OK;
-  if (!block || block->base != address) status = SIM_NOT_REGISTERED;
-  else if (block->memory != SIM_REGISTERED) status = SIM_NOT_REGISTERED;
+  if (!block) status = SIM_NOT_REGISTERED;
+  else if (block->base != address || block->memory != SIM_REGISTERED) status = SIM_INVALID_VALUE;
   if (!status) status = sim_device_synchronize_locked(device < 0 ? block->device : device);
   if (!status && (block = sim_find(address)) && block->memory == SIM_REGISTERED) {
     sim_block_remove(block);
@@ -208,6 +213,24 @@ int sim_unregister(void *address, int device) {
   }
   sim_unlock();
   return status;
+}
+
+/* All memory of a device is given back at once, as when its context is destroyed. */
+void sim_forget_memory(int device) {
+  sim_lock();
+  for (size_t i = count; i-- > 0;) {
+    struct sim_block *block = blocks[i];
+    if (block->device != device || block->memory == SIM_GLOBAL) continue;
+    sim_block_remove(block);
+    if (block->memory == SIM_REGISTERED) {
+      free(block);
+      continue;
+    }
+    if (block->memory != SIM_HOST) sim.devices[device].used -= block->size;
+    if (block->pool) block->pool->attributes[5] -= block->size, block->pool->attributes[7] -= block->size;
+    sim_unmap_block(block);
+  }
+  sim_unlock();
 }
 
 /* What is still there of a device (-1: of all): its objects and memory, in words; returns how many. */

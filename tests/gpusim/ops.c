@@ -91,8 +91,17 @@ static void write_value(void *argument) {
   else __atomic_store_n((uint32_t *)value->address, (uint32_t)value->value, __ATOMIC_RELEASE);
 }
 
+/* A device has one thread for host functions: one that waits holds up those of other streams. */
+static void call_host(const struct sim_op *op, int device) {
+  static pthread_mutex_t turns[SIM_MAX_DEVICES] = {[0 ... SIM_MAX_DEVICES - 1] = PTHREAD_MUTEX_INITIALIZER};
+  pthread_mutex_lock(&turns[device]);
+  sim_in_host_function = 1;
+  op->host.function(op->host.argument);
+  sim_in_host_function = 0;
+  pthread_mutex_unlock(&turns[device]);
+}
+
 int sim_execute(const struct sim_op *op, struct sim_stream *stream) {
-  (void)stream;
   int fault = 0;
   switch (op->kind) {
     case SIM_OP_COPY: fault = sim_guard(copy, (void *)&op->copy, NULL); break;
@@ -100,11 +109,7 @@ int sim_execute(const struct sim_op *op, struct sim_stream *stream) {
     case SIM_OP_WRITE_VALUE: fault = sim_guard(write_value, (void *)&op->value, NULL); break;
     case SIM_OP_ALLOC: sim_poison(op->block); break;
     case SIM_OP_KERNEL: fault = sim_run_launch(op->launch, NULL); break;
-    case SIM_OP_HOST:
-      sim_in_host_function = 1;
-      op->host.function(op->host.argument);
-      sim_in_host_function = 0;
-      break;
+    case SIM_OP_HOST: call_host(op, stream->device); break;
     default: break;
   }
   return fault == 0 ? SIM_OK : fault == 1 ? SIM_ILLEGAL_ADDRESS : fault == 2 ? SIM_LAUNCH_FAILED : fault;

@@ -53,11 +53,12 @@ int sim_pool_allocate(void **address, size_t size, struct sim_pool *pool, struct
 int sim_pool_free(void *address, struct sim_stream *stream) {
   sim_lock();
   struct sim_block *block = sim_find(address);
-  int status = !block || block->base != address || !block->pool || block->freeing ? SIM_INVALID_VALUE : sim.devices[stream->device].error;
+  bool valid = block && block->base == address && block->memory == SIM_DEVICE && !block->freeing; /* of a pool or not */
+  int status = valid ? sim.devices[stream->device].error : SIM_INVALID_VALUE;
   if (!status) {
     block->freeing = true;
     stream->freeing += block->size;
-    block->pool->attributes[USED] -= block->size;
+    if (block->pool) block->pool->attributes[USED] -= block->size;
     status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_FREE, .block = block}, NULL);
   }
   sim_unlock();
@@ -70,7 +71,7 @@ void sim_pool_ran(const struct sim_op *op, struct sim_stream *stream) {
   if (op->kind != SIM_OP_FREE) return;
   stream->freeing -= block->size;
   sim.devices[block->device].used -= block->size;
-  block->pool->attributes[RESERVED] -= block->size;
+  if (block->pool) block->pool->attributes[RESERVED] -= block->size;
   sim_block_remove(block);
   sim_unmap_block(block);
 }

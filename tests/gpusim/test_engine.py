@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the programs in strings
 """gpusim's streams, events, contexts, schedules and aborts."""
 
 from __future__ import annotations
@@ -45,6 +46,21 @@ def test_a_call_before_init_or_without_a_context_fails():
         expect(201, "cuDevicePrimaryCtxRelease_v2", 1)
         expect(201, "cuCtxSetCurrent", 4096)
     """)
+
+
+def test_a_handle_brings_its_context_unless_strict():
+    program = """
+        cu = Driver(); s = cu.stream(); e = cu.event(); a = cu.allocate(8); codes = []
+        def work():
+            for call in (("cuEventRecord", e, s), ("cuEventQuery", e), ("cuMemsetD8Async", a, 0, 8, s), ("cuStreamSynchronize", s)):
+                codes.append(cu.code(*call) % 600)
+            codes.append(cu.code("cuStreamQuery", 0))
+            codes.append(cu.code("cuMemAlloc_v2", byref(c_uint64()), 8))
+        thread = threading.Thread(target=work); thread.start(); thread.join()
+        print(codes)
+    """
+    assert run(program).split() == ["[201,", *["201,"] * 4, "201]"]
+    assert run(program, strict=0).split() == ["[0,", *["0,"] * 3, "201,", "201]"]
 
 
 def test_a_forked_child_can_make_no_call():
@@ -128,7 +144,7 @@ def test_a_wait_for_an_unrecorded_event_aborts_i1():
 def test_a_destroyed_handle_aborts():
     program = "cu = Driver(); e = cu.event(); cu.call('cuEventDestroy_v2', e)\n"
     assert "after its destruction" in abort(program + "cu.code('cuEventQuery', e)")
-    run(program + "expect(400, 'cuEventQuery', e); expect(400, 'cuEventQuery', 12345)", strict=0)
+    run(program + "expect(709, 'cuEventQuery', e); expect(400, 'cuEventQuery', 12345)", strict=0)
 
 
 def test_a_call_inside_a_host_function_aborts_i6():

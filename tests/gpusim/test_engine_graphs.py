@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the programs in strings
 """gpusim's graphs: order, concurrency, instances and what may be changed in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - the programs in strings
 """gpusim's memory: bounds, late uses, pools, pageable copies, registration, peers."""
 
 from __future__ import annotations
@@ -156,7 +157,8 @@ def test_stream_ordered_memory_is_there_between_its_two_operations(mode):
         used = c_uint64()
         cu.call("cuMemPoolGetAttribute", pool, 7, byref(used)); assert used.value == 0
         cu.call("cuMemPoolGetAttribute", pool, 8, byref(used)); assert used.value == 700_000
-        expect(1, "cuMemFreeAsync", cu.allocate(4), s)
+        plain = cu.allocate(4); cu.call("cuMemFreeAsync", plain, s); expect(1, "cuMemFree_v2", plain)
+        cu.call("cuStreamSynchronize", s); assert cu.leaks(0)[1] == "1 stream, 1 allocation of 8 bytes", cu.leaks(0)
         """,
         mode=mode,
     )
@@ -184,7 +186,9 @@ def test_host_memory_is_registered_once():
         assert data.raw == b"\\7" * 4096 + b"\\0" * 4096
         cu.call("cuMemHostUnregister", p); expect(713, "cuMemHostUnregister", p)
         expect(1, "cuMemHostGetDevicePointer_v2", byref(c_uint64()), p, 0)
-        expect(713, "cuMemHostUnregister", cu.pinned(8).ctypes.data)
+        cu.call("cuMemHostRegister_v2", p, 4096, 0); expect(1, "cuMemHostUnregister", p + 1)
+        expect(1, "cuMemHostUnregister", cu.pinned(8).ctypes.data)
+        expect(1, "cuMemHostRegister_v2", 0x10000, 4096, 0)  # where nothing is
     """)
 
 
@@ -223,7 +227,10 @@ def test_peers_need_access():
     enabled = "assert can.value == 1; expect(704, 'cuCtxEnablePeerAccess', cu.contexts[1], 0)"
     before = "expect(705, 'cuCtxDisablePeerAccess', cu.contexts[1])"
     run(program.format(before, 0, enabled, 0), images=True)
-    run(program.format(before, 0, "cu.call('cuCtxDisablePeerAccess', cu.contexts[1])", 700), images=True)
+    run(
+        program.format(before, 0, "cu.call('cuCtxDisablePeerAccess', cu.contexts[1])", 700),
+        images=True,
+    )
     run(program.format("assert can.value == 0", 217, "", 700), images=True, no_peers=1)
 
 

@@ -229,17 +229,15 @@ def test_a_fault_in_a_kernel_is_a_code_and_not_the_end(name, argument, code):
         import sys
         sys.path.insert(0, {str(HERE)!r})
         import numpy as np
-        from test_images import Driver
+        from test_images import Driver, gpusim
         driver = Driver()
         module = driver.module()
         data = driver.array(np.zeros(64, np.int32))
         arguments = {{"fault_in_barriers": (data,), "refuse": ({argument},), "stop": ()}}[{name!r}]
         print(driver.run(driver.function({name!r}, module), (1,), (8,), *arguments))
-        driver.get(driver.cu.cuCtxSetCurrent, driver.get(driver.cu.cuDevicePrimaryCtxRetain, 1))
-        driver.stream = driver.get(driver.cu.cuStreamCreate, 1)
+        gpusim.load().reset()  # the same thread of the driver goes on
         data = driver.array(np.arange(64, dtype=np.int32))
         sums = driver.array(np.zeros(1, np.int32))
-        module = driver.module()
         print(driver.run(driver.function("sums", module), (1,), (64,), data, sums), sums[0])
     """
     done = subprocess.run(

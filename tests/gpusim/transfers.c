@@ -29,13 +29,20 @@ int sim_check_set(const struct sim_set *set) {
   return check(set->target, extent(set->count * set->element, set->rows, 1, set->pitch, 0), true);
 }
 
+static bool is_host(const void *address) {
+  const struct sim_block *block = sim_find(address);
+  return block && (block->memory == SIM_HOST || block->memory == SIM_REGISTERED);
+}
+
 int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target_device, bool source_device, bool synchronous) {
   if (!copy->width || !copy->height || !copy->depth) return SIM_OK;
   sim_lock();
   struct sim_point point;
   int status = sim_check_copy(copy, target_device, source_device);
-  /* Pageable memory goes through the driver's staging, and the caller waits for it. */
-  bool blocks = synchronous || sim_is_pageable(copy->target) || sim_is_pageable(copy->source);
+  /* Pageable memory goes through the driver's staging, and the caller waits for it; so it does for what
+   * has no device on either side. */
+  bool blocks = synchronous || sim_is_pageable(copy->target) || sim_is_pageable(copy->source) ||
+                (is_host(copy->target) && is_host(copy->source));
   if (!status) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_COPY, .copy = *copy}, &point);
   sim_unlock();
   if (!status && blocks) status = sim_point_synchronize(point);

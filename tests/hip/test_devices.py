@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 
 import pytest
 from hip_harness import Arguments, words
@@ -218,12 +219,13 @@ def test_others_events_are_waited_for_and_recorded(device, stream):
 
 def test_timers_tell_the_time_between_two_points(device, stream, shared):
     timers = [device.create_timer() for _ in range(2)]
+    began = time.perf_counter()
     device.record_timer(timers[0], stream)
-    for _ in range(10):
+    for _ in range(100):
         device.fill(stream, shared, 1, 1, 4096)
     device.record_timer(timers[1], stream)
     device.synchronize_stream(stream)
-    assert 0 < device.elapsed(*timers) < 10
+    assert 0 < device.elapsed(*timers) <= time.perf_counter() - began
     assert device.elapsed(*timers) == -device.elapsed(*reversed(timers))
     for timer in timers:
         device.destroy_timer(timer)

@@ -6,8 +6,9 @@ import struct
 
 import pytest
 from code_objects import bundle_of, code_object, kernel, note, pack, pack_short
+from hip_harness import request
 
-from hal.errors import OperationError
+from hal.errors import NotFoundError, OperationError
 
 TARGET = "gfx90a:sramecc+:xnack-"
 
@@ -112,7 +113,9 @@ def test_a_cut_off_image_never_reaches_the_runtime(read):
 def test_a_damaged_bundle_is_refused(read):
     image = bundle_of({entry("gfx90a"): code_object(kernel("a"))})
     huge = image[:24] + struct.pack("<Q", 2**60) + image[32:]
-    for broken in (image[:40], image[:-8], huge, image[:24]):
+    others = code_object(kernel("a"), target="gfx1100")
+    cut = bundle_of({entry("gfx90a"): code_object(kernel("a")), entry("gfx1100"): others})[:-8]
+    for broken in (image[:40], image[:-8], huge, image[:24], cut):
         with pytest.raises(OperationError, match="damaged"):
             read(broken, TARGET)
 
@@ -152,6 +155,31 @@ def test_kernels_are_found_by_their_plain_name_c5(device, image):
     assert function == device.get_function(module, "add")
     assert device.function_info(function).max_threads_per_block == 1024
     device.unload_module(module)
+
+
+def test_kernels_of_cpp_are_found_by_the_name_in_the_source_c5(device):
+    """What the runtime knows as ``_Z3sumPj``; the image lists its names as AMD's do."""
+    names = ["_Z3sumPj", "_Z5twicei", "_Z5twicef", "plain"]
+    source = "\n".join(f'extern "C" __global__ void {name}(int *p) {{ *p = 1; }}' for name in names)
+    module = device.load_module(device.compile(request(source)))
+    loaded = device._modules[module][0]
+    content = loaded._image.content
+    kernels = read_kernels(code_object(*(kernel(name, 8) for name in names)))
+    loaded._image = type(loaded._image)(content, "by hand", kernels)
+    functions = {name: device.get_function(module, name) for name in ("sum", "_Z3sumPj", "plain")}
+    assert functions["sum"] == functions["_Z3sumPj"] != functions["plain"]
+    assert device.function_info(functions["sum"]).parameter_sizes == (8,)
+    with pytest.raises(NotFoundError, match=r"2 kernels 'twice'; name one: _Z5twicei, _Z5twicef"):
+        device.get_function(module, "twice")
+    with pytest.raises(NotFoundError, match=r"no kernel 'none'; it has: plain, sum, twice, twice"):
+        device.get_function(module, "none")
+    device.unload_module(module)
+
+
+def read_kernels(image):
+    from hal_hip import _image  # noqa: PLC0415
+
+    return _image.read(image, TARGET).kernels
 
 
 def test_a_plain_name_finds_the_mangled_one_c5(loaded):

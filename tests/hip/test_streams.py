@@ -117,6 +117,15 @@ def test_stream_ordered_memory_is_used_in_order(device, stream, shared):
     assert words(shared, 1024) == [2] * 1024
 
 
+def test_the_pool_keeps_some_of_what_is_given_back(device):
+    from hal_hip._driver import call, hip  # noqa: PLC0415
+
+    kept = ctypes.c_uint64()
+    threshold = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
+    call(hip.hipMemPoolGetAttribute, device.pool._native, threshold, ctypes.addressof(kept))
+    assert kept.value == 64 << 20
+
+
 def test_a_compiler_error_has_the_users_line_c5(device):
     source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
     with pytest.raises(CompilationError, match=r"broken\.cpp:2:10: error:.*missing") as caught:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from hal import _registry, _sync
 from hal._failure import placed
 from hal._image_tables import read_definitions, read_image_table
-from hal._kernel_source import read_source, type_table
+from hal._kernel_output import mentions_output, with_output
+from hal._kernel_source import read_source, scan, type_table
 from hal._lifecycle import refuse_after_fork
 from hal._programs import Program, ProgramImage, target_of
 from hal.errors import (
@@ -130,13 +131,16 @@ def prepare(
     defines: Mapping[str, object] | None,
     options: Sequence[str],
     include_directories: Includes,
-    trace: Trace = False,
+    trace: Trace,
 ) -> list[CompileRequest]:
     """Check what a user gives to a compiler, and return a request for each source."""
     if not isinstance(trace, (bool, str)):
         message = f"compile: trace is True, False or a condition, not {type(trace).__name__}"
         raise ArgumentTypeError(message)
     condition = ("true" if trace else "") if isinstance(trace, bool) else trace
+    if "\n" in condition or "\r" in condition:
+        message = "compile: the condition of trace has a line break"
+        raise InvalidArgumentError(message)
     sources = source
     if not isinstance(source, Mapping):
         check_texts("source", [source])
@@ -156,10 +160,13 @@ def prepare(
     requests: list[CompileRequest] = []
     owners: dict[str, str] = {}
     for index, (name, text) in enumerate(sources.items()):
-        # What a function of one source prints, a kernel of another one would have to know.
-        entries, plain = read_source(
-            text, filename=name, trace=condition if len(sources) == 1 else None
-        )
+        prelude, printing = "", text
+        if mentions_output(text):
+            # What a function of one source prints, a kernel of another one would have to know.
+            is_ours = len(sources) == 1
+            found = scan(text, filename=name) if is_ours else ()
+            prelude, printing = with_output(text, found, condition, prints=is_ours)
+        entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
             message = f"{name} defines no kernel: no __global__ function with a body was found"
             raise InvalidArgumentError(message)
@@ -181,6 +188,7 @@ def prepare(
                 options=tuple(options),
                 include_directories=tuple(os.fspath(path) for path in include_directories),
                 part=len(sources) > 1,
+                prelude=prelude,
             )
         )
     if not owners:

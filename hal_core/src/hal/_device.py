@@ -347,9 +347,7 @@ class Device:
             return self.load(program)
         if isinstance(options, Mapping):
             options = options.get(self._backend, ())
-        (request,) = prepare(
-            source, filename, defines, options, include_directories, trace
-        )
+        (request,) = prepare(source, filename, defines, options, include_directories, trace)
         if "compile" not in self._native.features:
             reason = ""
             try:

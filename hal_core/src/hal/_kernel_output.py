@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hal.native import EntryPoint
 
-__all__ = ["HEADER", "PARAMETER", "mentions_output", "with_output", "without_prelude"]
+__all__ = ["HEADER", "PARAMETER", "mentions_output", "with_output"]
 
 PARAMETER: Final = "hal_output"
 """What the hidden parameter is called."""
@@ -39,8 +39,6 @@ _TRACE: Final = "HAL_TRACE"
 # As long as what it stands for, so that columns stay.
 _RECORD: Final = "hal_pf"
 _ELSEWHERE: Final = frozenset({"::", ".", "->"})
-
-_END_OF_PRELUDE: Final = "#line 1\n"
 
 _PRELUDE: Final = r"""
 struct hal_printed { unsigned long long hal_capacity, hal_used, hal_cut; };
@@ -104,12 +102,14 @@ __device__ inline int hal_record(hal_printed *hal_to, const char *hal_format, ha
   hal_at += 3;
   hal_put(hal_at, hal_format);
   const int hal_done[] = {0, (hal_put(hal_at, hal_values), 0)...};
-  return (int)(sizeof(hal_done) / sizeof(int)) - 1;
+  return (int)sizeof...(hal_values) + hal_done[0];
 }
 template <typename... hal_t>
 __device__ inline int hal_pf(const char *hal_format, hal_t... hal_values) {
   hal_printed *const hal_to = hal_output_here();
-  return hal_to ? hal_record(hal_to, hal_format, hal_values...) : printf(hal_format, hal_values...);
+  if (hal_to) return hal_record(hal_to, hal_format, hal_values...);
+  printf(hal_format, hal_values...);
+  return (int)sizeof...(hal_values);
 }
 template <typename hal_t>
 __device__ inline void hal_trace(const char *hal_name, hal_t hal_value) {
@@ -124,8 +124,10 @@ def mentions_output(source: str) -> bool:
     return _PRINT in source or _TRACE in source
 
 
-def with_output(source: str, entries: Sequence[EntryPoint], trace: str) -> str:
-    """Return a source whose kernels write what they print to their hidden parameter.
+def with_output(
+    source: str, entries: Sequence[EntryPoint], trace: str, *, prints: bool = True
+) -> tuple[str, str]:
+    """Return a prelude, and a source whose kernels print to their hidden parameter.
 
     Parameters
     ----------
@@ -133,8 +135,12 @@ def with_output(source: str, entries: Sequence[EntryPoint], trace: str) -> str:
         The text, and what `hal._kernel_source.scan` finds in it.
     trace
         The condition under which a thread traces, or empty for nothing.
+    prints
+        False leaves all to the driver's printf, and traces nothing.
     """
-    words = {_PRINT, _TRACE} if trace else {_PRINT}
+    words: set[str] = set()
+    if prints:
+        words = {_PRINT, _TRACE} if trace else {_PRINT}
     used = [token for token in _plain_words(source) if token.text in words]
     edits: list[tuple[int, int, str]] = [
         (token.start, token.end, _RECORD) for token in used if token.text == _PRINT
@@ -164,16 +170,8 @@ def with_output(source: str, entries: Sequence[EntryPoint], trace: str) -> str:
     pieces.append(source[position:])
     prelude = _PRELUDE if used else ""
     if _TRACE in source:
-        prelude += f"#define {_TRACE}(...) {_trace(trace)}\n"
-    return "".join([prelude, _END_OF_PRELUDE, *pieces]) if prelude else source
-
-
-def without_prelude(source: str) -> str:
-    """Return the lines that the user wrote, of what `with_output` returns or any source."""
-    if PARAMETER not in source and _TRACE not in source:
-        return source
-    _, mark, rest = source.partition(_END_OF_PRELUDE)
-    return rest if mark else source
+        prelude += f"#define {_TRACE}(...) {_trace(trace if prints else '')}\n"
+    return prelude, "".join(pieces)
 
 
 def _trace(condition: str) -> str:

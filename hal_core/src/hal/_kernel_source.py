@@ -36,7 +36,6 @@ from hal._cpp_tokens import (
     without_attributes,
     without_splices,
 )
-from hal._kernel_output import mentions_output, with_output
 from hal._type_table import read_type_table, type_table
 from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
@@ -105,17 +104,11 @@ def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
     return _Scanner(source, filename).scan()
 
 
-def read_source(
-    source: str, *, filename: str, trace: str | None = None
-) -> tuple[tuple[EntryPoint, ...], str]:
+def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], str]:
     """Return what `scan` does, and the source without the marks of its kernels.
 
-    Every other character stays where it is, unless kernels print to memory of
-    the run: see `hal._kernel_output`. `trace` is the condition under which a
-    thread traces, empty for none, and None leaves what prints to the driver.
+    Every other character stays where it is.
     """
-    if trace is not None and mentions_output(source):
-        source = with_output(source, scan(source, filename=filename), trace)
     scanner = _Scanner(source, filename)
     entries = scanner.scan()
     pieces: list[str] = []

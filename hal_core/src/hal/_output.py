@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ _CONVERSION: Final = re.compile(
 )
 _BITS: Final = {"hh": 8, "h": 16, None: 32}
 _SIGNED, _FLOAT, _POINTER, _TEXT, _UNSIGNED = 1, 2, 3, 4, 5
+
+_INTEGERS: Final = "diouxX"
+_NUMBERS: Final = "diouxXaAeEfFgG"
 
 _Value = int | float | str
 
@@ -158,34 +162,64 @@ def _format(form: str, values: list[tuple[int, _Value]]) -> str:
             kind, value = next(rest)
         except (StopIteration, ValueError):
             return match.group()
-        form = "%" + flags + (width or "") + ("" if precision is None else f".{precision or 0}")
-        return _convert(form, length, letter, kind, value)
+        sign, body = _convert(flags, precision, length, letter, kind, value)
+        # Zeros go between the sign and the number.
+        zeros = "0" in flags and "-" not in flags and letter in _NUMBERS
+        if letter in _INTEGERS:
+            zeros = zeros and precision is None
+        if zeros and not isinstance(value, str) and math.isfinite(value):
+            body = body.rjust(int(width or 0) - len(sign), "0")
+        body = sign + body
+        return body.ljust(int(width or 0)) if "-" in flags else body.rjust(int(width or 0))
 
     return _CONVERSION.sub(one, form)
 
 
-def _convert(form: str, length: str | None, letter: str, kind: int, value: _Value) -> str:
-    if isinstance(value, str) or letter in "sNV":
-        return str(form + "s") % _plain(kind, value)
-    if letter == "p":
-        return (form + "s") % f"{int(value):#x}"
-    if letter in "diouxXc":
-        if isinstance(value, float):
-            return (form + "s") % value
-        bits = _BITS.get(length, 64)
-        value &= (1 << bits) - 1
-        if letter == "c":
-            return (form + "c") % (value & 0xFF)
-        if letter in "di" and value >> (bits - 1):
-            value -= 1 << bits
-        if letter == "o" and "#" in form:  # C's has one zero in front
-            return (form.replace("#", "") + "s") % f"0{value:o}"
-        return (form + letter) % value
-    if letter in "aA":
-        text = float(value).hex()
-        return (form + "s") % (text.upper() if letter == "A" else text)
-    return (form + letter) % float(value)
+def _convert(
+    flags: str, precision: str | None, length: str | None, letter: str, kind: int, value: _Value
+) -> tuple[str, str]:
+    """Return a value's sign or prefix, and the rest, without padding."""
+    if letter in "di" and isinstance(value, int):
+        value = _wrapped(value, length)
+        digits = _digits(f"{abs(value)}", value, precision)
+        return _sign(flags, is_negative=value < 0), digits
+    if letter in _INTEGERS and isinstance(value, int):
+        value &= _mask(length)
+        digits = _digits(format(value, "d" if letter == "u" else letter), value, precision)
+        if "#" in flags and letter == "o" and digits[:1] != "0":
+            digits = f"0{digits}"
+        return (f"0{letter}" if "#" in flags and letter in "xX" and value else ""), digits
+    if letter in "cp" and isinstance(value, int):
+        return "", chr(value & 0xFF) if letter == "c" else f"{value:#x}"
+    if letter in "aAeEfFgG" and not isinstance(value, str):
+        number = abs(float(value))
+        sign = _sign(flags, is_negative=math.copysign(1, value) < 0)
+        if letter in "aA":
+            body = number.hex()
+            return sign, body.upper() if letter == "A" else body
+        form = f"%{'#' * ('#' in flags)}{'' if precision is None else f'.{precision}'}{letter}"
+        return sign, form % number
+    text = f"{value:#x}" if kind == _POINTER and isinstance(value, int) else f"{value}"
+    return "", text if precision is None else text[: int(precision or 0)]
 
 
-def _plain(kind: int, value: _Value) -> str:
-    return f"{value:#x}" if kind == _POINTER and isinstance(value, int) else f"{value}"
+def _sign(flags: str, *, is_negative: bool) -> str:
+    return "-" if is_negative else "+" if "+" in flags else " " if " " in flags else ""
+
+
+def _digits(digits: str, value: int, precision: str | None) -> str:
+    """Return digits, at least as many as the precision; 0 with a precision of 0 has none."""
+    if precision is None:
+        return digits
+    return digits.rjust(int(precision or 0), "0") if value or int(precision or 0) else ""
+
+
+def _mask(length: str | None) -> int:
+    return (1 << _BITS.get(length, 64)) - 1
+
+
+def _wrapped(value: int, length: str | None) -> int:
+    """Return an integer as a signed type of that length holds it."""
+    mask = _mask(length)
+    value &= mask
+    return value - mask - 1 if value > mask >> 1 else value

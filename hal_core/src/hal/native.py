@@ -183,6 +183,9 @@ class CompileRequest:
     part
         Whether the image is one that `NativeCompiler.link` takes, and no
         device.
+    prelude
+        Portable C++ text to put before the source, at namespace scope, which
+        neither the places of the entry points nor messages count.
     """
 
     source: str
@@ -193,6 +196,7 @@ class CompileRequest:
     options: tuple[str, ...] = ()
     include_directories: tuple[str, ...] = ()
     part: bool = False
+    prelude: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,9 +513,10 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def compile(self, request: CompileRequest) -> bytes:
-        """Compile portable source to an image; blocks, on any thread.
+        """Compile portable source to an image for this device; blocks, on any thread.
 
-        Raises `CompilationError` with the compiler's log. Without the feature
+        What `NativeCompiler.compile` makes for `NativeCompiler.target_of` the
+        device, where the backend has a compiler. Raises `CompilationError` with the compiler's log. Without the feature
         ``compile`` it raises `UnimplementedError`, whose text says what is
         missing: users are told.
         """

@@ -692,22 +692,23 @@ class Device(Protocol):
 
     def compile(
         self,
-        source: str,
+        source: str | Mapping[str, str],
         *,
         filename: str = "kernel.cpp",
         defines: Mapping[str, object] | None = None,
-        options: Sequence[str] = (),
+        options: Sequence[str] | Mapping[str, Sequence[str]] = (),
         include_directories: Sequence[str | os.PathLike[str]] = (),
+        trace: bool | str = False,
     ) -> Executable:
         """Compile portable kernel source and load it; blocks (C5)."""
 
     def load(
         self,
-        image: bytes | str | os.PathLike[str],
+        image: hal.Program | bytes | str | os.PathLike[str],
         *,
         signatures: Mapping[str, str | hal.Signature] | None = None,
     ) -> Executable:
-        """Load an image from bytes or from a file; blocks (C5)."""
+        """Load a program, or an image from bytes or from a file; blocks (C5)."""
 
     def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> hal.Buffer:
         """Return a buffer over another library's tensor, or over a copy of it (M2)."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from importlib import resources
+from itertools import filterfalse
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +14,14 @@ from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_cpu import _dialect, _toolchain
 
-__all__ = ["compile_image", "missing_features"]
+__all__ = [
+    "NATIVE",
+    "compile_image",
+    "compile_with_log",
+    "link_images",
+    "missing_features",
+    "native_features",
+]
 
 _OPTIONS: Final = (
     "-std=c++17",
@@ -41,6 +50,8 @@ _FAMILY: Final = {
     # defines NDEBUG by itself, which is for the user to say.
     "zig": ("-nostdlib", "-fno-sanitize=undefined", "-UNDEBUG"),
 }
+NATIVE: Final = "native"
+"""The processor that this runs on, as ``-march`` names it."""
 _NATIVE: Final = "-march=native"
 _TUNING: Final = {
     # Limits of the optimiser, none of which changes a result; a compiler that lacks one of them
@@ -69,25 +80,43 @@ _FEATURES: Final = re.compile(
     r"fp|asimd|sve|sme|atomics|crc32|lrcpc|dcp|i8mm|bf16|flagm"
 )
 _ERROR: Final = re.compile(r"(?:fatal )?error:|undefined (?:reference|symbol)")
+_LINK_ERROR: Final = re.compile(
+    r"multiple definition|undefined (?:reference|symbol)|duplicate symbol"
+)
 _ERRORS_SHOWN: Final = 5
 
 
 def compile_image(request: CompileRequest) -> bytes:
-    """Return the image of a request, from the cache if it holds it.
+    """Return the image of a request for this processor; see `compile_with_log`."""
+    return compile_with_log(request, NATIVE, native_features())[0]
 
-    Raises `CompilationError` with the compiler's log, in which the user's
-    source has the user's file name, lines and columns; and
-    `InvalidArgumentError` for macros that are none.
+
+def native_features() -> str:
+    """Return the features of this processor that an image for it may use."""
+    return " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))
+
+
+def compile_with_log(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
+    """Return the image of a request, from the cache if it holds it, and the compiler's log.
+
+    `march` is what the compiler may use of a processor, and `features` are
+    those that the image asks a processor for. A part is an object file. Raises
+    `CompilationError` with the compiler's log, in which the user's source has
+    the user's file name, lines and columns; and `InvalidArgumentError` for
+    macros that are none.
     """
     compiler = _toolchain.find_compiler()
     given, _ = _dialect.split_options(request.options)
     options = [*_OPTIONS, *_FAMILY[compiler.family], *given]
+    if march != NATIVE:
+        options.append(f"-march={march}")
+    if request.part:
+        options = [*filterfalse(_is_for_linker, options), "-c"]
     if compiler.family == "zig" and not any(option.startswith("-g") for option in given):
         # By itself it writes the work directory's name into the image.
         options.append("-g0")
     for folder in request.include_directories:
         options += ["-I", str(Path(folder).absolute())]
-    features = " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))
     headers = {
         name: (resources.files("hal_cpu") / name).read_bytes() for name in ("kernel.h", "image.h")
     }
@@ -109,7 +138,7 @@ def compile_image(request: CompileRequest) -> bytes:
     # A debugger wants the source beside the image: make both.
     image = None if debug else _toolchain.CACHE.load(key)
     if image is not None:
-        return image
+        return image, (_toolchain.CACHE.load(_toolchain.CACHE.key("log", key)) or b"").decode()
     with _toolchain.work_directory() as directory:
         # What the user wrote: messages quote its lines, and debuggers show them.
         source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
@@ -118,9 +147,52 @@ def compile_image(request: CompileRequest) -> bytes:
             (directory / name).write_bytes(content)
         text = text.replace(f'"{_dialect.SOURCE}"', _quote(str(source)))
         (directory / "image.cpp").write_text(text, encoding="utf-8")
-        image = _run(request, compiler, options, directory, source)
+        wanted = [_NATIVE] if march == NATIVE else []
+        image, log = _run(request, compiler, wanted, options, directory, source)
     _toolchain.CACHE.store(key, image)
-    return image
+    if log:
+        _toolchain.CACHE.store(_toolchain.CACHE.key("log", key), log.encode())
+    return image, log
+
+
+def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
+    """Return one image of object files and what their sources are called, and the linker's log.
+
+    Raises `CompilationError` with that log.
+    """
+    compiler = _toolchain.find_compiler()
+    with _toolchain.work_directory() as directory:
+        target = directory / "image.so"
+        names = [directory / f"part{index}.o" for index in range(len(parts))]
+        for name, (_, part) in zip(names, parts, strict=True):
+            name.write_bytes(part)
+        status, log = _toolchain.run_compiler(
+            [
+                *compiler.cxx,
+                "-shared",
+                "-fPIC",
+                *map(str, names),
+                "-o",
+                str(target),
+                "-Wl,-Bsymbolic",
+                # Found now, and not when it is loaded. zig's has no C library to look in.
+                *(() if compiler.family == "zig" else ("-Wl,--no-undefined",)),
+                *filter(_is_for_linker, _FAMILY[compiler.family]),
+            ]
+        )
+        for name, (source, _) in zip(names, parts, strict=True):
+            log = log.replace(str(name), source)
+        log = log.replace(f"{directory}/", "")
+        if status == 0 and target.is_file():
+            return target.read_bytes(), log
+    errors = [line for line in log.splitlines() if _LINK_ERROR.search(line)]
+    shown = errors[:_ERRORS_SHOWN] or log.strip().splitlines()[-_ERRORS_SHOWN:]
+    message = "\n".join(["the compiled sources cannot be linked:", *shown])
+    raise CompilationError(message, log=log)
+
+
+def _is_for_linker(option: str) -> bool:
+    return option in {"-shared", "-nostdlib"} or option.startswith(("-Wl,", "-l"))
 
 
 def _quote(text: str) -> str:
@@ -150,20 +222,24 @@ def _preprocess(request: CompileRequest, compiler: _toolchain.Compiler, options:
 def _run(
     request: CompileRequest,
     compiler: _toolchain.Compiler,
+    wanted: list[str],
     options: list[str],
     directory: Path,
     source: Path,
-) -> bytes:
-    """Run the compiler on ``image.cpp``; return what it made."""
+) -> tuple[bytes, str]:
+    """Run the compiler on ``image.cpp``; return what it made and said.
+
+    It goes without what is wanted if it does not know that.
+    """
     target = directory / "image.so"
     log = ""
-    wanted = [_NATIVE, *_TUNING[compiler.family]]
+    wanted = [*wanted, *_TUNING[compiler.family]]
     while True:
         # Libraries count only after what needs them.
         command = [*compiler.cxx, *wanted, str(directory / "image.cpp"), "-o", str(target)]
         status, log = _toolchain.run_compiler([*command, *options])
         if status == 0 and target.is_file():
-            return target.read_bytes()
+            return target.read_bytes(), _named(log, request, directory, source)
         left = wanted
         if "march" in log or "native" in log:
             left = [option for option in left if option != _NATIVE]
@@ -172,10 +248,15 @@ def _run(
         if left == wanted:
             break
         wanted = left
-    log = log.replace(str(source), request.filename).replace(f"{directory}/", "")
+    log = _named(log, request, directory, source)
     errors = [line for line in log.splitlines() if _ERROR.search(line)]
     shown = errors[:_ERRORS_SHOWN] or log.strip().splitlines()[-_ERRORS_SHOWN:]
     if len(errors) > _ERRORS_SHOWN:
         shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
     message = "\n".join([f"{request.filename} does not compile:", *shown])
     raise CompilationError(message, log=log)
+
+
+def _named(log: str, request: CompileRequest, directory: Path, source: Path) -> str:
+    """Return a log with the user's file names."""
+    return log.replace(str(source), request.filename).replace(f"{directory}/", "")

@@ -213,7 +213,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
     """
     macros = definitions(request)
     text = _read(request.source, request.entries)
-    others = [*_read(foreign, ()).chunks, *_read(macros, ()).chunks, *text.chunks]
+    prelude = _read(request.prelude, ())
+    others = [*prelude.chunks, *_read(foreign, ()).chunks, *_read(macros, ()).chunks, *text.chunks]
     with_barriers = _spread(_BARRIERS, others)
     with_thread = _spread(_THREAD | text.dynamic | {"__shared__"}, others)
     # These a kernel has itself.
@@ -223,6 +224,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
     )
     flags = "0" if words.isdisjoint({"printf", "assert"}) else "HAL_KERNEL_PRINTS"
 
+    # Each of the parts that are linked has it.
+    export_of_all = "HAL_EXPORT __attribute__((weak))" if request.part else "HAL_EXPORT"
     edits = [*text.edits, *_pointers(text)]
     for entry in request.entries:
         body = text.kernels[entry.name].words
@@ -244,8 +247,10 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
     return "".join(
         [
             f'#include "{PRELUDE}"\n',
-            f'extern "C" HAL_EXPORT const char hal_image_features[] = "{features}";\n',
-            '#line 1 "defines"\n',
+            f'extern "C" {export_of_all} const char hal_image_features[] = "{features}";\n',
+            '#line 1 "hal_prelude"\n',
+            *_apply(request.prelude, prelude.edits),
+            '\n#line 1 "defines"\n',
             macros,
             f'#line 1 "{SOURCE}"\n',
             *_apply(request.source, edits),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hal.plugin import Backend, hookimpl
 
 if TYPE_CHECKING:
-    from hal.native import NativeDriver
+    from hal.native import NativeCompiler, NativeDriver
 
 __all__ = ["hal_backend"]
 
@@ -26,6 +26,13 @@ def _open() -> NativeDriver:
     return driver.CpuDriver()
 
 
+def _compiler() -> NativeCompiler:
+    """Return what compiles without a device."""
+    from hal_cpu import compiler  # noqa: PLC0415 - nothing is loaded before first use
+
+    return compiler.CpuCompiler()
+
+
 @hookimpl
 def hal_backend() -> Backend:
     """Return the record of this backend."""
@@ -34,4 +41,5 @@ def hal_backend() -> Backend:
         summary="the processor, with kernels compiled by the machine's C++ compiler",
         probe=_probe,
         open=_open,
+        compiler=_compiler,
     )

@@ -78,6 +78,7 @@ def rewrite(request: CompileRequest) -> str:
         [
             '#line 1 "hal_prelude"\n',
             _PRELUDE,
+            request.prelude,
             '#line 1 "defines"\n',
             *_definitions(request),
             f'#line 1 "{name}"\n',

@@ -83,12 +83,12 @@ def _refused(request: CompileRequest, target: str, log: str) -> CompilationError
 
 
 def program_text(request: CompileRequest) -> str:
-    """Return what the compiler reads: prelude, macros, the user's text, the type table.
+    """Return what the compiler reads: preludes, macros, the user's text, the type table.
 
     Raises `InvalidArgumentError` for a macro that is none.
     """
     prelude = (resources.files("hal_hip") / "prelude.h").read_text(encoding="utf-8")
-    parts = ['#line 1 "hal_prelude"', prelude, '#line 1 "defines"']
+    parts = ['#line 1 "hal_prelude"', prelude, request.prelude, '#line 1 "defines"']
     for name, value in request.defines.items():
         if not _NAME.fullmatch(name):
             message = f"defines: {name!r} is no name of a macro"

@@ -151,8 +151,9 @@ def fault_while_waited_for() -> dict[str, Any]:
     lab.open_context()
     s, t, e, f, gate = lab.stream(), lab.stream(), lab.event(), lab.event(), lab.Gate()
     seen: list[int] = []
+    trap = lab.function("trap")  # before the gate: loading a module waits for the device
     gate.hold(s)
-    lab.launch(lab.function("trap"), s)
+    lab.launch(trap, s)
     get(cu.cuEventRecord, e, s)
     get(cu.cuStreamWaitEvent, t, e, 0)
     get(cu.cuLaunchHostFunc, t, lab.host_function(lambda: seen.append(1)), 0)

@@ -96,6 +96,7 @@ def update_copy() -> dict[str, Any]:
     node = get(cu.cuGraphAddMemcpyNode, g, None, 0, copy_node(q, p, 16), context)
     instance = get(cu.cuGraphInstantiate, g, 0)
     get(cu.cuMemsetD32, p, 4, 8)
+    get(cu.cuCtxSynchronize)
 
     def change(given: Any) -> str:
         return ask(cu.cuGraphExecMemcpyNodeSetParams, instance, node, given, context)

@@ -394,9 +394,12 @@ def memory_operations() -> dict[str, Any]:
     return answers
 
 
-@question()
+@alone()
 def streams_overlap() -> Any:
-    """Two kernels on two streams run at once: one waits for what the other writes."""
+    """Two kernels on two streams run at once: one waits for what the other writes.
+
+    On its own, for the one that waits never ends where they do not.
+    """
     lab.open_context()
     flag, out = lab.words(), lab.words()
     a, b = lab.stream(), lab.stream()

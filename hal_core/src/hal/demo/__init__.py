@@ -9,4 +9,11 @@ buffers (`hal.flow`). Needs the libraries of the ``demo`` extra.
 - `hal.demo.kernels`: the kernels' source.
 - `hal.demo.tiles`, `hal.demo.observe`, `hal.demo.timeline`, `hal.demo.picture`.
 - `hal.demo.reference`: the oracle, in scipy.
+
+And train a network on handwritten digits, on several devices at once; the
+program is examples/training.py.
+
+- `hal.demo.training`: the part to learn from.
+- `hal.demo.network`: a replica, and its kernels.
+- `hal.demo.curves`: the pictures of the losses and of the queues.
 """

@@ -15,7 +15,14 @@ from hal.flow.tracking import Access
 if TYPE_CHECKING:
     from hal.flow.scheduler import Scheduler
 
-__all__ = ["Bindings", "Recording", "bound_accesses", "is_memory", "kernel_arguments"]
+__all__ = [
+    "Bindings",
+    "Recording",
+    "bound_accesses",
+    "constants_of",
+    "is_memory",
+    "kernel_arguments",
+]
 
 Bindings: TypeAlias = Sequence[TrackedBuffer] | Mapping[int, TrackedBuffer]
 
@@ -204,9 +211,7 @@ def kernel_arguments(
 
     Of each its index or name, itself, and whether the kernel writes it.
     """
-    constants = kernel.signature.constants
-    if reads or writes:
-        constants = _narrowed(kernel, constants, reads, writes)
+    constants = constants_of(kernel, reads, writes)
     if isinstance(args, Mapping):
         named = dict(args)
         used = [(name, value, name not in constants) for name, value in args.items()]
@@ -226,8 +231,16 @@ def kernel_arguments(
     ]
 
 
+def constants_of(kernel: hal.Kernel, reads: Iterable[str], writes: Iterable[str]) -> frozenset[str]:
+    """Return the parameters that a kernel only reads, after what the caller says about them."""
+    constants = kernel.signature.constants
+    return _narrowed(kernel, constants, reads, writes) if reads or writes else constants
+
+
 def is_memory(value: object) -> bool:
     """Return whether something is a buffer, tracked or not, or a slot."""
+    if isinstance(value, hal.Output):  # one run's own: nobody waits for it
+        return False
     return isinstance(value, (TrackedBuffer, hal.Slot, hal.Buffer))
 
 

@@ -15,6 +15,7 @@ from hal_conformance.suite.support import (
     LIMIT,
     MakeQueue,
     MakeSemaphore,
+    OpenDevice,
     assert_fails,
     broken,
     in_threads,
@@ -333,10 +334,10 @@ def test_a_kernel_of_another_device_is_refused_c5(
 
 
 def test_a_buffer_of_another_device_is_refused_c5(
-    second_device: hal.Device, queue: hal.Queue, program: hal.Executable
+    open_device: OpenDevice, queue: hal.Queue, program: hal.Executable
 ) -> None:
-    """C5: a kernel's buffers are those of its device."""
-    foreign = second_device.upload(np.zeros(4, np.int32))
+    """C5: a kernel's buffers are those of its device, unless access was enabled."""
+    foreign = open_device().upload(np.zeros(4, np.int32))
     with pytest.raises(InvalidArgumentError):
         queue.dispatch(program["write_constants"], grid=1, block=1, args=(foreign, 1, 2, 3, 4))
 

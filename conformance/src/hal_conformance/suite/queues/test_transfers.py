@@ -293,7 +293,7 @@ def test_bad_transfers_are_refused_q4(device: hal.Device, queue: hal.Queue, what
 
 @pytest.mark.parametrize("operation", ["fill", "update", "read", "write"])
 def test_buffers_of_another_device_are_refused_q4(
-    device: hal.Device, second_device: hal.Device, queue: hal.Queue, operation: str
+    second_device: hal.Device, queue: hal.Queue, operation: str
 ) -> None:
     """Q4: a queue refuses another device's buffer in all but copies (see devices/test_peers)."""
     foreign = second_device.upload(pattern(64))

@@ -1,0 +1,238 @@
+"""Hold one replica of a two-layer network: its kernels, its buffers, its recording.
+
+64 pixels, a layer of units that cut off below 0, and scores for ten digits,
+whose error is the cross entropy after a softmax. Everything that is learnt is
+in one buffer: first the weights of the first layer, a row for each pixel, then
+its offsets, then those of the second layer in the same way. The gradient has
+the same form, and the sum of the errors behind it, so that replicas are merged by
+adding one buffer to another.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+import hal
+from hal.flow import Flow, Recording, TrackedBuffer
+
+__all__ = ["CLASSES", "HIDDEN", "INPUTS", "SIZE", "Replica", "initial"]
+
+INPUTS: Final = 64
+HIDDEN: Final = 64
+CLASSES: Final = 10
+SIZE: Final = (INPUTS + 1) * HIDDEN + (HIDDEN + 1) * CLASSES
+"""Numbers that are learnt."""
+
+_BLOCK: Final = 64
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+
+SOURCE: Final = r"""
+#define OFFSETS1 (INPUTS * HIDDEN)
+#define WEIGHTS2 (OFFSETS1 + HIDDEN)
+#define OFFSETS2 (WEIGHTS2 + HIDDEN * CLASSES)
+#define SIZE (OFFSETS2 + CLASSES)
+
+// The first layer: a block for each row of the batch, a thread for each unit.
+extern "C" __global__ void HAL_BLOCK(HIDDEN)
+activate(const float* __restrict__ images, const int* __restrict__ rows,
+         const float* __restrict__ network, float* __restrict__ activity) {
+  const float* image = images + INPUTS * rows[blockIdx.x];
+  const int unit = threadIdx.x;
+  float sum = network[OFFSETS1 + unit];
+  for (int k = 0; k < INPUTS; ++k) sum += image[k] * network[k * HIDDEN + unit];
+  activity[blockIdx.x * HIDDEN + unit] = sum > 0.0f ? sum : 0.0f;
+}
+
+// The second layer, a thread for each row: what is wrong with its scores, and what it would guess.
+extern "C" __global__ void HAL_BLOCK(64)
+judge(const float* __restrict__ activity, const int* __restrict__ labels,
+      const int* __restrict__ rows, const float* __restrict__ network, float* __restrict__ errors,
+      float* __restrict__ losses, int* __restrict__ guesses, int count) {
+  const int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row >= count) return;
+  float scores[CLASSES];
+  int best = 0;
+  for (int c = 0; c < CLASSES; ++c) {
+    float sum = network[OFFSETS2 + c];
+    for (int k = 0; k < HIDDEN; ++k)
+      sum += activity[row * HIDDEN + k] * network[WEIGHTS2 + k * CLASSES + c];
+    scores[c] = sum;
+    if (sum > scores[best]) best = c;
+  }
+  const float largest = scores[best];
+  const int label = labels[rows[row]];
+  const float right = scores[label];
+  float total = 0.0f;
+  for (int c = 0; c < CLASSES; ++c) total += scores[c] = expf(scores[c] - largest);
+  for (int c = 0; c < CLASSES; ++c)
+    errors[row * CLASSES + c] = scores[c] / total - (c == label ? 1.0f : 0.0f);
+  losses[row] = logf(total) - (right - largest);
+  guesses[row] = best;
+}
+
+// What is wrong with the first layer: a block for each row, a thread for each unit.
+extern "C" __global__ void HAL_BLOCK(HIDDEN)
+trace_back(const float* __restrict__ activity, const float* __restrict__ errors,
+           const float* __restrict__ network, float* __restrict__ blame) {
+  const int unit = threadIdx.x, at = blockIdx.x * HIDDEN + unit;
+  float sum = 0.0f;
+  for (int c = 0; c < CLASSES; ++c)
+    sum += errors[blockIdx.x * CLASSES + c] * network[WEIGHTS2 + unit * CLASSES + c];
+  blame[at] = activity[at] > 0.0f ? sum : 0.0f;
+}
+
+// The sum over the rows of the batch, a thread for each number that is learnt, and for the loss.
+extern "C" __global__ void HAL_BLOCK(64)
+collect(const float* __restrict__ images, const int* __restrict__ rows,
+        const float* __restrict__ activity, const float* __restrict__ blame,
+        const float* __restrict__ errors, const float* __restrict__ losses,
+        float* __restrict__ gradient, int count) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  double sum = 0.0;
+  if (i < OFFSETS1) {
+    const int pixel = i / HIDDEN, unit = i % HIDDEN;
+    for (int r = 0; r < count; ++r)
+      sum += images[rows[r] * INPUTS + pixel] * blame[r * HIDDEN + unit];
+  } else if (i < WEIGHTS2) {
+    for (int r = 0; r < count; ++r) sum += blame[r * HIDDEN + i - OFFSETS1];
+  } else if (i < OFFSETS2) {
+    const int unit = (i - WEIGHTS2) / CLASSES, c = (i - WEIGHTS2) % CLASSES;
+    for (int r = 0; r < count; ++r) sum += activity[r * HIDDEN + unit] * errors[r * CLASSES + c];
+  } else if (i < SIZE) {
+    for (int r = 0; r < count; ++r) sum += errors[r * CLASSES + i - OFFSETS2];
+  } else if (i == SIZE) {
+    for (int r = 0; r < count; ++r) sum += losses[r];
+  }
+  if (i <= SIZE) gradient[i] = (float)sum;
+}
+
+extern "C" __global__ void HAL_BLOCK(64)
+merge(const float* __restrict__ theirs, float* __restrict__ ours) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i <= SIZE) ours[i] += theirs[i];
+}
+
+// Descend, with momentum; note the loss.
+extern "C" __global__ void HAL_BLOCK(64)
+descend(const float* __restrict__ gradient, float* __restrict__ network,
+        float* __restrict__ velocity, float* __restrict__ curve, int step, float share, float rate,
+        float momentum) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < SIZE) {
+    velocity[i] = momentum * velocity[i] - rate * share * gradient[i];
+    network[i] += velocity[i];
+  } else if (i == SIZE) {
+    curve[step] = share * gradient[i];
+  }
+}
+"""
+
+
+def initial(seed: int) -> Floats:
+    """Return what a network knows before it has learnt: weights by chance, offsets of 0."""
+    chance = np.random.default_rng(seed)
+    first = chance.normal(0, np.sqrt(2 / INPUTS), INPUTS * HIDDEN)
+    second = chance.normal(0, np.sqrt(2 / HIDDEN), HIDDEN * CLASSES)
+    parts = (first, np.zeros(HIDDEN), second, np.zeros(CLASSES))
+    return np.concatenate(parts).astype(np.float32)
+
+
+class Replica:
+    """Be the network on one device, for batches of `count` rows.
+
+    Attributes
+    ----------
+    device
+        Where it is.
+    count
+        Rows of a batch.
+    network, gradient
+        What it has learnt, and what its last batch says; see this module.
+    curve
+        The loss of each step of an epoch.
+    """
+
+    def __init__(
+        self, flow: Flow, device: hal.Device, images: Floats, labels: Ints, count: int, steps: int
+    ) -> None:
+        """Compile, allocate, and record what turns rows into a gradient."""
+        self.device = device
+        self.count = count
+        self._flow = flow
+        self._program = device.compile(
+            SOURCE,
+            filename="network.cpp",
+            defines={"INPUTS": INPUTS, "HIDDEN": HIDDEN, "CLASSES": CLASSES},
+        )
+        self._images = flow.from_host(images, device)
+        self._labels = flow.from_host(labels, device)
+        # Two, so that one is uploaded while the kernels read the other.
+        self._rows = [self._allocate(count, np.int32) for _ in range(2)]
+        self._guesses = self._allocate(count, np.int32)
+        self.gradient = self._allocate(SIZE + 1)
+        self.network = self._allocate(SIZE)
+        self._velocity = self._allocate(SIZE)
+        self.curve = self._allocate(steps)
+        self._commands = self._record()
+
+    def reset(self, network: Floats) -> None:
+        """Know `network`, and be at rest."""
+        self._flow.write(self.network, network)
+        self._flow.fill(self._velocity, np.float32(0))
+
+    def upload(self, step: int, rows: Ints) -> None:
+        """Bring the numbers of a batch's rows to the device, while the one before is learnt."""
+        self._flow.write(self._rows[step % 2], rows)
+
+    def compute(self, step: int) -> None:
+        """Compute the gradient of the uploaded batch."""
+        self._flow.execute(self._commands, bindings=[self._rows[step % 2]])
+
+    def merge(self, theirs: TrackedBuffer) -> None:
+        """Add another replica's gradient to this one's."""
+        self._dispatch("merge", theirs, self.gradient)
+
+    def descend(
+        self, gradient: TrackedBuffer, step: int, *, share: float, rate: float, momentum: float
+    ) -> None:
+        """Learn from a gradient of ``1 / share`` rows."""
+        self._dispatch(
+            "descend",
+            *(gradient, self.network, self._velocity, self.curve, step, share, rate, momentum),
+        )
+
+    def guess(self, rows: Ints) -> Ints:
+        """Return the digit that each of `count` rows shows, as far as it knows. Blocks."""
+        self.upload(0, rows)
+        self.compute(0)
+        return self._guesses.numpy()
+
+    def _allocate(self, count: int, dtype: npt.DTypeLike = np.float32) -> TrackedBuffer:
+        return self._flow.allocate(4 * count, dtype=dtype, device=self.device)
+
+    def _dispatch(self, name: str, *args: object) -> None:
+        self._flow.dispatch(self._program[name], grid=-(-(SIZE + 1) // _BLOCK), args=args)
+
+    def _record(self) -> Recording:
+        """Record a batch; the rows are a slot, and the order follows from the bytes."""
+        count, some = self.count, -(-self.count // _BLOCK)
+        activity, blame = self._allocate(count * HIDDEN), self._allocate(count * HIDDEN)
+        errors, losses = self._allocate(count * CLASSES), self._allocate(count)
+        images, labels, network = self._images, self._labels, self.network
+        with self._flow.record(device=self.device, slots=(np.int32,)) as commands:
+            (rows,) = commands.slots
+            judged = (activity, labels, rows, network, errors, losses, self._guesses, count)
+            sums = (images, rows, activity, blame, errors, losses, self.gradient, count)
+            for name, grid, args in (
+                ("activate", count, (images, rows, network, activity)),
+                ("judge", some, judged),
+                ("trace_back", count, (activity, errors, network, blame)),
+                ("collect", -(-(SIZE + 1) // _BLOCK), sums),
+            ):
+                commands.dispatch(self._program[name], grid=grid, args=args)
+        return commands

@@ -1,0 +1,407 @@
+"""Define contexts: the named memory of a device, and what it is linked with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+import hal
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, NotFoundError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.holders import Holders, Named
+from hal.flow.linking import link_kernels, link_recording
+from hal.flow.modes import Memory, MemoryMode, refuse, rights_of
+from hal.flow.recordings import Recording
+from hal.flow.routines import Routine, Step
+from hal.flow.scheduler import AnyDevice
+from hal.flow.transfers import Download
+from hal.protocols import Signals, Waits
+
+if TYPE_CHECKING:
+    from hal.flow.flow import Flow
+
+__all__ = ["Context"]
+
+_holders: Final = Holders()
+
+
+class Context:
+    """Hold named memory of one device, and link programs against it.
+
+    A context sees its own names and those of the contexts that it comes from:
+    related contexts share that memory. A name belongs to one context of a
+    flow and a device while that lives; declaring it again in a context that
+    comes from there shares the memory if both declarations are equal, and is
+    an error otherwise, as is any use from a context that does not. Memory
+    that is local to a call belongs to nobody and is exempt.
+
+    What a name's `MemoryMode` does not allow raises `InvalidArgumentError`:
+    of kernels when they are linked, of the host when it asks. Any thread may
+    use a context; all work goes through the flow, ordered by the bytes.
+
+    Parameters
+    ----------
+    flow
+        What runs the work.
+    device
+        One of the flow's; None for the first.
+    name
+        What errors call it.
+
+    Attributes
+    ----------
+    parent
+        The context that it comes from, or None.
+    """
+
+    def __init__(
+        self, flow: Flow, *, device: AnyDevice | None = None, name: str = "context"
+    ) -> None:
+        flow.check_open()
+        self.flow: Final = flow
+        self.device: Final = flow.lanes_of(device).device
+        self.name: Final = name
+        self.parent: Context | None = None
+        self.own: dict[str, Named] = {}  # for the modules of this package
+        self._closed = False
+
+    def child(self, name: str = "child") -> Context:
+        """Return a context that comes from this one."""
+        self._check_open()
+        made = Context(self.flow, device=self.device, name=f"{self.name}/{name}")
+        made.parent = self
+        return made
+
+    @property
+    def closed(self) -> bool:
+        """Return whether it was closed."""
+        return self._closed
+
+    @property
+    def names(self) -> Mapping[str, Memory]:
+        """Return what is declared here and in the contexts that this one comes from."""
+        found: dict[str, Memory] = {}
+        for context in reversed(list(self.line())):
+            found.update((name, each.memory) for name, each in dict(context.own).items())
+        return found
+
+    # Declarations
+
+    def allocate(
+        self,
+        name: str,
+        size: int,
+        *,
+        dtype: DTypeLike = np.uint8,
+        mode: str | MemoryMode = MemoryMode.DEVICE,
+    ) -> None:
+        """Declare a name with memory of `size` bytes, whose content is undefined.
+
+        Raises `InvalidArgumentError` for a constant, which needs a content, and
+        for a name that is declared otherwise, or by a context that this one
+        does not come from.
+        """
+        memory = Memory(size, dtype, mode)
+        if memory.mode is MemoryMode.CONSTANT:
+            message = f"{name!r} is constant and needs its content; use from_host or adopt"
+            raise InvalidArgumentError(message)
+        self._declare(name, memory, lambda: self._allocate(memory))
+
+    def from_host(
+        self, name: str, array: object, *, mode: str | MemoryMode = MemoryMode.HOSTED
+    ) -> None:
+        """Declare a name with the content of an array (or what numpy makes one of).
+
+        Returns at once; the array may change then. Raises as `allocate`, and
+        for a name that is declared already: it has its content.
+        """
+        host = np.asarray(array)
+        if host.dtype.hasobject:
+            message = f"{name!r}: the array holds Python objects, which device memory cannot"
+            raise ArgumentTypeError(message)
+        memory = Memory(host.nbytes, host.dtype, mode)
+        self._check_content(name, memory)
+        self._declare(name, memory, lambda: self.flow.from_host(host, self.device, hold=False))
+
+    def adopt(
+        self, name: str, buffer: TrackedBuffer, *, mode: str | MemoryMode = MemoryMode.HOSTED
+    ) -> None:
+        """Declare a name for a buffer of the flow, which stays the caller's too.
+
+        What the caller does with it is ordered with the context's work, and
+        not held against the mode. Raises as `from_host`.
+        """
+        self.flow.check(buffer, f"adopt {name!r}")
+        if buffer.device is not self.device:
+            message = (
+                f"adopt {name!r}: the buffer is on {buffer.device.name}, and the context on "
+                f"{self.device.name}, or that was opened another time"
+            )
+            raise InvalidArgumentError(message)
+        memory = Memory(buffer.size, buffer.dtype, mode)
+        self._check_content(name, memory)
+        self._declare(name, memory, lambda: buffer, is_lent=True)
+
+    # What the host does
+
+    def write(
+        self, name: str, array: object, *, offset: int = 0, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission:
+        """Copy an array into a name's memory, as `Flow.write` does."""
+        buffer = self._for_host(name, "write", is_written=True)
+        return self.flow.write(buffer, array, offset=offset, wait=wait, signal=signal)
+
+    def read(self, name: str, *, wait: Waits = ()) -> Download:
+        """Copy a name's memory to a new array; return that at once, as `Flow.to_host` does."""
+        return self.flow.to_host(self._for_host(name, "read", is_written=False), wait=wait)
+
+    def numpy(self, name: str, *, timeout: float | None = None) -> NDArray[Any]:
+        """Do what `read` does, and wait for it, for `timeout` seconds at most."""
+        return self.read(name).result(timeout)
+
+    # What the device does
+
+    def fill(
+        self, name: str, value: object, *, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission:
+        """Fill a name's memory on the device, as `Flow.fill` does."""
+        return self.flow.fill(self.for_work(name, "fill"), value, wait=wait, signal=signal)
+
+    def copy(
+        self, source: str, target: str, *, to: Context | None = None, wait: Waits = ()
+    ) -> hal.Submission:
+        """Copy a name's memory to that of another name, of another context and device too."""
+        found = self.find(source)
+        if found.buffer is None:
+            refuse(source, found.memory.mode, "copy from", self.name)
+        return self.flow.copy(found.buffer, (to or self).for_work(target, "copy to"), wait=wait)
+
+    def link(
+        self,
+        code: hal.Program | hal.Executable | hal.Kernel | Recording,
+        entry: str | Sequence[Step] | None = None,
+        *,
+        grid: int | Sequence[int] | None = None,
+        block: int | Sequence[int] | None = None,
+        buffers: Mapping[str, str] | Sequence[str] = (),
+        scalars: Mapping[str, object] | None = None,
+        shared_memory: int | None = None,
+        reads: Iterable[str] = (),
+        writes: Iterable[str] = (),
+        allocate: Mapping[str, Memory] | None = None,
+        name: str | None = None,
+    ) -> Routine:
+        """Bind code to names of this context; return what can be called, with a child context.
+
+        Parameters
+        ----------
+        code
+            A program, which is loaded on the device unless it is already, or
+            what was loaded; a kernel; or a recording of the flow's with slots.
+        entry
+            Of a program: the kernel's name, or a list of `Step`, which run
+            as one command buffer.
+        grid, block, shared_memory
+            As for `Flow.dispatch`; without a grid `Routine.run` takes it.
+        buffers
+            Which name each pointer of the kernel takes; the parameter's own
+            name unless given. Of a recording: the name for each slot.
+        scalars
+            Values for other parameters; those that are not here stay open.
+        reads, writes
+            As for `Flow.dispatch`, by parameter.
+        allocate
+            What the child context gets, unless this one sees the same
+            declaration of the name already.
+        name
+            What the child context is called; the kernel's name unless given.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such kernel, or no such name.
+        InvalidArgumentError
+            A mode does not allow what the code does with a name; a local is
+            read before the code has written it; a declaration does not agree.
+        ArgumentTypeError, ClosedError
+            For what is no code; for what is gone. Nothing has changed then.
+        """
+        self._check_open()
+        child = self.child(name or (entry if isinstance(entry, str) else "routine"))
+        try:
+            child.allocate_all(allocate or {})
+            if isinstance(code, Recording):
+                return link_recording(child, code, entry, buffers)
+            if isinstance(code, hal.Program):
+                code = self.device.load(code)
+            given = (
+                grid,
+                block,
+                buffers,
+                scalars or {},
+                shared_memory,
+                tuple(reads),
+                tuple(writes),
+            )
+            return link_kernels(child, code, entry, given)
+        except BaseException:
+            child.close()
+            raise
+
+    # The end
+
+    def close(self) -> None:
+        """Let this context's own memory go, once all that uses it has ended, and its names.
+
+        Contexts that come from it go on without them. May be called twice.
+        """
+        self._closed = True
+        own, self.own = self.own, {}
+        _holders.leave(self, own)
+        for each in own.values():
+            if each.buffer is not None and not each.is_lent:
+                each.buffer.close()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<Context {self.name} on {self.device.name}: {', '.join(self.names)}{state}>"
+
+    # For the modules of this package
+
+    def line(self) -> Iterable[Context]:
+        """Yield this context and those that it comes from, the nearest first."""
+        each: Context | None = self
+        while each is not None:
+            yield each
+            each = each.parent
+
+    def find(self, name: str) -> Named:
+        """Return what a name stands for; raise where it is not this context's to use."""
+        self._check_open()
+        found = self._look(name)
+        if found is not None:
+            return found
+        other = _holders.of(self, name)
+        if other is not None:
+            message = (
+                f"{name!r} belongs to the context {other.name!r}, from which {self.name!r} does "
+                "not come: they share no memory; use a context that comes from it, or another name"
+            )
+            raise InvalidArgumentError(message)
+        closed = [each.name for each in self.line() if each.closed]
+        if closed:
+            message = f"{self.name}: {name!r} is not here, and {', '.join(closed)} is closed"
+            raise ClosedError(message)
+        message = f"{self.name} has no {name!r}; it has: {', '.join(self.names) or 'no names'}"
+        raise NotFoundError(message)
+
+    def check_use(self, name: str, user: str, *, is_written: bool) -> Named:
+        """Return what a name stands for; raise if kernels may not use it so."""
+        found = self.find(name)
+        if is_written and not rights_of(found.memory.mode).kernels_write:
+            message = (
+                f"{user} writes {name!r}, which is {found.memory.mode.value}: kernels only read "
+                "it; declare it otherwise, or say what is only read, as in reads=['x']"
+            )
+            raise InvalidArgumentError(message)
+        return found
+
+    def for_work(self, name: str, deed: str) -> TrackedBuffer:
+        """Return what the device fills and copies to; raise if nobody may write it."""
+        found = self.find(name)
+        if found.buffer is None or found.memory.mode is MemoryMode.CONSTANT:
+            refuse(name, found.memory.mode, deed, self.name)
+        return found.buffer
+
+    def allocate_all(self, wanted: Mapping[str, Memory]) -> None:
+        """Declare what a routine brings along."""
+        for name, memory in wanted.items():
+            if not isinstance(memory, Memory):
+                message = f"allocate: {name!r} is a hal.flow.Memory, not {memory!r}"
+                raise ArgumentTypeError(message)
+            self.allocate(name, memory.size, dtype=memory.dtype, mode=memory.mode)
+
+    # Inside
+
+    def _look(self, name: str) -> Named | None:
+        return next((each.own[name] for each in self.line() if name in each.own), None)
+
+    def _allocate(self, memory: Memory) -> TrackedBuffer | None:
+        if memory.mode is MemoryMode.LOCAL:
+            return None
+        return self.flow.allocate(memory.size, dtype=memory.dtype, device=self.device)
+
+    def _declare(
+        self,
+        name: str,
+        memory: Memory,
+        make: Callable[[], TrackedBuffer | None],
+        *,
+        is_lent: bool = False,
+    ) -> None:
+        """Give a name memory, unless it has that very memory already."""
+        if not isinstance(name, str) or not name:
+            message = f"a name is text, not {name!r}"
+            raise ArgumentTypeError(message)
+        self._check_open()
+        found = self._look(name)
+        if found is not None:
+            if found.memory != memory:
+                message = (
+                    f"{name!r} is declared as {found.memory} in {found.owner.name!r}, and as "
+                    f"{memory} here; use one declaration, or another name"
+                )
+                raise InvalidArgumentError(message)
+            return
+        buffer = make()
+        is_shared = memory.mode is not MemoryMode.LOCAL
+        other = _holders.take(self, name) if is_shared else None
+        if other is None:
+            self.own[name] = Named(memory, buffer, self, is_lent)
+        if other is not None:
+            if buffer is not None and not is_lent:
+                buffer.close()
+            message = (
+                f"{name!r} belongs to the context {other.name!r}, from which {self.name!r} does "
+                "not come; declare it in a context that both come from, or use another name"
+            )
+            raise InvalidArgumentError(message)
+
+    def _check_content(self, name: str, memory: Memory) -> None:
+        """Raise unless a name can get its first content now."""
+        if memory.mode is MemoryMode.LOCAL:
+            message = f"{name!r} is local: it has no content before a call; use allocate"
+            raise InvalidArgumentError(message)
+        found = self._look(name)
+        if found is not None:
+            message = f"{name!r} has its content already, in {found.owner.name!r}; use write"
+            raise InvalidArgumentError(message)
+
+    def _for_host(self, name: str, deed: str, *, is_written: bool) -> TrackedBuffer:
+        found = self.find(name)
+        rights = rights_of(found.memory.mode)
+        if found.buffer is None or not (rights.host_writes if is_written else rights.host_reads):
+            refuse(name, found.memory.mode, deed, self.name)
+        return found.buffer
+
+    def _check_open(self) -> None:
+        if self._closed:
+            message = f"the context {self.name!r} is closed"
+            raise ClosedError(message)
+        self.flow.check_open()

@@ -1,0 +1,168 @@
+"""Link code against a context: check what it does with the names, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import hal
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.flow.modes import MemoryMode
+from hal.flow.recordings import Recording, constants_of
+from hal.flow.routines import Routine, Step, is_buffer, kernel_of, listed
+
+if TYPE_CHECKING:
+    from hal.flow.contexts import Context
+    from hal.flow.holders import Named
+
+__all__ = ["link_kernels", "link_recording"]
+
+Given = tuple[Any, Any, Any, Any, Any, Any, Any]
+"""What `Context.link` got for a single kernel: the fields of `Step` behind the kernel."""
+
+
+def link_kernels(
+    context: Context, code: object, entry: str | Sequence[Step] | None, given: Given
+) -> Routine:
+    """Check what kernels do with a context's names; return the routine."""
+    steps = _steps(code, entry, given)
+    if not steps:
+        message = "link: there is no step"
+        raise InvalidArgumentError(message)
+    buffers: dict[str, bool] = {}
+    scalars: dict[str, None] = {}
+    locals_: dict[str, None] = {}
+    for step in steps:
+        kernel = kernel_of(step)
+        if kernel.device is not context.device:
+            message = (
+                f"link: kernel {kernel.name!r} was loaded on {kernel.device.name}, and the context "
+                f"is on {context.device.name}, or that was opened another time"
+            )
+            raise InvalidArgumentError(message)
+        if step.grid is None and len(steps) > 1:
+            message = f"link: the step {kernel.name!r} has no grid"
+            raise InvalidArgumentError(message)
+        _check_names(step)
+        constants = constants_of(kernel, step.reads, step.writes)
+        written: list[str] = []
+        for parameter in kernel.signature.parameters:
+            if not is_buffer(parameter, step):
+                if parameter.name not in step.scalars:
+                    scalars[parameter.name] = None
+                continue
+            name = step.buffers.get(parameter.name, parameter.name)
+            is_written = parameter.name not in constants
+            user = f"kernel {kernel.name!r}: parameter {parameter.name!r}"
+            found = context.check_use(name, user, is_written=is_written)
+            if found.memory.mode is MemoryMode.LOCAL:
+                locals_[name] = None
+                if not is_written and not buffers.get(name):
+                    raise _read_before(name, user)
+            if is_written:
+                written.append(name)
+            buffers.setdefault(name, False)
+        # What the same kernel writes is there for the next one.
+        buffers.update(dict.fromkeys(written, True))
+    return Routine(context, steps, None, tuple(locals_), buffers, tuple(scalars))
+
+
+def _steps(code: object, entry: str | Sequence[Step] | None, given: Given) -> list[Step]:
+    """Return the steps with their kernels."""
+    if entry is None or isinstance(entry, str):
+        grid, block, names, *rest = given
+        return [Step(_kernel(code, entry), grid, block, _check_buffers(names), *rest)]
+    if any(given):
+        message = "link: with a list of steps, each step says what it takes"
+        raise ArgumentTypeError(message)
+    return [step.with_kernel(_kernel(code, step.kernel)) for step in entry]
+
+
+def link_recording(
+    context: Context,
+    recording: Recording,
+    entry: object,
+    buffers: Any,  # noqa: ANN401 - checked here
+) -> Routine:
+    """Check what a recording does with a context's names; return the routine."""
+    if entry is not None or isinstance(buffers, (Mapping, str)):
+        message = "link: a recording takes buffers=[...], a name for each slot, and no entry"
+        raise ArgumentTypeError(message)
+    names = list(buffers)
+    uses = recording.uses
+    if recording.commands.device is not context.device:
+        message = "link: the recording is another device's than the context"
+        raise InvalidArgumentError(message)
+    if len(names) != len(uses):
+        message = f"link: the recording has {len(uses)} slots, and buffers has {len(names)} names"
+        raise InvalidArgumentError(message)
+    if recording.direct:
+        message = (
+            "link: the recording uses buffers directly, which no context knows of; record with "
+            "slots, and name what they stand for"
+        )
+        raise InvalidArgumentError(message)
+    used: dict[str, bool] = {}
+    for index, (name, use) in enumerate(zip(names, uses, strict=True)):
+        user, is_written = f"the recording: slot {index}", use > 1
+        found: Named = context.check_use(name, user, is_written=is_written)
+        if found.memory.mode is MemoryMode.LOCAL and use == 1:
+            raise _read_before(name, user)
+        if name in used and (is_written or used[name]):
+            message = (
+                f"{user} is {name!r} again, and one of both is written: the recording has not "
+                "ordered them; use one slot for one name"
+            )
+            raise InvalidArgumentError(message)
+        used[name] = used.get(name, False) or is_written
+    return Routine(context, (), recording, tuple(names), used, ())
+
+
+def _check_names(step: Step) -> None:
+    """Raise for buffers and scalars that the kernel has not."""
+    kernel = kernel_of(step)
+    pointers = {each.name for each in kernel.signature.parameters if is_buffer(each, step)}
+    others = {each.name for each in kernel.signature.parameters} - pointers
+    for what, given, known in (
+        ("buffers", step.buffers, pointers),
+        ("scalars", step.scalars, others),
+    ):
+        unknown = sorted(map(str, set(given) - known))
+        if unknown:
+            message = (
+                f"link: kernel {kernel.name!r}{kernel.signature} has no {what} {listed(unknown)}; "
+                f"it has {listed(sorted(known))}"
+            )
+            raise InvalidArgumentError(message)
+
+
+def _read_before(name: str, user: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{user} reads {name!r}, which is local to a call and has not been written in it; write it "
+        "first, or declare it 'device' to keep its bytes from call to call"
+    )
+
+
+def _kernel(code: object, entry: str | hal.Kernel | None) -> hal.Kernel:
+    """Return the kernel that is meant."""
+    if isinstance(entry, hal.Kernel):
+        return entry
+    if isinstance(code, hal.Kernel) and entry is None:
+        return code
+    if isinstance(code, hal.Executable) and isinstance(entry, str):
+        return code[entry]
+    message = (
+        "link takes a program or what was loaded and the name of a kernel, a kernel alone, or a "
+        f"recording; not {type(code).__name__} with {entry!r}"
+    )
+    raise ArgumentTypeError(message)
+
+
+def _check_buffers(buffers: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
+    """Return which name each pointer of a kernel takes."""
+    if isinstance(buffers, Mapping):
+        return dict(buffers)
+    if buffers:
+        message = "link: buffers of a kernel are a mapping of parameters to names"
+        raise ArgumentTypeError(message)
+    return {}

@@ -1,0 +1,110 @@
+"""Define what may be done with the named memory of a context, and by whom."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+__all__ = ["Memory", "MemoryMode", "Rights", "refuse", "rights_of"]
+
+
+class MemoryMode(enum.Enum):
+    """Say who reads and writes a name, and how long its bytes last."""
+
+    CONSTANT = "constant"
+    """Has its content from the start; nobody writes it."""
+    HOSTED = "hosted"
+    """The host and kernels read and write it."""
+    DEVICE = "device"
+    """Kernels read and write it, from call to call; the host does not see it."""
+    LOCAL = "local"
+    """Lasts for one call, in which it is written before it is read."""
+    VOLATILE = "volatile"
+    """The host, or whoever shares it, changes it between calls; kernels only read it."""
+
+
+class Rights(NamedTuple):
+    """Say what a mode allows."""
+
+    kernels_write: bool
+    host_writes: bool
+    host_reads: bool
+
+
+_RIGHTS: Final = {
+    MemoryMode.CONSTANT: Rights(kernels_write=False, host_writes=False, host_reads=True),
+    MemoryMode.HOSTED: Rights(kernels_write=True, host_writes=True, host_reads=True),
+    MemoryMode.DEVICE: Rights(kernels_write=True, host_writes=False, host_reads=False),
+    MemoryMode.LOCAL: Rights(kernels_write=True, host_writes=False, host_reads=False),
+    MemoryMode.VOLATILE: Rights(kernels_write=False, host_writes=True, host_reads=True),
+}
+
+
+def rights_of(mode: MemoryMode) -> Rights:
+    """Return what a mode allows."""
+    return _RIGHTS[mode]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Memory:
+    """Declare a name's memory: `size` bytes of a `dtype`, used as its mode says.
+
+    Two declarations of a name agree when they are equal. Raises
+    `InvalidArgumentError` for a mode that there is not, and for a size that is
+    no number of elements.
+
+    Attributes
+    ----------
+    size
+        Bytes.
+    dtype
+        What they are taken for.
+    mode
+        A `MemoryMode`, or its value.
+    """
+
+    size: int
+    dtype: np.dtype[Any]
+    mode: MemoryMode
+
+    def __init__(
+        self, size: int, dtype: DTypeLike = np.uint8, mode: str | MemoryMode = MemoryMode.DEVICE
+    ) -> None:
+        element = np.dtype(dtype)
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+            message = f"the size of a memory is a number of bytes, not {type(size).__name__}"
+            raise ArgumentTypeError(message)
+        if size < 0 or size % element.itemsize:
+            message = f"{size} bytes are no number of elements of {element}"
+            raise InvalidArgumentError(message)
+        try:
+            found = MemoryMode(mode)
+        except ValueError:
+            modes = ", ".join(each.value for each in MemoryMode)
+            message = f"{mode!r} is no memory mode; the modes are: {modes}"
+            raise InvalidArgumentError(message) from None
+        object.__setattr__(self, "size", int(size))
+        object.__setattr__(self, "dtype", element)
+        object.__setattr__(self, "mode", found)
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes of {self.dtype}, {self.mode.value}"
+
+
+_WHY: Final = {
+    MemoryMode.CONSTANT: "is constant: nobody writes it",
+    MemoryMode.DEVICE: "is not hosted: it stays on the device; declare it 'hosted'",
+    MemoryMode.LOCAL: "is local to a call: its bytes are gone after it; declare it 'hosted'",
+}
+
+
+def refuse(name: str, mode: MemoryMode, deed: str, where: str) -> NoReturn:
+    """Raise that a mode does not allow something."""
+    message = f"{where}: cannot {deed} {name!r}, which {_WHY[mode]}"
+    raise InvalidArgumentError(message)

@@ -1,0 +1,256 @@
+"""Define routines: kernels and command buffers whose buffers are bound, to be called."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import hal
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.recordings import Recording
+from hal.flow.scheduler import QueueName
+from hal.protocols import Signals, Waits
+
+if TYPE_CHECKING:
+    from hal.flow.contexts import Context
+
+__all__ = ["Routine", "Step", "is_buffer", "kernel_of", "listed"]
+
+_KEPT: Final = 8
+"""Recordings of a routine that are kept, each with its scalars."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Be one dispatch of a routine; the fields are those of `Context.link`.
+
+    Attributes
+    ----------
+    kernel
+        The kernel, or its name in the program.
+    """
+
+    kernel: str | hal.Kernel
+    grid: int | Sequence[int] | None = None
+    block: int | Sequence[int] | None = None
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, object] = field(default_factory=dict)
+    shared_memory: int | None = None
+    reads: Sequence[str] = ()
+    writes: Sequence[str] = ()
+
+    def with_kernel(self, kernel: hal.Kernel) -> Step:
+        """Return the step with the kernel itself."""
+        return dataclasses.replace(self, kernel=kernel)
+
+
+class Routine:
+    """Be code whose buffers are bound to the names of a context; made by `Context.link`.
+
+    Calling it with the scalars that are open runs it, through the flow: after
+    whatever wrote what it reads, and so on. Any thread may call it.
+
+    Attributes
+    ----------
+    context
+        The child context, which has what was allocated for it.
+    scalars
+        The names of the parameters that each call gives; those of one name in
+        several steps are one.
+    buffers
+        The names of memory that it uses, and whether it writes them.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        steps: Sequence[Step],
+        recording: Recording | None,
+        slots: Sequence[str],
+        buffers: Mapping[str, bool],
+        scalars: Sequence[str],
+    ) -> None:
+        self.context: Final = context
+        self.scalars: Final = tuple(scalars)
+        self.buffers: Final = dict(buffers)
+        self._steps = steps
+        self._recording = recording
+        self._slots = slots
+        self._kept: dict[tuple[object, ...], Recording] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, **scalars: object) -> hal.Submission:
+        """Do what `run` does, with the scalars by name."""
+        return self.run(scalars)
+
+    def run(
+        self,
+        scalars: Mapping[str, object] | None = None,
+        *,
+        grid: int | Sequence[int] | None = None,
+        queue: QueueName = None,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Run it once; return at once, with what to wait for if somebody has to.
+
+        `grid` is for a single kernel that was linked without. Memory that is
+        local to the call is taken now, and given back when the call has ended.
+        Several kernels are recorded for each set of scalars; the last eight
+        sets are kept. Raises `ArgumentTypeError` for missing and surplus
+        scalars, `ClosedError`, and what `Flow.dispatch` and `Flow.execute` do.
+        """
+        values = {} if scalars is None else dict(scalars)
+        if values.keys() != set(self.scalars):
+            message = (
+                f"{self.context.name} takes the scalars {listed(self.scalars)}, and got "
+                f"{listed(values)}"
+            )
+            raise ArgumentTypeError(message)
+        bound, taken = self._bind()
+        try:
+            if self._recording is not None:
+                commands = self._recording
+            elif len(self._steps) == 1:
+                return self._dispatch(bound, values, grid, queue, wait, signal)
+            else:
+                commands = self._recorded(bound, values)
+            if grid is not None:
+                message = f"{self.context.name}: run(grid=) is for a single kernel"
+                raise InvalidArgumentError(message)
+            table = [bound[name] for name in self._slots]
+            return self.context.flow.execute(
+                commands, bindings=table, queue=queue, wait=wait, signal=signal
+            )
+        finally:
+            for buffer in taken:
+                buffer.close()  # goes when the work that uses it has ended
+
+    def __repr__(self) -> str:
+        return f"<Routine {self.context.name}({', '.join(self.scalars)})>"
+
+    def _bind(self) -> tuple[dict[str, TrackedBuffer], list[TrackedBuffer]]:
+        """Return the buffer of each name, and those that are local to this call."""
+        context = self.context
+        found: dict[str, TrackedBuffer] = {}
+        taken: list[TrackedBuffer] = []
+        for name in self.buffers:
+            each = context.find(name)
+            buffer = each.buffer
+            if buffer is None:
+                memory = each.memory
+                buffer = context.flow.allocate(
+                    memory.size, dtype=memory.dtype, device=context.device
+                )
+                taken.append(buffer)
+            found[name] = buffer
+        return found, taken
+
+    def _dispatch(
+        self,
+        bound: Mapping[str, TrackedBuffer],
+        values: Mapping[str, object],
+        grid: int | Sequence[int] | None,
+        queue: QueueName,
+        wait: Waits,
+        signal: Signals,
+    ) -> hal.Submission:
+        (step,) = self._steps
+        where = step.grid if grid is None else grid
+        if where is None:
+            message = f"{self.context.name} was linked without a grid; give it to run(grid=...)"
+            raise InvalidArgumentError(message)
+        return self.context.flow.dispatch(
+            kernel_of(step),
+            grid=where,
+            block=step.block,
+            args=_arguments(step, bound, values),
+            shared_memory=step.shared_memory,
+            reads=step.reads,
+            writes=step.writes,
+            queue=queue,
+            wait=wait,
+            signal=signal,
+        )
+
+    def _recorded(
+        self, bound: Mapping[str, TrackedBuffer], values: Mapping[str, object]
+    ) -> Recording:
+        """Return the recording for these scalars, made unless it is kept."""
+        keys = [_key(values[name]) for name in self.scalars]
+        key = None if None in keys else tuple(keys)
+        with self._lock:
+            kept = None if key is None else self._kept.get(key)
+        if kept is not None:
+            return kept
+        context = self.context
+        made = context.flow.record(device=context.device, slots=len(self._slots))
+        with made:
+            slots = dict(zip(self._slots, made.slots, strict=True))
+            for step in self._steps:
+                assert step.grid is not None  # noqa: S101 - looked at when it was linked
+                made.dispatch(
+                    kernel_of(step),
+                    grid=step.grid,
+                    block=step.block,
+                    args=_arguments(step, {**bound, **slots}, values),
+                    shared_memory=step.shared_memory,
+                    reads=step.reads,
+                    writes=step.writes,
+                )
+        if key is not None:
+            with self._lock:
+                if len(self._kept) >= _KEPT:
+                    self._kept.pop(next(iter(self._kept)))
+                self._kept[key] = made
+        return made
+
+
+def _key(value: object) -> tuple[object, ...] | None:
+    """Return what tells a scalar from others, or None for what may change by itself.
+
+    1, 1.0 and True are equal, and so are 0.0 and -0.0: types and bytes count.
+    """
+    kind = type(value)
+    if kind in {int, float, bool, bytes}:
+        return kind, repr(value)
+    if isinstance(value, np.generic):
+        return kind, value.dtype.str, value.tobytes()
+    return None
+
+
+def is_buffer(parameter: Any, step: Step) -> bool:  # noqa: ANN401 - a parameter of a signature
+    """Return whether a parameter takes memory."""
+    return parameter.kind == "ptr" or (parameter.kind == "any" and parameter.name in step.buffers)
+
+
+def kernel_of(step: Step) -> hal.Kernel:
+    """Return the kernel of a step that was linked."""
+    kernel = step.kernel
+    assert isinstance(kernel, hal.Kernel)  # noqa: S101 - `Context.link` has put it there
+    return kernel
+
+
+def _arguments(
+    step: Step, bound: Mapping[str, Any], values: Mapping[str, object]
+) -> dict[str, object]:
+    """Return a kernel's arguments by name."""
+    found: dict[str, object] = {}
+    for parameter in kernel_of(step).signature.parameters:
+        name = parameter.name
+        if is_buffer(parameter, step):
+            found[name] = bound[step.buffers.get(name, name)]
+        else:
+            found[name] = step.scalars[name] if name in step.scalars else values[name]
+    return found
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names for an error."""
+    return ", ".join(map(repr, names)) or "none"

@@ -1,0 +1,105 @@
+"""The core compiled to native modules: built from a copy, installed, and proven."""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the cli extra is not installed")
+pytest.importorskip("rich", reason="the cli extra is not installed")
+
+if not all(importlib.util.find_spec(name) for name in ("hatchling", "hatch_mypyc", "pip")):
+    pytest.skip("wheels are compiled with hatchling, hatch-mypyc and pip", allow_module_level=True)
+if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+    pytest.skip("compiling the core takes a C compiler: gcc or clang", allow_module_level=True)
+if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+    pytest.skip("compiling the core takes Python's headers (python3-dev)", allow_module_level=True)
+
+DISCOVERY = str(Path(__file__).parents[1] / "discovery")
+if DISCOVERY not in sys.path:
+    sys.path.insert(0, DISCOVERY)
+
+from wheelhouse import ROOT, build_wheels, create_environment  # noqa: E402
+
+BUILDING = 300
+"""Seconds for the C compiler; it takes a seventh of that on an idle processor."""
+PROVING = 400
+"""Seconds for the suite; it takes a tenth of that."""
+NOT_READ = {"FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "PYTHONPATH", "PYTHONHOME"}
+
+
+def variables(**more):
+    """Return this environment without what changes how programs behave."""
+    return {key: value for key, value in os.environ.items() if key not in NOT_READ} | more
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Return the programs of an environment with the compiled core, hal-cpu and the suite."""
+    faulthandler.cancel_dump_traceback_later()  # of pytest: what is started has limits of its own
+    folder = tmp_path_factory.mktemp("compiled")
+    copy = folder / "hal_core"
+    shutil.copytree(ROOT / "hal_core", copy)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    command += ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", folder, copy]
+    done = subprocess.run(
+        command,
+        env=variables(HATCH_BUILD_HOOKS_ENABLE="1", MYPYPATH="src"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILDING,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    (core,) = folder.glob("hal_core-*.whl")
+    assert not core.name.endswith("none-any.whl")
+    others = build_wheels(folder / "others", ROOT / "hal_cpu", ROOT / "conformance")
+    wanted = f"hal-core[cli] @ {core.as_uri()}"
+    return create_environment(folder / "environment", wanted, *others.values())
+
+
+def run(command, cwd, seconds):
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=variables(),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(BUILDING + 200)
+def test_the_engine_is_compiled_and_what_takes_users_arguments_is_not(compiled, tmp_path):
+    code = "import hal, hal._stream, hal._queue; print(hal._stream.__file__, hal._queue.__file__)"
+    done = run([compiled / "python", "-W", "error", "-c", code], tmp_path, 50)
+    assert done.returncode == 0, done.stderr
+    engine, interface = map(Path, done.stdout.split())
+    assert engine.is_relative_to(compiled.parent)
+    assert engine.suffix == ".so"
+    assert interface.suffix == ".py"
+    assert not list((ROOT / "hal_core").rglob("*.so"))
+
+
+@pytest.mark.timeout(BUILDING + PROVING + 200)
+def test_the_compiled_core_is_conformant(compiled, tmp_path):
+    faulthandler.cancel_dump_traceback_later()
+    command = [compiled / "hal", "conformance", "cpu", "--report", "r.json"]
+    done = run(command, tmp_path, PROVING)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["verdict"] == "conformant"
+    assert report["complete"]
+    assert report["problems"] == []
+    assert report["counts"]["passed"] > 1500

@@ -1,0 +1,270 @@
+"""What kernels print and trace comes back with the run, and is bounded (C5)."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal._kernel_output import with_output
+from hal._kernel_source import scan
+from hal._output import _format
+from hal.errors import ArgumentTypeError, CompilationError, InvalidArgumentError
+from hal.flow import Flow
+
+SOURCE = """
+#define LOG(...) printf(__VA_ARGS__)
+__global__ void HAL_BLOCK(4) tell(int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) printf("thread %d of %s\\n", i, "block");
+}
+__global__ void HAL_BLOCK(1) count(int first, int n) {
+  for (int i = first; i < first + n; ++i) printf("%d\\n", i);
+}
+__global__ void HAL_BLOCK(1) quiet(int *x) { x[0] = 1; }
+"""
+
+
+@pytest.fixture
+def program(device):
+    return device.compile(SOURCE.replace("#define LOG(...) printf(__VA_ARGS__)\n", ""))
+
+
+def run(device, kernel, *args, grid=1, output=None, **options):
+    output = output or hal.Output(device)
+    done = device.queue.dispatch(kernel, grid=grid, args=(*args, output), **options)
+    return output.read(wait=done, timeout=LIMIT)
+
+
+def test_what_a_run_prints_comes_back_with_its_threads_c5(device, program):
+    printed = run(device, program["tell"], 6, grid=2)
+    assert sorted(str(printed).splitlines()) == [f"thread {i} of block" for i in range(6)]
+    places = sorted((line.block, line.thread) for line in printed.lines)
+    assert places == [((i // 4, 0, 0), (i % 4, 0, 0)) for i in range(6)]
+    assert printed.cut == 0
+
+
+def test_only_kernels_that_print_have_the_parameter_c5(device, program):
+    assert str(program["tell"].signature) == "(i32 n, ptr hal_output)"
+    assert str(program["quiet"].signature) == "(ptr x)"
+
+
+@pytest.mark.parametrize("text", ["LOG", "helper"])
+def test_functions_and_macros_print_too_c5(device, text):
+    source = {
+        "LOG": '#define LOG(...) printf("%d\\n", __VA_ARGS__)\n',
+        "helper": '__device__ void helper(int i) { printf("%d\\n", i); }\n',
+    }[text]
+    program = device.compile(f"{source}__global__ void HAL_BLOCK(1) k(int i) {{ {text}(i + 1); }}")
+    assert str(run(device, program["k"], 41)) == "42\n"
+
+
+def test_it_is_bounded_and_says_what_was_cut_c5(device, program):
+    output = hal.Output(device, 640)
+    printed = run(device, program["count"], 0, 100, output=output)
+    kept = len(printed.lines)
+    assert 5 < kept < 20
+    assert printed.cut == 100 - kept
+    assert [line.text for line in printed.lines] == [f"{i}\n" for i in range(kept)]
+    assert str(printed).endswith(f"[{100 - kept} more calls of printf had no room; give Output a "
+                                 "larger size]\n")  # fmt: skip
+    again = run(device, program["count"], 0, 100)
+    assert (len(again.lines), again.cut) == (100, 0)
+
+
+@pytest.mark.parametrize("size", range(64, 200, 8))
+def test_nothing_is_written_beyond_its_end_c5(device, program, size):
+    output = hal.Output(device, size)
+    printed = run(device, program["count"], 0, 3, output=output)
+    assert len(printed.lines) == min(3, size // 64)
+    assert output.size == 24 + size
+
+
+def test_concurrent_runs_are_not_mixed_c5(device, second_device, program):
+    other = second_device.compile(SOURCE)
+    runs = []
+    for number in range(20):
+        opened, kernel = (
+            (device, program["count"]) if number % 2 else (second_device, other["count"])
+        )
+        output = hal.Output(opened)
+        queue = (opened.queues.compute, opened.queues.upload)[number // 2 % 2]
+        done = queue.dispatch(kernel, grid=1, args=(1000 * number, 30, output))
+        runs.append((number, output, done))
+    for number, output, done in runs:
+        text = "".join(f"{1000 * number + i}\n" for i in range(30))
+        assert str(output.read(wait=done, timeout=LIMIT)) == text
+
+
+def test_without_an_output_the_drivers_own_prints_c5(device, program, capfd):
+    for args in ((5, 1), (5, 1, None), {"first": 5, "n": 1}):
+        device.queue.dispatch(program["count"], grid=1, args=args).wait(LIMIT)
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr().out == "5\n5\n5\n"
+
+
+def test_an_output_by_name_in_a_slot_and_in_a_flow_c5(device, program):
+    output = hal.Output(device)
+    args = {"hal_output": output, "n": 1, "first": 7}
+    done = device.queue.dispatch(program["count"], grid=1, args=args)
+    assert str(output.read(wait=done, timeout=LIMIT)) == "7\n"
+
+    with device.record(slots=1) as commands:
+        commands.dispatch(program["count"], grid=1, args=(8, 1, commands.slots[0]))
+    outputs = [hal.Output(device) for _ in range(2)]
+    for each in outputs:
+        done = device.queue.execute(commands, bindings=[each])
+    assert [str(each.read(wait=done, timeout=LIMIT)) for each in outputs] == ["8\n", "8\n"]
+
+    with Flow(device) as flow:
+        for is_named in (False, True):
+            output = hal.Output(device)
+            args = {"first": 9, "n": 1, "hal_output": output} if is_named else (9, 1, output)
+            done = flow.dispatch(program["count"], grid=1, args=args)
+            assert str(output.read(wait=done, timeout=LIMIT)) == "9\n"
+
+
+def test_a_barrier_between_prints_c5(device):
+    program = device.compile("""
+    __global__ void HAL_BLOCK(8) k(void) {
+      __shared__ int x[8];
+      printf("before %u\\n", threadIdx.x);
+      x[threadIdx.x] = threadIdx.x;
+      __syncthreads();
+      printf("after %d\\n", x[7 - threadIdx.x]);
+    }
+    """)
+    lines = str(run(device, program["k"], grid=3)).splitlines()
+    assert sorted(lines) == sorted(
+        f"{when} {i}" for when, i, _ in itertools.product(("before", "after"), range(8), range(3))
+    )
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        (False, []),
+        (True, [(i, f"x[i] = {2 * i}") for i in range(4)]),
+        ("threadIdx.x == 2", [(2, "x[i] = 4")]),
+    ],
+)
+def test_traces_are_of_chosen_threads_c5(device, trace, expected):
+    program = device.compile(
+        "__global__ void HAL_BLOCK(4) k(int *x) {\n"
+        "  int i = threadIdx.x; x[i] = 2 * i; HAL_TRACE(x[i]);\n}",
+        trace=trace,
+    )
+    x = device.allocate(16)
+    if not trace:
+        assert str(program["k"].signature) == "(ptr x)"
+        device.queue.dispatch(program["k"], grid=1, args=(x,)).wait(LIMIT)
+        return
+    printed = run(device, program["k"], x)
+    assert sorted((line.thread[0], line.text.rstrip()) for line in printed.lines) == expected
+    device.queue.dispatch(program["k"], grid=1, args=(x,)).wait(LIMIT)  # nobody listens
+
+
+def test_traces_of_every_kind_of_value_c5(device):
+    program = device.compile(
+        """
+        enum class Color { red = 2 };
+        __global__ void HAL_BLOCK(1) k(unsigned long long u, float f, bool b, signed char c) {
+          HAL_TRACE(u); HAL_TRACE(f); HAL_TRACE(b); HAL_TRACE(c); HAL_TRACE(Color::red);
+          HAL_TRACE("text");
+        }
+        """,
+        trace=True,
+    )
+    printed = run(device, program["k"], 2**64 - 1, 0.5, np.True_, -3)
+    assert str(printed).splitlines() == [
+        f"u = {2**64 - 1}", "f = 0.5", "b = 1", "c = -3", "Color::red = 2", '"text" = text',
+    ]  # fmt: skip
+
+
+def test_lines_of_errors_stay_where_they_are_c5(device):
+    source = '__global__ void k(int n) {\n  printf("%d", n);\n  missing();\n}\n'
+    with pytest.raises(CompilationError, match=r"x\.cpp:3:3: error: .*missing"):
+        device.compile(source, filename="x.cpp")
+
+
+def test_bad_input_is_refused_c5(device, program):
+    for size in (0, 63, True, "64"):
+        with pytest.raises(InvalidArgumentError, match="64 or more"):
+            hal.Output(device, size)
+    with pytest.raises(ArgumentTypeError, match="trace is True, False or a condition"):
+        device.compile(SOURCE, trace=1)
+    with pytest.raises(InvalidArgumentError, match="line break"):
+        device.compile(SOURCE, trace="a\nb")
+    for args in ((1,), (1, 2, None, None)):
+        with pytest.raises(TypeError, match="arguments"):
+            device.queue.dispatch(program["count"], grid=1, args=args)
+
+
+def rewritten(source):
+    return with_output(source, scan(source, filename="x"), "")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '__global__ void k() { const char *t = "printf"; } // printf',
+        "#include <printf.h>\n__global__ void k() { }",
+        "__global__ void k() { ::printf(0); std::printf(0); a.printf(); a->printf(); }",
+        "__global__ void k() { my_printf(); }",
+    ],
+)
+def test_what_is_no_call_of_ours_is_left_alone_c5(source):
+    assert rewritten(source) == ("", source)
+
+
+@pytest.mark.parametrize("parameters", ["", "void", " /* none */ "])
+def test_the_parameter_of_a_kernel_without_any_c5(parameters):
+    _, source = rewritten(f"__global__ void k({parameters}) {{ printf(0); }}")
+    assert source == (
+        "__global__ void k(hal_printed *hal_output) { hal_output_here() = hal_output; hal_pf(0); }"
+    )
+
+
+def c_printf(form, *values):
+    """Format with C's own."""
+    text = ctypes.create_string_buffer(400)
+    given = [
+        ctypes.c_double(v) if isinstance(v, float)
+        else ctypes.c_char_p(v.encode()) if isinstance(v, str)
+        else ctypes.c_longlong(v)
+        for v in values
+    ]  # fmt: skip
+    ctypes.CDLL(None).snprintf(text, 400, form.encode(), *given)
+    return text.value.decode()
+
+
+INTEGERS = (0, 1, -1, 77, -(2**31), 2**31 - 1, 2**40 + 5, -(2**63))
+FLOATS = (0.0, -0.0, 1.0, -2.5, 1e-7, 123456789.0, 1e300, float("inf"), float("nan"))
+
+
+@pytest.mark.parametrize("flags", ["", "-", "+", " ", "0", "#", "+0", "- "])
+@pytest.mark.parametrize("size", ["", "8", ".3", "12.5", "2.0", "."])
+def test_formats_are_cs_c5(flags, size):
+    for letters, values in (
+        (["d", "i", "lld", "hd", "hhd", "u", "x", "X", "llx", "o", "zu"], INTEGERS),
+        (["f", "e", "G", "g", "E"], FLOATS),
+        (["s"], ("", "abc", "abcdefghijklmn")),
+    ):
+        for letter, value in itertools.product(letters, values):
+            form = f"<%{flags}{size}{letter}>"
+            kind = 2 if isinstance(value, float) else 4 if isinstance(value, str) else 1
+            assert _format(form, [(kind, value)]) == c_printf(form, value), (form, value)
+
+
+def test_formats_of_other_things_c5():
+    assert _format("%d%% %c|%p|%5s|", [(1, 5), (1, 65), (3, 255), (3, 16)]) == "5% A|0xff| 0x10|"
+    assert _format("%*d|%-*d|%.*f", [(1, 4), (1, 7), (1, 4), (1, 7), (1, 1), (2, 0.25)]) == (
+        "   7|7   |0.2"
+    )
+    assert _format("%d and %d", [(1, 1)]) == "1 and %d"  # C leaves undefined what C does here
+    assert _format("%d %s", [(2, 0.5), (1, 3)]) == "0.5 3"
+    assert np.isclose(float.fromhex(_format("%a", [(2, 0.1)])), 0.1)

@@ -1,0 +1,199 @@
+"""One merge buffer for each device: in place or copied, and never overwritten too early."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal.errors import ClosedError, HalError, InvalidArgumentError
+from hal.flow import Flow
+
+ADD = """
+extern "C" __global__ void HAL_BLOCK(64) add(const int *theirs, int *ours, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) ours[i] += theirs[i];
+}
+"""
+
+
+def ints(flow, *values, device=None):
+    buffer = flow.from_host(np.array(values, np.int32), device)
+    buffer.used.wait(LIMIT)
+    return buffer
+
+
+def add(flow, kernels, merge, theirs, ours, **options):
+    count = ours.size // 4
+    return flow.dispatch(
+        kernels["add"], grid=1, args=(merge.expect(theirs), ours, count), **options
+    )
+
+
+@pytest.fixture
+def kernels(device):
+    return device.compile(ADD)
+
+
+@pytest.mark.parametrize("mode", ["copy", "streaming"])
+def test_a_kernel_merges_what_another_device_has(pair, kernels, device, second_device, mode):
+    ours, theirs = ints(pair, 1, 2, 3), ints(pair, 10, 20, 30, device=second_device)
+    merge = pair.merge_buffer(device)
+    merge.load(theirs, mode)
+    add(pair, kernels, merge, theirs, ours)
+    assert ours.numpy(timeout=LIMIT).tolist() == [11, 22, 33]
+    assert merge.expect(theirs).shape == (3,)
+    assert merge.expect(theirs).dtype == np.int32
+
+
+def test_streaming_reads_in_place_where_it_can(device, second_device):
+    for peers, mode in ((True, "streaming"), (False, "copy")):
+        with Flow(device, second_device, peers=peers) as flow:
+            theirs = ints(flow, 10, device=second_device)
+            merge = flow.merge_buffer(device)
+            assert merge.load(theirs, "streaming") is None
+            assert merge.mode == mode
+            assert (merge.expect(theirs) is theirs) == peers
+            assert (merge.expect(theirs).device is second_device) == peers
+            assert merge.capacity == (0 if peers else 4)
+            own = ints(flow, 1)  # on one device there is nothing to reach
+            merge.load(own, "streaming")
+            assert merge.expect(own) is own
+
+
+@pytest.mark.parametrize(("mode", "sum_"), [("copy", 11), ("streaming", 21)])
+def test_a_copy_is_of_the_load_and_streaming_of_the_work(
+    pair, kernels, device, second_device, mode, sum_
+):
+    """The same with peers and without."""
+    ours, theirs = ints(pair, 1), ints(pair, 10, device=second_device)
+    merge = pair.merge_buffer(device)
+    merge.load(theirs, mode)
+    pair.fill(theirs, np.int32(20))
+    add(pair, kernels, merge, theirs, ours)
+    pair.fill(theirs, np.int32(30))
+    assert ours.numpy(timeout=LIMIT).tolist() == [sum_]
+
+
+@pytest.mark.parametrize("mode", ["copy", "streaming"])
+def test_what_is_merged_is_written_before(pair, kernels, device, second_device, gate, mode):
+    ours, theirs = ints(pair, 1), ints(pair, 10, device=second_device)
+    pair.fill(theirs, np.int32(20), wait=gate.at(1))
+    merge = pair.merge_buffer(device)
+    merge.load(theirs, mode)
+    merged = add(pair, kernels, merge, theirs, ours)
+    assert merged.state == "pending"
+    gate.signal(1)
+    assert ours.numpy(timeout=LIMIT).tolist() == [21]
+
+
+def test_the_memory_is_not_written_before_the_work_that_reads_it_has_ended(
+    pair, kernels, device, second_device, gate
+):
+    ours, other = ints(pair, 1), ints(pair, 2)
+    first, second = (ints(pair, value, device=second_device) for value in (10, 20))
+    merge = pair.merge_buffer(device)
+    merge.load(first)
+    add(pair, kernels, merge, first, ours, wait=gate.at(1))
+    loaded = merge.load(second)
+    assert loaded.state == "pending"
+    late = add(pair, kernels, merge, second, other)
+    gate.signal(1)
+    late.wait(LIMIT)
+    assert (ours.numpy()[0], other.numpy()[0]) == (11, 22)
+
+
+@pytest.mark.parametrize("mode", ["copy", "streaming"])
+def test_another_buffer_than_the_expected_one_is_refused(
+    pair, kernels, device, second_device, mode
+):
+    ours = ints(pair, 1)
+    first, second = (ints(pair, value, device=second_device) for value in (10, 20))
+    merge = pair.merge_buffer(device)
+    with pytest.raises(InvalidArgumentError, match="holds nothing"):
+        merge.expect(first)
+    merge.load(first, mode)
+    held = merge.expect(first)
+    merge.load(second, mode)
+    with pytest.raises(InvalidArgumentError, match=r"expected to hold .* load what"):
+        add(pair, kernels, merge, first, ours)
+    if held is not first:
+        with pytest.raises(ClosedError):
+            pair.dispatch(kernels["add"], grid=1, args=(held, ours, 1))
+    assert ours.numpy(timeout=LIMIT).tolist() == [1]
+    add(pair, kernels, merge, second, ours)
+    assert ours.numpy(timeout=LIMIT).tolist() == [21]
+
+
+def test_parts_are_told_apart(flow):
+    buffer = ints(flow, 1, 2)
+    left, right = buffer.subspan(0, 4), buffer.subspan(4, 4)
+    merge = flow.merge_buffer()
+    merge.load(left)
+    assert merge.expect(buffer.subspan(0, 4)).numpy(timeout=LIMIT).tolist() == [1]
+    for other in (right, buffer):
+        with pytest.raises(InvalidArgumentError):
+            merge.expect(other)
+
+
+def test_there_is_one_for_each_device_and_its_memory_is_reused(flow, device):
+    merge = flow.merge_buffer()
+    assert flow.merge_buffer(device) is merge
+    sizes = []
+    before = device.statistics().bytes_now
+    for size in (1000, 10, 1000, 1001, 1500, 0, 9000):
+        merge.load(flow.allocate(size))
+        sizes.append(merge.capacity)
+    assert sizes == [1000, 1000, 1000, 2000, 2000, 2000, 9000]
+    flow.wait_idle(LIMIT)
+    device.trim()
+    assert device.statistics().bytes_now - before == 2 * 9000
+    merge.close()
+    assert (merge.capacity, merge.source) == (0, None)
+
+
+def test_it_grows_while_what_it_held_is_read(pair, kernels, device, second_device, gate):
+    ours, small = ints(pair, 1), ints(pair, 10, device=second_device)
+    large = ints(pair, *range(1000), device=second_device)
+    merge = pair.merge_buffer(device)
+    merge.load(small)
+    add(pair, kernels, merge, small, ours, wait=gate.at(1))
+    loaded = merge.load(large)
+    loaded.wait(LIMIT)  # other memory, so it waits for nothing
+    assert merge.expect(large).numpy(timeout=LIMIT)[999] == 999
+    gate.signal(1)
+    assert ours.numpy(timeout=LIMIT).tolist() == [11]
+
+
+def test_a_failure_stays_with_the_bytes_until_recover(pair, kernels, device, second_device):
+    gate = hal.create_semaphore()
+    ours, theirs = ints(pair, 1), ints(pair, 10, device=second_device)
+    merge = pair.merge_buffer(device)
+    merge.load(theirs)
+    add(pair, kernels, merge, theirs, ours, wait=gate.at(1))
+    gate.fail(RuntimeError("the sensor was unplugged"))
+    with pytest.raises(HalError, match="unplugged"):
+        merge.load(theirs).wait(LIMIT)
+    merge.recover()
+    assert merge.source is None
+    merge.load(theirs).wait(LIMIT)
+    assert merge.expect(theirs).numpy(timeout=LIMIT).tolist() == [10]
+
+
+def test_bad_input_changes_nothing(flow, second_device):
+    buffer, merge = ints(flow, 1), flow.merge_buffer()
+    merge.load(buffer)
+    with pytest.raises(InvalidArgumentError, match="'copy' or 'streaming'"):
+        merge.load(buffer, "stream")
+    with pytest.raises(TypeError, match="tracked buffer"):
+        merge.load(buffer.raw)
+    with pytest.raises(InvalidArgumentError, match="not among"):
+        flow.merge_buffer(second_device)
+    assert merge.source is buffer
+    assert "copy of" in repr(merge)
+    buffer.close()
+    with pytest.raises(ClosedError):
+        merge.expect(buffer)
+    flow.close()
+    with pytest.raises(ClosedError):
+        flow.merge_buffer()

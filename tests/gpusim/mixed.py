@@ -1,0 +1,306 @@
+"""Use several devices in one process, of one backend and of three, on gpusim.
+
+    python tests/gpusim/mixed.py CASE SEED BACKEND...
+
+The environment has to be that of `suite_runs.environment` for these backends. The
+cases are the functions of `CASES`; the seed chooses the order of the hops.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from ctypes import CDLL, RTLD_GLOBAL
+from pathlib import Path
+
+import numpy as np
+
+import hal
+from hal.errors import DeviceLostError, HalError, SemaphoreFailedError
+
+HERE = str(Path(__file__).resolve().parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+import gpusim  # noqa: E402
+
+LIMIT = 20.0
+SIZE = 3000
+HOPS = 40
+LOST = 719
+SOURCE = """
+__global__ void add(const int *from, int *to, int value, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) to[i] = from[i] * 3 + value;
+}
+"""
+
+
+class Place:
+    """Hold a device with two buffers of numbers and the kernel."""
+
+    def __init__(self, name):
+        self.device = hal.create_device(name)
+        self.kernel = self.device.compile(SOURCE)["add"]
+        self.numbers, self.spare = (self.device.upload(np.zeros(SIZE, np.int32)) for _ in range(2))
+
+    def step(self, value, **order):
+        """Enqueue three times the numbers plus a value, and return what ends it."""
+        arguments = (self.numbers, self.spare, value, SIZE)
+        queue = self.device.queue
+        queue.dispatch(self.kernel, grid=12, block=256, args=arguments, wait=order["wait"])
+        return queue.copy(self.spare, self.numbers, signal=order["signal"])
+
+    def read(self):
+        """Return the numbers."""
+        return self.numbers.numpy(timeout=LIMIT)
+
+
+def open_all(names):
+    """Open each device by name."""
+    return [Place(name) for name in names]
+
+
+def close_all(places):
+    """Close the devices, and see that nothing had to be abandoned."""
+    for place in places:
+        assert place.device.close(LIMIT) == ()
+
+
+def expect(kind, submission):
+    """See that an operation has failed in this way."""
+    try:
+        submission.wait(LIMIT)
+    except HalError as error:
+        found = error
+    else:
+        found = None
+    assert type(found) is kind, found
+    assert submission.done
+
+
+def peers(chance, backend):
+    """Copies between two devices of one backend by either's queue, all submitted beforehand."""
+    places = open_all([f"{backend}:0", f"{backend}:1"])
+    one, two = places
+    assert one.device.can_access(two.device)
+    turn = hal.create_semaphore()
+    expected = np.arange(SIZE, dtype=np.int32)
+    one.numbers.device.queue.write(one.numbers, expected).wait(LIMIT)
+    at, last = 0, None
+    for hop in range(HOPS):
+        source, target = places[at], places[1 - at]
+        worker = chance.choice(places).device
+        queue = chance.choice([worker.queues.upload, worker.queues.download])
+        value = chance.randrange(100)
+        queue.copy(
+            source.numbers,
+            target.numbers,
+            wait=[turn.at(2 * hop + 1)],
+            signal=[turn.at(2 * hop + 2)],
+        )
+        last = target.step(value, wait=[turn.at(2 * hop + 2)], signal=[turn.at(2 * hop + 3)])
+        expected = expected * 3 + value
+        at = 1 - at
+    assert not last.done
+    turn.signal(1)
+    last.wait(LIMIT)
+    assert np.array_equal(places[at].read(), expected)
+    close_all(places)
+
+
+def kernels(chance, backend):
+    """A kernel of one device reads and writes the other's memory, once that is allowed."""
+    one, two = places = open_all([f"{backend}:0", f"{backend}:1"])
+    one.device.enable_access(two.device)
+    ready = hal.create_semaphore()
+    numbers = np.arange(SIZE, dtype=np.int32)
+    done = one.device.queue.dispatch(
+        one.kernel,
+        grid=12,
+        block=256,
+        args=(two.numbers, one.numbers, 5, SIZE),
+        wait=[ready.at(1)],
+    )
+    two.device.queue.write(two.numbers, numbers, signal=[ready.at(1)])
+    back = one.device.queue.dispatch(
+        one.kernel, grid=12, block=256, args=(one.numbers, two.numbers, 1, SIZE), wait=[done]
+    )
+    two.device.queue.copy(two.numbers, two.spare, wait=[back]).wait(LIMIT)
+    assert np.array_equal(two.spare.numpy(timeout=LIMIT), (numbers * 3 + 5) * 3 + 1)
+    close_all(places)
+
+
+def relay(chance, *names):
+    """Numbers go from device to device through the host's memory, and only semaphores order it."""
+    places = open_all(names)
+    shared = np.zeros(SIZE, np.int32)
+    views = [place.device.import_array(shared) for place in places]
+    turn = hal.create_semaphore()
+    expected = np.arange(SIZE, dtype=np.int32)
+    shared[:] = expected
+    begun = last = None
+    value = 1
+    for _ in range(HOPS):
+        k = chance.randrange(len(places))
+        place, view, queues = places[k], views[k], places[k].device.queues
+        into = queues.upload.copy(view, place.numbers, wait=[turn.at(value)])
+        begun = begun or into
+        added = chance.randrange(100)
+        place.step(added, wait=[into], signal=[turn.at(value + 1)])
+        value += 2
+        last = queues.download.copy(
+            place.numbers, view, wait=[turn.at(value - 1)], signal=[turn.at(value)]
+        )
+        expected = expected * 3 + added
+        if chance.random() < 0.3:  # the host takes its turn, too
+            queue = chance.choice(places).device.queue
+            last = queue.call(
+                lambda: np.add(shared, 7, out=shared),
+                wait=[turn.at(value)],
+                signal=[turn.at(value + 1)],
+            )
+            value += 1
+            expected = expected + 7
+    assert not begun.done
+    turn.signal(1)
+    turn.wait(value, LIMIT)
+    last.wait(LIMIT)
+    assert np.array_equal(shared, expected)
+    # What the last device of each kind holds is its own affair: all have ended.
+    for place in places:
+        place.device.wait_idle(LIMIT)
+    del views, view
+    close_all(places)
+
+
+def staged(chance, *names):
+    """The same through arrays of the host's own, by reads and writes that the host follows."""
+    places = open_all(names)
+    expected = np.arange(SIZE, dtype=np.int32)
+    carried = expected.copy()
+    for _ in range(HOPS // 2):
+        place = chance.choice(places)
+        written = place.device.queues.upload.write(place.numbers, carried)
+        ended = hal.create_semaphore()
+        value = chance.randrange(100)
+        place.step(value, wait=[written], signal=[ended.at(1)])
+        carried = np.empty_like(expected)
+        place.device.queues.download.read(place.numbers, carried, wait=[ended.at(1)]).wait(LIMIT)
+        expected = expected * 3 + value
+    assert np.array_equal(carried, expected)
+    close_all(places)
+
+
+def fan(chance, *names):
+    """In each round everybody takes a neighbour's numbers of the round before, and waits for all.
+
+    The numbers pass through two halves of the host's memory in turn: who runs ahead of a
+    round overwrites what another one has still to take.
+    """
+    places = open_all(names)
+    count = len(places)
+    rows = np.arange(2 * count * SIZE, dtype=np.int32).reshape(2, count, SIZE)
+    expected = rows[1].copy()  # what the first round takes
+    views = [place.device.import_array(rows) for place in places]
+    semaphores = [hal.create_semaphore() for _ in places]
+    rounds = 12
+    for number in range(1, rounds + 1):
+        everybody = [semaphore.at(number) for semaphore in semaphores]
+        take, give = number % 2, 1 - number % 2
+        for k in chance.sample(range(count), count):
+            place, view = places[k], views[k]
+            taken = place.device.queues.upload.copy(
+                view,
+                place.numbers,
+                source_offset=4 * SIZE * (take * count + (k + 1) % count),
+                size=4 * SIZE,
+                wait=everybody,
+            )
+            stepped = place.step(number, wait=[taken], signal=[])
+            place.device.queues.download.copy(
+                place.numbers,
+                view,
+                target_offset=4 * SIZE * (give * count + k),
+                size=4 * SIZE,
+                wait=[stepped],
+                signal=[semaphores[k].at(number + 1)],
+            )
+        expected = np.roll(expected, -1, axis=0) * 3 + number
+    for semaphore in semaphores:
+        semaphore.signal(1)
+    hal.wait_all([semaphore.at(rounds + 1) for semaphore in semaphores], timeout=LIMIT)
+    assert np.array_equal(rows[1 - rounds % 2], expected)
+    for place in places:
+        place.device.wait_idle(LIMIT)
+    del views, view
+    close_all(places)
+
+
+def failures(chance, *names):
+    """An operation that fails fails what waits for it on every device, and nothing else (S5)."""
+    places = open_all(names)
+    for culprit in places:
+        gate, bad = hal.create_semaphore(), hal.create_semaphore()
+
+        def refuse():
+            raise OSError("refused")
+
+        wrong = culprit.device.queue.call(refuse, wait=[gate.at(1)], signal=[bad.at(1)])
+        doomed = [p.device.queue.fill(p.numbers, 1, wait=[bad.at(1)]) for p in places]
+        unrelated = [p.device.queues.upload.fill(p.spare, 2, wait=[gate.at(1)]) for p in places]
+        gate.signal(1)
+        hal.wait_all(unrelated, timeout=LIMIT)
+        for each in (wrong, *doomed):
+            expect(SemaphoreFailedError, each)
+        for place in places:
+            assert not place.device.lost
+            assert set(place.spare.numpy(timeout=LIMIT).tolist()) == {2}
+    close_all(places)
+
+
+def losses(chance, *names):
+    """A lost device takes its own work along, and what waits for that; the others go on (S5)."""
+    sims = {
+        "cuda": gpusim.Simulator(CDLL(os.environ["LD_PRELOAD"].split(":")[0], RTLD_GLOBAL)),
+        "hip": gpusim.Simulator(CDLL(os.environ["GPUSIM_SHOWN"], RTLD_GLOBAL)),
+    }
+    places = open_all(names)
+    by_backend = {place.device.name.partition(":")[0]: place for place in places}
+    for backend, sim in sims.items():
+        victim = by_backend[backend]
+        others = [place for place in places if place is not victim and not place.device.lost]
+        gate, first, last = (hal.create_semaphore() for _ in range(3))
+        own = victim.step(1, wait=[gate.at(1)], signal=[first.at(1)])
+        doomed = [p.device.queue.fill(p.numbers, 1, wait=[first.at(1)]) for p in others]
+        fine = [p.device.queues.upload.fill(p.spare, 2, wait=[gate.at(1)]) for p in others]
+        sim.lose_device(victim.device.info.index, LOST)
+        gate.signal(1)
+        for each in (own, *doomed):
+            expect(DeviceLostError, each)
+        assert victim.device.lost
+        hal.wait_all(fine, timeout=LIMIT)
+        for place in others:
+            assert not place.device.lost
+            place.device.queue.fill(place.numbers, 4, signal=[last.at(1)]).wait(LIMIT)
+            assert set(place.read().tolist()) == {4}
+            last = hal.create_semaphore()
+    for place in places:
+        try:
+            place.device.close(LIMIT)
+        except HalError as error:
+            raise AssertionError(f"{place.device.name}: close raised {error!r}") from error
+
+
+CASES = {each.__name__: each for each in (peers, kernels, relay, staged, fan, failures, losses)}
+
+
+def main(case, seed, *names):
+    """Run one case."""
+    CASES[case](random.Random(int(seed)), *names)
+    sys.stdout.write("done\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,268 @@
+/* The engine's data: devices, streams, operations, events, memory, graphs, and the state that holds
+ * them. Its one lock guards all of it. */
+#ifndef GPUSIM_SIM_TYPES_H
+#define GPUSIM_SIM_TYPES_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "image.h"
+
+#define SIM_EXPORT __attribute__((visibility("default")))
+#define SIM_MAX_DEVICES 8
+
+enum sim_status {
+  SIM_OK = 0,
+  SIM_INVALID_VALUE = 1,
+  SIM_OUT_OF_MEMORY = 2,
+  SIM_NOT_INITIALIZED = 3,
+  SIM_NO_DEVICE = 100,
+  SIM_INVALID_DEVICE = 101,
+  SIM_INVALID_IMAGE = 200,
+  SIM_INVALID_CONTEXT = 201,
+  SIM_NO_BINARY = 209,
+  SIM_PEER_UNSUPPORTED = 217,
+  SIM_INVALID_HANDLE = 400,
+  SIM_NOT_FOUND = 500,
+  SIM_NOT_READY = 600,
+  SIM_ILLEGAL_ADDRESS = 700,
+  SIM_OUT_OF_RESOURCES = 701,
+  SIM_PEER_ALREADY_ENABLED = 704,
+  SIM_PEER_NOT_ENABLED = 705,
+  SIM_ALREADY_REGISTERED = 712,
+  SIM_NOT_REGISTERED = 713,
+  SIM_LAUNCH_FAILED = 719,
+  SIM_NOT_PERMITTED = 800,
+  SIM_NOT_SUPPORTED = 801,
+  SIM_UPDATE_FAILURE = 910,
+};
+
+/* Objects. Their structs are never freed, so that a destroyed handle is known for what it is. */
+
+enum sim_type { SIM_STREAM = 1, SIM_EVENT, SIM_GRAPH, SIM_NODE, SIM_EXEC, SIM_MODULE, SIM_KERNEL, SIM_POOL };
+
+struct sim_point { /* a place in a stream: the work up to and with `sequence` */
+  struct sim_stream *stream;
+  uint64_t sequence;
+};
+
+enum sim_memory { SIM_DEVICE = 1, SIM_HOST, SIM_MANAGED, SIM_REGISTERED, SIM_GLOBAL };
+
+struct sim_block { /* an allocation, registered host memory, or a module's global */
+  char *base;
+  size_t size;
+  char *map;
+  size_t map_size;
+  enum sim_memory memory;
+  int device;
+  unsigned flags;
+  unsigned ordinal;
+  struct sim_pool *pool;  /* of a stream-ordered allocation, else NULL */
+  struct sim_module_handle *module;
+  bool freeing;           /* a stream-ordered free is enqueued */
+  struct sim_block *next; /* in quarantine */
+};
+
+struct sim_pool {
+  int device;
+  bool is_default;
+  unsigned access; /* bit i: device i may use its memory */
+  uint64_t attributes[9];
+};
+
+struct sim_launch { /* immutable and counted */
+  int references;
+  struct sim_kernel *kernel;
+  unsigned grid[3], block[3], shared;
+  void *arguments;
+};
+
+struct sim_copy {
+  char *target;
+  const char *source;
+  size_t width, height, depth, target_pitch, source_pitch, target_slice, source_slice;
+};
+
+struct sim_set {
+  char *target;
+  uint32_t value;
+  unsigned element;
+  size_t count, rows, pitch;
+};
+
+struct sim_value {
+  void *address;
+  uint64_t value;
+  unsigned width, condition; /* condition: 0 >=, 1 ==, 2 &, 3 nor */
+};
+
+enum sim_op_kind {
+  SIM_OP_EMPTY,
+  SIM_OP_COPY,
+  SIM_OP_SET,
+  SIM_OP_HOST,
+  SIM_OP_KERNEL,
+  SIM_OP_WAIT,
+  SIM_OP_RECORD,
+  SIM_OP_GRAPH,
+  SIM_OP_ALLOC,
+  SIM_OP_FREE,
+  SIM_OP_WRITE_VALUE,
+  SIM_OP_WAIT_VALUE,
+  SIM_OP_CHILD,
+};
+
+struct sim_op {
+  enum sim_op_kind kind;
+  union {
+    struct sim_copy copy;
+    struct sim_set set;
+    struct { void (*function)(void *); void *argument; } host;
+    struct sim_launch *launch;
+    struct sim_point wait;
+    struct { struct sim_event *event; uint64_t record; } record;
+    struct sim_run *run;
+    struct sim_block *block;
+    struct sim_value value;
+    struct sim_graph *child;
+  };
+};
+
+struct sim_queued {
+  struct sim_queued *next;
+  uint64_t sequence;
+  struct sim_op op;
+};
+
+struct sim_item { /* what a scheduler runs in one go: a stream's head, or a node of the graph at its head */
+  struct sim_stream *stream;
+  struct sim_run *run;
+  int node;
+};
+
+struct sim_stream {
+  int device;
+  unsigned ordinal;
+  bool blocking; /* synchronises with the legacy default stream */
+  bool internal; /* a default stream */
+  int priority;
+  bool destroyed;
+  bool active; /* its head is being run */
+  bool parked; /* its thread sleeps although there is a head */
+  bool started, asleep;
+  bool granted; /* stepped: its thread is to run `grant` */
+  struct sim_item grant;
+  struct sim_queued *head, *tail;
+  uint64_t enqueued, completed;
+  size_t freeing; /* bytes of stream-ordered frees enqueued here and not yet run */
+  pthread_cond_t wake;
+  struct sim_stream *next;
+};
+
+struct sim_event {
+  int device;
+  bool timing, blocking_sync;
+  unsigned ordinal;
+  bool recorded;
+  struct sim_point point;
+  uint64_t record; /* counts the records */
+  uint64_t time;   /* nanoseconds when the last one ran, 0 before */
+};
+
+struct sim_module_handle {
+  struct sim_module *image;
+  int device;
+  int pending; /* kernels of it in queues */
+  bool unloaded;
+  struct sim_kernel *kernels;
+};
+
+struct sim_kernel {
+  struct sim_function *function;
+  struct sim_module_handle *module;
+  const char *name;
+  int device;
+  unsigned dynamic_limit;
+  int cache_preference, carveout;
+  unsigned parameters;
+  size_t argument_bytes;
+  struct sim_kernel *next;
+};
+
+struct sim_node {
+  struct sim_graph *graph;
+  unsigned long id;
+  int index;
+  int device;
+  struct sim_op op;
+  struct sim_node **dependencies;
+  int dependency_count;
+};
+
+struct sim_graph {
+  struct sim_node **nodes;
+  int count, capacity;
+  int device;
+  unsigned ordinal;
+};
+
+struct sim_plan { /* what an instance runs: immutable while a launch holds it, and counted */
+  int references;
+  int count;
+  struct sim_op *ops;
+  unsigned long *ids;
+  int *indegree;
+  int *first, *successors; /* of node i: successors[first[i]] up to successors[first[i + 1]] */
+};
+
+struct sim_exec {
+  struct sim_plan *plan;
+  int device;
+  unsigned ordinal;
+  int pending;
+  struct sim_point last;
+  int using; /* threads inside an update or a launch */
+};
+
+struct sim_run { /* one launch of an instance */
+  struct sim_exec *exec;
+  struct sim_plan *plan;
+  struct sim_stream *stream;
+  uint64_t sequence;
+  struct sim_point before; /* the launch of the same instance before this one */
+  bool threaded; /* free mode: its stream's thread sees it through */
+  int *waiting; /* dependencies that have not ended, per node */
+  int *ready;
+  int ready_count, remaining, running;
+  struct sim_run *next;
+};
+
+struct sim_device {
+  int error; /* sticky */
+  int retained;
+  size_t used, total;
+  unsigned peers; /* bit i: may use memory of device i */
+  struct sim_stream *legacy, *per_thread;
+  struct sim_pool *default_pool, *pool;
+};
+
+struct sim_state {
+  pthread_mutex_t lock;
+  pthread_cond_t changed; /* something completed, failed or was enqueued; for waiters */
+  int waiters;
+  int device_count;
+  struct sim_device devices[SIM_MAX_DEVICES];
+  struct sim_stream *streams;
+  struct sim_run *runs; /* begun graph launches */
+  bool initialized, forked;
+  bool stepped, strict, stepping;
+  uint64_t seed;
+  unsigned launch_limit, tick_ms, jitter_us, long_ms, stuck_s;
+  unsigned ordinals[16];
+  unsigned long calls, steps, blocked;
+  char **environment;
+};
+
+#endif

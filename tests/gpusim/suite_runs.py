@@ -1,0 +1,259 @@
+"""Run the conformance suite on gpusim, each time in a process of its own.
+
+    python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [ARGUMENTS OF PYTEST]
+
+BACKEND is cuda, hip or, for comparison and without gpusim, cpu. Without a seed the
+whole suite runs, in free mode; with one, the tests marked ``ordering``, in stepped
+mode; or the tests that the arguments name. This is how a run that failed is
+repeated: equal seeds give equal schedules as far as the host's threads let them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import functools
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, NamedTuple
+
+from hal_conformance import child
+
+__all__ = ["Outcome", "Run", "Runs", "check", "environment", "perform", "plan", "seeds"]
+
+HERE: Final = Path(__file__).resolve().parent
+SUITE: Final = Path(child.__file__).parent / "suite"
+MODES: Final = ("graph", "stream")
+AT_ONCE: Final = 2
+SECONDS: Final = 400.0
+"""How long one run may take. The longest takes an eighth of it on two idle processors."""
+
+_building: Final = threading.Lock()
+
+
+class Run(NamedTuple):
+    """Say what is run; a seed of None is the whole suite in free mode."""
+
+    backend: str
+    mode: str
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        """Return a test's id."""
+        return self.mode if self.seed is None else f"{self.mode}, seed {self.seed}"
+
+    @property
+    def command(self) -> str:
+        """What repeats it."""
+        seed = "" if self.seed is None else f" --seed {self.seed}"
+        return f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{seed}"
+
+
+class Outcome(NamedTuple):
+    """Keep how a run ended: the process's status, all it said, its report, and its seconds."""
+
+    status: int
+    output: str
+    report: dict[str, Any] | None
+    seconds: float
+
+
+def seeds(otherwise: int) -> int:
+    """Return how many seeds are tried: ``HAL_SEEDS`` of the environment, or the given number."""
+    return int(os.environ.get("HAL_SEEDS") or otherwise)
+
+
+def plan(backend: str, otherwise: int) -> list[Run]:
+    """Return the runs for a backend: the suite in each mode, and `seeds` over the modes."""
+    stepped = [Run(backend, MODES[seed % 2], seed) for seed in range(1, seeds(otherwise) + 1)]
+    return [*(Run(backend, mode) for mode in MODES), *stepped]
+
+
+@functools.cache
+def _module(folder: str, name: str) -> ModuleType:
+    """Import a file of the tests, whatever the import path is."""
+    full = f"suite_runs_{folder}_{name}"
+    spec = importlib.util.spec_from_file_location(full, HERE.parent / folder / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def environment(*backends: str, **settings: object) -> dict[str, str]:
+    """Return variables with which these backends' bindings find gpusim, and nothing else.
+
+    Builds what is not built. Settings are those of `gpusim.environment`; there
+    are two devices. ``GPUSIM_SHOWN`` is the library of the last backend.
+    """
+    settings = {"devices": 2, "quiet": 1, **settings}
+    variables = dict(os.environ)
+    with _building:
+        if "cuda" in backends:
+            gpusim = _module("gpusim", "gpusim")
+            variables = gpusim.environment(**settings)
+            variables["GPUSIM_SHOWN"] = str(gpusim.built() / gpusim.DRIVER)
+        if "hip" in backends:
+            harness = _module("hip", "hip_harness")
+            folder = harness.rocm_folder()
+            variables |= harness.variables(**settings)
+            variables |= {
+                "ROCM_PATH": str(folder),
+                "GPUSIM_SHOWN": str(folder / "lib" / "libamdhip64.so"),
+            }
+    return variables
+
+
+def _command(run: Run, report: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command of a run; arguments that do not begin with a dash are tests."""
+    tests = [each for each in arguments if not each.startswith("-")]
+    options = [each for each in arguments if each.startswith("-")]
+    options += ["--hal-backend", run.backend, "--hal-mode", run.mode, "--tb=short", "-rf"]
+    if report:
+        options += ["--hal-report", report]
+    if run.seed is not None and not tests:
+        options += ["-m", "ordering"]
+    paths = [str(SUITE / test) for test in tests or [""]]
+    plugin = [] if run.backend == "cpu" else ["-p", "suite_history"]
+    return child.command([*plugin, *options, *paths])
+
+
+def perform(
+    run: Run,
+    arguments: Sequence[str] = (),
+    started: set[int] | None = None,
+    seconds: float | None = SECONDS,
+) -> Outcome:
+    """Run the suite to its end, or for so long; then the stacks of its threads are in the output.
+
+    `arguments` are tests by their ids, and more options of pytest's. While it
+    runs, `started` holds the id of the process, which leads a group of its own.
+    """
+    settings: dict[str, object] = {}
+    if run.seed is not None:
+        settings = {"mode": "stepped", "seed": run.seed}
+    found = environment(run.backend, **settings)
+    changed = {name: value for name, value in found.items() if os.environ.get(name) != value}
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        process = subprocess.Popen(
+            _command(run, str(report), arguments),
+            env={**child.environment(), **changed, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        if started is not None:
+            started.add(process.pid)
+        try:
+            output, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # faulthandler is on
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            _end(process.pid)
+            output, _ = process.communicate()
+            output += f"\nit did not end within {seconds} seconds"
+        finally:
+            if started is not None:
+                started.discard(process.pid)
+        written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else None
+    return Outcome(process.returncode, output, written, time.monotonic() - begin)
+
+
+def _end(group: int) -> None:
+    """End a run and the processes of its tests."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def check(run: Run, outcome: Outcome) -> None:
+    """Raise `AssertionError`, with all there is to know, unless the run went as it has to."""
+    report = outcome.report or {}
+    counts = report.get("counts", {})
+    good = (
+        outcome.status == 0
+        and report["verdict"] == ("conformant" if run.seed is None else "partial")
+        and not report["problems"]
+        and not report["profile"]["unsupported"]
+        and not report["profile"]["expected_failures"]
+        and not counts["failed"]
+        and counts["passed"] > (1500 if run.seed is None else 400)
+        and "gpusim" in report["device"]["name"]
+    )
+    if not good:
+        told = (
+            f"status {outcome.status}, {report.get('verdict')}, {report.get('problems')}, {counts}"
+        )
+        message = (
+            f"{run.backend}: {run}: {told}\n{outcome.output[-60000:]}\nTo repeat: {run.command}"
+        )
+        raise AssertionError(message)
+
+
+class Runs:
+    """Make the runs of a test module, two at once, in the order in which the tests ask for them."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        """Begin with the first."""
+        self._started: set[int] = set()
+        self._is_over = False
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self._futures = {run: self._pool.submit(self._perform, run) for run in runs}
+
+    def _perform(self, run: Run) -> Outcome:
+        if self._is_over:
+            return Outcome(-1, "not begun", None, 0.0)
+        return perform(run, (), self._started)
+
+    def outcome(self, run: Run) -> Outcome:
+        """Return what came of a run, when it is over."""
+        faulthandler.cancel_dump_traceback_later()  # of pytest: a run has a limit of its own
+        future: Future[Outcome] = self._futures[run]
+        return future.result()
+
+    def close(self) -> None:
+        """End what still runs."""
+        self._is_over = True
+        for group in list(self._started):
+            _end(group)
+        self._pool.shutdown(cancel_futures=True)
+
+
+def main() -> int:
+    """Make one run and show it."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0], epilog="Other arguments go to pytest."
+    )
+    parser.add_argument("backend", choices=["cpu", "cuda", "hip"])
+    parser.add_argument("--mode", default="auto", choices=["auto", *MODES])
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="0: no limit")
+    given, rest = parser.parse_known_args()
+    run = Run(given.backend, given.mode, given.seed)
+    outcome = perform(run, rest, seconds=given.seconds or None)
+    sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")
+    return outcome.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

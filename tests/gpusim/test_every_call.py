@@ -1,0 +1,46 @@
+"""Whatever native call fails: an error of ours comes out, in bounded time, and nothing is left."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hal_conformance", reason="hal-conformance is not installed")
+
+# The test run imports files one by one, not as a package.
+HERE = Path(__file__).resolve().parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import suite_runs  # noqa: E402
+
+BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
+SEQUENCES = ["submit", "chain", "execute", "allocate", "close", "reopen"]
+SECONDS = 150.0
+"""How long a sequence may take, over and over; on two idle processors it takes five seconds."""
+
+
+@pytest.mark.timeout(SECONDS + 30)
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize("backend", BINDINGS)
+def test_every_call_that_fails_is_an_error_of_ours_q5(backend, sequence):
+    pytest.importorskip(BINDINGS[backend])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(HERE / "every_call.py"), backend, sequence],
+        env=suite_runs.environment(backend),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=SECONDS,
+        check=False,
+        text=True,
+    )
+    tail = "\n".join(done.stdout.splitlines()[-60:])
+    assert done.returncode == 0, tail
+    # Each of the four codes has struck many calls, and most were errors.
+    seen = json.loads(tail.rpartition("seen ")[2])
+    assert min(seen[f"calls {code}"] for code in (304, 2, 719, -1)) >= 8, seen
+    assert seen["lost"] >= 20, seen

@@ -1,0 +1,77 @@
+"""Several devices in one process: of one backend, with peer copies, and of three."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hal_conformance", reason="hal-conformance is not installed")
+
+# The test run imports files one by one, not as a package.
+HERE = Path(__file__).resolve().parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import suite_runs  # noqa: E402
+
+BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
+ALL = ("cpu", "cuda:0", "hip:0", "cuda:1", "hip:1")
+SCHEDULES = [None, *range(1, suite_runs.seeds(2) + 1)]
+"""Free mode, and stepped mode with each of these seeds."""
+SECONDS = 50.0
+
+
+def run(case, names, seed):
+    """Run a case in a process of its own."""
+    for backend, module in BINDINGS.items():
+        if any(name.startswith(backend) for name in names):
+            pytest.importorskip(module)
+    backends = [backend for backend in BINDINGS if any(n.startswith(backend) for n in names)]
+    settings = {} if seed is None else {"mode": "stepped", "seed": seed}
+    command = [sys.executable, "-W", "error", "-X", "faulthandler", str(HERE / "mixed.py")]
+    done = subprocess.run(
+        [*command, case, str(seed or 0), *names],
+        env=suite_runs.environment(*backends, **settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=SECONDS,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), f"seed {seed}: {done.stdout[-20000:]}"
+
+
+@pytest.mark.parametrize("seed", SCHEDULES)
+@pytest.mark.parametrize("backend", BINDINGS)
+def test_copies_go_between_two_devices_in_the_order_of_semaphores_s3(backend, seed):
+    run("peers", [backend], seed)
+
+
+@pytest.mark.parametrize("backend", BINDINGS)
+def test_kernels_use_another_devices_memory(backend):
+    run("kernels", [backend], None)
+
+
+@pytest.mark.parametrize("seed", SCHEDULES)
+def test_numbers_go_round_three_backends_through_the_hosts_memory_s3(seed):
+    run("relay", ALL, seed)
+
+
+def test_numbers_go_round_three_backends_by_reads_and_writes_m1():
+    run("staged", ALL, None)
+
+
+@pytest.mark.parametrize("seed", SCHEDULES)
+def test_nobody_runs_ahead_of_a_round_s3(seed):
+    run("fan", ALL, seed)
+
+
+def test_a_failure_reaches_who_waits_for_it_on_every_backend_s5():
+    run("failures", ALL, None)
+
+
+def test_a_lost_device_takes_no_other_along_s5():
+    run("losses", ("cpu", "cuda:0", "hip:0"), None)
