@@ -6,6 +6,7 @@ README.md says what each row does.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
@@ -50,6 +51,8 @@ def main() -> int:
         )
         others = _other_sides(backend, options.iree, out)
         sides: dict[str, timeline_rows.TimelineSide] = {"hal": timeline_rows.OurSide(device)}
+        # What the libraries have loaded is not walked before each sample.
+        gc.freeze()
         if "timelines" in options.groups:
             groups["timelines"] = _timelines(device, sides, others, options, out)
         if "flat" in options.groups:

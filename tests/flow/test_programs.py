@@ -579,8 +579,9 @@ def test_one_file_for_cpu_cuda_and_hip(tmp_path):
     import hal, numpy as np
     SOURCE = {SOURCE!r}
     made = hal.compile(SOURCE, target=["cpu", "cuda:sm_90", "hip:gfx90a:xnack-"])
-    made.save("all.hal")
-    program = hal.Program.open("all.hal")
+    path = {str(tmp_path / "all.hal")!r}
+    made.save(path)
+    program = hal.Program.open(path)
     for name in ("cpu", "cuda:0", "hip:0", "hip:1", "cuda:1"):
         device = hal.create_device(name)
         kernel = device.load(program)["scale"]

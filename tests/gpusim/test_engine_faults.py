@@ -80,8 +80,8 @@ def test_a_lost_device_ends_every_wait_and_calls_no_host_function(mode):
         flag[0] = 1; time.sleep(0.05)
         assert not called
         expect(0, "cuDevicePrimaryCtxRelease_v2", 0)
-        cu.call("cuDevicePrimaryCtxRelease_v2", 0)
         expect(719, "cuDevicePrimaryCtxRetain", byref(c_uint64()), 0)  # a lost one is not had afresh
+        cu.library.gpusim_reset(); cu.call("cuCtxSetCurrent", cu.contexts[1]); cu.call("cuCtxSynchronize")
         """,
         mode=mode,
     )

@@ -242,3 +242,39 @@ def test_a_copy_may_have_rows_and_layers():
         cu.call("cuMemcpy3DAsync_v2", byref(copy), s); cu.call("cuStreamSynchronize", s)
         assert list(b[:8]) == [1, 2, 3, 0, 9, 10, 11, 0], b[:8]
     """)
+
+
+@MODES
+def test_what_waits_for_the_device_returns_when_its_streams_are_done(mode):
+    run(
+        """
+        cu = Driver(); s = cu.stream(); flag = cu.pinned(4); flag[:] = 0; a, b = cu.pinned(4), cu.pinned(4)
+        spare = cu.module(image())
+        for wait in (
+            lambda: cu.module(image()), lambda: cu.call("cuModuleUnload", spare),
+            lambda: cu.call("cuMemcpyAsync", a.ctypes.data, b.ctypes.data, 4, s),
+        ):
+            ended = []
+            def body():
+                cu.call("cuCtxSetCurrent", cu.contexts[0]); wait(); ended.append(flag[0])
+            flag[:] = 0
+            cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+            thread = threading.Thread(target=body); thread.start()
+            thread.join(0.1); assert not ended
+            flag[0] = 1
+            thread.join(30); assert ended == [1], ended
+        """,
+        images=True,
+        mode=mode,
+    )
+
+
+def test_a_released_context_takes_no_calls_and_its_memory_is_gone_unless_strict():
+    program = """
+        cu = Driver(); a = cu.allocate(100); cu.call("cuDevicePrimaryCtxRelease_v2", 0)
+        expect(709, "cuMemAlloc_v2", byref(c_uint64()), 64); expect(0, "cuCtxGetDevice", byref(ctypes.c_int()))
+        cu.make("cuDevicePrimaryCtxRetain", 0); cu.allocate(64)
+        expect({}, "cuMemFree_v2", a)
+    """
+    run(program.format(0), quiet=True)
+    run(program.format(1), quiet=True, strict=0)
