@@ -149,7 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the overlap of copies and kernels.")
     parser.add_argument("--device", default="cuda", help="as for hal.create_device")
     parser.add_argument("--side", type=int, default=8192, help="pixels along the picture's side")
-    parser.add_argument("--tile", type=int, default=1024, help="pixels along a tile's side")
+    parser.add_argument("--tile", type=int, default=2048, help="pixels along a tile's side")
     parser.add_argument("--json", type=Path, help="where the numbers are written")
     parser.add_argument("--picture", type=Path, help="where the timeline is written")
     options = parser.parse_args()

@@ -148,7 +148,8 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
     return (
         f"{_TRAITS}{''.join(lines)}"
         f'extern "C" HAL_TABLE const char hal_kernels{suffix}[] = "{";".join(heads)}";\n'
-        f'extern "C" HAL_TABLE const unsigned int hal_parameters{suffix}[] = {{{", ".join(rows)}}};\n'
+        f'extern "C" HAL_TABLE const unsigned int hal_parameters{suffix}[] = '
+        f"{{{', '.join(rows)}}};\n"
     )
 
 

@@ -516,9 +516,9 @@ class NativeDevice(ABC):
         """Compile portable source to an image for this device; blocks, on any thread.
 
         What `NativeCompiler.compile` makes for `NativeCompiler.target_of` the
-        device, where the backend has a compiler. Raises `CompilationError` with the compiler's log. Without the feature
-        ``compile`` it raises `UnimplementedError`, whose text says what is
-        missing: users are told.
+        device, where the backend has a compiler. Raises `CompilationError`
+        with the compiler's log. Without the feature ``compile`` it raises
+        `UnimplementedError`, whose text says what is missing: users are told.
         """
 
     @abstractmethod

@@ -25,11 +25,14 @@ def _after(cause: Callable[[Any, Any], str]) -> dict[str, Any]:
     get(cu.cuEventRecord, before, other)
     get(cu.cuEventRecord, timed, other)
     get(cu.cuCtxSynchronize)
+    gate = lab.Gate()  # the fault comes after what is asked first
+    gate.hold(s)
     a: dict[str, Any] = {"launch": cause(s, p)}
     a["record behind"] = ask(cu.cuEventRecord, behind, s)
     a["host function behind"] = ask(
         cu.cuLaunchHostFunc, s, lab.host_function(lambda: seen.append(1)), 0
     )
+    gate.open()
     a["synchronize"] = ask(cu.cuStreamSynchronize, s)
     a["synchronize again"] = ask(cu.cuStreamSynchronize, s)
     a["synchronize another stream"] = ask(cu.cuStreamSynchronize, other)

@@ -294,6 +294,7 @@ def host_functions_of_two_streams() -> dict[str, Any]:
     kernel, seen = lab.function("nothing"), []
     with Gate() as gate:
         gate.hold(a)
+        time.sleep(0.2)  # whichever gets there first runs: this one
         get(cu.cuLaunchHostFunc, b, lab.host_function(lambda: seen.append(1)), 0)
         get(cu.cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, c, 0, 0)
         ran = lab.until(lambda: bool(seen), 1.0)
