@@ -386,8 +386,8 @@ HOST = (
         ["devices/test_devices.py::test_each_open_makes_a_device_of_its_own"],
         (
             "hal._device",
-            "    device = Device(backend.name, native, limit, settings)\n",
-            '    known = globals().setdefault("known", {})\n    device = known.get(spec) or known.setdefault(spec, Device(backend.name, native, limit, settings))\n',
+            "        device = Device(backend.name, native, limit, settings)\n",
+            '        known = globals().setdefault("known", {})\n        device = known.get(spec) or known.setdefault(spec, Device(backend.name, native, limit, settings))\n',
         ),
     ),
     (

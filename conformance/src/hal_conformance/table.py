@@ -47,6 +47,7 @@ AREAS: Final = (
     ("arrays of other libraries, DLPack (M2)", ("interop/*",)),
     ("devices and their features", ("devices/*",)),
     ("any calls in any order", ("model/*",)),
+    ("tracked buffers, virtual devices (hal.flow)", ("flow/*",)),
 )
 OTHERS: Final = "others"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hal.errors import HalError, NotFoundError, OperationError, UnimplementedError
 from hal.native import FunctionInfo
 from hal_cuda import _driver, _image
@@ -22,6 +24,9 @@ _PLAIN_SHARED_MEMORY = 49152
 """Bytes of shared memory that a block may have without asking."""
 _REFUSED = frozenset({200, 209, 218, 222, 223})
 """Errors of images: invalid, for other devices, PTX that does not compile, or too new."""
+
+_NO_VARIABLE: Final = frozenset({_driver.NOT_FOUND, _driver.INVALID_VALUE})
+"""The second is for a kernel's name."""
 
 
 def load(image: bytes, architecture: str) -> int:
@@ -101,7 +106,7 @@ def _functions(module: int) -> dict[str, int]:
 def find_global(module: int, name: str) -> tuple[int, int]:
     """Return the address and the bytes of a variable; raises `NotFoundError`."""
     error, *found = cuda.cuModuleGetGlobal(module, name.encode())
-    if int(error) == _driver.NOT_FOUND:
+    if int(error) in _NO_VARIABLE:
         message = f"the image has no variable {name!r}"
         raise NotFoundError(
             message, native_name="CUDA_ERROR_NOT_FOUND", native_code=_driver.NOT_FOUND

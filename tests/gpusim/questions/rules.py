@@ -226,6 +226,7 @@ def across_devices() -> dict[str, Any]:
         "peer copy on a foreign stream": ask(
             cu.cuMemcpyPeerAsync, q, get(cu.cuCtxGetCurrent), p, first, 4, s
         ),
+        "synchronize both": [ask(cu.cuStreamSynchronize, each) for each in (s, t)],
         "free foreign memory": ask(cu.cuMemFree, p),
         "kernel on a foreign stream": lab.launch(lab.function("nothing", lab.module()), s),
     }
