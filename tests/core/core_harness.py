@@ -468,7 +468,9 @@ def run_python(folder, source, *, timeout=40.0, arguments=(), watchdog=True):
             f"import faulthandler; faulthandler.dump_traceback_later({timeout}, exit=True)\n{text}"
         )
     path = folder / "program.py"
-    path.write_text(text, encoding="utf-8")
+    # Who is started in the background ignores Ctrl-C, and so would its children.
+    first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    path.write_text(first + text, encoding="utf-8")
     return subprocess.run(
         [sys.executable, str(path), *arguments],
         capture_output=True,

@@ -68,6 +68,7 @@ class Lab:
             self.device.synchronize_stream(stream)
 
     def close(self):
+        self.device.bind()  # as the core does before each batch of calls
         for stream in self._streams:
             self.device.destroy_stream(stream)
         for address, memory in self._memory:
