@@ -28,7 +28,7 @@ _clock = time.perf_counter
 
 
 class _EventSide:
-    """Measure a library by four of its calls, bound once by `_prepare`."""
+    """Measure a library by five of its calls, which its class binds once."""
 
     _wait: Callable[[Any], object]
     _fill: Callable[[], object]
@@ -189,7 +189,6 @@ class _TorchSide(_EventSide):
         if not torch.cuda.is_available():
             raise RuntimeError("torch finds no CUDA device")
         stream = torch.cuda.Stream()
-        self._context = torch.cuda.stream(stream)
         tensor = torch.empty(_WORDS, dtype=torch.int32, device="cuda")
         torch.cuda.set_stream(stream)
         self._torch = torch
