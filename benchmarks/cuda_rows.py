@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from timeline_rows import FILL_BYTES, PATTERN
 
-__all__ = ["PinnedCopies", "RawSide", "sides"]
+__all__ = ["EventSide", "PinnedCopies", "RawSide", "sides"]
 
 _WORDS: Final = FILL_BYTES // 4
 _WORD: Final = int.from_bytes(PATTERN, "little")
@@ -27,7 +27,7 @@ _WORD: Final = int.from_bytes(PATTERN, "little")
 _clock = time.perf_counter
 
 
-class _EventSide:
+class EventSide:
     """Measure a library by five of its calls, which its class binds once."""
 
     _wait: Callable[[Any], object]
@@ -86,7 +86,7 @@ class _EventSide:
         """Implement `TimelineSide.check`."""
 
 
-class RawSide(_EventSide):
+class RawSide(EventSide):
     """Measure the bindings of the driver's own interface, with nothing around them."""
 
     def __init__(self, ordinal: int = 0) -> None:
@@ -183,7 +183,7 @@ class PinnedCopies:
         self._cu.cuMemFree(self._device)
 
 
-class _TorchSide(_EventSide):
+class _TorchSide(EventSide):
     def __init__(self) -> None:
         torch = importlib.import_module("torch")
         if not torch.cuda.is_available():
@@ -207,7 +207,7 @@ class _TorchSide(_EventSide):
         return {"": (_clock() - start) / count * 1e6}
 
 
-class _CupySide(_EventSide):
+class _CupySide(EventSide):
     def __init__(self) -> None:
         cupy = importlib.import_module("cupy")
         stream = cupy.cuda.Stream(non_blocking=True)
@@ -228,7 +228,7 @@ class _CupySide(_EventSide):
         return {"": (_clock() - start) / count * 1e6}
 
 
-class _CudaCoreSide(_EventSide):
+class _CudaCoreSide(EventSide):
     def __init__(self) -> None:
         core = importlib.import_module("cuda.core")
         if not hasattr(core, "Device"):

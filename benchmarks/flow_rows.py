@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import merge_rows
 import numpy as np
 from harness import Row, Sample
 
@@ -35,7 +36,7 @@ def rows(device: hal.Device, *, quick: bool) -> list[Row]:
     kernel = device.compile(_SOURCE, filename="add.cpp")["add"]
     found = [_fills(device, flow), _dispatches(device, flow, kernel)]
     found += [_live_row(device, flow, count) for count in (_LIVE[:2] if quick else _LIVE)]
-    return found
+    return found + merge_rows.rows(device, quick=quick)
 
 
 def _fills(device: hal.Device, flow: Flow) -> Row:

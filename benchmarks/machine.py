@@ -17,10 +17,13 @@ __all__ = ["facts"]
 _DISTRIBUTIONS = ("hal-core", "hal-cpu", "hal-cuda", "hal-hip", "iree-base-runtime", "numpy")
 
 
-def facts(device: hal.Device) -> dict[str, object]:
+def facts(
+    device: hal.Device, second: hal.Device | None = None, note: str | None = None
+) -> dict[str, object]:
     """Return what the reader of a result must know of the machine."""
     compiler = native.find_compiler()
-    return {
+    beside = {"beside": f"{second.info.name}, {second.info.driver}"} if second else {}
+    return ({"note": note} if note else {}) | {
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "processor": _processor(),
         "processors": len(os.sched_getaffinity(0)),
@@ -30,6 +33,7 @@ def facts(device: hal.Device) -> dict[str, object]:
         "python": platform.python_version(),
         "device": device.info.name,
         "driver": device.info.driver,
+        **beside,
         "compiler": native.compiler_version(compiler) if compiler else "none",
         "versions": _versions(),
     }

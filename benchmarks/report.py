@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def write(
     groups: Mapping[str, Sequence[Metric]],
     memory: Mapping[str, float] | None,
 ) -> None:
-    """Write everything to a JSON file, making its folder."""
+    """Write everything to a JSON file, and tables of the medians beside it; make its folder."""
     record = {
         "machine": dict(machine),
         "command": command,
@@ -72,12 +72,36 @@ def write(
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    lines = [f"# {machine['device']}, {machine['date']}", "", f"`{command}`", ""]
+    if "note" in machine:
+        lines += [str(machine["note"]), ""]
+    lines += ["Medians; the spread, the machine and the versions are in the JSON file.", ""]
+    for name, metrics in groups.items():
+        lines += [f"## {name}", "", *_markdown(metrics), ""]
+    path.with_suffix(".md").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
+
+
+def _markdown(metrics: Sequence[Metric]) -> Iterator[str]:
+    """Yield the lines of a table of medians."""
+    sides = list(dict.fromkeys(side for metric in metrics for side in metric.medians))
+    yield f"| what | {' | '.join(sides)} | unit |"
+    yield f"|---|{'---:|' * len(sides)}---|"
+    for metric in metrics:
+        cells = (
+            _number(metric.medians[side], metric.medians[side]) if side in metric.medians else ""
+            for side in sides
+        )
+        yield f"| {metric.name} | {' | '.join(cells)} | {metric.unit} |"
+
+
+def _number(value: float, like: float) -> str:
+    """Return a number with as many digits as suit another one: three or so."""
+    return f"{value:.{3 if like < 1 else 2 if like < 100 else 1}f}"  # noqa: PLR2004
 
 
 def _cell(metric: Metric, side: str) -> str:
     if side not in metric.medians:
         return ""
     value = metric.medians[side]
-    digits = 3 if value < 1 else 2 if value < 100 else 1  # noqa: PLR2004 - three figures or so
-    low, high = f"{metric.lows[side]:.{digits}f}", f"{metric.highs[side]:.{digits}f}"
-    return f"{value:.{digits}f} [dim]({low}-{high})[/]"
+    low, high = _number(metric.lows[side], value), _number(metric.highs[side], value)
+    return f"{_number(value, value)} [dim]({low}-{high})[/]"

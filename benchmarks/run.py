@@ -1,11 +1,12 @@
 """Run the benchmarks: ``python benchmarks/run.py [--quick] [--device cpu] [--json FILE]``.
 
-README.md says what each row does.
+README.md says what each row does, and how a second backend comes into the same table.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import sys
@@ -17,6 +18,7 @@ from typing import Final
 import command_rows
 import cuda_rows
 import flow_rows
+import hip_rows
 import kernels_rows
 import machine
 import memory_rows
@@ -32,31 +34,37 @@ import hal
 _GROUPS: Final = ("timelines", "flat", "commands", "flow", "transfers", "kernels", "memory")
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
 """IREE's driver for the same hardware, by the name of our backend."""
-_ON_CUDA: Final = frozenset({"cuda"})
-"""The backends beside which `cuda_rows` measures."""
+_LIBRARIES: Final = {"cuda": cuda_rows.sides, "hip": hip_rows.sides}
+"""What else drives the same device from Python, by the name of our backend."""
 
 
 def main() -> int:
     """Run what the command line asks for; return the exit status."""
     options = _parse(sys.argv[1:])
-    out = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    width = None if sys.stdout.isatty() else 280 if options.beside else 160
+    out = Console(width=width, highlight=False)
     groups: dict[str, list[Metric]] = {}
     memory = None
-    with hal.create_device(options.device) as device, tempfile.TemporaryDirectory() as folder:
-        backend = options.device.partition(":")[0].partition("?")[0]
-        facts = machine.facts(device)
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(hal.create_device(options.device))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        backend = _backend(options.device)
+        second = stack.enter_context(hal.create_device(options.beside)) if options.beside else None
+        facts = machine.facts(device, second, options.note)
         out.print(
             f"{facts['device']}; {facts['processors']} processors ({facts['processor']}); "
             f"Python {facts['python']}; load {facts['load_at_start']}"
         )
-        others = _other_sides(backend, options.iree, out)
-        sides: dict[str, timeline_rows.TimelineSide] = {"hal": timeline_rows.OurSide(device)}
+        if options.note:
+            out.print(options.note, markup=False)
+        backends = [_backend(each) for each in (options.device, options.beside) if each]
+        others = _other_sides(backends, options.iree, out)
         # What the libraries have loaded is not walked before each sample.
         gc.freeze()
         if "timelines" in options.groups:
-            groups["timelines"] = _timelines(device, sides, others, options, out)
+            groups["timelines"] = _timelines(device, second, others, options, out)
         if "flat" in options.groups:
-            rows = timeline_rows.pending_rows(sides["hal"], quick=options.quick)
+            rows = timeline_rows.pending_rows(timeline_rows.OurSide(device), quick=options.quick)
             groups["flat"] = _measure(rows, 2 if options.quick else 3)
             report.show_metrics(out, "pending on one semaphore, each", groups["flat"], "")
         if "commands" in options.groups:
@@ -79,11 +87,11 @@ def main() -> int:
         what = f"{facts['processors']}-processors"
         if backend != "cpu":
             what = str(facts["device"]).lower().replace(" ", "-")
-        name = f"{backend}-{what}-{facts['date']}.json"
+        name = f"{'-'.join(backends)}-{what}-{facts['date']}.json"
         path = Path(__file__).with_name("results") / name
     if path is not None:
         report.write(path, facts, _command(options), groups, memory)
-        out.print(f"written to {path.name}")
+        out.print(f"written to {path.name} and {path.with_suffix('.md').name}")
     return 0
 
 
@@ -91,6 +99,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure hal on one device.")
     parser.add_argument("--quick", action="store_true", help="less of everything, half a minute")
     parser.add_argument("--device", default="cpu", help="as for hal.create_device")
+    parser.add_argument(
+        "--beside",
+        metavar="DEVICE",
+        help="a device of another backend, for more columns in the table of timelines",
+    )
+    parser.add_argument("--note", metavar="TEXT", help="kept with the numbers: what they ran on")
     parser.add_argument("--iree", metavar="DRIVER", help="IREE's driver to compare with")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the numbers are written")
     parser.add_argument(
@@ -100,12 +114,23 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=_GROUPS,
         help="what to run; a full run of all groups is kept in results/",
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.beside and not options.note:
+        parser.error("--beside needs a --note that says what the second device is")
+    if options.beside and _backend(options.beside) == _backend(options.device):
+        parser.error("--beside takes a device of another backend")
+    return options
+
+
+def _backend(device: str) -> str:
+    return device.partition(":")[0].partition("?")[0]
 
 
 def _command(options: argparse.Namespace) -> str:
     """Return the command line without the file it writes."""
     parts = ["python benchmarks/run.py", f"--device {options.device}"]
+    if options.beside:
+        parts.append(f"--beside {options.beside}")
     if options.quick:
         parts.append("--quick")
     if options.iree:
@@ -117,20 +142,29 @@ def _command(options: argparse.Namespace) -> str:
 
 def _timelines(
     device: hal.Device,
-    ours: dict[str, timeline_rows.TimelineSide],
+    second: hal.Device | None,
     others: dict[str, timeline_rows.TimelineSide],
     options: argparse.Namespace,
     out: Console,
 ) -> list[Metric]:
-    modes = ("stream", "graph") if "graphs" in device.features else ("stream",)
-    for mode in modes:
-        ours[f"hal, {mode}"] = timeline_rows.OurSide(device, mode)
-    sides = ours | others
+    sides = _our_sides("hal", device)
+    if second is not None:
+        sides |= _our_sides(f"hal, {second.name.partition(':')[0]}", second)
+    sides |= others
     metrics = _measure(timeline_rows.rows(sides, quick=options.quick), 5 if options.quick else 15)
     for side in sides.values():
         side.check()
-    report.show_metrics(out, "timeline semaphores", metrics, "raw" if "raw" in others else "iree")
+    base = next((name for name in ("raw", "raw hip") if name in others), "iree")
+    report.show_metrics(out, "timeline semaphores", metrics, base)
     return metrics
+
+
+def _our_sides(name: str, device: hal.Device) -> dict[str, timeline_rows.TimelineSide]:
+    """Return a device's sides: the queue, and each way to run a command buffer."""
+    modes = (None, "stream", "graph") if "graphs" in device.features else (None, "stream")
+    return {
+        f"{name}, {mode}" if mode else name: timeline_rows.OurSide(device, mode) for mode in modes
+    }
 
 
 def _transfers(
@@ -151,16 +185,17 @@ def _measure(rows: Sequence[Row], rounds: int) -> list[Metric]:
 
 
 def _other_sides(
-    backend: str, iree: str | None, out: Console
+    backends: Sequence[str], iree: str | None, out: Console
 ) -> dict[str, timeline_rows.TimelineSide]:
     """Return what hal is compared with here, after a word about each that there is not."""
     found: dict[str, timeline_rows.TimelineSide] = {}
     makers: list[tuple[str, Callable[[], timeline_rows.TimelineSide]]] = []
-    driver = iree or _IREE_DRIVERS.get(backend)
+    driver = iree or _IREE_DRIVERS.get(backends[0])
     if driver:
         makers.append(("iree", lambda: _iree_side(driver)))
-    if backend in _ON_CUDA:
-        makers += cuda_rows.sides()
+    for backend in backends:
+        if backend in _LIBRARIES:
+            makers += _LIBRARIES[backend]()
     for name, make in makers:
         try:
             found[name] = make()

@@ -226,8 +226,8 @@ COARSE = (
             )
         ),
         (
-            "hal._semaphore",
-            '        return f"{self.semaphore.name}@{self.value}"',
+            "hal._timeline",
+            '        return f"{self._semaphore.name}@{self._value}"',
             '        return "a timepoint"',
         ),
     ),

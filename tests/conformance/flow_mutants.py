@@ -11,6 +11,8 @@ from __future__ import annotations
 __all__ = ["FLOW"]
 
 TRACKING = "hal.flow.tracking"
+DISPATCH = "hal.flow.flow"
+"""Does for itself what `TRACKING` does for all other operations."""
 
 FLOW = (
     # Name, tests, patches
@@ -24,8 +26,13 @@ FLOW = (
         ],
         (
             TRACKING,
-            "        elif history.writer is not None and history.writer not in found:\n",
+            "        elif writer is not None and writer not in found:\n",
             "        elif False:\n",
+        ),
+        (
+            DISPATCH,
+            "                    elif history.writer is not None and history.writer not in found:\n",
+            "                    elif False:\n",
         ),
     ),
     (
@@ -36,13 +43,18 @@ FLOW = (
         ],
         (
             TRACKING,
-            "        elif writes and history.readers is not None:\n            for reader",
-            "        elif False:\n            for reader",
+            "        if writes and readers is not None:\n            for reader",
+            "        if False:\n            for reader",
+        ),
+        (
+            DISPATCH,
+            "                    elif readers is not None:\n                        for reader",
+            "                    elif False:\n                        for reader",
         ),
         (
             TRACKING,
-            "    if writes and readers is not None:\n        for reader",
-            "    if False:\n        for reader",
+            "\n    if writes and readers is not None:\n        for reader",
+            "\n    if False:\n        for reader",
         ),
     ),
     (
@@ -52,6 +64,11 @@ FLOW = (
             TRACKING,
             "        else:\n            history.readers[queue] = operation\n",
             "        else:\n            pass\n",
+        ),
+        (
+            DISPATCH,
+            "                        history.readers[lane] = operation\n",
+            "                        pass\n",
         ),
     ),
     (
@@ -87,12 +104,17 @@ FLOW = (
             "        elif writes:\n            history.writer, history.readers = operation, None\n",
             "        elif True:\n            history.writer, history.readers = operation, None\n",
         ),
+        (
+            DISPATCH,
+            "                    elif is_written:\n",
+            "                    elif True:\n",
+        ),
     ),
     (
         "a kernel is taken to read only",
         ["flow/test_hazards.py::test_a_kernel_waits_for_what_its_parameters_say_c5"],
         (
-            "hal.flow.flow",
+            DISPATCH,
             "accesses.append(value.reading if parameters[index].is_const else value.writing)",
             "accesses.append(value.reading)",
         ),

@@ -16,7 +16,7 @@ from external_probe import ExternalCalls
 from graph_probe import GraphCalls
 
 from hal.errors import OperationError
-from hal.native import NativeDevice
+from hal.native import MemoryType, NativeDevice
 from hal_cpu.plugin import hal_backend
 
 __all__ = ["LIMIT", "Latch", "Probe", "collect_in_threads", "open_native", "run_python"]
@@ -81,8 +81,10 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         self.features = inner.features if features is None else frozenset(features)
         self.domain = inner.domain if domain is None else domain
         self.max_in_flight = inner.max_in_flight
+        self.graph_commands = inner.graph_commands
         self.violations = []
         self.foreign = []  # (address, size) of memory that is nobody's allocation
+        self.pinned = {}  # address -> size, of what was allocated as the host's
         self.calls = Counter()
         self.callers = Counter()  # (name, thread)
         self.closed = False
@@ -280,10 +282,14 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
 
     def allocate(self, size, memory):
         self._enter("allocate")
-        return self._born("allocation", self.inner.allocate(size, memory), size)
+        address = self._born("allocation", self.inner.allocate(size, memory), size)
+        if memory is MemoryType.HOST:
+            self.pinned[address] = size
+        return address
 
     def free(self, address, memory):
         self._enter("free")
+        self.pinned.pop(address, None)
         self._check_unused(address, self.alive["allocation"].get(address, 0))
         self._dies("allocation", address)
         self.inner.free(address, memory)
@@ -315,6 +321,22 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
             return
         if not any(start <= address <= start + length - size for start, length in pinned):
             self._violate(f"{name} of pageable memory at {address:#x}")
+
+    def check_hosts(self, name, target, source, owners=()):
+        """Look whether a copy from pinned to pinned memory would hold up a submitter (Q1)."""
+        on_pool = threading.current_thread().name == "hal-host-call"
+        if "pageable_copies" in self.features or on_pool:
+            return
+        pinned = [
+            (start, size)
+            for owner in (self, *owners)
+            for start, size in [*owner.pinned.items(), *owner.alive["import"].values()]
+        ]
+        if all(
+            any(start <= address < start + size for start, size in pinned)
+            for address in (target, source)
+        ):
+            self._violate(f"{name} from {source:#x} to {target:#x}, both of them pinned memory")
 
     def allocate_async(self, stream, size):
         self._enter("allocate_async", stream)
@@ -389,14 +411,17 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
     def copy(self, stream, target, source, size):
         if abs(target - source) < size:
             self._violate(f"copy of {size} bytes from {source:#x} to {target:#x}, which overlap")
+        self.check_hosts("copy", target, source)
         self._work("copy", stream, [(target, size), (source, size)], target, source, size)
 
     def copy_from_host(self, stream, target, source, size):
         self._check_pageable("copy_from_host", source, size)
+        self.check_hosts("copy_from_host", target, source)
         self._work("copy_from_host", stream, [(target, size)], target, source, size)
 
     def copy_to_host(self, stream, target, source, size):
         self._check_pageable("copy_to_host", target, size)
+        self.check_hosts("copy_to_host", target, source)
         self._work("copy_to_host", stream, [(source, size)], target, source, size)
 
     def launch(self, stream, function, grid, block, shared_memory, parameters):

@@ -32,6 +32,7 @@ class ExternalCalls:
     def copy_peer(self, stream, target, target_device, source, source_device, size):
         if self not in {target_device, source_device}:
             self._violate("copy_peer between two other devices")
+        self.check_hosts("copy_peer", target, source, (target_device, source_device))
         ranges = {target_device: (target, size)}, {source_device: (source, size)}
         mine = [place for each in ranges for device, place in each.items() if device is self]
         inner = (target, target_device.inner, source, source_device.inner, size)

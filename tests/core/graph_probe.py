@@ -138,6 +138,9 @@ class GraphCalls:
             running = known.event and not self.inner.query_event(known.event)
             if running and known.stream != stream:
                 self._violate(f"instance {instance} is launched while another stream runs it")
+            for node in known.nodes:
+                if node.__class__ in {CopyNode, HostCopyNode}:
+                    self.check_hosts("launch_graph of a copy", node.target, node.source)
             self._work("launch_graph", stream, self._all_ranges(known.nodes), instance)
             known.stream = stream
             known.event = known.event or self.inner.create_event()

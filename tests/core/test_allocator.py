@@ -167,7 +167,30 @@ def test_parts_keep_their_block_m2(device):
 # Limits
 
 
-def test_what_exceeds_the_cache_limit_is_freed_by_the_progress_thread_m1(open_probe):
+def test_a_free_that_blocks_holds_up_no_callback_m1(open_probe, second_device):
+    """M1: a driver may free only when its device is idle; meanwhile all other devices go on."""
+    device, probe = open_probe(settings=MemorySettings(cache_limit=0))
+    entered, leave, called = threading.Event(), threading.Event(), threading.Event()
+    free = probe.free
+
+    def blocking_free(address, memory):
+        entered.set()
+        assert leave.wait(LIMIT)
+        free(address, memory)
+
+    probe.free = blocking_free
+    try:
+        device.allocate(MIB).close()
+        assert entered.wait(LIMIT)
+        done = hal.create_semaphore()
+        done.on_reached(1, lambda _: called.set())
+        second_device.queue.fill(second_device.allocate(4), 1, signal=done.at(1))
+        assert called.wait(LIMIT)
+    finally:
+        leave.set()
+
+
+def test_what_exceeds_the_cache_limit_is_freed_by_a_thread_of_ours_m1(open_probe):
     """M1: not by whoever drops it; and what fits stays."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=64 * KIB))
     me = threading.get_ident()

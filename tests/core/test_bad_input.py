@@ -555,3 +555,32 @@ def test_refused_calls_leave_no_thread_and_no_wait_behind(device):
             device.queue.fill(buffer, 1, wait=semaphore.at(1), signal=semaphore.at(1))
     assert threading.active_count() == threads
     assert device.queue.barrier().state in {"issued", "done"}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_place_behind_the_end_is_told_as_it_is(device, recorded):
+    """What is asked for and what is there: bytes with a size, the offset alone without one."""
+    buffer, other = device.allocate(16), device.allocate(64)
+    calls = device.record() if recorded else device.queue
+    for refused, text in (
+        (lambda: calls.fill(buffer, 1, offset=20), "fill: the offset is 20"),
+        (lambda: calls.copy(buffer, other, source_offset=17), "source: the offset is 17"),
+        (lambda: calls.fill(buffer, 1, offset=20, size=4), "fill: bytes 20 to 24"),
+        (lambda: calls.fill(buffer, 1, offset=8, size=9), "fill: bytes 8 to 17"),
+        (lambda: calls.update(buffer, b"ab", offset=15), "update: bytes 15 to 17"),
+        (lambda: calls.copy(other, buffer, target_offset=9), "target: bytes 9 to 73"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            refused()
+        assert text in str(caught.value)
+        assert str(caught.value).endswith("and the buffer has 16 bytes")
+    calls.fill(buffer, 1, offset=16)
+
+
+def test_a_place_behind_the_end_of_a_slot_is_told_as_it_is_c3(device):
+    slot = device.record(slots=[("u1", 16)]).slots[0]
+    assert slot.subspan(16).size == 0
+    with pytest.raises(InvalidArgumentError, match="the offset is 17, and slot 0 has 16 bytes"):
+        slot.subspan(17)
+    with pytest.raises(InvalidArgumentError, match=r"bytes 8 to 17 .*, and slot 0 has 16 bytes"):
+        slot.subspan(8, 9)

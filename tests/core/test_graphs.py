@@ -75,19 +75,34 @@ def test_the_way_is_chosen_by_device_and_recording_c4():
             assert found == expected
 
 
-def test_auto_takes_a_graph_where_it_pays_c4(device):
-    """C4: not for a few commands, nor for a recording that runs once."""
-    for one_shot, count, lowering in (
-        (False, 1, "stream"),
-        (False, 3, "stream"),
-        (False, 4, "graph"),
-        (False, 100, "graph"),
-        (True, 100, "stream"),
-    ):
-        with device.record(one_shot=one_shot) as commands:
-            for _ in range(count):
-                commands.fill(device.allocate(4), 1)
-        assert commands.lowering == lowering
+def lowering_of(device, count, **options):
+    with device.record(**options) as commands:
+        for _ in range(count):
+            commands.fill(device.allocate(4), 1)
+    return commands.lowering
+
+
+def test_auto_takes_a_graph_where_the_backend_has_measured_that_it_pays_c4(open_probe):
+    """C4: from `graph_commands` on, and never for a recording that runs once."""
+    device, probe = open_probe()
+    for least in (1, 2, 4, 10):
+        probe.graph_commands = least
+        found = [lowering_of(device, count) for count in range(11)]
+        assert found == ["stream"] * least + ["graph"] * (11 - least)
+        assert lowering_of(device, 100, one_shot=True) == "stream"
+        assert lowering_of(device, 100, command_buffer="stream") == "stream"
+        assert lowering_of(device, 1, command_buffer="graph") == "graph"
+        assert lowering_of(device, 1, command_buffer="graph", one_shot=True) == "graph"
+    probe.graph_commands = 0
+    assert lowering_of(device, 1000) == "stream"
+
+
+def test_each_backend_says_from_when_on_a_graph_pays_c4(device):
+    """C4: what benchmarks/lowering.py found; on the CPU, four commands."""
+    assert [lowering_of(device, count) for count in (1, 3, 4, 100)] == [
+        *["stream"] * 2,
+        *["graph"] * 2,
+    ]
 
 
 def test_graphs_where_there_are_none_are_refused_c4(open_probe, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal.errors import InvalidArgumentError, OperationError
+from hal.errors import DeviceLostError, InvalidArgumentError, OperationError
 
 
 def queues_of(device):
@@ -590,6 +590,64 @@ def test_callbacks_of_one_queue_come_in_order_q2(device):
     semaphore.on_reached(1, lambda _: told.set())
     assert told.wait(LIMIT)
     assert ended == list(range(100))
+
+
+def test_what_enqueues_nothing_ends_with_what_is_before_it_q2(open_probe, latch):
+    """Q2: behind work, a barrier makes no native call; whoever waits for it waits for that work."""
+    device, probe = open_probe()
+    buffer, done = device.allocate(4), hal.create_semaphore()
+    probe.hold(latch)
+    device.queue.fill(buffer, 1)
+    calls = probe.calls.copy()
+    barriers = [device.queue.barrier(signal=done.at(value)) for value in (1, 2)]
+    assert probe.calls == calls
+    after = device.queues.upload.fill(buffer, 2, wait=done.at(1))
+    assert [each.state for each in (*barriers, after)] == ["issued"] * 3
+    assert done.query() == 0
+    latch.open()
+    after.wait(LIMIT)
+    assert done.query() == 2
+    assert buffer.numpy(timeout=LIMIT).tolist() == [2] * 4
+    device.wait_idle(LIMIT)
+    assert device._context.events.is_idle()
+
+
+def test_what_enqueues_nothing_waits_on_its_stream_q2(open_probe, latch):
+    """Q2: a barrier that waits for another queue ends after that, not with what is before it."""
+    device, probe = open_probe()
+    buffer = device.allocate(4)
+    device.queue.fill(buffer, 1)
+    probe.hold(latch)
+    other = device.queues.upload.fill(buffer, 2)
+    barrier = device.queue.barrier(wait=other)
+    device.queue.fill(buffer, 3)
+    assert barrier.state == "issued"
+    latch.open()
+    barrier.wait(LIMIT)
+    assert other.state == "done"
+    device.wait_idle(LIMIT)
+    assert buffer.numpy(timeout=LIMIT).tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_enqueues_nothing_fails_with_its_device_s5(open_probe, latch, lost):
+    """S5: a lost device fails a barrier behind its work; an operation that failed before does not."""
+    device, probe = open_probe()
+    buffer = device.allocate(4)
+    probe.hold(latch)
+    device.queue.fill(buffer, 1)
+    if lost:
+        probe.fail_event(DeviceLostError("gone"))
+    else:
+        probe.fail_call(1, names={"fill"})
+    device.queue.fill(buffer, 2)
+    barrier = device.queue.barrier()
+    latch.open()
+    if lost:
+        with pytest.raises(DeviceLostError):
+            barrier.wait(LIMIT)
+    else:
+        barrier.wait(LIMIT)
 
 
 def test_an_ordered_queue_needs_only_that_the_previous_was_issued_q2(open_probe, latch):

@@ -142,3 +142,8 @@ def test_a_fill_has_no_more_of_the_pattern_than_its_width_c1(driver, width, valu
 
     parameters, _ = _graph._fill(FillNode(256, 0xAABBCCDD11, width, 8), 0)
     assert (parameters.value, parameters.elementSize, parameters.width) == (value, width, 8)
+
+
+def test_every_recording_that_runs_again_is_a_graph_c4(lab):
+    """C4: measured on an H200 with benchmarks/lowering.py: one launch is less than one replay."""
+    assert lab.device.graph_commands == 1

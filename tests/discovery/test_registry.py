@@ -8,15 +8,19 @@ import weakref
 
 import pytest
 
+import hal
+from hal import _registry
 from hal.errors import (
     ArgumentTypeError,
     BackendNotFoundError,
     BackendUnavailableError,
+    DeviceLostError,
     InvalidArgumentError,
     NotFoundError,
     OperationError,
     PluginError,
 )
+from hal.native import DeviceInfo, NativeDriver
 
 
 def states(registry, *, probe=False):
@@ -175,6 +179,27 @@ def test_a_vendors_error_while_listing_devices_is_no_fault_of_the_plugin(plugins
 
     plugins.add_backend("away", probe=probe)
     assert the_status(plugins.registry(), probe=True).state == "unavailable"
+
+
+def test_a_device_that_cannot_be_opened_is_unavailable_with_the_reason(plugins, monkeypatch):
+    class Driver(NativeDriver):
+        def devices(self):
+            return [DeviceInfo(0, "Fake", "FAKE", "fake1", 1 << 20, 1, 1, 0, 1, "fake 1")]
+
+        def open_device(self, index, parameters):
+            if parameters:
+                raise InvalidArgumentError("no parameters")
+            raise DeviceLostError("it is gone", native_name="ERROR_GONE", native_code=46)
+
+    plugins.add_backend("one", open_=Driver)
+    monkeypatch.setattr(_registry, "resolve", plugins.registry().resolve)
+    with pytest.raises(
+        BackendUnavailableError, match="one:0 cannot be opened: it is gone"
+    ) as caught:
+        hal.create_device("one")
+    assert (caught.value.native_name, caught.value.native_code) == ("ERROR_GONE", 46)
+    with pytest.raises(InvalidArgumentError, match="no parameters"):
+        hal.create_device("one?colour=red")
 
 
 def test_a_probe_that_has_a_bug(plugins):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -10,27 +11,26 @@ import pytest
 import hal
 from hal.flow import Flow
 
+HERE = Path(__file__).parent
+CORE = HERE.parent / "core"
+
 # The test run imports files one by one, not as a package. The harness is the core's.
-for folder in (Path(__file__).parent, Path(__file__).parents[1] / "core"):
+for folder in (HERE, CORE):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from core_harness import LIMIT, Latch, Probe, open_native  # noqa: E402
+
+def _of_the_core():
+    """Import the fixtures of the core's tests."""
+    spec = importlib.util.spec_from_file_location("flow_core_conftest", CORE / "conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-@pytest.fixture
-def device():
-    opened = hal.create_device("cpu")
-    yield opened
-    assert opened.close(LIMIT) == ()
-
-
-@pytest.fixture
-def second_device():
-    """Another device on the same hardware."""
-    opened = hal.create_device("cpu")
-    yield opened
-    assert opened.close(LIMIT) == ()
+_core = _of_the_core()
+device, second_device = _core.device, _core.second_device
+open_probe, latch = _core.open_probe, _core.latch
 
 
 @pytest.fixture
@@ -53,31 +53,3 @@ def gate():
     yield semaphore
     if semaphore.query() < 1:
         semaphore.signal(1)
-
-
-@pytest.fixture
-def latch():
-    made = Latch()
-    yield made
-    made.open(1000)
-
-
-@pytest.fixture
-def open_probe():
-    """Open devices behind a probe, as the fixture of this name of the core's tests does."""
-    opened = []
-    driver = open_native()
-
-    def open_one(*, domain=None, without=(), settings=None):
-        inner = driver.open_device(0, {})
-        probe = Probe(inner, domain, inner.features - set(without))
-        device = hal.Device("cpu", probe, None, settings)
-        opened.append((device, probe))
-        return device, probe
-
-    yield open_one
-    for _, probe in opened:
-        probe.heal()
-    for device, probe in opened:
-        device.close(LIMIT)
-        assert probe.violations == []

@@ -306,3 +306,61 @@ def test_readers_and_parts_are_bounded(flow):
     for _ in range(300):
         flow.read(buffer, np.empty(1024, np.int32))
     assert len(buffer.history.readers) == 1
+
+
+@pytest.mark.parametrize("way", ["slot", "name", "direct"])
+def test_what_kernels_print_is_bound_for_each_run(flow, way):
+    """Runs print apart."""
+    source = r"""__global__ void HAL_BLOCK(1) tell(const int *x) { printf("%d\n", x[0]); }"""
+    tell = flow.devices[0].compile(source)["tell"]
+    numbers = [settled(ints(flow, number)) for number in (7, 8)]
+    outputs = [hal.Output(flow.devices[0]) for _ in numbers]
+    if way == "direct":
+        runs = [
+            flow.dispatch(tell, grid=1, args=(x, output))
+            for x, output in zip(numbers, outputs, strict=True)
+        ]
+    else:
+        with flow.record(slots=2) as commands:
+            commands.dispatch(tell, grid=1, args=tuple(commands.slots))
+        runs = [
+            flow.execute(commands, bindings=(x, output) if way == "slot" else {0: x, 1: output})
+            for x, output in zip(numbers, outputs, strict=True)
+        ]
+    for number, run, output in zip((7, 8), runs, outputs, strict=True):
+        assert str(output.read(wait=run, timeout=LIMIT)) == f"{number}\n"
+
+
+@pytest.mark.parametrize("way", ["dispatch", "copy"])
+def test_a_writer_that_has_ended_is_not_waited_for_for_ever(device, gate, way):
+    """What was written once and is read often; but a failure stays."""
+    waits = []
+    flow = Flow(device, trace=lambda _, found: waits.append(list(found)))
+    add = device.compile(SOURCE)["add"]
+    source, broken, target = ints(flow, 1), ints(flow, 1), ints(flow, 0)
+    settled(source), settled(broken), settled(target)
+
+    def read(buffer):
+        if way == "dispatch":
+            return flow.dispatch(add, grid=1, args=(buffer, target))
+        return flow.copy(buffer, target)
+
+    written = flow.fill(source, 5, wait=gate.at(1))
+    early = [read(source) for _ in range(3)]
+    assert all(written in found for found in waits[-3:])  # it has not ended
+    gate.signal(1)
+    early[-1].wait(LIMIT)
+    for _ in range(2):
+        read(source).wait(LIMIT)
+        assert written not in waits[-1]
+    flow.fill(source, 6)
+    read(source)
+    assert len(waits[-1]) == 2
+    fails = hal.create_semaphore()
+    fails.fail(RuntimeError("no more"))
+    flow.fill(broken, 1, wait=fails.at(1))
+    for _ in range(3):
+        late = read(broken)
+        with pytest.raises(HalError, match="no more"):
+            late.wait(LIMIT)
+        target.recover()

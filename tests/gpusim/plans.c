@@ -259,11 +259,13 @@ int sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream) {
   plan->references++;
   exec->pending++;
   run->before = exec->last;
+  bool blocks = false;
+  for (int i = 0; i < plan->count; i++) blocks |= plan->ops[i].kind == SIM_OP_COPY && sim_is_between_hosts(&plan->ops[i].copy);
   struct sim_point point;
   int status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_GRAPH, .run = run}, &point);
   if (status) sim_run_free(run);
   else exec->last = point;
   sim_unlock();
   end_use(exec);
-  return status;
+  return !status && blocks ? sim_point_synchronize(point) : status;
 }

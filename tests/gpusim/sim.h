@@ -129,6 +129,7 @@ int sim_occupancy(const struct sim_kernel *kernel, unsigned threads, size_t shar
 
 /* transfers.c */
 int sim_check_copy(const struct sim_copy *copy, bool target_device, bool source_device); /* lock held */
+bool sim_is_between_hosts(const struct sim_copy *copy); /* lock held; its caller waits for the stream */
 int sim_check_set(const struct sim_set *set);                                            /* lock held */
 int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target_device, bool source_device, bool synchronous);
 int sim_set(struct sim_stream *stream, const struct sim_set *set);

@@ -115,7 +115,8 @@ def test_an_instance_runs_once_at_a_time(mode):
 def test_nodes_of_an_instance_change_for_later_launches(mode):
     run(
         graphs("""
-        g = cu.make("cuGraphCreate", 0); a = cu.pinned(32); a[:] = 0; p = a.ctypes.data; flag = cu.pinned(4); flag[:] = 0
+        g = cu.make("cuGraphCreate", 0); p = cu.allocate(32); flag = cu.pinned(4); flag[:] = 0
+        import numpy as np; a = np.ctypeslib.as_array((ctypes.c_uint8 * 32).from_address(p)); a[:] = 0  # there is one address space
         module = cu.module(image()); function = cu.function(module, "fill")
         first = fill(g, p, 1); second = copy(g, p + 4, p, first)
         third = cu.make("cuGraphAddKernelNode_v2", g, (c_uint64 * 1)(second), 1,
@@ -141,7 +142,7 @@ def test_nodes_of_an_instance_change_for_later_launches(mode):
         expect(1, "cuGraphExecMemsetNodeSetParams", x, first, byref(memset), context)
         memset.height, memset.element = 1, 3
         expect(1, "cuGraphExecMemsetNodeSetParams", x, first, byref(memset), context)
-        memcpy.source_device = cu.allocate(4)  # from the host's memory to the device's
+        memcpy.source_device = cu.pinned(4).ctypes.data  # from the device's memory to the host's
         expect(1, "cuGraphExecMemcpyNodeSetParams", x, second, byref(memcpy), context)
         expect(400, "cuGraphExecKernelNodeSetParams_v2", x, third, byref(kernel(module, c_void_p(p))))
         cu.call("cuGraphLaunch", x, s); cu.call("cuStreamSynchronize", s)
@@ -231,3 +232,28 @@ def test_what_a_stream_still_runs_must_not_be_destroyed_i4():
     assert "is destroyed while a stream runs it (I4)" in said
     said = abort(held + "\ncu.call('cuModuleUnload', module)", images=True)
     assert "unloaded while 1 kernel(s) of it are queued (I4)" in said
+
+
+@MODES
+def test_a_launch_with_a_copy_between_pinned_memories_blocks_and_one_without_does_not(mode):
+    """As seen on an H200; a fill of pinned memory, and a copy from it to the device's, are free."""
+    run(
+        graphs("""
+        flag = cu.pinned(4); flag[:] = 0; a = cu.pinned(16); p = a.ctypes.data; device = cu.allocate(16)
+        def launched(build):
+            flag[:] = 0; g = cu.make("cuGraphCreate", 0); build(g); x = instance(g); returned = threading.Event()
+            def launch():
+                cu.call("cuCtxSetCurrent", context)
+                cu.call("cuGraphLaunch", x, s); returned.set()
+            cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+            thread = threading.Thread(target=launch); thread.start()
+            before = returned.wait(0.2); flag[0] = 1; assert returned.wait(20); thread.join()
+            cu.call("cuStreamSynchronize", s)
+            return before
+        assert launched(lambda g: fill(g, p, 1)) and launched(lambda g: copy(g, device, p))
+        assert launched(lambda g: copy(g, p, device))
+        assert not launched(lambda g: copy(g, p + 8, p))
+        assert not launched(lambda g: fill(g, p, 1, fill(g, p, 2)) and copy(g, p + 8, p, fill(g, device, 3)))
+        """),
+        mode=mode,
+    )

@@ -34,6 +34,8 @@ static bool is_host(const void *address) {
   return block && (block->memory == SIM_HOST || block->memory == SIM_REGISTERED);
 }
 
+bool sim_is_between_hosts(const struct sim_copy *copy) { return is_host(copy->target) && is_host(copy->source); }
+
 int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target_device, bool source_device, bool synchronous) {
   if (!copy->width || !copy->height || !copy->depth) return SIM_OK;
   sim_lock();
@@ -42,7 +44,7 @@ int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target
   /* Pageable memory goes through the driver's staging, and the caller waits for it; so it does for what
    * has no device on either side. */
   bool blocks = synchronous || sim_is_pageable(copy->target) || sim_is_pageable(copy->source) ||
-                (is_host(copy->target) && is_host(copy->source));
+                sim_is_between_hosts(copy);
   if (!status) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_COPY, .copy = *copy}, &point);
   sim_unlock();
   if (!status && blocks) status = sim_point_synchronize(point);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 import pytest
@@ -120,27 +121,43 @@ def test_a_damaged_bundle_is_refused(read):
             read(broken, TARGET)
 
 
-def test_metadata_are_read_in_every_form(loaded):
-    from hal_hip._msgpack import unpack  # noqa: PLC0415
-
-    value = {"a": [1, -1, 2**40, -(2**40), 1.5, None, True, False, b"xy", "é" * 300], "b": {}}
-    assert unpack(pack(value)) == value
-    small = {"k": [0, 127, -32, 300, "x" * 40, []]}
-    assert unpack(pack_short(small)) == small
-    assert unpack(b"\xd0\xfe") == -2
-    assert unpack(b"\xd1\xff\x00") == -256
-    assert unpack(b"\xca\x3f\x80\x00\x00") == 1.0
-    assert unpack(b"\xc4\x02ab") == b"ab"
-
-
 @pytest.mark.parametrize(
-    "data", [b"", b"\xd9", b"\xd9\x05abc", b"\x91", b"\x81\x01", b"\xc1", b"\xcf\x01", b"\x91" * 40]
+    "metadata",
+    [
+        *(b"", b"\xd9", b"\xd9\x05abc", b"\x91", b"\x81\x01", b"\xc1", b"\xcf\x01"),
+        b"\x91" * 5000,  # nested
+        b"\xdd\xff\xff\xff\xff",  # a list of four thousand million
+        b"\x81\xc1\x01",
+        b"\x81\x90\x01",  # a list for a key
+        b"\xa2\xff\xfe",  # no UTF-8
+        pack({"amdhsa.kernels": [1]}),
+        pack({"amdhsa.kernels": ["x"]}),
+        pack({"amdhsa.kernels": [{}]}),
+        pack({"amdhsa.kernels": [kernel("a", 4) | {".args": [3]}]}),
+        pack({"amdhsa.kernels": [kernel("a", 4) | {".group_segment_fixed_size": float("inf")}]}),
+    ],
 )
-def test_damaged_metadata_raise_a_value_error(loaded, data):
-    from hal_hip._msgpack import unpack  # noqa: PLC0415
+def test_damaged_metadata_are_refused(read, metadata):
+    with pytest.raises(OperationError, match="this image is a damaged one"):
+        read(code_object(packer=lambda _: metadata), TARGET)
 
-    with pytest.raises(ValueError, match="metadata"):
-        unpack(data)
+
+def test_what_stands_behind_the_metadata_is_passed_over(read):
+    image = code_object(kernel("one", 4), packer=lambda value: pack(value) + b"\0\0")
+    assert list(read(image, TARGET).kernels) == ["one"]
+
+
+@pytest.mark.parametrize("packer", [pack, pack_short])
+def test_no_damaged_byte_escapes_as_another_error(read, packer):
+    image = code_object(kernel("saxpy", 4, 8), packer=packer)
+    bundle = bundle_of({entry("gfx90a"): image, entry("gfx1100"): b""})
+    for whole in (image, bundle):
+        for at in range(len(whole)):
+            for value in (0, 0x7F, 0x91, 0xC1, 0xDD, 0xFF):
+                damaged = bytearray(whole)
+                damaged[at] = value
+                with contextlib.suppress(OperationError):
+                    read(bytes(damaged), TARGET)
 
 
 def test_an_image_for_another_device_is_refused_by_name_c5(device):

@@ -199,14 +199,15 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "            native.record_event(event.handle, stream)\n"
+                "                native.record_event(event.handle, stream)\n"
                 "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
-                "            with _timeline.lock:\n"
-                "                operation._event = event\n"
-                "                operation._sequence = self._sequence + 1\n"
-                "                for semaphore, value in operation._signals:\n"
-                "                    semaphore._publish(value, operation, work)\n"
-                "            native.record_event(event.handle, stream)\n"
+                "                with _timeline.lock:\n"
+                "                    operation._event = event\n"
+                "                    operation._sequence = self._sequence + 1\n"
+                "                    for timepoint in operation._signals:\n"
+                "                        timepoint._semaphore._publish(\n"
+                "                            timepoint._value, operation, work)\n"
+                "                native.record_event(event.handle, stream)\n"
                 "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
             ),
         ),
@@ -241,7 +242,7 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "            return self._look_again(work, more)\n\n    @staticmethod",
+                "            return StreamQueue._look_again(self, work, more)\n\n    @staticmethod",
                 "            following = self._look_again(work, more)\n"
                 "            held, self._issuing = self._issuing, operation\n"
                 "        _progress.drain(work)\n"
@@ -292,7 +293,8 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "        elif self._resolve(operation, index, timeline, value, work):\n"
+                "        elif StreamQueue._resolve("
+                "self, operation, index, timeline, value, work):\n"
                 "            if operation._unresolved == bit:",
                 "        elif True:\n            if operation._unresolved == bit:",
             ),
@@ -304,9 +306,11 @@ MUTANTS = (
         (
             Patch(
                 "_ring",
-                "        for semaphore, _ in operation._signals:\n"
+                "        for timepoint in operation._signals:\n"
+                "            semaphore = timepoint._semaphore\n"
                 "            semaphore._fail(error, work)",
-                "        for semaphore, _ in operation._signals[:1]:\n"
+                "        for timepoint in operation._signals[:1]:\n"
+                "            semaphore = timepoint._semaphore\n"
                 "            semaphore._fail(error, work)",
             ),
         ),
@@ -443,7 +447,7 @@ MUTANTS = (
         (
             Patch(
                 "_alloca",
-                "payload = (_transfers.NOTHING[0], (), storage)",
+                "payload = (None, (), storage)",
                 "payload = _transfers.NOTHING",
             ),
         ),

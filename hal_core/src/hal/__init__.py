@@ -39,11 +39,11 @@ from hal._registry import DeviceDescription as DeviceDescription
 from hal._registry import backends as backends
 from hal._registry import devices as devices
 from hal._semaphore import Semaphore as Semaphore
-from hal._semaphore import Timepoint as Timepoint
 from hal._semaphore import create_semaphore as create_semaphore
 from hal._signature import Signature as Signature
 from hal._slots import Slot as Slot
 from hal._submission import Submission as Submission
+from hal._timeline import Timepoint as Timepoint
 from hal._timestamps import Timestamp as Timestamp
 from hal._usage import BufferUsage as BufferUsage
 from hal.errors import HalError as HalError

@@ -21,8 +21,9 @@ from hal._context import nap
 from hal._fence import wait_any
 from hal._memory import Storage
 from hal._operation import DONE
-from hal._semaphore import Semaphore, Timepoint
+from hal._semaphore import Semaphore
 from hal._submission import Submission
+from hal._timeline import Timepoint
 from hal._usage import MEMORY_TYPES
 from hal.errors import CancelledError, HalError, InvalidArgumentError, OutOfMemoryError
 from hal.native import MemoryType
@@ -42,8 +43,8 @@ def alloca(
     size: object,
     dtype: DTypeLike,
     memory: str | MemoryType,
-    waits: tuple[tuple[Semaphore, int], ...],
-    signals: tuple[tuple[Semaphore, int], ...],
+    waits: tuple[Timepoint, ...],
+    signals: tuple[Timepoint, ...],
 ) -> Buffer:
     """Check and submit an allocation; see `Queue.alloca`."""
     device = queue._device
@@ -54,13 +55,13 @@ def alloca(
         if heap._doomed:
             heap.absorb()
         storage = Storage(heap, None, need, MEMORY_TYPES[index], None)
-        payload: _transfers.Payload = heap.place_async, (storage, need), storage
+        payload: _transfers.Payload = (heap.place_async, (storage, need), storage)
     else:
         storage = heap.reserve(need, index)
-        payload = _publish, (storage,), storage
+        payload = (None, (storage,), storage)  # published when it is issued
     buffer = Buffer(device, storage, 0, length, element, shape)
     storage.parts = [weakref.ref(buffer)]
-    if storage._ticket is None and payload[0] is _publish:
+    if storage._ticket is None and payload[0] is None:
         submission = _submit_without(queue, storage, need, index, waits, signals)
     else:
         submission = queue._submit("alloca", payload, waits, signals)
@@ -71,8 +72,8 @@ def alloca(
 def dealloca(
     queue: Queue,
     buffer: Buffer,
-    waits: tuple[tuple[Semaphore, int], ...],
-    signals: tuple[tuple[Semaphore, int], ...],
+    waits: tuple[Timepoint, ...],
+    signals: tuple[Timepoint, ...],
 ) -> Submission:
     """Check and submit the end of an allocation; see `Queue.dealloca`."""
     storage = _transfers.check_buffer(queue._device, buffer, "dealloca")
@@ -84,7 +85,7 @@ def dealloca(
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
     # Nothing to do but to hold the memory until then.
-    payload = (_transfers.NOTHING[0], (), storage)
+    payload = (None, (), storage)
     submission = queue._submit("dealloca", payload, waits, signals)
     for reference in parts[:]:
         part = reference()
@@ -93,28 +94,23 @@ def dealloca(
     return submission
 
 
-def _publish(stream: int, storage: Storage) -> None:  # noqa: ARG001 - it needs no native call
-    """Make the address known; the memory is there."""
-    storage.publish()
-
-
 def _submit_without(
     queue: Queue,
     storage: Storage,
     size: int,
     index: int,
-    waits: tuple[tuple[Semaphore, int], ...],
-    signals: tuple[tuple[Semaphore, int], ...],
+    waits: tuple[Timepoint, ...],
+    signals: tuple[Timepoint, ...],
 ) -> Submission:
     """Submit an allocation whose memory a thread of the pool gets meanwhile."""
     ready = Semaphore(0, f"memory for {queue.name}")
-    before: list[Timepoint | Submission] = [Timepoint(*wait) for wait in waits]
+    before: list[Timepoint | Submission] = [*waits]
     if queue._ordered:
         with _timeline.lock:
             before += queue._unended()
     try:
-        payload = _publish, (storage,), storage
-        submission = queue._submit("alloca", payload, (*waits, (ready, 1)), signals)
+        payload = (None, (storage,), storage)
+        submission = queue._submit("alloca", payload, (*waits, ready.at(1)), signals)
         heap = queue._device._heap
         _progress._pool.run(_provide, heap, storage, size, index, ready, submission, before)
     except BaseException:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
-from hal._buffer import check_index
+from hal._ranges import check_index
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -15,7 +15,10 @@ __all__ = ["check_block", "occupancy", "three"]
 
 
 def check_block(
-    kernel: Kernel, block: int | Sequence[int] | None, shared_memory: int | None, verb: str
+    kernel: Kernel,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
+    shared_memory: SupportsIndex | None,
+    verb: str,
 ) -> tuple[tuple[int, int, int], int]:
     """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
     threads = kernel.block if block is None else three(block, "block", kernel, verb)
@@ -45,7 +48,11 @@ def check_block(
     return threads, shared
 
 
-def occupancy(kernel: Kernel, block: int | Sequence[int] | None, shared_memory: int | None) -> int:
+def occupancy(
+    kernel: Kernel,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
+    shared_memory: SupportsIndex | None,
+) -> int:
     """Return how many blocks of a kernel a compute unit holds; see `Kernel.occupancy`."""
     device = kernel.device
     device._live()

@@ -11,6 +11,7 @@ from hal import _interop
 from hal._failure import fresh
 from hal._memory import Storage
 from hal._operation import DONE
+from hal._ranges import check_index, check_range
 from hal._submission import Submission
 from hal._usage import (
     READ,
@@ -38,8 +39,6 @@ __all__ = [
     "address_of",
     "check_allocation",
     "check_dtype",
-    "check_index",
-    "check_range",
     "no_address",
     "shape_of",
 ]
@@ -353,38 +352,6 @@ def check_allocation(
         return length, index, _BYTES, (length,)
     element = check_dtype(dtype)
     return length, index, element, shape_of(length, element, what)
-
-
-def check_index(value: object, what: str) -> int:
-    """Return a size or an offset as an int >= 0, or raise what is wrong with it."""
-    if value.__class__ is int:
-        number: int = value
-    elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        message = f"{what} is a number of bytes as an int, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
-    else:
-        number = int(value.__index__())
-    if number < 0:
-        message = f"{what} is 0 or more bytes; {number} was given"
-        raise InvalidArgumentError(message)
-    return number
-
-
-def check_range(buffer: Buffer, offset: object, size: object, what: str) -> tuple[int, int]:
-    """Return an offset and a size inside a buffer; None as size is all that follows."""
-    start: int
-    if offset.__class__ is int and offset >= 0:
-        start = offset  # the short way
-    else:
-        start = check_index(offset, f"{what}: the offset")
-    length = buffer._size - start if size is None else check_index(size, f"{what}: the size")
-    if start > buffer._size or length > buffer._size - start:
-        message = (
-            f"{what}: bytes {start} to {start + length} were asked for, and the buffer has "
-            f"{buffer._size}"
-        )
-        raise InvalidArgumentError(message)
-    return start, length
 
 
 def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from hal import _peers, _recorded
 from hal._command_events import CommandEvent
@@ -19,16 +19,13 @@ from hal.native import IndirectLaunchNode
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from hal import _transfers
     from hal._buffer import Buffer
     from hal._device import Device
     from hal._dispatch import Grid
     from hal._executable import Kernel
+    from hal._transfers import Payload
 
 __all__ = ["CommandBuffer", "execute"]
-
-_GRAPH_COMMANDS: Final = 4
-"""From so many commands on "auto" takes a graph: fewer are replayed as fast (CPU backend)."""
 
 
 class CommandBuffer(Recording):
@@ -69,7 +66,11 @@ class CommandBuffer(Recording):
 
     @property
     def lowering(self) -> str | None:
-        """Return how it is run: ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4)."""
+        """Return how it is run: ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4).
+
+        An execution may be run by the host though this says otherwise: where
+        its bindings make a copy one from pinned to pinned memory (Q1).
+        """
         program = self._program
         if program is None:
             return None
@@ -237,12 +238,8 @@ class CommandBuffer(Recording):
         is_host = "indirect_dispatch" not in device.features and any(
             node.__class__ is IndirectLaunchNode for node in self._nodes
         )
-        graph = self._mode == "graph" or (
-            self._mode == "auto"
-            and "graphs" in device.features
-            and self._runs is None
-            and count >= _GRAPH_COMMANDS
-        )
+        is_host = is_host or any(not slots for _, slots in self._host_copies)
+        graph = self._mode == "graph" or (self._mode == "auto" and self._pays_as_graph(count))
         return Program(
             device,
             self._functions,
@@ -252,12 +249,22 @@ class CommandBuffer(Recording):
             SlotUses(len(self._slots), self._patches, self._blocks),
             lower(self._order) if graph and count and not is_host else None,
             functools.partial(_describe, self._names),
+            self._host_copies,
             is_host=is_host,
         )
 
+    def _pays_as_graph(self, count: int) -> bool:
+        """Return whether "auto" takes a graph: making one costs more than a replay saves once."""
+        native = self._device._native
+        least = native.graph_commands
+        return "graphs" in native.features and self._runs is None and 0 < least <= count
 
-def execute(device: Device, commands: CommandBuffer, bindings: object) -> _transfers.Payload:
-    """Check an execution and return its payload; see `Queue.execute`."""
+
+def execute(device: Device, commands: CommandBuffer, bindings: object) -> tuple[Payload, bool]:
+    """Check an execution; return its payload, and whether that is a host operation.
+
+    See `Queue.execute`.
+    """
     if not isinstance(commands, CommandBuffer):
         message = f"execute takes a command buffer (device.record()), not {type(commands).__name__}"
         raise ArgumentTypeError(message)
@@ -271,10 +278,10 @@ def execute(device: Device, commands: CommandBuffer, bindings: object) -> _trans
     if program is None or commands._failed:
         message = "execute: the recording has not ended; call end(), or leave its with block"
         raise InvalidArgumentError(message)
-    payload = program.payload(bindings)
+    payload, is_host = program.payload(bindings)
     if device._access:
-        payload = _peers.guard(device, payload, is_host=program.is_host)
-    return payload
+        payload = _peers.guard(device, payload, is_host=is_host)
+    return payload, is_host
 
 
 def _describe(names: Sequence[str], command: int) -> str:

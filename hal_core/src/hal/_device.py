@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
-from hal._buffer import Buffer, check_allocation, check_index, shape_of
+from hal._buffer import Buffer, check_allocation, shape_of
 from hal._commands import CommandBuffer
 from hal._compiling import Includes, Options, Source, Trace, compile_program, describe, prepare
 from hal._context import Context, wait_idle
@@ -23,6 +23,7 @@ from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps
 from hal._memory import Heap
 from hal._programs import MAGIC, Program
 from hal._queue import Queue
+from hal._ranges import check_index
 from hal._recording import check_mode
 from hal._semaphore import Semaphore, create_semaphore
 from hal._settings import MemorySettings, take_settings
@@ -34,6 +35,7 @@ from hal._usage import BufferUsage, check_memory, check_rights
 from hal._wait import check_timeout
 from hal.errors import (
     ArgumentTypeError,
+    BackendUnavailableError,
     ClosedError,
     HalError,
     InvalidArgumentError,
@@ -331,8 +333,9 @@ class Device:
         `filename` is what errors call the source; `defines` are macros;
         `options` go to the backend's compiler as they are. Several sources,
         by name, are compiled side by side and linked, as `hal.compile` does.
-        `trace` is whether ``HAL_TRACE`` logs, or for which threads.
-        Raises `CompilationError`, with the user's lines and the compiler's log.
+        `trace` is whether ``HAL_TRACE`` logs, or for which threads. Loading
+        may wait for the device, as in `load`. Raises `CompilationError`, with
+        the user's lines and the compiler's log.
         """
         self._live()
         if isinstance(source, Mapping) and len(source) != 1:
@@ -369,6 +372,12 @@ class Device:
         signatures: Mapping[str, str | Signature] | None = None,
     ) -> Executable:
         """Load a program or an image, the latter from bytes or from a file; blocks.
+
+        On a GPU that may last until all work on the device has ended, that of
+        other queues and libraries too: CUDA loads code so, and unloads it so
+        some time after the last use of the executable. So load what you need
+        before you submit work, never while a kernel runs that waits for what
+        this thread does next, and keep the executable as long as you use it.
 
         Of a program, also as the bytes or the file that it was saved to, the
         image that suits the device best is loaded. A `Program` is loaded once:
@@ -598,7 +607,15 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     mode = rest.pop("command_buffer", "auto")
     check_mode(mode, FEATURES, spec)
     settings = take_settings(rest)
-    native = driver.open_device(index, rest)
+    try:
+        native = driver.open_device(index, rest)
+    except (BackendUnavailableError, InvalidArgumentError):
+        raise
+    except HalError as error:
+        message = f"{backend.name}:{index} cannot be opened: {error}"
+        raise BackendUnavailableError(
+            message, native_name=error.native_name, native_code=error.native_code
+        ) from error
     try:
         check_mode(mode, native.features, f"{backend.name}:{index}")
         device = Device(backend.name, native, limit, settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from hal import _peers, _transfers
 from hal._blocks import check_block, three
@@ -32,9 +32,9 @@ def check_dispatch(
     device: Device,
     kernel: Kernel,
     grid: Grid,
-    block: int | Sequence[int] | None,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
     args: Sequence[object] | Mapping[str, object],
-    shared_memory: int | None,
+    shared_memory: SupportsIndex | None,
 ) -> tuple[_transfers.Payload, bool]:
     """Check a launch; return its payload, and whether that is a host operation.
 
@@ -92,9 +92,9 @@ def check_launch(
     device: Device,
     kernel: Kernel,
     grid: object,
-    block: int | Sequence[int] | None,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
     args: Sequence[object] | Mapping[str, object],
-    shared_memory: int | None,
+    shared_memory: SupportsIndex | None,
     resolve: Resolver,
 ) -> tuple[tuple[int, int, int] | None, tuple[int, int, int], int, ParameterBlock]:
     """Return the grid, or None if it is in memory, the block, the shared memory, the arguments."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from hal import _lifecycle, _timeline
-from hal._timeline import Timeline
+from hal._timeline import Timeline, Timepoint
 
 if TYPE_CHECKING:
     from hal._operation import Operation
@@ -24,7 +24,7 @@ _WIDTH: Final = 8
 """How many unmet waits of one list are told."""
 
 
-def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
+def describe_wait(groups: Sequence[Sequence[Timepoint]]) -> str:
     """Return "for ...", with every unmet wait and its promise. No lock held."""
     everything = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
     with _timeline.lock:
@@ -36,17 +36,12 @@ def describe_wait(groups: Sequence[Sequence[tuple[Timeline, int]]]) -> str:
     return f"{mode} " + "; ".join(shown)
 
 
-def _lines(
-    groups: Sequence[Sequence[tuple[Timeline, int]]], everything: list[StreamQueue]
-) -> list[str]:
+def _lines(groups: Sequence[Sequence[Timepoint]], everything: list[StreamQueue]) -> list[str]:
     """Return what is to say of each unmet wait, once."""
     unmet = dict.fromkeys(
-        (timeline, value)
-        for entries in groups
-        for timeline, value in entries
-        if timeline._value < value
+        each for entries in groups for each in entries if each._semaphore._value < each._value
     )
-    return [_entry(timeline, value, everything, ()) for timeline, value in unmet]
+    return [_entry(each._semaphore, each._value, everything, ()) for each in unmet]
 
 
 def _entry(
@@ -71,9 +66,9 @@ def _story(
         return text
     path = (*path, operation)
     waits = [
-        _entry(other, least, everything, path)
-        for other, least in operation._waits[:_WIDTH]
-        if other._value < least
+        _entry(each._semaphore, each._value, everything, path)
+        for each in operation._waits[:_WIDTH]
+        if each._semaphore._value < each._value
     ]
     if waits:
         return text + " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
@@ -109,7 +104,8 @@ def _promise(
         )
         for operations, state in states:
             for operation in operations:
-                for signalled, promised in operation._signals:
+                for timepoint in operation._signals:
+                    signalled, promised = timepoint._semaphore, timepoint._value
                     if signalled is timeline and promised >= value:
                         return operation, state or _host_state(operation)
     return None

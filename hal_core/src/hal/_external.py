@@ -9,7 +9,7 @@ has been issued. Nothing here is on the path of an ordinary submission.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal import _sync, _timeline
 from hal._context import nap
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._events import Event
     from hal._stream import StreamQueue
+    from hal._timeline import Timepoint
     from hal._transfers import Payload
 
 __all__ = [
@@ -290,10 +291,6 @@ def _record_adopted(stream: int, native: NativeDevice, handle: int, _owner: obje
         native.release_event(event)
 
 
-def _nothing(stream: int) -> None:
-    """Enqueue nothing."""
-
-
 # They wait for our queue
 
 
@@ -302,15 +299,15 @@ def notify(
     device: Device,
     stream: object,
     event: object,
-    waits: tuple[tuple[Any, int], ...],
-    timeout: float | None,
+    waits: tuple[Timepoint, ...],
+    timeout: SupportsFloat | None,
 ) -> Submission:
     """Order others' work behind a queue; see `Queue.notify_external`."""
     _check_one(stream, event, "notify_external")
     check_features(device, "notify_external")
     native = device._native
     deadline = None if timeout is None else _sync.monotonic() + check_timeout(timeout)
-    payload: Payload = _nothing, (), None
+    payload: Payload = (None, (), None)
     handle = 0
     if event is not None:
         payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import SupportsFloat, TypeAlias
 
 from hal import _wait
-from hal._semaphore import Semaphore, Timepoint
+from hal._semaphore import Semaphore
 from hal._submission import Submission
+from hal._timeline import Timepoint
 from hal.errors import ArgumentTypeError
 
 __all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]
@@ -24,7 +25,8 @@ class Fence:
 
     def __init__(self, timepoints: Waits = ()) -> None:
         highest: dict[Semaphore, int] = {}
-        for semaphore, value in wait_entries(timepoints):
+        for timepoint in wait_entries(timepoints):
+            semaphore, value = timepoint._semaphore, timepoint._value
             if value > highest.get(semaphore, -1):
                 highest[semaphore] = value
         self._entries = tuple(semaphore.at(value) for semaphore, value in highest.items())
@@ -48,14 +50,14 @@ class Fence:
         """Return whether every timepoint is reached; never blocks; raises a failure."""
         return _wait.poll_all(self._entries)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: SupportsFloat | None = None) -> None:
         """Block until every timepoint is reached; errors as `wait_all`."""
         _wait.wait_all(self._entries, timeout)
 
     def fail(self, error: BaseException) -> None:
         """Fail every semaphore of the set with `error`."""
-        for semaphore, _ in self._entries:
-            semaphore.fail(error)
+        for timepoint in self._entries:
+            timepoint._semaphore.fail(error)
 
 
 Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence
@@ -98,7 +100,7 @@ def _not_waitable(wait: object) -> str:
     )
 
 
-def wait_all(timepoints: Waits, timeout: float | None = None) -> None:
+def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
     """Block until every timepoint is reached, for `timeout` seconds at most.
 
     None is for ever; an empty list returns at once. Raises the failure of a
@@ -108,7 +110,7 @@ def wait_all(timepoints: Waits, timeout: float | None = None) -> None:
     _wait.wait_all(wait_entries(timepoints), timeout)
 
 
-def wait_any(timepoints: Waits, timeout: float | None = None) -> int | None:
+def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | None:
     """Block until a timepoint is reached and return its index; errors as `wait_all`.
 
     The lowest index where several are. None, at once, for an empty list. A

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from hal import _transfers
-from hal._buffer import Buffer, check_index, check_range
+from hal._buffer import Buffer
+from hal._ranges import check_index, check_range
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hal import _progress, _timeline
-from hal._compiled import mypyc_attr
 from hal._failure import keep
 from hal._fence import Fence
 from hal._operation import DONE, FAILED, ISSUED, Operation
 from hal._ring import Ring
-from hal._semaphore import Timepoint
 from hal._submission import Submission
-from hal._timeline import GARBAGE, ISSUE, Work
+from hal._timeline import GARBAGE, ISSUE, Timepoint, Work
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ RUNNING: Final = 1
 DEFERRED: Final = 2
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class HostOperations(Ring):
     """Hold the issued host operations of one queue."""
 
@@ -73,8 +70,10 @@ class HostOperations(Ring):
 
         Returns what the operation fails with at once, if it does.
         """
-        for semaphore, value in operation._signals:
-            for waited, least in entries:
+        for timepoint in operation._signals:
+            semaphore, value = timepoint._semaphore, timepoint._value
+            for other in entries:
+                waited, least = other._semaphore, other._value
                 if waited is semaphore and value <= least:
                     return InvalidArgumentError(
                         f"{operation._describe()} returned {waited.name}@{least} to wait for, and "
@@ -82,7 +81,8 @@ class HostOperations(Ring):
                     )
         operation._waits = entries
         self._hosts[operation] = DEFERRED
-        for index, (semaphore, value) in enumerate(entries):
+        for index, timepoint in enumerate(entries):
+            semaphore, value = timepoint._semaphore, timepoint._value
             if semaphore._failure is not None:
                 return semaphore._failure
             if semaphore._value < value:
@@ -98,14 +98,16 @@ class HostOperations(Ring):
         waits = operation._waits
         error: BaseException | None = None
         if operation._state == ISSUED and index < len(waits):
-            timeline, value = waits[index]
+            timepoint = waits[index]
+            timeline, value = timepoint._semaphore, timepoint._value
             if timeline._failure is None:
                 if timeline._value < value:
                     return  # released for what it waited for before its issue
                 operation._unresolved &= ~(1 << index)
                 if operation._unresolved:
                     return
-            for timeline, _ in waits:
+            for timepoint in waits:
+                timeline = timepoint._semaphore
                 if timeline._failure is not None:
                     error = timeline._failure
                     break
@@ -117,17 +119,20 @@ class HostOperations(Ring):
         In this order: what a Ctrl-C cuts short can be done again.
         """
         if operation._state == ISSUED and error is None:
-            for semaphore, value in operation._signals:
+            for timepoint in operation._signals:
+                semaphore, value = timepoint._semaphore, timepoint._value
                 semaphore._advance(value, work)
             operation._state = DONE
         elif operation._state == ISSUED and error is not None:
             operation._error = keep(error)
-            for semaphore, _ in operation._signals:
+            for timepoint in operation._signals:
+                semaphore = timepoint._semaphore
                 semaphore._fail(error, work)
                 semaphore._release_all(work)
             operation._state = FAILED
         if operation._unresolved:
-            for timeline, value in operation._waits:
+            for timepoint in operation._waits:
+                timeline, value = timepoint._semaphore, timepoint._value
                 timeline._forget(value, operation)
             operation._unresolved = 0
         if self._backlog and self._issuing is None:

@@ -3,13 +3,14 @@
 Only the host can read the grid there, once what writes it has ended. So the
 operation is a host one, on a thread of ours: it runs its commands on a stream
 of its own, which it waits for before each such launch. Its waits are resolved
-as *reached*, and it publishes as *reached* (M1).
+as *reached*, and it publishes as *reached* (M1). A recording with copies from
+host to host runs so, too, where the device's own would block (Q1).
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress
@@ -33,18 +34,26 @@ COUNTS_ALIGNMENT: Final = 4
 _Counts: Final = ctypes.c_uint32 * 3
 
 
-def run_on_host(device: Device, calls: Iterable[tuple[Callable[..., object], Any]]) -> None:
+def run_on_host(
+    device: Device,
+    calls: Iterable[tuple[Callable[..., object], Any]],
+    moves: Container[int] = (),
+) -> None:
     """Make native calls, ``(function, node)``, one after another, and wait for the last.
 
-    On a stream of their own. Blocks; on a thread of the pool. Raises what the
-    calls raise, once the stream is idle, and loses the device if it is.
+    On a stream of their own, which is idle when one is made whose number is in
+    `moves`: the driver would wait for it, with what locks nobody knows. Blocks;
+    on a thread of the pool. Raises what the calls raise, once the stream is
+    idle, and loses the device if it is.
     """
     native = device._native
     try:
         native.bind()
         stream = native.create_stream()
         try:
-            for function, node in calls:
+            for number, (function, node) in enumerate(calls):
+                if number in moves:
+                    native.synchronize_stream(stream)
                 if node.__class__ is IndirectLaunchNode:
                     _launch(device, stream, node)
                 else:

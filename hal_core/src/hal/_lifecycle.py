@@ -55,7 +55,7 @@ def _disable(public_classes: tuple[type, ...]) -> None:
     _forked = True
     atexit.unregister(_close_all)
     # A thread that no longer exists may hold the lock: nobody may wait for it.
-    _timeline.lock = _RefusingLock()  # type: ignore[assignment]
+    _timeline.replace_lock(_RefusingLock())
     for kind in {base for each in public_classes for base in each.__mro__[:-1]}:
         for name, member in list(vars(kind).items()):
             if name.startswith("_") and name not in _SPECIAL:
@@ -73,6 +73,12 @@ class _RefusingLock:
         _refuse()
 
     def __exit__(self, *_: object) -> None:
+        """Never get here."""
+
+    def acquire(self) -> None:
+        _refuse()
+
+    def release(self) -> None:
         """Never get here."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from hal._fence import Fence, wait_entries
-from hal._semaphore import Semaphore, Timepoint
+from hal._semaphore import Semaphore
+from hal._timeline import Timepoint
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["check_lists"]
 
-_Pairs: TypeAlias = tuple[tuple[Semaphore, int], ...]
+_Pairs: TypeAlias = tuple[Timepoint, ...]
 
 
 def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN401 - as users give them
@@ -38,8 +39,10 @@ def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN40
             signals = (first,)
         else:
             signals = _signal_entries(signal)
-        for semaphore, value in signals:
-            for waited, least in waits:
+        for timepoint in signals:
+            semaphore, value = timepoint._semaphore, timepoint._value
+            for other in waits:
+                waited, least = other._semaphore, other._value
                 if waited is semaphore and value <= least:
                     message = (
                         f"the operation waits for {semaphore.name}@{least} and signals "
@@ -62,10 +65,10 @@ def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
     for entry in entries:
         if not isinstance(entry, Timepoint):
             raise ArgumentTypeError(_not_signal(entry))
-        if entry[0] in seen:
-            message = f"{entry[0].name} stands twice in the signal list"
+        if entry._semaphore in seen:
+            message = f"{entry._semaphore.name} stands twice in the signal list"
             raise InvalidArgumentError(message)
-        seen.add(entry[0])
+        seen.add(entry._semaphore)
     return entries
 
 

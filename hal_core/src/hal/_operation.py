@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hal._compiled import mypyc_attr
-
 if TYPE_CHECKING:
     from hal._events import Event
     from hal._semaphore import Semaphore
     from hal._stream import StreamQueue
+    from hal._timeline import Timepoint
 
 __all__ = ["Operation"]
 
@@ -22,7 +21,6 @@ FAILED: Final = 4
 CANCELLED: Final = 5
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Operation:
     """Be one operation of a queue; `hal.Submission` is what its user sees of it."""
 
@@ -41,6 +39,7 @@ class Operation:
         "_resources",
         "_retired",
         "_sequence",
+        "_shared",
         "_signals",
         "_state",
         "_stream_waits",
@@ -53,14 +52,15 @@ class Operation:
         queue: StreamQueue,
         kind: str,
         payload: tuple[Any, ...],
-        waits: tuple[tuple[Semaphore, int], ...],
-        signals: tuple[tuple[Semaphore, int], ...],
+        waits: tuple[Timepoint, ...],
+        signals: tuple[Timepoint, ...],
         is_host: bool,  # noqa: FBT001 - internal, and positional for speed
     ) -> None:
         self._queue = queue
         self._kind = kind
-        # What to call, its arguments after the stream, and what to keep alive. The
-        # collector walks everything that is pending: no container is kept for them.
+        # What to call, its arguments after the stream, and what to keep alive. Nothing
+        # to call means that nothing is enqueued; then the arguments are storages to
+        # publish. The collector walks everything that is pending: no container is kept.
         self._function, self._arguments, self._resources = payload
         self._waits = waits
         self._signals = signals
@@ -71,6 +71,8 @@ class Operation:
         self._unresolved = 0
         self._retired = False  # natively complete, and counted so in its queue
         self._private: Semaphore | None = None
+        # The event of the operation before it, whose end is its own: nothing is enqueued
+        self._shared: Event | None = None
         # Operations, on whatever queue, that must retire before this one does
         self._dependencies: list[Operation] | None = None
         # The following are set when they first mean something:

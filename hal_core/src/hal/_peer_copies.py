@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hal import _peers
-from hal._buffer import Buffer, check_range
+from hal._buffer import Buffer
+from hal._host_copies import is_between_hosts, move
+from hal._ranges import check_range
 from hal._transfers import CHUNK, NOTHING, Payload, check_buffer, late_address
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal.errors import InvalidArgumentError
@@ -34,8 +36,8 @@ def copy(
     source_offset: object,
     target_offset: object,
     size: object,
-) -> Payload:
-    """Check a copy from or to another device; see `Queue.copy`."""
+) -> tuple[Payload, bool]:
+    """Check a copy from or to another device; as `hal._transfers.copy`."""
     owners = (source._device, target._device)
     if device not in owners:
         message = (
@@ -53,10 +55,13 @@ def copy(
     source_start, length = check_range(source, source_offset, size, "copy: the source")
     target_start, _ = check_range(target, target_offset, length, "copy: the target")
     if not length:
-        return NOTHING
+        return NOTHING, False
     source_start += source._offset
     target_start += target._offset
     _check_apart(source_storage, source_start, target_storage, target_start, length)
+    if is_between_hosts(device, target_storage, source_storage):
+        moved = move((target_start, target_storage), (source_start, source_storage), length)
+        return _peers.visit(device, moved, (other._context,), is_host=True), True
     arguments = (
         device._native,
         (owners[1]._native, target_storage, target_start),
@@ -64,7 +69,7 @@ def copy(
         length,
     )
     resources = (source_storage, target_storage)
-    return _peers.visit(device, (_copy, arguments, resources), (other._context,))
+    return _peers.visit(device, (_copy, arguments, resources), (other._context,)), False
 
 
 def _check_apart(

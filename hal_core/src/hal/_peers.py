@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal import _progress, _sync, _timeline
 from hal._context import nap
@@ -43,6 +43,8 @@ __all__ = [
     "guard",
     "is_peer",
 ]
+
+_Payload: TypeAlias = tuple[Callable[..., object] | None, tuple[Any, ...], object]
 
 _FEATURE: Final = "peer_access"
 _NAP_SECONDS: Final = 0.001
@@ -151,24 +153,24 @@ def find_hosts(device: Device, used: object) -> frozenset[Context]:
 
 def guard(
     device: Device,
-    payload: tuple[Callable[..., object], tuple[Any, ...], object],
+    payload: _Payload,
     *,
     is_host: bool = False,
-) -> tuple[Callable[..., object], tuple[Any, ...], object]:
+) -> _Payload:
     """Return a payload that visits the devices whose memory it uses, if it uses any."""
     hosts = find_hosts(device, payload[2])
-    if not hosts:
+    if not hosts or payload[0] is None:
         return payload
     return visit(device, payload, hosts, is_host=is_host)
 
 
 def visit(
     device: Device,
-    payload: tuple[Callable[..., object], tuple[Any, ...], object],
+    payload: _Payload,
     hosts: Iterable[Context],
     *,
     is_host: bool = False,
-) -> tuple[Callable[..., object], tuple[Any, ...], object]:
+) -> _Payload:
     """Return a payload that visits `hosts`, and does what `payload` does."""
     function, arguments, resources = payload
     visits = tuple([Visit(host, device._context) for host in hosts])

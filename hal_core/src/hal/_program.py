@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _transfers
@@ -12,12 +12,13 @@ from hal._instances import Instance, InstancePool, Lease, Replica
 from hal._peers import find_hosts
 from hal._reaper import GRAPH, INSTANCE
 from hal.errors import HalError, OperationError
-from hal.native import EmptyNode
+from hal.native import EmptyNode, MemoryType
 
 if TYPE_CHECKING:
     from hal._device import Device
     from hal._instances import SlotUses
     from hal._lowering import Lowering
+    from hal._memory import Storage
     from hal._slots import Late, SlotRules, Table
     from hal.native import Node
 
@@ -36,6 +37,7 @@ class Program:
         "_describe",
         "_device",
         "_functions",
+        "_host_copies",
         "_lowering",
         "_pool",
         "_resources",
@@ -57,10 +59,15 @@ class Program:
         uses: SlotUses,
         lowering: Lowering | None,
         describe: Callable[[int], str],
+        host_copies: Sequence[tuple[int, tuple[int, ...]]],
         *,
         is_host: bool,
     ) -> None:
-        """Take the commands; with a lowering they run as a native graph."""
+        """Take the commands; with a lowering they run as a native graph.
+
+        `host_copies` are those that a driver would block for, each if pinned
+        memory is bound to all of its slots: the host runs such an execution.
+        """
         self._device = device
         self._functions = functions
         self._resources = resources
@@ -68,6 +75,7 @@ class Program:
         self._uses = uses
         self._lowering = lowering
         self._describe = describe
+        self._host_copies = tuple(host_copies)
         self.is_host = is_host
         # Contexts of other devices whose memory it uses
         self.hosts = find_hosts(device, resources) if device._access else frozenset()
@@ -75,23 +83,38 @@ class Program:
         self._spares = [self._template]  # replicas that nobody is using
         self._pool = InstancePool()
 
-    def payload(self, bindings: object) -> _transfers.Payload:
-        """Check the bindings and return what an execution does; see `Queue.execute`."""
+    def payload(self, bindings: object) -> tuple[_transfers.Payload, bool]:
+        """Check the bindings; return what an execution does, and whether on the host.
+
+        See `Queue.execute`.
+        """
         resources: object = self
         table: Table | Late = ()
+        storages: Sequence[Storage] = ()
         if self._uses.count or bindings is not None:
             table, storages = self._rules.check(() if bindings is None else bindings)
             resources = (self, storages)
         if not self._functions:
-            return _transfers.NOTHING[0], (), resources
-        if self.is_host:
-            return self._run_on_host, (table,), resources
+            return (None, (), resources), False
+        moves = self._moves(storages) if self._host_copies else ()
+        if self.is_host or moves:
+            return (self._run_on_host, (table, moves), resources), True
         if self._lowering is not None:
             lease = Lease()
-            return self._launch, (table, lease), (resources, lease)
+            return (self._launch, (table, lease), (resources, lease)), False
         if not self._uses.count:
-            return self._replay, (), resources
-        return self._replay_bound, (table,), resources
+            return (self._replay, (), resources), False
+        return (self._replay_bound, (table,), resources), False
+
+    def _moves(self, storages: Sequence[Storage]) -> frozenset[int]:
+        """Return which commands are copies from host to host with these bindings."""
+        return frozenset(
+            [
+                command
+                for command, slots in self._host_copies
+                if all(storages[slot].memory is MemoryType.HOST for slot in slots)
+            ]
+        )
 
     def _replay(self, stream: int, replica: Replica | None = None) -> None:
         """Make the native calls on a stream."""
@@ -110,8 +133,8 @@ class Program:
         # The calls have copied the arguments. After an error it is left to the collector.
         self._spares.append(replica)
 
-    def _run_on_host(self, table: Table | Late) -> None:
-        """Run all of it from the host, which reads the grids in memory."""
+    def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
+        """Run all of it from the host: it reads grids in memory, and is idle before `moves`."""
         replica = self._take(table)
         nodes, node = replica.nodes, None
 
@@ -122,7 +145,7 @@ class Program:
                 yield call
 
         try:
-            run_on_host(self._device, calls())
+            run_on_host(self._device, calls(), moves)
         except HalError as error:
             raise self._explain(error, nodes, node) from error
         self._spares.append(replica)

@@ -153,7 +153,7 @@ class _Progress:
             if kind == WATCH:
                 watched[item] = None
             elif kind == _REAP:
-                item.reap()
+                _pool.run(item.reap)  # a native free may block until its device is idle
             else:
                 work.append((kind, item))
         drain(work)

@@ -7,7 +7,7 @@ valid input.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, SupportsFloat, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -21,11 +21,10 @@ from hal._fence import Waits
 from hal._files import File
 from hal._lists import check_lists
 from hal._progress import BUDGET, drain
-from hal._semaphore import Timepoint
 from hal._slots import Bindings
 from hal._stream import StreamQueue
 from hal._submission import Submission
-from hal._timeline import Work
+from hal._timeline import Timepoint, Work
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
 from hal._wait import check_timeout
 from hal.errors import ArgumentTypeError, HalError
@@ -90,8 +89,8 @@ class Queue(StreamQueue):
         buffer: Buffer,
         value: object,
         *,
-        offset: int = 0,
-        size: int | None = None,
+        offset: SupportsIndex = 0,
+        size: SupportsIndex | None = None,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
@@ -102,29 +101,31 @@ class Queue(StreamQueue):
         the pattern's length; zero bytes are a no-op that still orders.
         """
         payload = _transfers.fill(self._device, buffer, value, offset, size)
-        return self._submit("fill", payload, *check_lists(wait, signal))
+        waits, signals = check_lists(wait, signal)
+        return self._submit("fill", payload, waits, signals)
 
     def update(
         self,
         buffer: Buffer,
         data: object,
         *,
-        offset: int = 0,
+        offset: SupportsIndex = 0,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
         """Write the bytes that `data` (bytes-like or an array) holds now, during the call."""
         payload, is_host = _transfers.update(self._device, buffer, data, offset)
-        return self._submit("update", payload, *check_lists(wait, signal), is_host)
+        waits, signals = check_lists(wait, signal)
+        return self._submit("update", payload, waits, signals, is_host)
 
     def copy(
         self,
         source: Buffer,
         target: Buffer,
         *,
-        source_offset: int = 0,
-        target_offset: int = 0,
-        size: int | None = None,
+        source_offset: SupportsIndex = 0,
+        target_offset: SupportsIndex = 0,
+        size: SupportsIndex | None = None,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
@@ -133,20 +134,23 @@ class Queue(StreamQueue):
         The ranges must not overlap. One of the two may be another device's of
         the same driver, where this one has the feature ``"peer_access"``;
         nothing has to be enabled for that. Closing that device cancels the
-        copy, if it was not issued, and waits for it otherwise.
+        copy, if it was not issued, and waits for it otherwise. From pinned to
+        pinned memory it is a host operation (see `call`) on a device without
+        the feature ``"pageable_copies"``, which would block for it.
         """
         copy = _transfers.copy
         if _peer_copies.is_between_devices(self._device, source, target):
             copy = _peer_copies.copy
-        payload = copy(self._device, source, target, source_offset, target_offset, size)
-        return self._submit("copy", payload, *check_lists(wait, signal))
+        payload, is_host = copy(self._device, source, target, source_offset, target_offset, size)
+        waits, signals = check_lists(wait, signal)
+        return self._submit("copy", payload, waits, signals, is_host)
 
     def write(
         self,
         buffer: Buffer,
         array: object,
         *,
-        offset: int = 0,
+        offset: SupportsIndex = 0,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
@@ -165,16 +169,18 @@ class Queue(StreamQueue):
         """
         if array.__class__ is File:
             payload = _files.write(self._device, buffer, array, offset)
-            return self._submit("write", payload, *check_lists(wait, signal), True)  # noqa: FBT003
+            waits, signals = check_lists(wait, signal)
+            return self._submit("write", payload, waits, signals, True)  # noqa: FBT003
         payload, is_host = _transfers.write(self._device, buffer, array, offset)
-        return self._submit("write", payload, *check_lists(wait, signal), is_host)
+        waits, signals = check_lists(wait, signal)
+        return self._submit("write", payload, waits, signals, is_host)
 
     def read(
         self,
         buffer: Buffer,
         array: object,
         *,
-        offset: int = 0,
+        offset: SupportsIndex = 0,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
@@ -193,18 +199,20 @@ class Queue(StreamQueue):
         """
         if array.__class__ is File:
             payload = _files.read(self._device, buffer, array, offset)
-            return self._submit("read", payload, *check_lists(wait, signal), True)  # noqa: FBT003
+            waits, signals = check_lists(wait, signal)
+            return self._submit("read", payload, waits, signals, True)  # noqa: FBT003
         payload, is_host = _transfers.read(self._device, buffer, array, offset)
-        return self._submit("read", payload, *check_lists(wait, signal), is_host)
+        waits, signals = check_lists(wait, signal)
+        return self._submit("read", payload, waits, signals, is_host)
 
     def dispatch(
         self,
         kernel: Kernel,
         *,
         grid: Grid,
-        block: int | Sequence[int] | None = None,
+        block: SupportsIndex | Sequence[SupportsIndex] | None = None,
         args: Sequence[object] | Mapping[str, object] = (),
-        shared_memory: int | None = None,
+        shared_memory: SupportsIndex | None = None,
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
@@ -222,7 +230,8 @@ class Queue(StreamQueue):
         a host operation (see `call`).
         """
         payload, is_host = check_dispatch(self._device, kernel, grid, block, args, shared_memory)
-        return self._submit("dispatch", payload, *check_lists(wait, signal), is_host)
+        waits, signals = check_lists(wait, signal)
+        return self._submit("dispatch", payload, waits, signals, is_host)
 
     def call(
         self,
@@ -269,9 +278,8 @@ class Queue(StreamQueue):
         and with ``hazards="auto"`` for buffers that share written bytes; and
         `ClosedError` for a one-shot recording that was executed.
         """
-        payload = execute(self._device, commands, bindings)
+        payload, is_host = execute(self._device, commands, bindings)
         waits, signals = check_lists(wait, signal)
-        is_host = commands._program.is_host  # type: ignore[union-attr] # `execute` has looked
         if commands._runs is None:
             return self._submit("execute", payload, waits, signals, is_host)
         commands._take_run()
@@ -283,7 +291,7 @@ class Queue(StreamQueue):
 
     def alloca(
         self,
-        size: int,
+        size: SupportsIndex,
         *,
         dtype: DTypeLike = np.uint8,
         memory: str | MemoryType = MemoryType.DEVICE,
@@ -314,7 +322,8 @@ class Queue(StreamQueue):
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
-        return self._submit("barrier", _transfers.NOTHING, *check_lists(wait, signal))
+        waits, signals = check_lists(wait, signal)
+        return self._submit("barrier", _transfers.NOTHING, waits, signals)
 
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
         """Take the device's time when it gets here, after `wait` and the operations before.
@@ -364,7 +373,7 @@ class Queue(StreamQueue):
         *,
         event: object = None,
         wait: Waits = (),
-        timeout: float | None = None,
+        timeout: SupportsFloat | None = None,
     ) -> Submission:
         """Let work of another library wait for this queue (docs/interop.md).
 
@@ -406,7 +415,7 @@ class Queue(StreamQueue):
         self._pump(work, BUDGET)
         drain(work)
 
-    def wait_idle(self, timeout: float | None = None) -> None:
+    def wait_idle(self, timeout: SupportsFloat | None = None) -> None:
         """Block until every operation submitted so far has ended, well or not.
 
         For `timeout` seconds at most; None is for ever. Raises
@@ -414,7 +423,7 @@ class Queue(StreamQueue):
         """
         wait_idle([self], None if timeout is None else check_timeout(timeout))
 
-    def close(self, timeout: float = 10.0) -> tuple[str, ...]:
+    def close(self, timeout: SupportsFloat = 10.0) -> tuple[str, ...]:
         """Cancel what is not issued, wait for what is, and give the stream back (Q6).
 
         If that takes more than `timeout` seconds the device is marked lost.

@@ -3,7 +3,7 @@
 A finaliser only appends to a deque: the garbage collector can run it inside any
 critical section. The next allocation works the deque off, which puts blocks into
 the cache without a native call; what takes one, which may block until the device
-is idle, is left to the progress thread, or to whoever runs out of memory.
+is idle, is left to a thread of the pool, or to whoever runs out of memory.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Reaper(Allocator):
         self._stream = 0  # the native stream for that
         self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
         self._loose = 0  # about the bytes that were doomed since the deque was worked off
-        self._asked = False  # the progress thread is to reap
+        self._asked = False  # a thread of the pool is to reap
         self._release_context = False
         self._native_closed = False
 
@@ -83,7 +83,7 @@ class Reaper(Allocator):
                 self._return_async()
 
     def reap(self) -> None:
-        """Give back what finalisers have left and what exceeds the cache; for the progress thread.
+        """Give back what finalisers have left and what exceeds the cache; for a thread of the pool.
 
         Blocks as long as the native frees do. Owners of foreign memory are
         dropped by the dispatcher: what they do then is not ours.

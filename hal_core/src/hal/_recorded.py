@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hal._buffer import Buffer, check_range
+from hal._buffer import Buffer
 from hal._dispatch import check_counts, check_launch
 from hal._hazards import END
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._parameters import POINTERS
+from hal._ranges import check_range
 from hal._slots import DIRECT, Slot, Slots
 from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
 from hal._usage import DISPATCH, INDIRECT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-from hal.native import CopyNode, FillNode, HostCopyNode, IndirectLaunchNode, LaunchNode
+from hal.native import (
+    CopyNode,
+    FillNode,
+    HostCopyNode,
+    IndirectLaunchNode,
+    LaunchNode,
+    MemoryType,
+)
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from hal._parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = ["Command", "Operand", "copy", "dispatch", "fill", "needed", "update"]
+__all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed", "update"]
 
 
 class Operand(NamedTuple):
@@ -205,6 +213,24 @@ def dispatch(
         node = IndirectLaunchNode(function, base, threads, shared, address)
         call = device._launch_indirect
     return [Command(call, node, tuple(operands), tuple(resources), parameters)]
+
+
+def hosts_of(command: Command) -> tuple[int, ...] | None:
+    """Return which slots have to be bound to pinned memory for a copy to be from host to host.
+
+    None for a command that is no copy, or where one side never is the host's.
+    """
+    kind, kept = command.node.__class__, command.resources
+    if kind is not CopyNode and kind is not HostCopyNode:
+        return None
+    sides = kept[::-1] if kind is CopyNode else kept[:1]  # as the operands stand
+    slots = []
+    for operand, storage in zip(command.operands, sides, strict=True):
+        if operand.memory != DIRECT:
+            slots.append(operand.memory)
+        elif storage.memory is not MemoryType.HOST:  # type: ignore[attr-defined] # a storage
+            return None
+    return tuple(slots)
 
 
 def needed(start: int, size: int) -> int:

@@ -50,6 +50,7 @@ class Recording:
         "_functions",
         "_groups",
         "_hazards",
+        "_host_copies",
         "_mode",
         "_names",
         "_nodes",
@@ -90,6 +91,8 @@ class Recording:
         self._patches: list[Patch] = []
         self._blocks: dict[int, ParameterBlock] = {}  # of the commands whose kernels use slots
         self._copies: list[tuple[int, int, int, int, int, str]] = []
+        # Copies that are, or with the right bindings may be, from host to host (Q1)
+        self._host_copies: list[tuple[int, tuple[int, ...]]] = []
         self._order = Order()
         self._groups: list[str] = []
         self._events = 0
@@ -144,6 +147,9 @@ class Recording:
                     f"command {number}, {title},",
                 )
             )
+        hosts = None if self._device._pageable else _recorded.hosts_of(command)
+        if hosts is not None:
+            self._host_copies.append((number, hosts))
         if self._hazards:
             self._order.accesses.append(
                 [

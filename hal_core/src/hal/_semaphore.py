@@ -4,48 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final, Self
+from typing import Any, SupportsFloat, SupportsIndex
 
 from hal import _progress, _timeline, _wait
 from hal._failure import fresh, keep
 from hal._helpers import report
-from hal._timeline import MAX_VALUE, Timeline, Work
+from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
-__all__ = ["Callback", "Semaphore", "Timepoint", "check_value", "create_semaphore"]
-
-_new_timepoint: Final = tuple.__new__
-"""What makes a timepoint of values that were checked; twice as fast as the class."""
-
-
-class Timepoint(tuple["Semaphore", int]):
-    """Name a value of a semaphore: something to wait for, or to signal.
-
-    Made by `Semaphore.at`. A pair that can be unpacked; it is always valid,
-    so that nobody who gets one checks it again.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, semaphore: Semaphore, value: int) -> Self:
-        """Check and make; raises `ArgumentTypeError` or `InvalidArgumentError`."""
-        if not isinstance(semaphore, Semaphore):
-            message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
-            raise ArgumentTypeError(message)
-        return tuple.__new__(cls, (semaphore, check_value(value)))
-
-    @property
-    def semaphore(self) -> Semaphore:
-        """Return the semaphore."""
-        return self[0]
-
-    @property
-    def value(self) -> int:
-        """Return the value, 0 to 2**63 - 1."""
-        return self[1]
-
-    def __repr__(self) -> str:
-        return f"{self.semaphore.name}@{self.value}"
+__all__ = ["Callback", "Semaphore", "create_semaphore"]
 
 
 class Semaphore(Timeline):
@@ -62,14 +29,12 @@ class Semaphore(Timeline):
         state = f"value={self._value}" if self._failure is None else f"failed={self._failure!r}"
         return f"<Semaphore {self.name!r} {state}>"
 
-    def at(self, value: int) -> Timepoint:
+    def at(self, value: SupportsIndex) -> Timepoint:
         """Return the timepoint of `value`, 0 to 2**63 - 1.
 
         Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else.
         """
-        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
-            value = check_value(value)
-        return _new_timepoint(Timepoint, (self, value))
+        return Timepoint(self, value)
 
     def query(self) -> int:
         """Return the value; all work that it depends on has retired and is visible (S7).
@@ -84,7 +49,7 @@ class Semaphore(Timeline):
             raise fresh(failure)
         return self._value
 
-    def poll(self, value: int) -> bool:
+    def poll(self, value: SupportsIndex) -> bool:
         """Return whether `value` has been reached; raises the failure as `query` does."""
         if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
@@ -95,7 +60,7 @@ class Semaphore(Timeline):
             raise fresh(failure)
         return self._value >= value
 
-    def wait(self, value: int, timeout: float | None = None) -> None:
+    def wait(self, value: SupportsIndex, timeout: SupportsFloat | None = None) -> None:
         """Block until `value` is reached, for `timeout` seconds at most; None is for ever.
 
         Raises the failure of a failed semaphore, also for a value that it had
@@ -107,9 +72,9 @@ class Semaphore(Timeline):
             value = check_value(value)
         if self._failure is None and self._value >= value:
             return
-        _wait.wait_all(((self, value),), timeout)
+        _wait.wait_all((Timepoint(self, value),), timeout)
 
-    def signal(self, value: int) -> None:
+    def signal(self, value: SupportsIndex) -> None:
         """Raise the value to `value` at once and let go whoever waits for it.
 
         Issues at most 64 released operations itself and leaves the rest to
@@ -163,7 +128,9 @@ class Semaphore(Timeline):
             _progress.hand_over(work)
             raise
 
-    def on_reached(self, value: int, function: Callable[[HalError | None], object]) -> Callback:
+    def on_reached(
+        self, value: SupportsIndex, function: Callable[[HalError | None], object]
+    ) -> Callback:
         """Call ``function(None)`` once `value` is reached, or ``function(error)`` on failure.
 
         Always on a dispatcher thread of ours, in the order in which values
@@ -189,7 +156,7 @@ class Semaphore(Timeline):
             raise
         return callback
 
-    def reached(self, value: int) -> Awaitable[None]:
+    def reached(self, value: SupportsIndex) -> Awaitable[None]:
         """Return an awaitable for asyncio that ends when `value` is reached (S8).
 
         Awaiting raises the failure of a failed semaphore. Cancelling the task
@@ -275,7 +242,7 @@ async def _await_value(semaphore: Semaphore, value: int) -> None:
         callback.cancel()
 
 
-def create_semaphore(initial: int = 0, *, name: str | None = None) -> Semaphore:
+def create_semaphore(initial: SupportsIndex = 0, *, name: str | None = None) -> Semaphore:
     """Create a timeline semaphore that belongs to no device (rule S3).
 
     `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
@@ -285,18 +252,6 @@ def create_semaphore(initial: int = 0, *, name: str | None = None) -> Semaphore:
         message = f"the name of a semaphore is a str, not {type(name).__name__}"
         raise ArgumentTypeError(message)
     return Semaphore(check_value(initial), name)
-
-
-def check_value(value: object) -> int:
-    """Return a semaphore's value as an int, or raise what is wrong with it."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        message = f"a semaphore's value is an int, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
-    number = int(value.__index__())
-    if not 0 <= number <= MAX_VALUE:
-        message = f"a semaphore's value is 0 to 2**63 - 1; {number} was asked for"
-        raise InvalidArgumentError(message)
-    return number
 
 
 def _harvest(semaphore: Semaphore) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal._buffer import Buffer, check_dtype, check_index
+from hal._buffer import Buffer, check_dtype
 from hal._hazards import END, Access, Extents
 from hal._memory import Storage
+from hal._ranges import check_index
 from hal._transfers import check_buffer, late_address
+from hal._usage import explain_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -86,10 +88,8 @@ class Slot:
         start = check_index(offset, "subspan: the offset")
         length = self._size - start if size is None else check_index(size, "subspan: the size")
         if start > self._size or length > self._size - start:
-            message = (
-                f"subspan: bytes {start} to {start + length} were asked for, and slot "
-                f"{self._index} has {self._size}"
-            )
+            asked = None if size is None else length
+            message = explain_range("subspan", start, asked, f"slot {self._index}", self._size)
             raise InvalidArgumentError(message)
         kind = self._dtype if dtype is None else check_dtype(dtype)
         return Slot(self._slots, self._index, self._offset + start, length, kind)

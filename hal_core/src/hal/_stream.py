@@ -16,11 +16,9 @@ those that are not issued yet. What guards what:
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal import _progress, _timeline
-from hal._compiled import mypyc_attr
 from hal._failure import keep
 from hal._host_operations import DEFERRED, SENT, HostOperations
 from hal._operation import (
@@ -31,8 +29,9 @@ from hal._operation import (
     PENDING,
     Operation,
 )
+from hal._ring import Ring
 from hal._submission import Submission
-from hal._timeline import GARBAGE, HOST, ISSUE, Work
+from hal._timeline import GARBAGE, HOST, ISSUE, Timeline, Timepoint, Work
 from hal.errors import (
     CancelledError,
     DeviceLostError,
@@ -44,8 +43,6 @@ from hal.errors import (
 if TYPE_CHECKING:
     from hal._context import Context
     from hal._events import Event
-    from hal._semaphore import Semaphore
-    from hal._timeline import Timeline
 
 __all__ = ["StreamQueue"]
 
@@ -55,7 +52,6 @@ _HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear: now and then."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class StreamQueue(HostOperations):
     """Order operations on one native stream; the engine under `hal.Queue`."""
 
@@ -124,13 +120,17 @@ class StreamQueue(HostOperations):
         self,
         kind: str,
         payload: tuple[Any, ...],
-        waits: tuple[tuple[Semaphore, int], ...],
-        signals: tuple[tuple[Semaphore, int], ...],
+        waits: tuple[Timepoint, ...],
+        signals: tuple[Timepoint, ...],
         is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
-        make: type[Submission] = Submission,
+        make: type[Submission] | None = None,
     ) -> Submission:
         """Submit a checked operation; never waits for the device or the host (Q1)."""
-        operation = make(self, kind, payload, waits, signals, is_host)
+        operation: Submission
+        if make is None:  # by its name: that is a plain call where this is compiled
+            operation = Submission(self, kind, payload, waits, signals, is_host)
+        else:
+            operation = make(self, kind, payload, waits, signals, is_host)
         work: Work = []
         try:
             with _timeline.lock:
@@ -146,13 +146,13 @@ class StreamQueue(HostOperations):
                     and not is_host
                     and not (self._ordered and self._hosts)
                     and len(self._ring) < self._limit
-                    and self._claim(operation, work)
+                    and StreamQueue._claim(self, operation, work)
                 ):
                     pass  # the short way: nothing stands before it, so it is issued at once
                 elif operation._state == PENDING:
-                    self._stand_in_line(operation, work)
+                    StreamQueue._stand_in_line(self, operation, work)
             if operation._state == ISSUING and self._owner is work:
-                self._issue_from(operation, work, _progress.BUDGET)
+                StreamQueue._issue_from(self, operation, work, _progress.BUDGET)
                 if not self._sequence & _HARVEST_MASK:
                     self._context.harvest_some(self)
             if work:
@@ -166,11 +166,12 @@ class StreamQueue(HostOperations):
 
     def _stand_in_line(self, operation: Operation, work: Work) -> None:
         """Register for the waits and join the backlog; under the lock."""
-        for index, (semaphore, value) in enumerate(operation._waits):
+        for index, timepoint in enumerate(operation._waits):
+            semaphore, value = timepoint._semaphore, timepoint._value
             if semaphore._failure is not None:
                 self._end(operation, FAILED, semaphore._failure, work)
                 return
-            if not self._resolve(operation, index, semaphore, value, work):
+            if not StreamQueue._resolve(self, operation, index, semaphore, value, work):
                 operation._unresolved |= 1 << index
         if self._ordered:
             self._backlog.append(operation)
@@ -191,9 +192,9 @@ class StreamQueue(HostOperations):
             # Nothing of the host's can wait on a stream: only "reached" will do (M1).
             timeline._until_reached(value, work).hold_back(value, operation, index)
             return False
-        if self._point(timeline, value) is not None:
+        if StreamQueue._point(self, timeline, value) is not None:
             return True
-        if timeline._covering(value) is not None:
+        if Timeline._covering(timeline, value) is not None:
             # Recorded, but by a driver whose events this stream cannot wait for.
             timeline._until_reached(value, work).hold_back(value, operation, index)
         else:
@@ -203,7 +204,7 @@ class StreamQueue(HostOperations):
     def _point(self, timeline: Timeline, value: int) -> Operation | None:
         """Return the smallest recorded point that this stream can wait for; under the lock."""
         points = timeline._points
-        for position in range(bisect_left(points, (value,)), len(points)):
+        for position in range(Timeline._position(timeline, value), len(points)):
             operation = points[position][1]
             if operation._queue._domain is self._domain:
                 return operation
@@ -216,10 +217,11 @@ class StreamQueue(HostOperations):
             if self._hosts.get(operation) == DEFERRED:
                 self._resume(operation, index, work)
             return
-        timeline, value = operation._waits[index]
+        timepoint = operation._waits[index]
+        timeline, value = timepoint._semaphore, timepoint._value
         if timeline._failure is not None:
             self._end(operation, FAILED, timeline._failure, work)
-        elif self._resolve(operation, index, timeline, value, work):
+        elif StreamQueue._resolve(self, operation, index, timeline, value, work):
             if operation._unresolved == bit:
                 # In this order: what a Ctrl-C cuts short can be done again. An
                 # operation may stand in the backlog twice; it is issued once.
@@ -237,8 +239,10 @@ class StreamQueue(HostOperations):
             with _timeline.lock:
                 if self._issuing is not None:
                     return 0  # the baton's holder looks again before it lets go
-                operation = self._next(work)
-            return 0 if operation is None else self._issue_from(operation, work, budget)
+                operation = StreamQueue._next(self, work)
+            return (
+                0 if operation is None else StreamQueue._issue_from(self, operation, work, budget)
+            )
         except BaseException:
             self._recover(None, work)
             raise
@@ -249,13 +253,13 @@ class StreamQueue(HostOperations):
         count = 0
         while operation is not None:
             count += 1
-            operation = self._issue(operation, work, count < budget)
+            operation = StreamQueue._issue(self, operation, work, count < budget)
         return count
 
     def _next(self, work: Work) -> Operation | None:
         """Claim the next operation that may be issued; under the lock."""
         backlog, ring = self._backlog, self._ring
-        self._clear_head()
+        Ring._clear_head(self)
         while backlog:
             operation = backlog[0]
             if operation._state != PENDING:  # failed or cancelled where it stood
@@ -272,7 +276,7 @@ class StreamQueue(HostOperations):
             if not operation._is_host and len(ring) >= self._limit:
                 self._want(ring[len(ring) // 2], work)
                 return None
-            if not self._claim(operation, work):
+            if not StreamQueue._claim(self, operation, work):
                 continue  # it failed
             backlog.popleft()
             self._pending.pop(operation, None)
@@ -292,13 +296,14 @@ class StreamQueue(HostOperations):
         """
         stream_waits: list[Operation] | None = None
         dependencies: list[Operation] | None = None
-        for timeline, value in operation._waits:
+        for timepoint in operation._waits:
+            timeline, value = timepoint._semaphore, timepoint._value
             if timeline._failure is not None:
                 self._end(operation, FAILED, timeline._failure, work)
                 return False
             if timeline._value >= value:
                 continue
-            point = None if operation._is_host else self._point(timeline, value)
+            point = None if operation._is_host else StreamQueue._point(self, timeline, value)
             if point is None:
                 return False
             if dependencies is None:
@@ -311,17 +316,24 @@ class StreamQueue(HostOperations):
                     stream_waits = []
                 stream_waits.append(point)
         signals = operation._signals
-        for semaphore, value in signals:
+        for timepoint in signals:
+            semaphore, value = timepoint._semaphore, timepoint._value
             if value <= semaphore._reserved and semaphore._failure is None:
                 error = InvalidArgumentError(semaphore._not_above(value))
                 self._end(operation, FAILED, error, work)
                 return False
-        for semaphore, value in signals:
+        for timepoint in signals:
+            semaphore, value = timepoint._semaphore, timepoint._value
             if semaphore._failure is None:
                 semaphore._reserved = value
         if stream_waits:
             for point in stream_waits:
                 point._event.count += 1
+        elif operation._function is None and self._ring:
+            # It ends when what is before it does: no event of its own is recorded.
+            shared = self._ring[-1]._event
+            shared.count += 1
+            operation._shared = shared
         operation._stream_waits = stream_waits
         operation._dependencies = dependencies
         operation._state = ISSUING
@@ -336,29 +348,44 @@ class StreamQueue(HostOperations):
         and `more` are wanted; else the baton is let go.
         """
         native, stream = self._native, self._stream
-        waits = operation._stream_waits
-        event = None
+        waits, function, arguments = (
+            operation._stream_waits,
+            operation._function,
+            operation._arguments,
+        )
+        shared, event = operation._shared, None
         try:
-            native.bind()
+            if shared is None:
+                native.bind()
             if waits:
                 for point in waits:
                     native.wait_event(stream, point._event.handle)
                     self._seen[point._queue._id] = point._sequence
-            operation._function(stream, *operation._arguments)
-            event = self._context.events.take()
-            native.record_event(event.handle, stream)
+            if function is None:
+                for storage in arguments:
+                    storage.publish()
+            elif len(arguments) == 4:  # noqa: PLR2004 - a fill; half as dear as by a star
+                address, pattern, width, count = arguments
+                function(stream, address, pattern, width, count)
+            else:
+                function(stream, *arguments)
+            if shared is None:
+                event = self._context.events.take()
+                native.record_event(event.handle, stream)
         except BaseException as error:  # noqa: BLE001 - Ctrl-C as well; raised again in there
             return self._break_off(operation, event, error, work, more)
         with _timeline.lock:
-            self._release_waits(operation)
-            self._enter_ring(operation, event)
+            StreamQueue._release_waits(operation)
+            Ring._enter_ring(self, operation, cast("Event", event or shared))
+            operation._shared = None  # it is the ring's now
             operation._state = ISSUED
             if self._context.lost is None:
-                for semaphore, value in operation._signals:
-                    semaphore._publish(value, operation, work)
+                for timepoint in operation._signals:
+                    semaphore, value = timepoint._semaphore, timepoint._value
+                    Timeline._publish(semaphore, value, operation, work)
             else:
                 self._abandon(self._context.lost, work)
-            return self._look_again(work, more)
+            return StreamQueue._look_again(self, work, more)
 
     @staticmethod
     def _release_waits(operation: Operation) -> None:
@@ -371,7 +398,7 @@ class StreamQueue(HostOperations):
         """Claim the next operation, or let the baton go; under the lock."""
         if self._backlog:
             if more:
-                operation = self._next(work)
+                operation = StreamQueue._next(self, work)
                 if operation is not None:
                     return operation
             else:
@@ -407,20 +434,23 @@ class StreamQueue(HostOperations):
                 except HalError as second:
                     lost = second
         with _timeline.lock:
-            self._release_waits(operation)
+            StreamQueue._release_waits(operation)
+            shared, operation._shared = operation._shared, None
+            if shared is not None:
+                shared.release()
             # It may break off before its waits reached the stream, so that its
             # event says nothing of what it depended on. It has failed anyway.
             operation._dependencies = None
             operation._state = ISSUED
             self._fail_issued(operation, _as_failure(error), work)
             if recorded and event is not None:
-                self._enter_ring(operation, event)
+                Ring._enter_ring(self, operation, event)
             else:
                 if event is not None:
                     event.release()
-                work.append((GARBAGE, self._drop(operation)))
+                work.append((GARBAGE, Ring._drop(self, operation)))
             interrupted = not isinstance(error, Exception)
-            following = self._look_again(work, more and not interrupted)
+            following = StreamQueue._look_again(self, work, more and not interrupted)
         if lost is not None:
             self._context.lose(lost, work)
         if interrupted:
@@ -442,7 +472,7 @@ class StreamQueue(HostOperations):
             if operation is not None and operation in self._ring:
                 operation._state = ISSUED
                 self._fail_issued(operation, interrupted, work)
-                self._look_again(work, more=False)
+                StreamQueue._look_again(self, work, more=False)
                 operation = None
         if operation is not None:
             self._break_off(operation, None, interrupted, work, more=False)
@@ -456,16 +486,18 @@ class StreamQueue(HostOperations):
         In this order: what a Ctrl-C cuts short can be done again.
         """
         operation._error = keep(error)
-        for semaphore, _ in operation._signals:
+        for timepoint in operation._signals:
+            semaphore = timepoint._semaphore
             semaphore._fail(error, work)
             semaphore._release_all(work)
         if operation._unresolved:
-            for timeline, value in operation._waits:
+            for timepoint in operation._waits:
+                timeline, value = timepoint._semaphore, timepoint._value
                 timeline._forget(value, operation)
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
         operation._state = state
-        work.append((GARBAGE, self._drop(operation)))
+        work.append((GARBAGE, Ring._drop(self, operation)))
         self._pending.pop(operation, None)
 
     def _in_use(self) -> list[object]:
@@ -479,7 +511,7 @@ class StreamQueue(HostOperations):
         """Fail every operation that has not retired: the device is lost; under the lock."""
         for operation in self._ring:
             self._fail_issued(operation, error, work)
-            work.append((GARBAGE, self._drop(operation)))
+            work.append((GARBAGE, Ring._drop(self, operation)))
         self._ring.clear()
         self._abandon_hosts(error, work)
         for operation in self._unissued():
@@ -515,9 +547,10 @@ class StreamQueue(HostOperations):
         return cast("list[Submission]", operations)
 
 
-def _check_above(signals: tuple[tuple[Semaphore, int], ...]) -> None:
+def _check_above(signals: tuple[Timepoint, ...]) -> None:
     """Raise unless every signal is above all that its semaphore has promised; under the lock."""
-    for semaphore, value in signals:
+    for timepoint in signals:
+        semaphore, value = timepoint._semaphore, timepoint._value
         if value <= semaphore._reserved and semaphore._failure is None:
             raise InvalidArgumentError(semaphore._not_above(value))
 

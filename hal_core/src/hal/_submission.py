@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal import _timeline
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, ISSUING, Operation
 from hal._semaphore import Semaphore
+from hal._timeline import Timepoint
 from hal.errors import HalError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Submission(Operation):
         """Return the queue that it was submitted to."""
         return cast("Queue", self._queue)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: SupportsFloat | None = None) -> None:
         """Block until it is done, for `timeout` seconds at most; None is for ever.
 
         Raises its error afresh, or `DeadlineExceededError`. Ctrl-C ends the wait.
@@ -83,16 +84,19 @@ class Submission(Operation):
         with _timeline.lock:
             semaphore = self._private
             if semaphore is None:
-                semaphore = self._private = Semaphore(0, self._describe())
+                # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
+                semaphore = Semaphore(0, self._describe())
+                timepoint = Timepoint(semaphore, 1)
                 state = self._state
                 if state == DONE:
                     semaphore._value = semaphore._reserved = 1
                 elif state > DONE:
                     semaphore._failure = self._error
                 else:
-                    self._signals = (*self._signals, (semaphore, 1))
                     if state >= ISSUING:
                         semaphore._reserved = 1
                     if state == ISSUED and not self._is_host:
                         semaphore._points.append((1, self))
+                    self._signals = (*self._signals, timepoint)
+                self._private = semaphore
         return semaphore

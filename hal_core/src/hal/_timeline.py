@@ -12,21 +12,62 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
 from hal import _sync
-from hal._compiled import mypyc_attr
+from hal._compiled import is_compiled
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from hal._operation import Operation
+    from hal._semaphore import Semaphore
 
-__all__ = ["MAX_VALUE", "Timeline", "Waiters", "Watcher", "Work", "lock"]
+__all__ = [
+    "MAX_VALUE",
+    "Timeline",
+    "Timepoint",
+    "Waiters",
+    "Watcher",
+    "Work",
+    "check_value",
+    "lock",
+    "replace_lock",
+]
 
 MAX_VALUE: Final = 2**63 - 1
 """The highest value of a semaphore: what Vulkan, CUDA and HIP can all hold signed."""
 
-lock = _sync.Lock()
+
+class _Lock:
+    """Be a lock whose ``with`` is a plain call where this module is compiled."""
+
+    __slots__ = ("_acquire", "_release")
+
+    def __init__(self) -> None:
+        inner = _sync.Lock()
+        self._acquire: Callable[[], object] = inner.acquire
+        self._release: Callable[[], object] = inner.release
+
+    def __enter__(self) -> None:
+        self._acquire()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._release()
+
+
+# Not compiled, only a lock of C's own is taken and held with no Ctrl-C in between.
+lock: Final = _Lock() if is_compiled(__file__) else cast("_Lock", _sync.Lock())
 """The timeline lock."""
+
+
+def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
+    """Have the timeline lock be `other` from now on, whoever holds it; for a forked child."""
+    if is_compiled(__file__):
+        lock._acquire, lock._release = other.acquire, other.release
+    else:
+        globals()["lock"] = other
+
 
 WAKE: Final = 0
 RELEASE: Final = 1
@@ -123,7 +164,6 @@ class Waiters:
             bucket[waiter] = index
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Timeline:
     """Hold a value, the operations that will raise it, and who waits for it."""
 
@@ -159,6 +199,8 @@ class Timeline:
                 pass
             elif points[-1][0] <= value:
                 points.clear()
+            elif points[1][0] > value:
+                del points[0]  # as in a chain, where they retire one by one
             else:
                 del points[: bisect_left(points, (value + 1,))]
         if self._recorded:
@@ -200,9 +242,18 @@ class Timeline:
     def _covering(self, value: int) -> Operation | None:
         """Return the operation of the smallest recorded point >= `value`."""
         points = self._points
-        if not points or points[-1][0] < value:
-            return None
-        return points[bisect_left(points, (value,))][1]
+        position = self._position(value)
+        return points[position][1] if position < len(points) else None
+
+    def _position(self, value: int) -> int:
+        """Return the index of the smallest recorded point >= `value`, or the points' number."""
+        points = self._points
+        count = len(points)
+        if not count or points[-1][0] < value:
+            return count
+        if count == 1 or points[-2][0] < value:
+            return count - 1  # as in a chain, which waits for what came last
+        return bisect_left(points, (value,))
 
     def _until_recorded(self) -> Waiters:
         """Return the register of those who wait until a value is recorded or reached."""
@@ -243,3 +294,60 @@ class Timeline:
             if waiters is not None and waiters.discard(value, waiter):
                 found = True
         return found
+
+
+class Timepoint:
+    """Name a value of a semaphore: something to wait for, or to signal.
+
+    Made by `Semaphore.at`. Immutable, equal to another of the same semaphore
+    and value, and unpacked as a pair. It is always valid, so that nobody who
+    gets one checks it again.
+    """
+
+    __slots__ = ("_semaphore", "_value")
+
+    def __init__(self, semaphore: object, value: SupportsIndex) -> None:
+        """Check and make; raises `ArgumentTypeError` or `InvalidArgumentError`."""
+        if not isinstance(semaphore, Timeline):
+            message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
+            raise ArgumentTypeError(message)
+        self._semaphore = cast("Semaphore", semaphore)
+        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        self._value: int = value
+
+    @property
+    def semaphore(self) -> Semaphore:
+        """Return the semaphore."""
+        return self._semaphore
+
+    @property
+    def value(self) -> int:
+        """Return the value, 0 to 2**63 - 1."""
+        return self._value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self._semaphore, self._value))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timepoint):
+            return NotImplemented
+        return self._semaphore is other._semaphore and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash((self._semaphore, self._value))
+
+    def __repr__(self) -> str:
+        return f"{self._semaphore.name}@{self._value}"
+
+
+def check_value(value: object) -> int:
+    """Return a semaphore's value as an int, or raise what is wrong with it."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        message = f"a semaphore's value is an int, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    number = int(value.__index__())
+    if not 0 <= number <= MAX_VALUE:
+        message = f"a semaphore's value is 0 to 2**63 - 1; {number} was asked for"
+        raise InvalidArgumentError(message)
+    return number

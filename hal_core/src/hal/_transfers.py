@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal import _peers
-from hal._buffer import Buffer, check_range, no_address
+from hal._buffer import Buffer, no_address
+from hal._host_copies import Place, is_between_hosts, move
 from hal._memory import HostView, Storage
 from hal._patterns import pattern_of
+from hal._ranges import check_range
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -39,7 +42,7 @@ __all__ = [
     "write",
 ]
 
-Payload: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], object]
+Payload: TypeAlias = tuple[Callable[..., object] | None, tuple[Any, ...], object]
 
 CHUNK: Final = 1 << 30
 """Bytes that one native fill or copy has at the most."""
@@ -48,11 +51,8 @@ SMALL: Final = 64 << 10
 """Bytes up to which a write takes its array's during the call."""
 
 
-def _nothing(stream: int) -> None:
-    """Enqueue nothing: zero sizes and barriers still order and signal (C4)."""
-
-
-NOTHING: Final[Payload] = (_nothing, (), None)
+NOTHING: Final[Payload] = (None, (), None)
+"""What enqueues nothing: zero sizes and barriers still order and signal (C4)."""
 
 
 def fill(device: Device, buffer: Buffer, value: object, offset: object, size: object) -> Payload:
@@ -77,11 +77,13 @@ def check_fill(
     """Return a fill's offset, its size in bytes, its pattern, and the pattern's width."""
     pattern, width = pattern_of(value, buffer._dtype)
     start, length = check_range(buffer, offset, size, "fill")
+    if width == 1:
+        return start, length, pattern, width
     # An allocation is aligned to more than any pattern; memory of others may begin anywhere.
     base = buffer._offset
     if buffer.__class__ is Buffer and buffer._address is not None:
         base = buffer._address
-    if width > 1 and (start % width or length % width or base % width):
+    if (start | length | base) & (width - 1):
         message = (
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
             f"{width}; offset {start} and size {length} were given"
@@ -136,6 +138,8 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple
     if device._pageable:
         target = (host.ctypes.data, None)
         return _copy(device._copy_to_host, target, (start, storage), length, host), False
+    if storage.memory is MemoryType.HOST:
+        return move((host.ctypes.data, None), (start, storage), length, host), True
     pinned = _pinned(device, storage, start, host)
     if pinned is not None:
         return _copy(device._copy, pinned, (start, storage), length, host), False
@@ -149,14 +153,17 @@ def copy(
     source_offset: object,
     target_offset: object,
     size: object,
-) -> Payload:
-    """Check a copy; see `Queue.copy`."""
+) -> tuple[Payload, bool]:
+    """Check a copy; return its payload, and whether that is a host operation.
+
+    See `Queue.copy`.
+    """
     source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
     source_start, length = check_range(source, source_offset, size, "copy: the source")
     target_start, _ = check_range(target, target_offset, length, "copy: the target")
     if not length:
-        return NOTHING
+        return NOTHING, False
     source_place = source._offset + source_start
     target_place = target._offset + target_start
     # Storages overlap if they are the same; those of foreign memory may anyway.
@@ -170,9 +177,10 @@ def copy(
             "in the same memory; copy through another buffer"
         )
         raise InvalidArgumentError(message)
-    return _copy(
-        device._copy, (target_place, target_storage), (source_place, source_storage), length, None
-    )
+    into, of = (target_place, target_storage), (source_place, source_storage)
+    if is_between_hosts(device, target_storage, source_storage):
+        return move(into, of, length), True
+    return _copy(device._copy, into, of, length, None), False
 
 
 def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> Storage:
@@ -217,12 +225,9 @@ def late_address(storage: Storage) -> int:
 _HOST: Final = 1
 """The index of pinned memory in `hal._usage.MEMORY_TYPES`."""
 
-_Place: TypeAlias = tuple[int, Storage | None]
-"""Bytes from the beginning of a storage, or an address where that is None."""
-
 
 def _copy(
-    function: Callable[..., object], target: _Place, source: _Place, length: int, host: object
+    function: Callable[..., object], target: Place, source: Place, length: int, host: object
 ) -> Payload:
     """Return the payload of a native copy between two places."""
     target_start, target_storage = target
@@ -256,6 +261,8 @@ def _from_host(
     if device._pageable:
         source = (host.ctypes.data, None)
         return _copy(device._copy_from_host, (start, storage), source, host.size, host), False
+    if storage.memory is MemoryType.HOST:
+        return move((start, storage), (host.ctypes.data, None), host.size, host), True
     pinned = _pinned(device, storage, start, host)
     if pinned is not None:
         return _copy(device._copy, (start, storage), pinned, host.size, host), False
@@ -266,7 +273,7 @@ def _capture_and_write(
     device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[Payload, bool]:
     """Return the payload of a copy from memory that may change at once; makes no native call."""
-    if not device._pageable:
+    if not device._pageable and storage.memory is not MemoryType.HOST:
         keeper = device._heap.reserve(host.size, _HOST)
         if keeper._ticket is not None:
             keeper.publish()
@@ -285,7 +292,7 @@ def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
     return address
 
 
-def _pinned(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> _Place | None:
+def _pinned(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> Place | None:
     """Return where the device sees an array that lies in its own memory, or in imported memory.
 
     None if it does not, or overlaps with the memory it is copied from or to.

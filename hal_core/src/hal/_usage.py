@@ -22,6 +22,7 @@ __all__ = [
     "check_memory",
     "check_rights",
     "describe_rights",
+    "explain_range",
     "explain_refusal",
     "mapping_need",
 ]
@@ -121,6 +122,14 @@ def explain_refusal(what: str, missing: int) -> str:
         f"{what}: the buffer must not be {verb}: its access is without {right!r}; "
         f"allocate it with access={right!r} or 'all'"
     )
+
+
+def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
+    """Say that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
+    asked = f"the offset is {start}"
+    if length is not None:
+        asked = f"bytes {start} to {start + length} were asked for"
+    return f"{what}: {asked}, and {thing} has {size} bytes"
 
 
 def describe_rights(denied: int) -> str:

@@ -1,7 +1,7 @@
 """Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
 
 A waiter first polls: it asks the event of the smallest covering point of every
-queue that has one, letting the interpreter lock go at each turn, for 50
+queue that has one, letting other threads run, for 50
 microseconds at most. Then, or at once if nothing is recorded yet, it registers,
 has the progress thread notified, and sleeps at a gate of its own in bounded
 slices. One waiter at a time polls a queue, its *leader*; the others sleep, and
@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 
 from hal import _explain, _progress, _sync, _timeline
 from hal._failure import fresh
-from hal._timeline import WAKE, Timeline, Work
+from hal._ring import Ring
+from hal._timeline import WAKE, Timeline, Timepoint, Work
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -32,27 +33,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Entries", "HostWaiter", "check_timeout", "poll_all", "wait_all", "wait_groups"]
 
-Entries: TypeAlias = Sequence[tuple[Timeline, int]]
+Entries: TypeAlias = Sequence[Timepoint]
 
 _POLL_SECONDS: Final = 50e-6
 """How long a waiter polls before it sleeps: about what a wake-up costs."""
+
+_EAGER_TURNS: Final = 4
+"""How often it asks before it gives the processor up in between: what short work takes.
+
+A driver's call lets the interpreter lock go by itself.
+"""
 
 _SLICE_SECONDS: Final = 0.05
 """Longest sleep: a net for wake-ups lost outside this process's control."""
 
 
-def wait_all(entries: Entries, timeout: float | None) -> None:
+def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
     """Block until all entries are reached; see `hal.wait_all`."""
     wait_groups((entries,), timeout)
 
 
-def wait_groups(groups: Sequence[Entries], timeout: float | None) -> int | None:
+def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int | None:
     """Block until all entries of one group are reached and return its index."""
     if not groups:
         return None
-    if timeout is not None:
-        timeout = check_timeout(timeout)
-    return HostWaiter(groups).wait(timeout)
+    return HostWaiter(groups).wait(None if timeout is None else check_timeout(timeout))
 
 
 def poll_all(entries: Entries) -> bool:
@@ -60,37 +65,43 @@ def poll_all(entries: Entries) -> bool:
     _ask_all(entries)
     with _timeline.lock:
         _check_failures(entries)
-        return all(timeline._value >= value for timeline, value in entries)
+        return all(each._semaphore._value >= each._value for each in entries)
 
 
 def _check_failures(entries: Entries) -> None:
     """Raise the first failure among entries, reached ones as well; under the lock."""
-    for timeline, _ in entries:
+    for timepoint in entries:
+        timeline = timepoint._semaphore
         if timeline._failure is not None:
             raise fresh(timeline._failure)
 
 
 def _ask_all(entries: Entries) -> None:
     """Ask the covering point of every entry that is not reached, and retire through it."""
-    for timeline, value in entries:
+    for timepoint in entries:
+        timeline, value = timepoint._semaphore, timepoint._value
         if timeline._value < value and timeline._failure is None:
             with _timeline.lock:
-                operation = timeline._covering(value)
+                operation = Timeline._covering(timeline, value)
                 if operation is not None:
                     operation._event.count += 1
             if operation is not None:
-                operation._queue._ask(operation)
+                Ring._ask(operation._queue, operation)
 
 
-def check_timeout(timeout: float) -> float:
+def check_timeout(timeout: SupportsFloat) -> float:
     """Return a time-out in seconds as a float, or raise what is wrong with it."""
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+    try:
+        if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+            raise TypeError  # noqa: TRY301 - as float() does of an array
+        seconds = float(timeout)
+    except (TypeError, OverflowError):
         message = f"a timeout is seconds as a number, or None; not {type(timeout).__name__}"
-        raise ArgumentTypeError(message)
-    if math.isnan(timeout) or timeout < 0:
+        raise ArgumentTypeError(message) from None
+    if math.isnan(seconds) or seconds < 0:
         message = f"a timeout is 0 or more seconds, or None for ever; {timeout} was given"
         raise InvalidArgumentError(message)
-    return float(timeout)
+    return seconds
 
 
 class HostWaiter:
@@ -122,7 +133,7 @@ class HostWaiter:
         self._leads: list[StreamQueue] = []
         self._follows: list[StreamQueue] = []
         self._followed: set[StreamQueue] = set()  # at any time during this wait
-        self._registered: list[tuple[Timeline, int]] = []
+        self._registered: list[Timepoint] = []
         self._is_led = False  # somebody else polls a queue that it waits for
         self._missing = 0  # notices that must come before the thread is woken
 
@@ -171,7 +182,8 @@ class HostWaiter:
         """Return the first group that is reached, or raise a failure; under the lock."""
         for index, entries in enumerate(self._unmet):
             while entries:
-                timeline, value = entries[-1]
+                timepoint = entries[-1]
+                timeline, value = timepoint._semaphore, timepoint._value
                 if timeline._failure is not None:
                     raise fresh(timeline._failure)
                 if timeline._value < value:
@@ -195,8 +207,9 @@ class HostWaiter:
         points: list[Operation] = []
         self._is_led = False
         for entries in self._unmet:
-            timeline, value = entries[-1]
-            operation = timeline._covering(value)
+            timepoint = entries[-1]
+            timeline, value = timepoint._semaphore, timepoint._value
+            operation = Timeline._covering(timeline, value)
             if operation is None:
                 continue
             queue = operation._queue
@@ -222,27 +235,36 @@ class HostWaiter:
 
         Returns whether there is news.
         """
-        poll_until = min(_sync.monotonic() + _POLL_SECONDS, self._deadline)
         answers: list[bool | DeviceLostError] = [False] * len(points)
         news = False
+        turns = 0
+        poll_until = 0.0
         try:
             while not news:
                 for position, operation in enumerate(points):
-                    answers[position] = operation._queue._query(operation)
+                    answers[position] = Ring._query(operation._queue, operation)
                     if answers[position] is not False:
                         news = True
-                if news or self._looks_changed() or _sync.monotonic() >= poll_until:
+                if news or self._looks_changed():
                     break
-                _sync.yield_thread()
+                now = _sync.monotonic()
+                if not turns:
+                    poll_until = min(now + _POLL_SECONDS, self._deadline)
+                if now >= poll_until:
+                    break
+                turns += 1
+                if turns > _EAGER_TURNS:
+                    _sync.yield_thread()
         finally:
-            for operation, answer in zip(points, answers, strict=True):
-                operation._queue._settle(operation, answer)
+            for position, operation in enumerate(points):
+                Ring._settle(operation._queue, operation, answers[position])
         return news or self._looks_changed()
 
     def _looks_changed(self) -> bool:
         """Return whether a look under the lock is worth it: reads single fields only."""
         for entries in self._unmet:
-            timeline, value = entries[-1]
+            timepoint = entries[-1]
+            timeline, value = timepoint._semaphore, timepoint._value
             if timeline._value >= value or timeline._failure is not None:
                 return True
         return False
@@ -276,17 +298,18 @@ class HostWaiter:
         counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
         self._missing = 0
         for entries in self._unmet:
-            for timeline, value in entries:
+            for timepoint in entries:
+                timeline, value = timepoint._semaphore, timepoint._value
                 if timeline._value >= value:
                     continue
                 position = len(self._registered)
-                self._registered.append((timeline, value))
+                self._registered.append(timepoint)
                 if counting:
                     # Woken by the last one; the progress thread retires them all.
                     self._missing = position
                     timeline._until_reached(value, work).watch(value, self, position)
                     continue
-                operation = timeline._covering(value)
+                operation = Timeline._covering(timeline, value)
                 if operation is None:
                     timeline._until_recorded().watch(value, self, position)
                 elif operation._queue._leader in {None, self}:
@@ -305,7 +328,8 @@ class HostWaiter:
         """Leave no registration behind; under the lock."""
         self._gate = None
         self._missing = 0
-        for timeline, value in self._registered:
+        for timepoint in self._registered:
+            timeline, value = timepoint._semaphore, timepoint._value
             if timeline._value < value:  # else it was taken out
                 timeline._forget(value, self)
         self._registered.clear()
@@ -340,7 +364,7 @@ class HostWaiter:
 
     def _notice(self, index: int, work: Work) -> None:
         """Wake the thread, unless it waits for more than this; under the lock."""
-        if self._missing and self._registered[index][0]._failure is None:
+        if self._missing and self._registered[index]._semaphore._failure is None:
             self._missing -= 1
             return
         self._wake(work)

@@ -11,6 +11,7 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -111,6 +112,23 @@ class DiskCache:
                 os.unlink(name)
                 raise
             _prune(directory)
+
+    def image(self, key: str | None, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
+        """Return an image and what its compiler said, from the cache or else as `make` does.
+
+        A key of None is for what may change, and so is made each time.
+        """
+        if key is None:
+            return make()
+        log_key = self.key("log", key)
+        image = self.load(key)
+        if image is not None:
+            return image, (self.load(log_key) or b"").decode()
+        image, log = make()
+        self.store(key, image)
+        if log:
+            self.store(log_key, log.encode())
+        return image, log
 
 
 def _is_private(about: os.stat_result) -> bool:

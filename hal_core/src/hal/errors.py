@@ -28,7 +28,8 @@ and ``native_code`` keep the vendor's own error where there was one.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
 __all__ = [
     "ArgumentTypeError",
@@ -50,6 +51,8 @@ __all__ = [
     "SemaphoreFailedError",
     "UnimplementedError",
 ]
+
+_ERRORS_SHOWN: Final = 5
 
 
 class HalError(Exception):
@@ -135,6 +138,17 @@ class CompilationError(HalError):
     def __init__(self, message: str = "", *, log: str = "") -> None:
         super().__init__(message)
         self.log = log
+
+    @classmethod
+    def from_log(cls, what: str, errors: Sequence[str], log: str) -> CompilationError:
+        """Return the error whose message is `what`, and the first of the lines that say why.
+
+        For backends. Without `errors` the last lines of the log are shown.
+        """
+        shown = [*errors[:_ERRORS_SHOWN]] or log.strip().splitlines()[-_ERRORS_SHOWN:]
+        if len(errors) > _ERRORS_SHOWN:
+            shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
+        return cls("\n".join([f"{what}:", *shown]), log=log)
 
 
 class ClosedError(HalError, ValueError):

@@ -26,12 +26,13 @@ failure) is the core's. The rules that hold for every method:
 from __future__ import annotations
 
 import enum
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from hal.errors import UnimplementedError
+from hal.errors import InvalidArgumentError, UnimplementedError
 
 __all__ = [
     "FEATURES",
@@ -75,12 +76,15 @@ FEATURES: Final = frozenset(
         "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
         "indirect_dispatch",  # launches that read their grid from memory when they run
         "occupancy",  # how many blocks of a kernel a compute unit holds at once
-        "pageable_copies",  # copies from and to any host memory enqueue without blocking
+        "pageable_copies",  # copies from, to and between any host memory enqueue without blocking
         "peer_access",  # copies between devices, and kernels that use another one's memory
         "timestamps",  # points in time on a stream
     }
 )
 """Every optional feature that `NativeDevice.features` may name."""
+
+_MACRO: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
+_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,9 @@ class EntryPoint:
 class CompileRequest:
     """Ask for an image of portable kernel source.
 
+    Raises `InvalidArgumentError` for a macro's name that is none, and for a
+    value of several lines.
+
     Attributes
     ----------
     source
@@ -197,6 +204,30 @@ class CompileRequest:
     include_directories: tuple[str, ...] = ()
     part: bool = False
     prelude: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the macros."""
+        for name, value in self.defines.items():
+            if not _MACRO.fullmatch(name):
+                message = f"defines: {name!r} is no name of a macro"
+                raise InvalidArgumentError(message)
+            if "\n" in value or "\r" in value:
+                message = f"defines: the value of {name!r} has a line break"
+                raise InvalidArgumentError(message)
+
+    @property
+    def macros(self) -> str:
+        """Return `defines` as preprocessor lines."""
+        return "".join(f"#define {name} {value}\n" for name, value in self.defines.items())
+
+    @property
+    def has_includes(self) -> bool:
+        """Return whether the compiler may read files, which change: then no image is kept."""
+        return (
+            any(map(_INCLUDE.search, (self.source, *self.defines.values())))
+            or any(option.startswith(("-i", "--i", "@")) for option in self.options)
+            or any(option[:1] == "-" and "include" in option for option in self.options)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,8 +379,9 @@ class NativeDriver(ABC):
         """Open a device and retain its context.
 
         `parameters` are the backend's own settings, as the user wrote them.
-        Raises `InvalidArgumentError` for one that it does not know, and
-        `BackendUnavailableError` if the device cannot be opened.
+        Raises `InvalidArgumentError` for one that it does not know, and what
+        came up if the device cannot be opened: from another `HalError` the
+        core makes a `BackendUnavailableError` that names the device.
         """
 
 
@@ -367,9 +399,15 @@ class NativeDevice(ABC):
         streams. Usually the driver object. Compared with ``is``.
     max_in_flight
         Operations that one stream takes before a launch would block (Q1).
+    graph_commands
+        From so many commands on, a recording that runs again is submitted
+        faster as a graph than replayed on a stream; 0 for never. Measured with
+        ``benchmarks/lowering.py``; "auto" goes by it (C4).
     """
 
     __slots__ = ("domain", "features", "info", "max_in_flight")
+
+    graph_commands: ClassVar[int] = 1
 
     info: DeviceInfo
     features: frozenset[str]
@@ -495,14 +533,20 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def copy(self, stream: int, target: int, source: int, size: int) -> None:
-        """Copy `size` > 0 bytes between allocations of this device that do not overlap."""
+        """Copy `size` > 0 bytes between allocations of this device that do not overlap.
+
+        May block where both are of `MemoryType.HOST`, imported ones too, and
+        the device does not declare ``pageable_copies``: the core copies those
+        itself, and those of a recording on a thread of its own, on a stream
+        that is idle. A graph has none of them then.
+        """
 
     @abstractmethod
     def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
         """Copy `size` > 0 bytes from host memory, which the core keeps alive until then.
 
-        May block where the memory is pageable and the device does not declare
-        ``pageable_copies``.
+        May block where the memory is pageable, or the target of
+        `MemoryType.HOST`, and the device does not declare ``pageable_copies``.
         """
 
     @abstractmethod
@@ -523,11 +567,15 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def load_module(self, image: bytes) -> int:
-        """Load an image; raises `OperationError` when it is not one for this device."""
+        """Load an image; raises `OperationError` when it is not one for this device.
+
+        May block until all work on the device has ended, as CUDA's does: users
+        are told to load before they submit.
+        """
 
     @abstractmethod
     def unload_module(self, module: int) -> None:
-        """Unload a module that no work uses."""
+        """Unload a module that no work uses; may block until all work on the device has ended."""
 
     @abstractmethod
     def get_function(self, module: int, name: str) -> int:
@@ -617,7 +665,8 @@ class NativeDevice(ABC):
         """Copy `size` > 0 bytes between the memories of two devices of this domain.
 
         On a stream of this device, which is one of the two. Works between any
-        two devices of the domain, whether or not `enable_peer` was called.
+        two devices of the domain, whether or not `enable_peer` was called. Of
+        two memories of the host the same holds as in `copy`.
         """
         raise _missing("peer_access")
 

@@ -708,7 +708,10 @@ class Device(Protocol):
         *,
         signatures: Mapping[str, str | hal.Signature] | None = None,
     ) -> Executable:
-        """Load a program, or an image from bytes or from a file; blocks (C5)."""
+        """Load a program, or an image from bytes or from a file; blocks (C5).
+
+        Perhaps until all work on the device has ended: load before you submit.
+        """
 
     def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> hal.Buffer:
         """Return a buffer over another library's tensor, or over a copy of it (M2)."""

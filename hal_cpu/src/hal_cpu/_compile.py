@@ -83,7 +83,6 @@ _ERROR: Final = re.compile(r"(?:fatal )?error:|undefined (?:reference|symbol)")
 _LINK_ERROR: Final = re.compile(
     r"multiple definition|undefined (?:reference|symbol)|duplicate symbol"
 )
-_ERRORS_SHOWN: Final = 5
 
 
 def compile_image(request: CompileRequest) -> bytes:
@@ -102,8 +101,7 @@ def compile_with_log(request: CompileRequest, march: str, features: str) -> tupl
     `march` is what the compiler may use of a processor, and `features` are
     those that the image asks a processor for. A part is an object file. Raises
     `CompilationError` with the compiler's log, in which the user's source has
-    the user's file name, lines and columns; and `InvalidArgumentError` for
-    macros that are none.
+    the user's file name, lines and columns.
     """
     compiler = _toolchain.find_compiler()
     given, _ = _dialect.split_options(request.options)
@@ -121,7 +119,7 @@ def compile_with_log(request: CompileRequest, march: str, features: str) -> tupl
         name: (resources.files("hal_cpu") / name).read_bytes() for name in ("kernel.h", "image.h")
     }
     foreign = ""
-    if _dialect.has_includes(request):
+    if request.has_includes:
         foreign = _preprocess(request, compiler, options)
     text = _dialect.rewrite(request, _dialect.foreign_text(foreign), features)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
@@ -186,9 +184,7 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
         if status == 0 and target.is_file():
             return target.read_bytes(), log
     errors = [line for line in log.splitlines() if _LINK_ERROR.search(line)]
-    shown = errors[:_ERRORS_SHOWN] or log.strip().splitlines()[-_ERRORS_SHOWN:]
-    message = "\n".join(["the compiled sources cannot be linked:", *shown])
-    raise CompilationError(message, log=log)
+    raise CompilationError.from_log("the compiled sources cannot be linked", errors, log)
 
 
 def _is_for_linker(option: str) -> bool:
@@ -250,11 +246,7 @@ def _run(
         wanted = left
     log = _named(log, request, directory, source)
     errors = [line for line in log.splitlines() if _ERROR.search(line)]
-    shown = errors[:_ERRORS_SHOWN] or log.strip().splitlines()[-_ERRORS_SHOWN:]
-    if len(errors) > _ERRORS_SHOWN:
-        shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
-    message = "\n".join([f"{request.filename} does not compile:", *shown])
-    raise CompilationError(message, log=log)
+    raise CompilationError.from_log(f"{request.filename} does not compile", errors, log)
 
 
 def _named(log: str, request: CompileRequest, directory: Path, source: Path) -> str:

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from hal.errors import InvalidArgumentError
 from hal.native import CompileRequest, EntryPoint
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "SOURCE",
     "definitions",
     "foreign_text",
-    "has_includes",
     "rewrite",
     "split_options",
 ]
@@ -49,8 +47,6 @@ _DIRECTIVE: Final = re.compile(
     r"""(?:\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|[^\n])*""", re.DOTALL
 )
 _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
-_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
-_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
 # Of the pointer itself, and not of what it points to.
 _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
@@ -139,15 +135,6 @@ class _Text:
     edits: list[_Edit] = field(default_factory=list)
 
 
-def has_includes(request: CompileRequest) -> bool:
-    """Return whether text may be read that is not in the request itself."""
-    return bool(
-        _INCLUDE.search(request.source)
-        or any(_INCLUDE.search(value) for value in request.defines.values())
-        or any(option.startswith(("-i", "--i", "@")) for option in request.options)
-    )
-
-
 def split_options(options: Sequence[str]) -> tuple[list[str], str]:
     """Return the options without those that define macros, and these as preprocessor lines.
 
@@ -169,21 +156,8 @@ def split_options(options: Sequence[str]) -> tuple[list[str], str]:
 
 
 def definitions(request: CompileRequest) -> str:
-    """Return the request's macros, those among its options too, as preprocessor lines.
-
-    Raises `InvalidArgumentError` for a name that is none, or a value with a
-    line break.
-    """
-    lines = [split_options(request.options)[1]]
-    for name, value in request.defines.items():
-        if not _NAME.fullmatch(name):
-            message = f"defines: {name!r} is no name of a macro"
-            raise InvalidArgumentError(message)
-        if "\n" in value or "\r" in value:
-            message = f"defines: the value of {name!r} has a line break"
-            raise InvalidArgumentError(message)
-        lines.append(f"#define {name} {value}\n")
-    return "".join(lines)
+    """Return the request's macros, those among its options too, as preprocessor lines."""
+    return split_options(request.options)[1] + request.macros
 
 
 def foreign_text(preprocessed: str) -> str:

@@ -22,7 +22,6 @@ _STANDARD: Final = re.compile(r"--?std(?:=|$)")
 _ARCHITECTURE: Final = re.compile(r"--?(?:gpu-architecture|arch)(?:=|$)")
 _ERROR: Final = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<kind>(?:catastrophic )?error)\b")
 _CARET: Final = re.compile(r"[ \t]*\^\s*$")
-_ERRORS_SHOWN: Final = 5
 
 _cache: Final = DiskCache("cuda")
 
@@ -40,9 +39,8 @@ def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
 
     From the cache if it holds it; a part is a cubin that has to be linked.
     Raises `CompilationError` with NVRTC's log, in which the user's source has
-    the user's file name and lines; `InvalidArgumentError` for macros that are
-    none; and `UnimplementedError` with the pip command where NVRTC is not
-    installed.
+    the user's file name and lines; and `UnimplementedError` with the pip
+    command where NVRTC is not installed.
     """
     version, _ = _driver.compiler()
     text = _dialect.rewrite(request)
@@ -54,22 +52,17 @@ def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
     if request.part:
         options.append("--relocatable-device-code=true")
     options += [f"--include-path={folder}" for folder in request.include_directories]
-    # What an include reads may change, so that is compiled each time.
-    cached = not _dialect.has_includes(request)
+
+    def make() -> tuple[bytes, str]:
+        image, log = _driver.compile_source(
+            text.encode(), request.filename.encode(), [option.encode() for option in options]
+        )
+        if image is None:
+            raise _refused(request, log)
+        return image, log
+
     key = _cache.key("kernel", text, request.filename, version, *options)
-    image = _cache.load(key) if cached else None
-    if image is not None:
-        return image, (_cache.load(_cache.key("log", key)) or b"").decode()
-    image, log = _driver.compile_source(
-        text.encode(), request.filename.encode(), [option.encode() for option in options]
-    )
-    if image is None:
-        raise _refused(request, log)
-    if cached:
-        _cache.store(key, image)
-        if log:
-            _cache.store(_cache.key("log", key), log.encode())
-    return image, log
+    return _cache.image(None if request.has_includes else key, make)
 
 
 def target_for(architecture: str) -> str:
@@ -97,11 +90,7 @@ def _refused(request: CompileRequest, log: str) -> CompilationError:
             column = _column(request, match, lines[number + 1 : number + 3])
             place += f"{column}:" if column else ""
             errors.append(f"{place} {match['kind']}{line[match.end() :]}")
-    shown = errors[:_ERRORS_SHOWN] or lines[-_ERRORS_SHOWN:]
-    if len(errors) > _ERRORS_SHOWN:
-        shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
-    message = "\n".join([f"{request.filename} does not compile:", *shown])
-    return CompilationError(message, log=log)
+    return CompilationError.from_log(f"{request.filename} does not compile", errors, log)
 
 
 def _column(request: CompileRequest, match: re.Match[str], shown: list[str]) -> int:

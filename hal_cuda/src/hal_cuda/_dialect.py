@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hal.errors import InvalidArgumentError
 from hal.native import CompileRequest
 
-__all__ = ["has_includes", "rewrite"]
+__all__ = ["rewrite"]
 
 # Types that a header defines too are the same there: that of CUDA's for NVRTC takes these.
 _PRELUDE: Final = """\
@@ -55,24 +54,10 @@ _TOKEN: Final = re.compile(
 _DIRECTIVE: Final = re.compile(
     r"""(?:\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|[^\n])*""", re.DOTALL
 )
-_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
-_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
-
-
-def has_includes(request: CompileRequest) -> bool:
-    """Return whether text may be read that is not in the request itself."""
-    return bool(
-        _INCLUDE.search(request.source)
-        or any(_INCLUDE.search(value) for value in request.defines.values())
-        or any("include" in option and option.startswith("-") for option in request.options)
-    )
 
 
 def rewrite(request: CompileRequest) -> str:
-    """Return the text for NVRTC.
-
-    Raises `InvalidArgumentError` for a macro that is none.
-    """
+    """Return the text for NVRTC."""
     name = request.filename.replace("\\", "\\\\").replace('"', '\\"')
     return "".join(
         [
@@ -80,7 +65,7 @@ def rewrite(request: CompileRequest) -> str:
             _PRELUDE,
             request.prelude,
             '#line 1 "defines"\n',
-            *_definitions(request),
+            request.macros,
             f'#line 1 "{name}"\n',
             *_with_linkage(request, name),
             '\n#line 1 "type_table"\n',
@@ -88,18 +73,6 @@ def rewrite(request: CompileRequest) -> str:
             "\n",
         ]
     )
-
-
-def _definitions(request: CompileRequest) -> Iterator[str]:
-    """Yield the request's macros as preprocessor lines."""
-    for name, value in request.defines.items():
-        if not _NAME.fullmatch(name):
-            message = f"defines: {name!r} is no name of a macro"
-            raise InvalidArgumentError(message)
-        if "\n" in value or "\r" in value:
-            message = f"defines: the value of {name!r} has a line break"
-            raise InvalidArgumentError(message)
-        yield f"#define {name} {value}\n"
 
 
 def _with_linkage(request: CompileRequest, name: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
+from hal.errors import InvalidArgumentError
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
 from hal_cuda import _driver
 from hal_cuda.device import CudaDevice
@@ -32,18 +32,10 @@ class CudaDriver(NativeDriver):
         """Retain the primary context of a device.
 
         The backend has no parameters of its own. Raises
-        `InvalidArgumentError` for one, and `BackendUnavailableError` with the
-        native reason if there can be no context.
+        `InvalidArgumentError` for one, and the driver's error if there can be
+        no context.
         """
         for name in parameters:
             message = f"the cuda backend has no parameter {name!r}, and none of its own"
             raise InvalidArgumentError(message)
-        info = self._infos[index]
-        try:
-            return CudaDevice(self, info)
-        except HalError as error:
-            raise BackendUnavailableError(
-                f"cuda:{index} ({info.name}) cannot be opened: {error}",
-                native_name=error.native_name,
-                native_code=error.native_code,
-            ) from error
+        return CudaDevice(self, self._infos[index])

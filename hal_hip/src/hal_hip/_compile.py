@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Final
 
 from hal.disk_cache import DiskCache
-from hal.errors import CompilationError, InvalidArgumentError
+from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_hip import _driver
 
@@ -25,10 +25,7 @@ _OPTIONS: Final = (
     "-D__HIP_NO_STD_DEFS__=1",
 )
 _STANDARD: Final = re.compile(r"--?std(?:=|$)")
-_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
-_NAME: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
 _ERROR: Final = re.compile(r"(?:fatal |catastrophic )?error:|\): error")
-_ERRORS_SHOWN: Final = 5
 
 _cache: Final = DiskCache("hip")
 
@@ -43,8 +40,7 @@ def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
 
     From the cache if it holds it. Raises `CompilationError` with the
     compiler's log, in which the user's source has the user's file name and
-    lines; `InvalidArgumentError` for macros that are none; and
-    `UnimplementedError` without hiprtc.
+    lines; and `UnimplementedError` without hiprtc.
     """
     text = program_text(request)
     options = [f"--offload-arch={target}", *_OPTIONS]
@@ -52,50 +48,36 @@ def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
         options.remove(_OPTIONS[0])
     options += [f"-I{folder}" for folder in request.include_directories]
     options += request.options
-    # What an include reads may change, so that is compiled each time.
-    cached = not _INCLUDE.search(request.source) and "-include" not in request.options
     version = f"{_driver.compiler_version()} {_driver.runtime_version()}"
+
+    def make() -> tuple[bytes, str]:
+        image, log = _driver.compile_source(
+            text.encode(), request.filename.encode(), [option.encode() for option in options]
+        )
+        if image is None:
+            raise _refused(request, target, log)
+        return image, log
+
     key = _cache.key("kernel", text, request.filename, version, *options)
-    image = _cache.load(key) if cached else None
-    if image is not None:
-        return image, (_cache.load(_cache.key("log", key)) or b"").decode()
-    image, log = _driver.compile_source(
-        text.encode(), request.filename.encode(), [option.encode() for option in options]
-    )
-    if image is None:
-        raise _refused(request, target, log)
-    if cached:
-        _cache.store(key, image)
-        if log:
-            _cache.store(_cache.key("log", key), log.encode())
-    return image, log
+    return _cache.image(None if request.has_includes else key, make)
 
 
 def _refused(request: CompileRequest, target: str, log: str) -> CompilationError:
     """Return the error for source that hiprtc refuses, with the first lines that say why."""
-    lines = log.splitlines()
-    errors = [line for line in lines if _ERROR.search(line)]
-    shown = errors[:_ERRORS_SHOWN] or lines[-_ERRORS_SHOWN:]
-    if len(errors) > _ERRORS_SHOWN:
-        shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
-    message = "\n".join([f"{request.filename} does not compile for {target}:", *shown])
-    return CompilationError(message, log=log)
+    errors = [line for line in log.splitlines() if _ERROR.search(line)]
+    return CompilationError.from_log(
+        f"{request.filename} does not compile for {target}", errors, log
+    )
 
 
 def program_text(request: CompileRequest) -> str:
-    """Return what the compiler reads: preludes, macros, the user's text, the type table.
-
-    Raises `InvalidArgumentError` for a macro that is none.
-    """
+    """Return what the compiler reads: preludes, macros, the user's text, the type table."""
     prelude = (resources.files("hal_hip") / "prelude.h").read_text(encoding="utf-8")
-    parts = ['#line 1 "hal_prelude"', prelude, request.prelude, '#line 1 "defines"']
-    for name, value in request.defines.items():
-        if not _NAME.fullmatch(name):
-            message = f"defines: {name!r} is no name of a macro"
-            raise InvalidArgumentError(message)
-        if "\n" in value or "\r" in value:
-            message = f"defines: the value of {name!r} has a line break"
-            raise InvalidArgumentError(message)
-        parts.append(f"#define {name} {value}")
     name = request.filename.replace("\\", "\\\\").replace('"', '\\"')
-    return "\n".join([*parts, f'#line 1 "{name}"', request.source, request.type_table])
+    return "\n".join(
+        [
+            *('#line 1 "hal_prelude"', prelude, request.prelude),
+            *('#line 1 "defines"', request.macros),
+            *(f'#line 1 "{name}"', request.source, request.type_table),
+        ]
+    )

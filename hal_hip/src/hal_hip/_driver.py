@@ -209,11 +209,10 @@ def _no_runtime(problem: RuntimeError) -> str:
 def probe() -> None:
     """Initialise HIP; raises `BackendUnavailableError` without a runtime, or without a device."""
     try:
-        status = hip.hipInit(0)[0]
-        if not status:
-            status, count = hip.hipGetDeviceCount()
-        else:
-            count = 0
+        started = hip.hipInit(0)[0]
+        # Says more than the first: to some runtimes a device that is not there is an invalid one.
+        status, count = hip.hipGetDeviceCount()
+        status = status or started
     except RuntimeError as problem:
         if _MISSING_LIBRARY in str(problem):
             raise BackendUnavailableError(_no_runtime(problem)) from problem

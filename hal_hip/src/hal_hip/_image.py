@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgpack
+
 from hal.errors import OperationError
-from hal_hip import _msgpack
 
 __all__ = ["Image", "KernelData", "read"]
 
@@ -38,6 +39,11 @@ _FUNCTION: Final = 2
 _METADATA: Final = (b"AMDGPU\0", 32)
 _MOST_BUNDLED: Final = 1024
 _TRIPLE: Final = re.compile(r"hip(?:v4)?-amdgcn-amd-amdhsa-(?:\w+)?-(.+)")
+_DAMAGED: Final = (
+    *(struct.error, ValueError, TypeError, AttributeError),
+    *(IndexError, KeyError, OverflowError),
+)
+"""What readers raise of bytes that are not what they should be."""
 _TAKES: Final = "a HIP device takes code objects (HSACO) and bundles of them"
 
 
@@ -94,7 +100,7 @@ def read(image: bytes, target: str) -> Image:
             return _read_bundle(image, target)
         if image.startswith(b"\x7fELF"):
             return _read_elf(image)
-    except (struct.error, ValueError, IndexError, KeyError, TypeError) as error:
+    except _DAMAGED as error:
         message = f"{_TAKES}, and this image is a damaged one: {error}"
         raise OperationError(message) from error
     if image.startswith(_COMPRESSED):
@@ -178,7 +184,14 @@ def _metadata(image: bytes) -> Mapping[str, Any]:
     """Return the metadata in the notes of a code object, empty if there are none."""
     for name, kind, content in _notes(image):
         if (name, kind) == _METADATA:
-            found = _msgpack.unpack(content)
+            # No list can be longer than all the bytes, whatever its head says.
+            unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(content) or 1)
+            unpacker.feed(content)
+            try:
+                found = unpacker.unpack()
+            except msgpack.OutOfData as error:
+                message = "its metadata end in the middle of a value"
+                raise ValueError(message) from error
             if isinstance(found, dict):
                 return found
     return {}

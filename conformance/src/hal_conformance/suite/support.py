@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ __all__ = [
     "OPERATIONS",
     "PRODUCERS",
     "SHORT",
+    "Hold",
     "Latch",
     "MakeLatch",
     "MakeQueue",
@@ -75,6 +76,44 @@ class MakeLatch(Protocol):
     """Make a latch that is open at the end of the test, whatever happened."""
 
     def __call__(self, queue: hal.Queue, **lists: Any) -> Latch: ...  # noqa: ANN401
+
+
+class Hold:
+    """Hold a native stream up with a kernel, until the flag is set.
+
+    Work behind it gets to the driver, as behind a `Latch` it does not. The
+    kernel gives up after `turns` looks at the flag, seconds at the least.
+    """
+
+    def __init__(
+        self, device: hal.Device, program: hal.Executable, queue: hal.Queue, turns: int = 1 << 30
+    ) -> None:
+        self._flag = device.allocate(4, dtype=np.uint32, memory="host")
+        self._seen = device.upload(np.zeros(1, np.uint32))
+        self._flag.map()[:] = 0
+        arguments = (self._flag, self._seen, turns)
+        self.submission = queue.dispatch(program["hold"], grid=1, block=1, args=arguments)
+
+    def open(self) -> None:
+        """Let it go."""
+        self._flag.map()[:] = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def has_seen(self) -> bool:
+        """Return, once it has ended, whether it was let go, and did not give up."""
+        return bool(self._seen.numpy(wait=self.submission, timeout=LIMIT)[0])
+
+    def close(self) -> None:
+        """Let it go and end it."""
+        self.open()
+        self.submission.wait(LIMIT)
+        self._flag.close()
+        self._seen.close()
 
 
 class MakeSemaphore(Protocol):

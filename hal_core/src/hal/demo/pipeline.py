@@ -1,22 +1,20 @@
 """Send a picture through a device, tile by tile, on tracked buffers.
 
 Three queues work at once: one brings tiles to the device, one computes, one
-brings edges back. Tiles in flight use a few sets of buffers in turn, the
-*slots*. Nobody says what waits for what: the flow knows that the kernels read
-what the upload wrote, and that a slot's bytes are free when they were used.
+brings edges back. Tiles in flight use a few sets of buffers in turn. Nobody
+says what waits for what: the flow knows that the kernels read what the upload
+wrote, and that bytes are free when they were used.
 
-The kernels are recorded once, in a command buffer that takes the place of its
-buffers from a table: each step binds its slot's, and its tile's width and
-height. Their order follows from the bytes that they read and write.
+The kernels are recorded once, with slots for their buffers: each tile binds
+the next set, and its own width and height. Their order follows from the bytes
+that they read and write.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -32,8 +30,9 @@ __all__ = ["STAGES", "Pipeline", "Step", "gaussian"]
 STAGES: Final = ("upload", "compute", "download")
 """The stages of a step, each on the queue of this name, in order."""
 
-_TYPES: Final = (np.uint8, np.float32, np.float32, np.float32)
-"""Of a slot's buffers: the tile's colours, its grey levels, room for the blur, its edges."""
+_STAGE_OF: Final = dict(zip(("write", "execute", "read"), STAGES, strict=True))
+_RGB, _EDGES, _SIZE = 0, 3, 4
+"""Slots of the recording: a tile's colours, its edges, its width and height."""
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -49,7 +48,7 @@ class Step(NamedTuple):
 
 
 class Pipeline:
-    """Hold everything that a run needs: kernels, buffers, recordings, host arrays.
+    """Hold everything that a run needs: kernels, buffers, a recording, host arrays.
 
     One thread at a time. Close it, or use it in a with-statement, before the
     device.
@@ -58,7 +57,7 @@ class Pipeline:
     def __init__(
         self, device: hal.Device, picture: Bytes, *, sigma: float, tile_size: int, slots: int
     ) -> None:
-        """Compile, allocate and record for a picture of shape (height, width, 3).
+        """Compile, record and allocate for a picture of shape (height, width, 3).
 
         `sigma` is the blur's standard deviation in pixels, `slots` the number
         of tiles in flight. Raises what `hal.Device.compile` and
@@ -70,50 +69,32 @@ class Pipeline:
         self._shape = picture.shape[:2]
         self.tiles = cut(self._shape[1], self._shape[0], tile_size)
         self.slots = min(slots, len(self.tiles))
-        self._flow = flow = Flow(device, trace=self._trace)
-        self._waits: Sequence[object] = ()
-        # The first tile is as large as any.
-        first, both = self.tiles[0], 2 * self.halo
-        region = (first.width + both) * (first.height + both)
-        self._slots = [
-            [
-                flow.allocate(np.dtype(kind).itemsize * size, dtype=kind)
-                for kind, size in zip(
-                    _TYPES, (3 * region, region, region, first.width * first.height), strict=True
-                )
-            ]
-            for _ in range(self.slots)
-        ]
-        # Each tile keeps its slot.
-        self._tables = [
-            (
-                *self._slots[index % self.slots],
-                flow.from_host(np.array([tile.width, tile.height], np.int32)),
-            )
-            for index, tile in enumerate(self.tiles)
-        ]
+        self._tile = 0
+        self._submitted: Callable[[Step], None] | None = None
+        self._flow = Flow(device, trace=self._trace)
         program = device.compile(SOURCE, filename="demo.cpp", defines=defines(weights))
-        self._commands = self._record(program, first)
+        # The first tile is as large as any.
+        self._pipeline = self._flow.pipeline(self._record(program, self.tiles[0]), depth=self.slots)
         extended = extend(picture, self.halo)
         # As bytes, which nobody can change while they are on their way: they are not copied.
         self._regions = [extended[tile.region(self.halo)].tobytes() for tile in self.tiles]
+        self._sizes = [
+            self._flow.from_host(np.array((tile.width, tile.height), np.int32))
+            for tile in self.tiles
+        ]
         self._edges = [np.empty((tile.height, tile.width), np.float32) for tile in self.tiles]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Give the device memory back; no run may be under way."""
-        for buffer in itertools.chain(*self._tables):
-            buffer.close()
+        for size in self._sizes:
+            size.close()
+        self._pipeline.close()
         self._flow.close()
 
     def run(
@@ -132,19 +113,13 @@ class Pipeline:
         time. Raises `hal.errors.DeadlineExceededError` after `timeout` seconds of
         waiting, and whatever failed on the device.
         """
-
-        def note(tile: int, stage: str, submission: hal.Submission) -> None:
-            if submitted is not None:
-                submitted(Step(tile, stage, self._waits, submission))
-
         start = time.perf_counter()
-        flow, downloads = self._flow, []
+        self._submitted = submitted
+        downloads: list[hal.Submission] = []
         for index in [*range(len(self.tiles))] * passes:
-            table = self._tables[index]
-            note(index, "upload", flow.write(table[0], self._regions[index]))
-            note(index, "compute", flow.execute(self._commands, bindings=table))
-            downloads.append(flow.read(table[3], self._edges[index]))
-            note(index, "download", downloads[-1])
+            self._tile = index
+            inputs = {_RGB: self._regions[index], _SIZE: self._sizes[index]}
+            downloads += self._pipeline.run(inputs, {_EDGES: self._edges[index]})
         if drained is not None:
             drained()
         for download in reversed(downloads):  # the last one first: the others have ended then
@@ -163,8 +138,9 @@ class Pipeline:
             whole[tile.area] = edges
         return whole
 
-    def _trace(self, _: hal.Submission, waits: Sequence[object]) -> None:
-        self._waits = waits
+    def _trace(self, submission: hal.Submission, waits: Sequence[object]) -> None:
+        if self._submitted is not None:
+            self._submitted(Step(self._tile, _STAGE_OF[submission.kind], waits, submission))
 
     def _record(self, program: hal.Executable, largest: Tile) -> Recording:
         """Record the kernels for a tile of any size; each one's result is smaller than its source.
@@ -172,7 +148,11 @@ class Pipeline:
         The grids are those of the largest tile; a smaller one leaves threads idle.
         """
         both = 2 * self.halo
-        with self._flow.record(slots=(*_TYPES, np.int32)) as commands:
+        region = (largest.width + both) * (largest.height + both)
+        floats = (np.float32, 4 * region)
+        pixels = (np.float32, 4 * largest.width * largest.height)
+        slots = ((np.uint8, 3 * region), floats, floats, pixels, np.int32)
+        with self._flow.record(slots=slots) as commands:
             rgb, grey, scratch, edges, size = commands.slots
             for name, source, target, right, below in (
                 ("luminance", rgb, grey, both, both),

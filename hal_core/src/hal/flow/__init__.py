@@ -13,6 +13,7 @@ from hal.flow.flow import Flow as Flow
 from hal.flow.merging import MergeBuffer as MergeBuffer
 from hal.flow.modes import Memory as Memory
 from hal.flow.modes import MemoryMode as MemoryMode
+from hal.flow.pipelines import Pipeline as Pipeline
 from hal.flow.recordings import Recording as Recording
 from hal.flow.routines import Routine as Routine
 from hal.flow.routines import Step as Step
@@ -27,6 +28,7 @@ __all__ = [
     "Memory",
     "MemoryMode",
     "MergeBuffer",
+    "Pipeline",
     "Recording",
     "Routine",
     "Step",

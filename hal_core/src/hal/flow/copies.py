@@ -11,7 +11,7 @@ import hal
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, Trace, extend
-from hal.flow.tracking import History, Lanes
+from hal.flow.tracking import Access, History, Lanes, collect, note
 from hal.protocols import Signals, Waits
 
 if TYPE_CHECKING:
@@ -106,12 +106,16 @@ class Copies(Scheduler):
         )
 
     def _reaches(self, device: hal.Device, other: hal.Device) -> bool:
-        """Return whether a device's copies reach the memory of another one directly."""
+        """Return whether a device reaches the memory of another one directly; see that it does."""
         if not self._peers:
             return False
         known = self._connected.get((device, other))
         if known is None:
-            known = self._connected[device, other] = device.can_access(other)
+            known = device.can_access(other)
+            if known:
+                # A driver may stage copies through the host itself until then.
+                device.enable_access(other)
+            self._connected[device, other] = known
         return known
 
     def _relay(
@@ -130,25 +134,28 @@ class Copies(Scheduler):
         room = target.raw.subspan(target_offset, size, dtype=np.uint8)
         history, start = source.history, source.start + source_offset
         other, place = target.history, target.start + target_offset
+        lanes, lanes_there = history.lanes, other.lanes
+        reading: Access = (history, start, start + size, False)
+        writing: Access = (other, place, place + size, True)
         found: list[Any] = []
         found_there: list[Any] = []
         with self._lock:
             try:
-                self._collect(((history, start, start + size, False),), found)
-                self._collect(((other, place, place + size, True),), found_there)
+                collect((reading,), found, lanes.download, self._look)
+                collect((writing,), found_there, lanes_there.upload, self._look)
                 if wait:
                     extend(found, wait)
                 read, written = self._pieces(
-                    history.lanes.download,
+                    lanes.download,
                     part,
                     found,
-                    other.lanes.upload,
+                    lanes_there.upload,
                     room,
                     found_there,
                     signal,
                 )
-                history.note(start, start + size, read, history.lanes.download, writes=False)
-                other.note(place, place + size, written, other.lanes.upload, writes=True)
+                note((reading,), read, lanes.download)
+                note((writing,), written, lanes_there.upload)
             except BaseException:
                 # Some of it may have been submitted, whatever was raised.
                 history.doubt()

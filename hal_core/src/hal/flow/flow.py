@@ -13,9 +13,10 @@ import hal
 from hal.errors import ArgumentTypeError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.merging import Merges
+from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, extend
-from hal.flow.tracking import Access, History, collect, note
+from hal.flow.tracking import Access, History, collect
 from hal.protocols import Signals, Waits
 
 __all__ = ["Flow"]
@@ -143,28 +144,17 @@ class Flow(Merges):
         history, raw = buffer.history, buffer.raw
         start = buffer.start + offset
         stop = buffer.stop if size is None else start + size
-        accesses = ((history, start, stop, True),)
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
-        found: list[Any] = []
-        with self._lock:
-            try:
-                if history.special:
-                    self._look(history, found)
-                collect(accesses, found)
-                if wait:
-                    extend(found, wait)
-                operation = lane.fill(
-                    raw, value, offset=offset, size=size, wait=found, signal=signal
-                )
-                note(accesses, operation, lane)
-            except BaseException as error:
-                doubt(accesses, error)
-                raise
-        if self._trace is not None:
-            self._trace(operation, found)
-        return operation
+        return self.run(
+            ((history, start, stop, True),),
+            lane,
+            lambda waits: lane.fill(
+                raw, value, offset=offset, size=size, wait=waits, signal=signal
+            ),
+            wait,
+        )
 
-    def dispatch(
+    def dispatch(  # noqa: PLR0912, PLR0915 - calls are what tracking costs
         self,
         kernel: hal.Kernel,
         *,
@@ -189,16 +179,56 @@ class Flow(Merges):
             message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
             raise ArgumentTypeError(message)
         accesses: list[Access] = []
-        given = self._arguments(kernel, args, reads, writes, accesses)
+        given: Any
+        parameters = kernel.signature.parameters
+        kind: type = args.__class__
+        if (
+            reads
+            or writes
+            or (kind is not tuple and kind is not list)
+            or len(args) > len(parameters)
+        ):
+            given, used = kernel_arguments(kernel, args, reads, writes)
+            for key, value, is_written in used:
+                given[key] = self._use(value, kernel, accesses, is_written=is_written)
+        else:
+            values: list[Any] = [*args]
+            index = 0
+            for value in values:
+                kind = value.__class__
+                if kind is TrackedBuffer and value.flow is self:
+                    accesses.append(value.reading if parameters[index].is_const else value.writing)
+                    values[index] = value.raw
+                elif kind is TrackedBuffer or kind is hal.Buffer:
+                    values[index] = self._use(value, kernel, accesses, is_written=True)
+                index += 1  # noqa: SIM113 - enumerate costs more
+            given = tuple(values)
         where: Any = grid
-        if isinstance(grid, (TrackedBuffer, hal.Buffer)):
+        if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
             where = self._use(grid, kernel, accesses, is_written=False)
         lanes = self._lanes.get(kernel.device) or self.lanes_of(kernel.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
+        # What `run` does, with no call for memory that is used as a whole: calls are what tracking
+        # costs, and a program dispatches more than anything else.
         found: list[Any] = []
         with self._lock:
             try:
-                self._collect(accesses, found)
+                for access in accesses:
+                    history, start, stop, is_written = access
+                    readers = history.readers
+                    if (
+                        history.special
+                        or history.intervals is not None
+                        or start >= stop
+                        or (readers is not None and not is_written)
+                    ):
+                        collect((access,), found, lane, self._look)
+                    elif readers is not None:
+                        for reader in readers.values():
+                            if reader not in found:
+                                found.append(reader)
+                    elif history.writer is not None and history.writer not in found:
+                        found.append(history.writer)
                 if wait:
                     extend(found, wait)
                 operation = lane.dispatch(
@@ -210,7 +240,19 @@ class Flow(Merges):
                     wait=found,
                     signal=signal,
                 )
-                note(accesses, operation, lane)
+                for history, start, stop, is_written in accesses:
+                    if (
+                        history.intervals is not None
+                        or stop - start != history.size
+                        or start >= stop
+                    ):
+                        history.note(start, stop, operation, lane, writes=is_written)
+                    elif is_written:
+                        history.writer, history.readers = operation, None
+                    elif history.readers is None:
+                        history.readers = {lane: operation}
+                    else:
+                        history.readers[lane] = operation
             except BaseException as error:
                 doubt(accesses, error)
                 raise
@@ -237,6 +279,14 @@ class Flow(Merges):
         )
         return Recording(self, commands)
 
+    def pipeline(self, recording: Recording, *, depth: int = 3) -> Pipeline:
+        """Return what runs a recording over many inputs, `depth` of which are on their way.
+
+        Allocates `depth` buffers for each slot that has a size.
+        """
+        self.check_open()
+        return Pipeline(self, recording, depth)
+
     def execute(
         self,
         commands: Recording | hal.CommandBuffer,
@@ -253,7 +303,8 @@ class Flow(Merges):
         One of `record` knows itself what it does with its slots. A raw command
         buffer reads and writes all of them, and must use tracked memory by
         slot only. `reads` are slots that are only read, `writes` such as are
-        written, whatever was recorded.
+        written, whatever was recorded. A slot for what kernels print takes a
+        `hal.Output`, one for each run.
         """
         recorded = commands.commands if isinstance(commands, Recording) else commands
         if not isinstance(recorded, hal.CommandBuffer):
@@ -263,20 +314,12 @@ class Flow(Merges):
         table = bound_accesses(self, commands, bindings, reads, writes, accesses)
         lanes = self.lanes_of(recorded.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
-        found: list[Any] = []
-        with self._lock:
-            try:
-                self._collect(accesses, found)
-                if wait:
-                    extend(found, wait)
-                operation = lane.execute(recorded, bindings=table, wait=found, signal=signal)
-                note(accesses, operation, lane)
-            except BaseException as error:
-                doubt(accesses, error)
-                raise
-        if self._trace is not None:
-            self._trace(operation, found)
-        return operation
+        return self.run(
+            accesses,
+            lane,
+            lambda waits: lane.execute(recorded, bindings=table, wait=waits, signal=signal),
+            wait,
+        )
 
     def call(
         self,
@@ -335,31 +378,6 @@ class Flow(Merges):
             return submission
 
         return self.run(accesses, lane, guarded, wait)
-
-    def _arguments(
-        self,
-        kernel: hal.Kernel,
-        args: Any,  # noqa: ANN401 - checked where it is packed
-        reads: Iterable[str],
-        writes: Iterable[str],
-        accesses: list[Access],
-    ) -> Any:  # noqa: ANN401 - what `args` is
-        """Return a kernel's arguments with raw buffers, and add what it does with them."""
-        if reads or writes or (args.__class__ is not tuple and args.__class__ is not list):
-            given, used = kernel_arguments(kernel, args, reads, writes)
-            for key, value, is_written in used:
-                given[key] = self._use(value, kernel, accesses, is_written=is_written)
-            return given
-        values = list(args)
-        parameters = kernel.signature.parameters
-        for index, value in enumerate(values):
-            kind = value.__class__
-            if kind is TrackedBuffer and value.flow is self and index < len(parameters):
-                accesses.append(value.reading if parameters[index].is_const else value.writing)
-                values[index] = value.raw
-            elif kind is TrackedBuffer or kind is hal.Buffer:
-                values[index] = self._use(value, kernel, accesses, is_written=True)
-        return tuple(values)
 
     def _use(
         self,

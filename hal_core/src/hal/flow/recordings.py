@@ -24,7 +24,9 @@ __all__ = [
     "kernel_arguments",
 ]
 
-Bindings: TypeAlias = Sequence[TrackedBuffer] | Mapping[int, TrackedBuffer]
+Bindings: TypeAlias = (
+    Sequence[TrackedBuffer | hal.Output] | Mapping[int, TrackedBuffer | hal.Output]
+)
 
 _UNUSED: Final = 0
 _READ: Final = 1
@@ -268,14 +270,15 @@ def bound_accesses(
     reads: Iterable[int],
     writes: Iterable[int],
     accesses: list[Access],
-) -> list[hal.Buffer] | dict[int, hal.Buffer]:
+) -> tuple[hal.Buffer, ...] | dict[int, hal.Buffer]:
     """Return the raw buffers to bind, and add what an execution does with them."""
     if isinstance(commands, Recording):
         uses = commands.uses
-        accesses += commands.direct
-        for access in commands.direct:
-            if access[0].raw is None:
-                scheduler.refuse("execute: a buffer that was recorded")
+        if commands.direct:
+            accesses += commands.direct
+            for access in commands.direct:
+                if access[0].raw is None:
+                    scheduler.refuse("execute: a buffer that was recorded")
     else:
         uses = [_WRITTEN] * len(commands.slots)
     if reads or writes:
@@ -293,16 +296,27 @@ def bound_accesses(
             f"not {type(bindings).__name__}"
         )
         raise ArgumentTypeError(message)
-    return [
-        _bound(scheduler, index, buffer, uses[index] if index < count else _UNUSED, accesses)
-        for index, buffer in enumerate(bindings)
-    ]
+    table: list[hal.Buffer] = []
+    for index, buffer in enumerate(bindings):
+        use = uses[index] if index < count else _UNUSED
+        if use and buffer.__class__ is TrackedBuffer and buffer.flow is scheduler:
+            accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
+            table.append(buffer.raw)
+        else:
+            table.append(_bound(scheduler, index, buffer, use, accesses))
+    return tuple(table)
 
 
 def _bound(
-    scheduler: Scheduler, index: int, buffer: TrackedBuffer, use: int, accesses: list[Access]
+    scheduler: Scheduler,
+    index: int,
+    buffer: TrackedBuffer | hal.Output,
+    use: int,
+    accesses: list[Access],
 ) -> hal.Buffer:
     """Return the raw buffer to bind, and add what is done with it."""
+    if isinstance(buffer, hal.Output):  # one run's own: nobody waits for it
+        return buffer
     if buffer.__class__ is not TrackedBuffer or buffer.flow is not scheduler:
         scheduler.check(buffer, f"execute: slot {index}")
     if use:

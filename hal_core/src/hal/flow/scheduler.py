@@ -110,7 +110,7 @@ class Scheduler:
         found: list[Any] = []
         with self._lock:
             try:
-                self._collect(accesses, found)
+                collect(accesses, found, queue, self._look)
                 if wait:
                     extend(found, wait)
                 operation = submit(found)
@@ -180,13 +180,6 @@ class Scheduler:
             with self._lock:
                 self._queues[queue] = None
         return queue
-
-    def _collect(self, accesses: Sequence[Access], found: list[Any]) -> None:
-        """Find all that these accesses come after; under the lock."""
-        for access in accesses:
-            if access[0].special:
-                self._look(access[0], found)
-        collect(accesses, found)
 
     def _look(self, history: History, found: list[Any]) -> None:
         """Find what an access waits for besides writers and readers; under the lock."""

@@ -13,7 +13,7 @@ the writer themselves. Nothing here takes a lock: `hal.flow.flow` does.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 import hal
@@ -218,21 +218,39 @@ Access: TypeAlias = tuple[History, int, int, bool]
 """The bytes from one place up to another, and whether they are written."""
 
 
-def collect(accesses: Iterable[Access], found: list[Wait]) -> None:
-    """Add to `found` whom these accesses come after; for memory used as a whole without a call."""
+def collect(
+    accesses: Iterable[Access],
+    found: list[Wait],
+    queue: hal.Queue,
+    look: Callable[[History, list[Wait]], None],
+) -> None:
+    """Add to `found` whom these accesses by work on a queue come after.
+
+    `look` adds what there is besides, of a history that is special. Takes no
+    call for memory that is used as a whole.
+    """
     for history, start, stop, writes in accesses:
+        if history.special:
+            look(history, found)
         if history.intervals is not None or start >= stop:
             history.collect(start, stop, found, writes=writes)
-        elif writes and history.readers is not None:
-            for reader in history.readers.values():
+            continue
+        writer, readers = history.writer, history.readers
+        if writes and readers is not None:
+            for reader in readers.values():
                 if reader not in found:
                     found.append(reader)
-        elif history.writer is not None and history.writer not in found:
-            found.append(history.writer)
+        elif writer is not None and writer not in found:
+            # Much is written once and read often: a queue that reads it again asks whether it has
+            # still to wait. The first time it does not, since it mostly has.
+            if readers is not None and queue in readers and writer.state == "done":
+                history.writer = None
+            else:
+                found.append(writer)
 
 
 def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue) -> None:
-    """Remember accesses; for memory used as a whole without a call."""
+    """Remember accesses; for memory that is used as a whole without a call."""
     for history, start, stop, writes in accesses:
         if history.intervals is not None or stop - start != history.size or start >= stop:
             history.note(start, stop, operation, queue, writes=writes)

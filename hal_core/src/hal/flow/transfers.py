@@ -14,8 +14,8 @@ from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgument
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies, check_bytes
 from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of
-from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, extend
-from hal.flow.tracking import History, note
+from hal.flow.scheduler import AnyDevice, QueueName, Trace
+from hal.flow.tracking import History
 from hal.protocols import Signals, Waits
 
 __all__ = ["Download", "Transfers"]
@@ -183,23 +183,14 @@ class Transfers(Copies):
         size = array.nbytes if isinstance(array, np.ndarray) else _size_of(array)
         if size is None:
             size = buffer.size - offset
-        accesses = ((history, start, start + size, False),)
-        found: list[Any] = []
-        with self._lock:
-            try:
-                self._collect(accesses, found)
-                if wait:
-                    extend(found, wait)
-                operation = lane.read(raw, array, offset=offset, wait=found, signal=signal)
-                note(accesses, operation, lane)
-                if isinstance(array, np.ndarray):
-                    self._reads.add(array, operation, lane)
-            except BaseException as error:
-                doubt(accesses, error)
-                raise
-        if self._trace is not None:
-            self._trace(operation, found)
-        return operation
+
+        def submit(waits: list[Any]) -> hal.Submission:
+            operation = lane.read(raw, array, offset=offset, wait=waits, signal=signal)
+            if isinstance(array, np.ndarray):
+                self._reads.add(array, operation, lane)
+            return operation
+
+        return self.run(((history, start, start + size, False),), lane, submit, wait)
 
     def from_host(
         self,

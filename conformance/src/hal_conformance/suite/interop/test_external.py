@@ -19,38 +19,21 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal_conformance.suite.support import LIMIT, SHORT, MakeQueue, OpenDevice, assert_fails, broken
-
-TURNS = 1 << 30
-"""How often a kernel looks at its flag before it gives up."""
+from hal_conformance.suite.support import (
+    LIMIT,
+    SHORT,
+    Hold,
+    MakeQueue,
+    OpenDevice,
+    assert_fails,
+    broken,
+)
 
 
 @pytest.fixture
 def theirs(device: hal.Device, make_queue: MakeQueue) -> hal.Queue:
     """A queue whose stream passes for another library's."""
     return make_queue(device=device)
-
-
-class Hold:
-    """Hold a native stream up with a kernel, until the flag is set."""
-
-    def __init__(self, device: hal.Device, program: hal.Executable, queue: hal.Queue) -> None:
-        self._flag = device.allocate(4, dtype=np.uint32, memory="host")
-        self._seen = device.upload(np.zeros(1, np.uint32))
-        self._flag.map()[:] = 0
-        arguments = (self._flag, self._seen, TURNS)
-        self.submission = queue.dispatch(program["hold"], grid=1, block=1, args=arguments)
-
-    def open(self) -> None:
-        """Let it go."""
-        self._flag.map()[:] = 1
-
-    def close(self) -> None:
-        """Let it go and end it."""
-        self.open()
-        self.submission.wait(LIMIT)
-        self._flag.close()
-        self._seen.close()
 
 
 @pytest.fixture

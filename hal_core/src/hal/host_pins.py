@@ -1,0 +1,135 @@
+"""Count who has pinned which host memory, for backends whose driver pins a range only once.
+
+Drivers refuse memory that is pinned already, whichever device did it, and what
+one device has pinned every device can use. So a backend keeps one table for
+the whole process, and its `NativeDevice.import_host` goes through that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from hal import _sync
+from hal.errors import HalError, OperationError
+
+__all__ = ["HostPins", "Undo"]
+
+Undo = Callable[[], None]
+"""Unpins what a call has pinned; raises `HalError` where the driver does not."""
+
+
+class _Range:
+    """Be memory that is pinned; without `undo` somebody else has done it."""
+
+    __slots__ = ("address", "count", "size", "undo")
+
+    def __init__(self, address: int, size: int, undo: Undo | None) -> None:
+        self.address = address
+        self.size = size
+        self.undo = undo
+        self.count = 0
+
+    def holds(self, address: int, size: int) -> bool:
+        return self.address <= address and address + size <= self.address + self.size
+
+
+class HostPins:
+    """Know what is pinned in this process, and how often.
+
+    Any thread may call; the functions that are given run under a lock of the
+    table's own, so that nobody takes for pinned what is about to be unpinned.
+
+    Parameters
+    ----------
+    pinned_already
+        The native code with which the driver refuses what is pinned already.
+    """
+
+    __slots__ = ("_lock", "_pinned_already", "_ranges", "_uses")
+
+    def __init__(self, pinned_already: int) -> None:
+        self._pinned_already = pinned_already
+        self._lock = _sync.Lock()
+        self._ranges: list[_Range] = []  # those of others may overlap
+        # For each import of each user, by its address: of which ranges.
+        self._uses: dict[tuple[object, int], list[_Range]] = {}
+
+    def pin(
+        self,
+        user: object,
+        address: int,
+        size: int,
+        register: Callable[[], Undo | None],
+        find: Callable[[], int],
+    ) -> int:
+        """Pin `size` > 0 bytes of host memory unless they are; return what `find` does.
+
+        `user` is an open device, or what stands for it. `register` pins the
+        memory for all devices and returns what undoes that, or None where
+        others have pinned it, whose business it stays. `find` returns the
+        device's address of the memory. What they raise is passed on, after all
+        was undone; an `OperationError` with the code for memory that is pinned
+        already says what to do then.
+        """
+        with self._lock:
+            found = self._find(address, size)
+            if found is None:
+                found = _Range(address, size, self._register(address, size, register))
+                self._ranges.append(found)
+            found.count += 1
+            self._uses.setdefault((user, address), []).append(found)
+        try:
+            return find()
+        except BaseException:
+            self.unpin(user, address)
+            raise
+
+    def _find(self, address: int, size: int) -> _Range | None:
+        """Return a range that holds all of another."""
+        return next((each for each in self._ranges if each.holds(address, size)), None)
+
+    def _register(
+        self, address: int, size: int, register: Callable[[], Undo | None]
+    ) -> Undo | None:
+        try:
+            return register()
+        except OperationError as error:
+            if error.native_code != self._pinned_already:
+                raise
+            message = (
+                f"a part of the {size} bytes at {address:#x} is pinned already: release what was "
+                f"imported there first, or import all of it at once ({error})"
+            )
+            raise OperationError(
+                message, native_name=error.native_name, native_code=error.native_code
+            ) from error
+
+    def is_own(self, address: int) -> bool:
+        """Return whether a byte lies in what this table has pinned itself; for `register`."""
+        return any(each.undo and each.holds(address, 1) for each in self._ranges)
+
+    def unpin(self, user: object, address: int) -> None:
+        """Undo one `pin` of a user at an address; the last one for a range unpins that."""
+        with self._lock:
+            uses = self._uses[user, address]
+            found = uses.pop()
+            if not uses:
+                del self._uses[user, address]
+            self._end(found)
+
+    def _end(self, found: _Range) -> None:
+        """End one use of a range; with the lock."""
+        found.count -= 1
+        if not found.count:
+            self._ranges.remove(found)
+            if found.undo is not None:
+                found.undo()
+
+    def forget(self, user: object) -> None:
+        """Undo what is left of a user that is closed: a lost device's imports were never undone."""
+        with self._lock:
+            left = [key for key in self._uses if key[0] == user]
+            for found in [found for key in left for found in self._uses.pop(key)]:
+                with contextlib.suppress(HalError):  # what was lost went with the device
+                    self._end(found)

@@ -1,0 +1,109 @@
+"""A recording over many inputs: right results, sets that are not overwritten, clear errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal.errors import ClosedError, InvalidArgumentError
+from hal.flow import Flow
+
+SOURCE = """
+__global__ void HAL_BLOCK(64) scale(const float *x, const float *factor, float *y) {
+  y[threadIdx.x] = factor[0] * x[threadIdx.x];
+}
+"""
+BYTES = 256
+ARRAY = np.arange(64, dtype=np.float32)
+
+
+def recorded(flow, sizes=(BYTES, None, BYTES)):
+    kernel = flow.devices[0].compile(SOURCE)["scale"]
+    slots = [np.float32 if size is None else (np.float32, size) for size in sizes]
+    with flow.record(slots=slots) as commands:
+        commands.dispatch(kernel, grid=1, args=tuple(commands.slots))
+    return commands
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_many_inputs_go_through_few_buffers(flow, depth):
+    pipeline = flow.pipeline(recorded(flow), depth=depth)
+    factors = [flow.from_host(np.array([index], np.float32)) for index in range(20)]
+    results = [np.full(64, np.nan, np.float32) for _ in factors]
+    ends = [
+        pipeline.run({0: ARRAY + index, 1: factor}, {2: result})
+        for index, (factor, result) in enumerate(zip(factors, results, strict=True))
+    ]
+    for index, (end, result) in enumerate(zip(ends, results, strict=True)):
+        (download,) = end
+        download.wait(LIMIT)
+        assert np.array_equal(result, index * (ARRAY + index))
+    pipeline.close()
+    pipeline.close()
+    with pytest.raises(ClosedError, match="pipeline is closed"):
+        pipeline.run({0: ARRAY, 1: factors[0]}, {})
+
+
+def test_as_many_are_on_their_way_as_there_are_sets(device, gate):
+    """The next upload waits for a set, and not for the whole of the inputs before."""
+    flow = Flow(device)
+    pipeline = flow.pipeline(recorded(flow), depth=2)
+    factor = flow.from_host(np.array([3], np.float32))
+    factor.used.wait(LIMIT)
+    held = flow.fill(factor, 2.0, wait=gate.at(1))
+    uploads = []
+    flow._trace = lambda each, _: uploads.append(each) if each.kind == "write" else None
+    result = np.zeros(64, np.float32)
+    for _ in range(3):
+        (last,) = pipeline.run({0: ARRAY.tobytes(), 1: factor}, {2: result})
+    for upload in uploads[:2]:
+        upload.wait(LIMIT)
+    assert [uploads[2].state, held.state] == ["pending"] * 2
+    gate.signal(1)
+    last.wait(LIMIT)
+    assert np.array_equal(result, 2 * ARRAY)
+
+
+def test_without_outputs_the_execution_is_returned(flow):
+    target = flow.allocate(BYTES, dtype=np.float32)
+    pipeline = flow.pipeline(recorded(flow, (BYTES, 4, None)))
+    (end,) = pipeline.run({0: ARRAY, 1: np.array([2], np.float32), 2: target}, {})
+    end.wait(LIMIT)
+    assert end.kind == "execute"
+    assert np.array_equal(target.numpy(), 2 * ARRAY)
+
+
+def test_a_failure_stays_with_its_set(flow):
+    """And goes no further than to what is in flight in the same buffers."""
+    pipeline = flow.pipeline(recorded(flow), depth=2)
+    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
+    broken = hal.create_semaphore()
+    broken.fail(RuntimeError("no more"))
+    flow.fill(bad, 1.0, wait=broken.at(1))
+    first, second = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    (lost,) = pipeline.run({0: ARRAY, 1: bad}, {2: first})
+    (fine,) = pipeline.run({0: ARRAY, 1: good}, {2: second})
+    with pytest.raises(hal.HalError, match="no more"):
+        lost.wait(LIMIT)
+    fine.wait(LIMIT)
+    assert np.array_equal(second, ARRAY)
+
+
+def test_what_is_wrong_is_refused(flow):
+    factor = flow.from_host(np.array([1], np.float32))
+    pipeline = flow.pipeline(recorded(flow))
+    for inputs, outputs, match in (
+        ({0: ARRAY}, {}, r"slots \[1\] have no size"),
+        ({0: ARRAY, 1: np.ones(1, np.float32)}, {}, r"slots \[1\] have no size"),
+        ({0: ARRAY, 1: factor, 3: ARRAY}, {}, r"3 slots, and \[3\] are none"),
+        ({0: ARRAY, 1: factor}, {"y": ARRAY}, r"\['y'\] are none"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=match):
+            pipeline.run(inputs, outputs)
+    for depth in (0, True, 2.0):
+        with pytest.raises(InvalidArgumentError, match="depth"):
+            flow.pipeline(recorded(flow), depth=depth)
+    with pytest.raises(TypeError, match="takes a recording"):
+        flow.pipeline(flow.devices[0].record())

@@ -1,0 +1,68 @@
+"""The benchmarks' table of two backends: it is made, and says what the second one is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for module in ("hal_conformance", "cuda.bindings", "rocm.bindings", "rich"):
+    pytest.importorskip(module)
+
+# The test run imports files one by one, not as a package.
+HERE = Path(__file__).resolve().parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+import suite_runs  # noqa: E402
+
+RUN = HERE.parents[1] / "benchmarks" / "run.py"
+SECONDS = 50.0
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, str(RUN), *arguments],
+        env=suite_runs.environment("cuda", "hip"),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+        text=True,
+    )
+
+
+def test_one_run_compares_two_backends(tmp_path):
+    path = tmp_path / "both.json"
+    note = "hip: gpusim's, and its numbers mean nothing"
+    arguments = ("--device", "cuda", "--beside", "hip", "--groups", "timelines", "--quick")
+    done = run(*arguments, "--note", note, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    record = json.loads(path.read_text())
+    assert record["machine"]["note"] == note
+    assert "CUDA" in record["machine"]["driver"]
+    assert "HIP" in record["machine"]["beside"]
+    assert (
+        record["command"]
+        == "python benchmarks/run.py --device cuda --beside hip --quick --groups timelines"
+    )
+    metrics = {metric["name"]: metric["medians"] for metric in record["groups"]["timelines"]}
+    ours = {f"{name}{mode}" for name in ("hal", "hal, hip") for mode in ("", ", stream", ", graph")}
+    assert all(ours <= set(medians) for medians in metrics.values())
+    assert {"raw", "raw hip"} <= set(metrics["submit"])
+    assert all(value > 0 for medians in metrics.values() for value in medians.values())
+    table = path.with_suffix(".md").read_text()
+    assert note in table
+    (head,) = [line for line in table.splitlines() if line.startswith("| what |")]
+    (row,) = [line for line in table.splitlines() if line.startswith("| submit |")]
+    assert head.count("|") == row.count("|")
+    assert "| hal, hip, graph |" in head
+
+
+@pytest.mark.parametrize("arguments", [("--beside", "hip"), ("--beside", "cpu", "--note", "x")])
+def test_a_second_backend_is_another_and_has_a_note(arguments):
+    done = run("--quick", *arguments)
+    assert done.returncode == 2
+    assert "--beside" in done.stderr

@@ -1,0 +1,44 @@
+"""The conformance suite on gpusim, by either backend: in free mode, and stepped with some seeds."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hal_conformance", reason="hal-conformance is not installed")
+
+# The test run imports files one by one, not as a package.
+HERE = str(Path(__file__).resolve().parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+import suite_runs  # noqa: E402
+
+SEEDS = {"cuda": 12, "hip": 6}
+BINDINGS = {"cuda": "cuda", "hip": "rocm"}
+PLAN = [run for backend, seeds in SEEDS.items() for run in suite_runs.plan(backend, seeds)]
+
+
+def is_possible(run):
+    return importlib.util.find_spec(BINDINGS[run.backend]) is not None
+
+
+@pytest.fixture(scope="module")
+def runs(request):
+    """The runs that are asked for, under way."""
+    items = [item for item in request.session.items if item.path == request.path]
+    asked = [item.callspec.params["run"] for item in items]
+    made = suite_runs.Runs(filter(is_possible, asked))
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(3 * suite_runs.SECONDS)
+@pytest.mark.parametrize("run", PLAN, ids=lambda run: f"{run.backend}, {run}")
+def test_the_suite_on_gpusim(runs, run):
+    if not is_possible(run):
+        pytest.skip(f"{BINDINGS[run.backend]}.bindings are not installed")
+    suite_runs.check(run, runs.outcome(run))
