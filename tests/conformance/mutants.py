@@ -312,10 +312,10 @@ MUTANTS = (
         ["semaphores/test_values.py::test_polling_reaches_each_value_and_not_more_s1"],
         (
             "hal._ring",
-            "                Timeline._advance(semaphore, value, work)\n",
+            "                semaphore._advance(value, work)\n",
             (
-                "                Timeline._advance(semaphore, value, work)\n"
-                "                Timeline._advance(semaphore, value + 1, work)\n"
+                "                semaphore._advance(value, work)\n"
+                "                semaphore._advance(value + 1, work)\n"
             ),
         ),
     ),
@@ -324,8 +324,8 @@ MUTANTS = (
         [WRITTEN, f"{RUNNING}test_values_of_running_work_are_not_seen_s7"],
         (
             "hal._stream",
-            "Timeline._publish(semaphore, value, operation, work)",
-            "Timeline._advance(semaphore, value, work)",
+            "semaphore._publish(value, operation, work)",
+            "semaphore._advance(value, work)",
         ),
     ),
     plant(
@@ -635,14 +635,14 @@ MUTANTS = (
             (
                 "        if timeline._failure is not None:\n"
                 "            self._end(operation, FAILED, timeline._failure, work)\n"
-                "        elif StreamQueue._resolve"
+                "        elif self._resolve"
             ),
             (
                 "        if timeline._failure is not None:\n"
                 "            operation._waits = ()\n"
                 "            operation._unresolved = 0\n"
                 "            work.append((ISSUE, self))\n"
-                "        elif StreamQueue._resolve"
+                "        elif self._resolve"
             ),
         ),
     ),

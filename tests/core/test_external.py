@@ -264,7 +264,6 @@ def test_failures_of_the_list_are_raised_s5(shared):
     theirs = library.stream()
     failed = hal.create_semaphore()
     failed.fail(OperationError("broken"))
-    waits = probe.calls["wait_event"]
     with pytest.raises(OperationError, match="broken"):
         device.queue.notify_external(theirs.handle, wait=failed.at(1))
     gate = hal.create_semaphore()
@@ -284,7 +283,9 @@ def test_failures_of_the_list_are_raised_s5(shared):
     device.queue.close(LIMIT)
     thread.join(LIMIT)
     assert [type(error) for error in thread_error] == [CancelledError]
-    assert probe.calls["wait_event"] == waits
+    # The progress thread may have made its own stream wait.
+    for ident in (threading.get_ident(), thread.ident):
+        assert probe.callers["wait_event", ident] == 0
 
 
 # A queue over their stream

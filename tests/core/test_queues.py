@@ -631,7 +631,7 @@ def test_what_enqueues_nothing_waits_on_its_stream_q2(open_probe, latch):
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_what_enqueues_nothing_fails_with_its_device_s5(open_probe, latch, lost):
-    """S5: a lost device fails a barrier behind its work; an operation that failed before does not."""
+    """S5: a lost device fails a barrier behind its work; an operation that failed does not."""
     device, probe = open_probe()
     buffer = device.allocate(4)
     probe.hold(latch)

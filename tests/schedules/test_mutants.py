@@ -242,7 +242,7 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "            return StreamQueue._look_again(self, work, more)\n\n    @staticmethod",
+                "            return self._look_again(work, more)\n\n    @staticmethod",
                 "            following = self._look_again(work, more)\n"
                 "            held, self._issuing = self._issuing, operation\n"
                 "        _progress.drain(work)\n"
@@ -293,8 +293,7 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "        elif StreamQueue._resolve("
-                "self, operation, index, timeline, value, work):\n"
+                "        elif self._resolve(operation, index, timeline, value, work):\n"
                 "            if operation._unresolved == bit:",
                 "        elif True:\n            if operation._unresolved == bit:",
             ),

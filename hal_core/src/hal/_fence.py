@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import SupportsFloat, TypeAlias
+from typing import Any, SupportsFloat, TypeAlias
 
 from hal import _wait
 from hal._semaphore import Semaphore
@@ -78,7 +78,7 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
         return waits._entries
     entries: list[Timepoint] = []
     try:
-        iterator = iter(waits)
+        iterator: Iterator[Any] = iter(waits)
     except TypeError:
         raise ArgumentTypeError(_not_waitable(waits)) from None
     for wait in iterator:
@@ -121,7 +121,7 @@ def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | N
     return _wait.wait_groups(groups, timeout)
 
 
-def _as_list(timepoints: Waits) -> list[Timepoint | Submission | Fence]:
+def _as_list(timepoints: Waits) -> list[Any]:
     if isinstance(timepoints, (Timepoint, Submission, Fence)):
         return [timepoints]
     try:

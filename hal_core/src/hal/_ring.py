@@ -15,7 +15,7 @@ from hal import _progress, _timeline
 from hal._failure import keep
 from hal._notifier import Notifier
 from hal._operation import DONE, FAILED, ISSUED, Operation
-from hal._timeline import ISSUE, WATCH, Timeline, Work
+from hal._timeline import ISSUE, WATCH, Work
 from hal.errors import DeviceLostError
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ class Ring:
         """
         answer: bool | DeviceLostError = False
         try:
-            answer = Ring._query(self, operation)
+            answer = self._query(operation)
         finally:
             # Also after Ctrl-C: the count must be given back.
-            retired = Ring._settle(self, operation, answer)
+            retired = self._settle(operation, answer)
         return retired
 
     def _query(self, operation: Operation) -> bool | DeviceLostError:
@@ -106,20 +106,20 @@ class Ring:
                 # Unretired now means that the event was this operation's all the
                 # time; had it been recorded again for others, this one had retired.
                 if answer is True and not operation._retired:
-                    foreign = Ring._retire_through(self, operation, garbage, work)
+                    foreign = self._retire_through(operation, garbage, work)
                 retired = operation._retired
         except BaseException:
             # Ctrl-C: a retirement that has begun is brought to its end.
             with _timeline.lock:
                 if answer is True and not operation._retired:
-                    foreign = Ring._retire_through(self, operation, garbage, work)
+                    foreign = self._retire_through(operation, garbage, work)
                     if foreign is not None:
                         foreign._event.release()
             _progress.hand_over(work)
             raise
         del garbage  # outside of the lock: it may be large
-        while foreign is not None and Ring._ask(foreign._queue, foreign):
-            foreign, retired = Ring._retire_again(self, operation, work)
+        while foreign is not None and foreign._queue._ask(foreign):
+            foreign, retired = self._retire_again(operation, work)
         if isinstance(answer, DeviceLostError):
             self._context.lose(answer, work)
             retired = operation._retired
@@ -129,11 +129,11 @@ class Ring:
 
     def _harvest(self) -> None:
         """Retire all that has completed, in stream order; never blocks."""
-        low = Ring._hold(self, 0)
-        if low is None or not Ring._ask(self, low):
+        low = self._hold(0)
+        if low is None or not self._ask(low):
             return
-        high = Ring._hold(self, -1)
-        if high is None or Ring._ask(self, high):
+        high = self._hold(-1)
+        if high is None or self._ask(high):
             return
         first, last = low._sequence, high._sequence
         while last - first > 1:
@@ -146,7 +146,7 @@ class Ring:
                 operation = ring[offset] if 0 <= offset < len(ring) else None
                 if operation is not None:
                     operation._event.count += 1
-            if operation is None or Ring._ask(self, operation):
+            if operation is None or self._ask(operation):
                 first = middle
             else:
                 last = middle
@@ -154,7 +154,7 @@ class Ring:
     def _hold(self, index: int) -> Operation | None:
         """Return the operation at `index` of the ring, its event counted."""
         with _timeline.lock:
-            Ring._clear_head(self)
+            self._clear_head()
             if not self._ring:
                 return None
             operation = self._ring[index]
@@ -172,7 +172,7 @@ class Ring:
         with _timeline.lock:
             foreign = None
             if not operation._retired:
-                foreign = Ring._retire_through(self, operation, garbage, work)
+                foreign = self._retire_through(operation, garbage, work)
             return foreign, operation._retired
 
     def _retire_through(
@@ -212,7 +212,7 @@ class Ring:
                     queue._fail_issued(head, other._error, work)
                 dependencies.pop()
             else:
-                Ring._retire_head(queue, head, garbage, work)
+                queue._retire_head(head, garbage, work)
         return None
 
     def _retire_head(self, head: Operation, garbage: list[object], work: Work) -> None:
@@ -223,10 +223,10 @@ class Ring:
         if head._state == ISSUED:
             for timepoint in head._signals:
                 semaphore, value = timepoint._semaphore, timepoint._value
-                Timeline._advance(semaphore, value, work)
+                semaphore._advance(value, work)
             head._state = DONE
         event = head._event
-        garbage.append(Ring._drop(self, head))
+        garbage.append(self._drop(head))
         self._ring.popleft()
         event.release()
         if self._backlog and self._issuing is None:

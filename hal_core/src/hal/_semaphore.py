@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, overload
 
 from hal import _progress, _timeline, _wait
 from hal._failure import fresh, keep
@@ -242,7 +242,15 @@ async def _await_value(semaphore: Semaphore, value: int) -> None:
         callback.cancel()
 
 
-def create_semaphore(initial: SupportsIndex = 0, *, name: str | None = None) -> Semaphore:
+@overload
+def create_semaphore(initial: SupportsIndex = 0) -> Semaphore: ...
+
+
+@overload
+def create_semaphore(initial: SupportsIndex = 0, *, name: str | None) -> Semaphore: ...
+
+
+def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Semaphore:
     """Create a timeline semaphore that belongs to no device (rule S3).
 
     `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and

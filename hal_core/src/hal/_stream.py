@@ -29,7 +29,6 @@ from hal._operation import (
     PENDING,
     Operation,
 )
-from hal._ring import Ring
 from hal._submission import Submission
 from hal._timeline import GARBAGE, HOST, ISSUE, Timeline, Timepoint, Work
 from hal.errors import (
@@ -146,13 +145,13 @@ class StreamQueue(HostOperations):
                     and not is_host
                     and not (self._ordered and self._hosts)
                     and len(self._ring) < self._limit
-                    and StreamQueue._claim(self, operation, work)
+                    and self._claim(operation, work)
                 ):
                     pass  # the short way: nothing stands before it, so it is issued at once
                 elif operation._state == PENDING:
-                    StreamQueue._stand_in_line(self, operation, work)
+                    self._stand_in_line(operation, work)
             if operation._state == ISSUING and self._owner is work:
-                StreamQueue._issue_from(self, operation, work, _progress.BUDGET)
+                self._issue_from(operation, work, _progress.BUDGET)
                 if not self._sequence & _HARVEST_MASK:
                     self._context.harvest_some(self)
             if work:
@@ -171,7 +170,7 @@ class StreamQueue(HostOperations):
             if semaphore._failure is not None:
                 self._end(operation, FAILED, semaphore._failure, work)
                 return
-            if not StreamQueue._resolve(self, operation, index, semaphore, value, work):
+            if not self._resolve(operation, index, semaphore, value, work):
                 operation._unresolved |= 1 << index
         if self._ordered:
             self._backlog.append(operation)
@@ -192,9 +191,9 @@ class StreamQueue(HostOperations):
             # Nothing of the host's can wait on a stream: only "reached" will do (M1).
             timeline._until_reached(value, work).hold_back(value, operation, index)
             return False
-        if StreamQueue._point(self, timeline, value) is not None:
+        if self._point(timeline, value) is not None:
             return True
-        if Timeline._covering(timeline, value) is not None:
+        if timeline._covering(value) is not None:
             # Recorded, but by a driver whose events this stream cannot wait for.
             timeline._until_reached(value, work).hold_back(value, operation, index)
         else:
@@ -204,7 +203,7 @@ class StreamQueue(HostOperations):
     def _point(self, timeline: Timeline, value: int) -> Operation | None:
         """Return the smallest recorded point that this stream can wait for; under the lock."""
         points = timeline._points
-        for position in range(Timeline._position(timeline, value), len(points)):
+        for position in range(timeline._position(value), len(points)):
             operation = points[position][1]
             if operation._queue._domain is self._domain:
                 return operation
@@ -221,7 +220,7 @@ class StreamQueue(HostOperations):
         timeline, value = timepoint._semaphore, timepoint._value
         if timeline._failure is not None:
             self._end(operation, FAILED, timeline._failure, work)
-        elif StreamQueue._resolve(self, operation, index, timeline, value, work):
+        elif self._resolve(operation, index, timeline, value, work):
             if operation._unresolved == bit:
                 # In this order: what a Ctrl-C cuts short can be done again. An
                 # operation may stand in the backlog twice; it is issued once.
@@ -239,10 +238,8 @@ class StreamQueue(HostOperations):
             with _timeline.lock:
                 if self._issuing is not None:
                     return 0  # the baton's holder looks again before it lets go
-                operation = StreamQueue._next(self, work)
-            return (
-                0 if operation is None else StreamQueue._issue_from(self, operation, work, budget)
-            )
+                operation = self._next(work)
+            return 0 if operation is None else self._issue_from(operation, work, budget)
         except BaseException:
             self._recover(None, work)
             raise
@@ -253,13 +250,13 @@ class StreamQueue(HostOperations):
         count = 0
         while operation is not None:
             count += 1
-            operation = StreamQueue._issue(self, operation, work, count < budget)
+            operation = self._issue(operation, work, count < budget)
         return count
 
     def _next(self, work: Work) -> Operation | None:
         """Claim the next operation that may be issued; under the lock."""
         backlog, ring = self._backlog, self._ring
-        Ring._clear_head(self)
+        self._clear_head()
         while backlog:
             operation = backlog[0]
             if operation._state != PENDING:  # failed or cancelled where it stood
@@ -276,7 +273,7 @@ class StreamQueue(HostOperations):
             if not operation._is_host and len(ring) >= self._limit:
                 self._want(ring[len(ring) // 2], work)
                 return None
-            if not StreamQueue._claim(self, operation, work):
+            if not self._claim(operation, work):
                 continue  # it failed
             backlog.popleft()
             self._pending.pop(operation, None)
@@ -303,7 +300,7 @@ class StreamQueue(HostOperations):
                 return False
             if timeline._value >= value:
                 continue
-            point = None if operation._is_host else StreamQueue._point(self, timeline, value)
+            point = None if operation._is_host else self._point(timeline, value)
             if point is None:
                 return False
             if dependencies is None:
@@ -375,17 +372,17 @@ class StreamQueue(HostOperations):
         except BaseException as error:  # noqa: BLE001 - Ctrl-C as well; raised again in there
             return self._break_off(operation, event, error, work, more)
         with _timeline.lock:
-            StreamQueue._release_waits(operation)
-            Ring._enter_ring(self, operation, cast("Event", event or shared))
+            self._release_waits(operation)
+            self._enter_ring(operation, cast("Event", event or shared))
             operation._shared = None  # it is the ring's now
             operation._state = ISSUED
             if self._context.lost is None:
                 for timepoint in operation._signals:
                     semaphore, value = timepoint._semaphore, timepoint._value
-                    Timeline._publish(semaphore, value, operation, work)
+                    semaphore._publish(value, operation, work)
             else:
                 self._abandon(self._context.lost, work)
-            return StreamQueue._look_again(self, work, more)
+            return self._look_again(work, more)
 
     @staticmethod
     def _release_waits(operation: Operation) -> None:
@@ -398,7 +395,7 @@ class StreamQueue(HostOperations):
         """Claim the next operation, or let the baton go; under the lock."""
         if self._backlog:
             if more:
-                operation = StreamQueue._next(self, work)
+                operation = self._next(work)
                 if operation is not None:
                     return operation
             else:
@@ -434,7 +431,7 @@ class StreamQueue(HostOperations):
                 except HalError as second:
                     lost = second
         with _timeline.lock:
-            StreamQueue._release_waits(operation)
+            self._release_waits(operation)
             shared, operation._shared = operation._shared, None
             if shared is not None:
                 shared.release()
@@ -444,13 +441,13 @@ class StreamQueue(HostOperations):
             operation._state = ISSUED
             self._fail_issued(operation, _as_failure(error), work)
             if recorded and event is not None:
-                Ring._enter_ring(self, operation, event)
+                self._enter_ring(operation, event)
             else:
                 if event is not None:
                     event.release()
-                work.append((GARBAGE, Ring._drop(self, operation)))
+                work.append((GARBAGE, self._drop(operation)))
             interrupted = not isinstance(error, Exception)
-            following = StreamQueue._look_again(self, work, more and not interrupted)
+            following = self._look_again(work, more and not interrupted)
         if lost is not None:
             self._context.lose(lost, work)
         if interrupted:
@@ -472,7 +469,7 @@ class StreamQueue(HostOperations):
             if operation is not None and operation in self._ring:
                 operation._state = ISSUED
                 self._fail_issued(operation, interrupted, work)
-                StreamQueue._look_again(self, work, more=False)
+                self._look_again(work, more=False)
                 operation = None
         if operation is not None:
             self._break_off(operation, None, interrupted, work, more=False)
@@ -497,7 +494,7 @@ class StreamQueue(HostOperations):
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
         operation._state = state
-        work.append((GARBAGE, Ring._drop(self, operation)))
+        work.append((GARBAGE, self._drop(operation)))
         self._pending.pop(operation, None)
 
     def _in_use(self) -> list[object]:
@@ -511,7 +508,7 @@ class StreamQueue(HostOperations):
         """Fail every operation that has not retired: the device is lost; under the lock."""
         for operation in self._ring:
             self._fail_issued(operation, error, work)
-            work.append((GARBAGE, Ring._drop(self, operation)))
+            work.append((GARBAGE, self._drop(operation)))
         self._ring.clear()
         self._abandon_hosts(error, work)
         for operation in self._unissued():

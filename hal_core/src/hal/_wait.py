@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 
 from hal import _explain, _progress, _sync, _timeline
 from hal._failure import fresh
-from hal._ring import Ring
-from hal._timeline import WAKE, Timeline, Timepoint, Work
+from hal._timeline import WAKE, Timepoint, Work
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -82,11 +81,11 @@ def _ask_all(entries: Entries) -> None:
         timeline, value = timepoint._semaphore, timepoint._value
         if timeline._value < value and timeline._failure is None:
             with _timeline.lock:
-                operation = Timeline._covering(timeline, value)
+                operation = timeline._covering(value)
                 if operation is not None:
                     operation._event.count += 1
             if operation is not None:
-                Ring._ask(operation._queue, operation)
+                operation._queue._ask(operation)
 
 
 def check_timeout(timeout: SupportsFloat) -> float:
@@ -209,7 +208,7 @@ class HostWaiter:
         for entries in self._unmet:
             timepoint = entries[-1]
             timeline, value = timepoint._semaphore, timepoint._value
-            operation = Timeline._covering(timeline, value)
+            operation = timeline._covering(value)
             if operation is None:
                 continue
             queue = operation._queue
@@ -242,7 +241,7 @@ class HostWaiter:
         try:
             while not news:
                 for position, operation in enumerate(points):
-                    answers[position] = Ring._query(operation._queue, operation)
+                    answers[position] = operation._queue._query(operation)
                     if answers[position] is not False:
                         news = True
                 if news or self._looks_changed():
@@ -257,7 +256,7 @@ class HostWaiter:
                     _sync.yield_thread()
         finally:
             for position, operation in enumerate(points):
-                Ring._settle(operation._queue, operation, answers[position])
+                operation._queue._settle(operation, answers[position])
         return news or self._looks_changed()
 
     def _looks_changed(self) -> bool:
@@ -309,7 +308,7 @@ class HostWaiter:
                     self._missing = position
                     timeline._until_reached(value, work).watch(value, self, position)
                     continue
-                operation = Timeline._covering(timeline, value)
+                operation = timeline._covering(value)
                 if operation is None:
                     timeline._until_recorded().watch(value, self, position)
                 elif operation._queue._leader in {None, self}:

@@ -65,7 +65,7 @@ class CudaDevice(ContextDevice):
     )
 
     # Measured on an H200, see docs/command-buffers.md: one launch of a graph is one call less.
-    graph_commands = 1
+    graph_commands = 2
 
     def __init__(self, driver: CudaDriver, info: DeviceInfo) -> None:
         """Retain the primary context of a device and look at what it can do."""

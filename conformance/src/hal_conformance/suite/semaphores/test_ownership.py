@@ -91,7 +91,7 @@ def test_names_s3() -> None:
     assert hal.create_semaphore(name="frames").name == "frames"
     assert "frames" in repr(hal.create_semaphore(name="frames"))
     with pytest.raises(ArgumentTypeError):
-        hal.create_semaphore(name=7)  # type: ignore[arg-type]
+        hal.create_semaphore(name=7)  # type: ignore[call-overload]
 
 
 def test_timepoints_are_pairs_s3(make_semaphore: MakeSemaphore) -> None:
