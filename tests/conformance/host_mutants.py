@@ -56,13 +56,13 @@ HOST = (
     (
         "an await never ends",
         ["semaphores/test_await.py::test_awaiting_a_value_that_comes_later_s8"],
-        ("hal._semaphore", "            future.set_result(None)\n", "            pass\n"),
+        ("hal._awaiting", "            future.set_result(None)\n", "            pass\n"),
     ),
     (
         "a cancelled await leaves its callback",
         ["semaphores/test_await.py::test_a_cancelled_await_leaves_nothing_behind_s8"],
         (
-            "hal._semaphore",
+            "hal._awaiting",
             "    finally:\n        callback.cancel()\n",
             "    finally:\n        pass\n",
         ),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, SupportsFloat, SupportsIndex, overload
+from collections.abc import Awaitable, Callable
+from typing import SupportsFloat, SupportsIndex, overload
 
 from hal import _progress, _timeline, _wait
+from hal._awaiting import Reached
 from hal._failure import fresh, keep
 from hal._helpers import report
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
@@ -162,7 +162,7 @@ class Semaphore(Timeline):
         Awaiting raises the failure of a failed semaphore. Cancelling the task
         leaves nothing behind.
         """
-        return _Reached(self, check_value(value))
+        return Reached(self, check_value(value))
 
 
 class Callback:
@@ -201,45 +201,6 @@ class Callback:
                 function(None if failure is None else fresh(failure))
             except BaseException as error:  # noqa: BLE001 - whatever user code raises
                 report(function, error)
-
-
-class _Reached:
-    """Await a value in asyncio."""
-
-    __slots__ = ("_semaphore", "_value")
-
-    def __init__(self, semaphore: Semaphore, value: int) -> None:
-        self._semaphore = semaphore
-        self._value = value
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return _await_value(self._semaphore, self._value).__await__()
-
-
-async def _await_value(semaphore: Semaphore, value: int) -> None:
-    """Wait in asyncio without blocking its loop."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: HalError | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
-
-    def arrive(error: HalError | None) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, error)
-
-    if semaphore.poll(value):
-        return
-    callback = semaphore.on_reached(value, arrive)
-    try:
-        await future
-    finally:
-        callback.cancel()
 
 
 @overload
