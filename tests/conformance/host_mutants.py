@@ -46,12 +46,12 @@ HOST = (
     (
         "an await ends at once",
         ["semaphores/test_await.py::test_awaiting_a_value_that_comes_later_s8"],
-        ("hal._semaphore", "        await future\n", "        pass\n"),
+        ("hal._awaiting", "        await future\n", "        pass\n"),
     ),
     (
         "an awaited failure is forgotten",
         ["semaphores/test_await.py::test_awaiting_a_failure_s8"],
-        ("hal._semaphore", "future.set_exception(error)", "future.set_result(None)"),
+        ("hal._awaiting", "future.set_exception(error)", "future.set_result(None)"),
     ),
     (
         "an await never ends",
