@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from numpy.typing import DTypeLike
 
-from hal import _progress, _timeline, _transfers
+from hal import _progress, _sync, _timeline, _transfers
 from hal._buffer import Buffer, check_allocation
-from hal._context import nap
 from hal._fence import wait_any
 from hal._memory import Storage
 from hal._operation import DONE
@@ -160,11 +159,11 @@ def _grow_late(heap: Heap, storage: Storage, size: int, index: int) -> None:
     for seconds in _TRIES[:-1]:
         try:
             if seconds:
-                nap(seconds)
+                _sync.nap(seconds)
             heap.grow(storage, size, index)
         except OutOfMemoryError:
             continue
         else:
             return
-    nap(_TRIES[-1])
+    _sync.nap(_TRIES[-1])
     heap.grow(storage, size, index)

@@ -108,7 +108,7 @@ class Context:
                     queue._closing = False
         # Another thread may be closing the others: none is closed before all are.
         while any(queue._closing for queue in queues) and _sync.monotonic() < deadline:
-            nap(_NAP_SECONDS)
+            _sync.nap(_NAP_SECONDS)
         return abandoned
 
     def _close_ours(self, ours: list[StreamQueue], deadline: float) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class Context:
         last = running[-1] if running else None
         if last is None or last._state != ISSUED:
             # In another thread's hands, or failed and kept for its resources only.
-            nap(min(seconds, _NAP_SECONDS))
+            _sync.nap(min(seconds, _NAP_SECONDS))
             return
         try:
             last.wait(seconds)
@@ -176,7 +176,7 @@ class Context:
             for queue in queues:
                 queue._dead = True
         while any(queue._notifier.arming for queue in queues) and _sync.monotonic() < deadline:
-            nap(_NAP_SECONDS)
+            _sync.nap(_NAP_SECONDS)
         if self.lost is not None or not queues:
             return
         try:
@@ -197,7 +197,7 @@ class Context:
         """Destroy the events, once no thread is in a native call on one."""
         deadline = min(deadline, _sync.monotonic() + _NATIVE_CALL_SECONDS)
         while not self.events.is_idle() and _sync.monotonic() < deadline:
-            nap(_NAP_SECONDS)
+            _sync.nap(_NAP_SECONDS)
         try:
             self.native.bind()
             self.events.close()
@@ -247,10 +247,3 @@ def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
             raise
         except HalError:
             continue  # its error is its own
-
-
-def nap(seconds: float) -> None:
-    """Sleep for a moment."""
-    gate = _sync.Lock()
-    gate.acquire()
-    gate.acquire(timeout=seconds)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal import _sync, _timeline
-from hal._context import nap
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, PENDING
 from hal._submission import Submission
@@ -376,7 +375,7 @@ def _await_issue(operations: list[Submission], deadline: float | None) -> bool:
     while any(each._state < (DONE if each._is_host else ISSUED) for each in operations):
         if deadline is not None and _sync.monotonic() >= deadline:
             return False
-        nap(pause)
+        _sync.nap(pause)
         pause = _LONG_SECONDS
     return True
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal import _progress, _sync, _timeline
-from hal._context import nap
 from hal._memory import Storage
 from hal._operation import CANCELLED
 from hal._usage import DISPATCH, explain_refusal
@@ -225,7 +224,7 @@ def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
             break
         for guest in guests:
             guest.harvest()
-        nap(_NAP_SECONDS)
+        _sync.nap(_NAP_SECONDS)
     abandoned = tuple(f"work on {guest.name} that uses memory of {host.name}" for guest in guests)
     host.give_up(abandoned)
     return abandoned

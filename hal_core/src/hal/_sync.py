@@ -21,6 +21,7 @@ __all__ = [
     "Lock",
     "get_ident",
     "monotonic",
+    "nap",
     "start_thread",
     "yield_thread",
 ]
@@ -52,6 +53,13 @@ def yield_thread() -> None:
     before Python 3.12.
     """
     _libc.sched_yield()
+
+
+def nap(seconds: float) -> None:
+    """Sleep for a moment, some 60 microseconds at the least."""
+    gate = Lock()
+    gate.acquire()
+    gate.acquire(timeout=seconds)
 
 
 class Gate:

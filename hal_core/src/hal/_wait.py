@@ -1,10 +1,10 @@
 """Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
 
 A waiter first polls: it asks the event of the smallest covering point of every
-queue that has one, letting other threads run, for 50
-microseconds at most. Then, or at once if nothing is recorded yet, it registers,
-has the progress thread notified, and sleeps at a gate of its own in bounded
-slices. One waiter at a time polls a queue, its *leader*; the others sleep, and
+queue that has one, letting other threads run, for 100 microseconds, and then after
+naps for 10 milliseconds at most. Then, or at once if nothing is recorded yet, it
+registers, has the progress thread notified, and sleeps at a gate of its own in
+bounded slices. One waiter at a time polls a queue, its *leader*; the others sleep, and
 when the leader leaves, for whatever reason, it wakes one of them. The condition
 is always "failed, or reached", never the event alone, which may have been
 recorded again for others.
@@ -34,8 +34,18 @@ __all__ = ["Entries", "HostWaiter", "check_timeout", "poll_all", "wait_all", "wa
 
 Entries: TypeAlias = Sequence[Timepoint]
 
-_POLL_SECONDS: Final = 50e-6
+_POLL_SECONDS: Final = 100e-6
 """How long a waiter polls before it sleeps: about what a wake-up costs."""
+
+_NAP_SECONDS: Final = 10e-3
+"""How long it asks again after naps before it is notified: some of what a notification costs.
+
+A driver's thread wakes the progress thread, which wakes the waiter: 20 microseconds
+each on an idle processor, and ten times that on a virtual machine.
+"""
+
+_NAP_PART: Final = 1 / 16
+"""How long a nap is, as part of the wait so far; it is late by half of that on average."""
 
 _EAGER_TURNS: Final = 4
 """How often it asks before it gives the processor up in between: what short work takes.
@@ -237,7 +247,7 @@ class HostWaiter:
         answers: list[bool | DeviceLostError] = [False] * len(points)
         news = False
         turns = 0
-        poll_until = 0.0
+        begun = 0.0
         try:
             while not news:
                 for position, operation in enumerate(points):
@@ -248,16 +258,25 @@ class HostWaiter:
                     break
                 now = _sync.monotonic()
                 if not turns:
-                    poll_until = min(now + _POLL_SECONDS, self._deadline)
-                if now >= poll_until:
+                    begun = now
+                waited = now - begun
+                if now >= self._deadline or waited >= _NAP_SECONDS:
                     break
                 turns += 1
-                if turns > _EAGER_TURNS:
+                if waited >= _POLL_SECONDS:
+                    if self._is_followed():
+                        break  # who sleeps relies on its leaving soon
+                    _sync.nap(min(waited * _NAP_PART, self._deadline - now))
+                elif turns > _EAGER_TURNS:
                     _sync.yield_thread()
         finally:
             for position, operation in enumerate(points):
                 operation._queue._settle(operation, answers[position])
         return news or self._looks_changed()
+
+    def _is_followed(self) -> bool:
+        """Return whether somebody sleeps while this one polls: reads single fields only."""
+        return any(queue._followers for queue in self._leads)
 
     def _looks_changed(self) -> bool:
         """Return whether a look under the lock is worth it: reads single fields only."""

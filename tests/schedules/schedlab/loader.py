@@ -36,6 +36,7 @@ _SYNC_NAMES = (
     "Lock",
     "get_ident",
     "monotonic",
+    "nap",
     "start_thread",
     "yield_thread",
 )
@@ -657,4 +658,8 @@ def _load(patches, track, lines, package, root, extra):
     if missing:
         message = f"these modules were not loaded: {[patch.module for patch in missing]}"
         raise PatchError(message)
+    wait = modules.get(prefix + "_wait")
+    if wait is not None:
+        # A poll after a nap is a poll as any other, and dozens of them are as many schedules.
+        wait._NAP_SECONDS = wait._POLL_SECONDS
     return Core(modules, package, track=track)
