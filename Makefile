@@ -99,7 +99,7 @@ $(VENV)/.test: $(VENV)/.demo
 	@$(PIP) install --no-build-isolation -e ./hal_cuda -e ./hal_hip -e ./conformance
 	@touch $@
 
-$(VENV)/.bench: $(VENV)/.demo benchmarks/requirements.txt
+$(VENV)/.bench: $(VENV)/.test benchmarks/requirements.txt
 	@echo "== set-up: what the benchmarks compare with"
 	@$(PIP) install -r benchmarks/requirements.txt
 	@touch $@

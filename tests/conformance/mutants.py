@@ -776,8 +776,8 @@ MUTANTS = (
         ["kernels/test_dispatch.py::test_constants_arrive_in_their_order_c5"],
         (
             "hal._signature",
-            "        values = [*arguments]\n",
-            "        values = [*arguments]\n        if len(values) > 3:\n            values[-1], values[-2] = values[-2], values[-1]\n",
+            "        values: list[Any] = [*arguments]\n",
+            "        values: list[Any] = [*arguments]\n        if len(values) > 3:\n            values[-1], values[-2] = values[-2], values[-1]\n",
         ),
     ),
     # Command buffers

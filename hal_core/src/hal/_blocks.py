@@ -21,6 +21,11 @@ def check_block(
     verb: str,
 ) -> tuple[tuple[int, int, int], int]:
     """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
+    is_number = block is None or block.__class__ is int
+    if is_number and shared_memory is None:
+        known = kernel._blocks.get(block)
+        if known is not None:
+            return known  # every limit is a constant of the kernel
     threads = kernel.block if block is None else three(block, "block", kernel, verb)
     if threads is None:
         message = (
@@ -45,6 +50,8 @@ def check_block(
             f"and {most_shared} are left beside the kernel's own {kernel.static_shared_memory}"
         )
         raise InvalidArgumentError(message)
+    if is_number and shared_memory is None:
+        kernel._blocks[block] = threads, shared
     return threads, shared
 
 
@@ -70,6 +77,8 @@ def occupancy(
 
 def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
     """Return a grid or a block as three numbers, 1 where none is given."""
+    if value.__class__ is int and value >= 0:
+        return value, 1, 1  # the short way
     if value.__class__ is int:
         numbers: list[int] = [value]
     else:

@@ -28,6 +28,44 @@ _Late: TypeAlias = list[tuple[int, Storage, int]]
 """Parameters, by index, and -1 for the grid, whose memory has no address yet (M3); an offset."""
 
 
+class _Buffers:
+    """Resolve the buffers among a launch's arguments, and keep what they use.
+
+    No function inside of `check_dispatch`: compiled, that is a cycle for the
+    collector, and one for each dispatch.
+    """
+
+    __slots__ = ("_device", "_kernel", "late", "used")
+
+    def __init__(self, device: Device, kernel: Kernel) -> None:
+        self._device = device
+        self._kernel = kernel
+        self.used: list[object] = []
+        self.late: _Late = []
+
+    def resolve(self, argument: object, parameter: str) -> int | None:
+        """Return a buffer's address, 0 if it has none yet; None for what is no buffer."""
+        if not isinstance(argument, Buffer):
+            return None
+        device, signature = self._device, self._kernel._signature
+        need = DISPATCH | (READ if parameter in signature.constants else WRITE)
+        storage = argument._storage
+        if (
+            storage is None
+            or argument._device is not device
+            or argument._denied & need
+            or device._closed
+        ):
+            what = f"{self._kernel.name}: argument {parameter!r}"
+            storage = _transfers.check_buffer(device, argument, what, need)
+        self.used.append(storage)
+        if storage.address is None:
+            names = list(signature._names)
+            self.late.append((names.index(parameter), storage, argument._offset))
+            return 0
+        return storage.address + argument._offset
+
+
 def check_dispatch(
     device: Device,
     kernel: Kernel,
@@ -40,25 +78,11 @@ def check_dispatch(
 
     See `Queue.dispatch`.
     """
-    used: list[object] = []
-    late: _Late = []
-
-    def resolve(argument: object, parameter: str) -> int | None:
-        if not isinstance(argument, Buffer):
-            return None
-        need = DISPATCH | (READ if parameter in kernel.signature.constants else WRITE)
-        what = f"{kernel.name}: argument {parameter!r}"
-        storage = _transfers.check_buffer(device, argument, what, need)
-        used.append(storage)
-        if storage.address is None:
-            names = list(kernel.signature._names)
-            late.append((names.index(parameter), storage, argument._offset))
-            return 0
-        return storage.address + argument._offset
-
+    buffers = _Buffers(device, kernel)
     blocks, threads, shared, parameters = check_launch(
-        device, kernel, grid, block, args, shared_memory, resolve
+        device, kernel, grid, block, args, shared_memory, buffers.resolve
     )
+    used, late = buffers.used, buffers.late
     used += (kernel._module, parameters)
     function: Callable[..., object] = device._launch
     is_host = False
@@ -101,7 +125,7 @@ def check_launch(
     if not isinstance(kernel, Kernel):
         message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
         raise ArgumentTypeError(message)
-    if kernel.device is not device:
+    if kernel._device is not device:
         message = (
             f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device.name}, and this queue "
             f"belongs to {device.name}; load the program there"
@@ -111,15 +135,21 @@ def check_launch(
     # What has an address on the device is memory: a buffer, or a slot that stands for one.
     if grid.__class__ is int or not hasattr(grid, "subspan"):
         blocks = three(grid, "grid", kernel, "dispatch")
-        for axis, count, most in zip("xyz", blocks, MAX_GRID, strict=True):
-            if count > most:
-                message = (
-                    f"dispatch of {kernel.name!r}: the grid has {count} blocks along {axis}, "
-                    f"and at most {most} may be"
-                )
-                raise InvalidArgumentError(message)
+        if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
+            raise InvalidArgumentError(_too_large(kernel, blocks))
     threads, shared = check_block(kernel, block, shared_memory, "dispatch")
-    return blocks, threads, shared, kernel.signature.pack(kernel.name, args, resolve)
+    return blocks, threads, shared, kernel._signature.pack(kernel._name, args, resolve)
+
+
+def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:
+    """Say along which axis a grid has too many blocks."""
+    axis, count, most = next(
+        each for each in zip("xyz", blocks, MAX_GRID, strict=True) if each[1] > each[2]
+    )
+    return (
+        f"dispatch of {kernel.name!r}: the grid has {count} blocks along {axis}, "
+        f"and at most {most} may be"
+    )
 
 
 def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot

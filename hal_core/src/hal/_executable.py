@@ -46,6 +46,7 @@ class Kernel:
     """
 
     __slots__ = (
+        "_blocks",
         "_device",
         "_function",
         "_module",
@@ -82,6 +83,8 @@ class Kernel:
         self.static_shared_memory = info.static_shared_memory
         self.block = block
         self.shared_memory = shared_memory
+        # What was asked for as a number, or as None, and is within the limits
+        self._blocks: dict[object, tuple[tuple[int, int, int], int]] = {}
         if signature is None:
             signature = _sized_signature(name, info.parameter_sizes)
         elif info.parameter_sizes is not None:

@@ -29,7 +29,9 @@ def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN40
             first = wait[0]
             waits = (first,) if first.__class__ is Timepoint else wait_entries(wait)
         else:
-            waits = Fence(wait_entries(wait))._entries
+            waits = wait_entries(wait)
+            if len(waits) > 1 and not _are_two(waits):
+                waits = Fence(waits)._entries
     if signal:
         kind = signal.__class__
         if (kind is list or kind is tuple) and len(signal) == 1:
@@ -51,6 +53,11 @@ def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN40
                     )
                     raise InvalidArgumentError(message)
     return waits, signals
+
+
+def _are_two(waits: _Pairs) -> bool:
+    """Return whether these are two timepoints of two semaphores, as often in practice."""
+    return len(waits) == 2 and waits[0]._semaphore is not waits[1]._semaphore  # noqa: PLR2004
 
 
 def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401

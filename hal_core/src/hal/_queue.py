@@ -133,7 +133,8 @@ class Queue(StreamQueue):
 
         The ranges must not overlap. One of the two may be another device's of
         the same driver, where this one has the feature ``"peer_access"``;
-        nothing has to be enabled for that. Closing that device cancels the
+        nothing has to be enabled for that, but until `Device.enable_access` the
+        driver may stage it through the host's memory. Closing that device cancels the
         copy, if it was not issued, and waits for it otherwise. From pinned to
         pinned memory it is a host operation (see `call`) on a device without
         the feature ``"pageable_copies"``, which would block for it.

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from ctypes import addressof
-from typing import Final
+from typing import Any, Final
 
 from hal._kernel_output import PARAMETER
 from hal._parameters import (
@@ -175,7 +175,7 @@ class Signature:
                 return self.pack(kernel_name, (*arguments, None), resolve)
             plan = self._make_plan(kernel_name, arguments)
         pointers, conversions = plan
-        values = [*arguments]
+        values: list[Any] = [*arguments]
         for index, name in pointers:
             address = resolve(values[index], name)
             if address is None:
@@ -190,12 +190,9 @@ class Signature:
         try:
             for index, convert in conversions:
                 values[index] = convert(values[index])
-            self._pack_into(
-                storage,
-                offset,
-                (base * self._ones + self._offsets).to_bytes(self._pointer_bytes, "little"),
-                *values,
-            )
+            addresses = (base * self._ones + self._offsets).to_bytes(self._pointer_bytes, "little")
+            values[:0] = (storage, offset, addresses)
+            self._pack_into(*values)
         except (struct.error, OverflowError, ValueError, TypeError):
             for index, argument in enumerate(arguments):
                 self._layout.pack_one(kernel_name, index, argument)
