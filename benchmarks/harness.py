@@ -71,10 +71,12 @@ class Metric:
 
 
 def measure(row: Row, rounds: int) -> list[Metric]:
-    """Take `rounds` samples of every side, after one that does not count."""
+    """Take `rounds` samples of every side, each after one that does not count.
+
+    The others, the collector and the sleep have emptied its caches and slowed the
+    processor down: what is compared are the sides while they work, not their starts.
+    """
     sides = list(row.sides.items())
-    for _, sample in sides:
-        sample()
     values: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
         for side, sample in _rotated(sides, number):
@@ -82,6 +84,7 @@ def measure(row: Row, rounds: int) -> list[Metric]:
             time.sleep(_SETTLE_SECONDS)
             gc.disable()  # as `timeit` does; `with_collector` samples what it adds
             try:
+                sample()
                 sampled = sample()
             finally:
                 gc.enable()
