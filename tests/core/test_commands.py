@@ -239,10 +239,10 @@ def test_a_thousand_executions_are_flat(open_probe):
         return len(ours) - events, events  # the pool grows with what is in flight
 
     execute(1000)
-    objects, events = execute(1000)
+    objects, _ = execute(1000)
     later_objects, later_events = execute(1000)
     assert later_objects - objects < 100
-    assert later_events - events < 200
+    assert later_events <= device._context.max_in_flight + 64
 
 
 def test_execute_checks_what_it_is_given(device, second_device):

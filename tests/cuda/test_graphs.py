@@ -144,6 +144,6 @@ def test_a_fill_has_no_more_of_the_pattern_than_its_width_c1(driver, width, valu
     assert (parameters.value, parameters.elementSize, parameters.width) == (value, width, 8)
 
 
-def test_every_recording_that_runs_again_is_a_graph_c4(lab):
-    """C4: measured on an H200 with benchmarks/lowering.py: one launch is less than one replay."""
-    assert lab.device.graph_commands == 1
+def test_recordings_of_two_commands_that_run_again_are_graphs_c4(lab):
+    """C4: as measured on an H200 with benchmarks/lowering.py."""
+    assert lab.device.graph_commands == 2
