@@ -313,6 +313,28 @@ def test_a_queue_runs_on_their_stream_q2(shared, ordered):
     assert (buffer.map() == 6).all()
 
 
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
+    """Q2: what enqueues nothing ends after all that is on the stream, theirs too."""
+    device, probe, library = shared
+    buffer = zeros(device)
+    if whose == "theirs":
+        theirs, latch = library.held_stream()
+        queue = device.create_queue(stream=theirs.handle)
+        queue.fill(buffer, 1)
+    else:
+        latch = Latch()
+        probe.hold(latch)
+        queue = device.queue
+        queue.fill(buffer, 1)
+        assert queue.stream_handle
+    records = probe.calls["record_event"]
+    barrier = queue.barrier()
+    assert probe.calls["record_event"] == records + 1, "theirs may stand before it"
+    latch.open()
+    barrier.wait(LIMIT)
+
+
 @pytest.mark.parametrize("how", ["queue", "device"])
 def test_closing_leaves_their_stream_q6(shared, how):
     """Q6: our work on it has ended, and it goes on."""

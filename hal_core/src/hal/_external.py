@@ -238,6 +238,7 @@ def stream_handle(queue: StreamQueue, device: Device) -> int:
     if queue._closed:
         message = f"{queue.name} is closed, and its stream is gone"
         raise ClosedError(message)
+    queue._shown = True
     device._native.bind()
     return device._native.export_stream(queue._stream)
 

@@ -68,6 +68,7 @@ class StreamQueue(HostOperations):
         "_owner",
         "_pending",
         "_seen",
+        "_shown",
         "_stream",
     )
 
@@ -82,6 +83,8 @@ class StreamQueue(HostOperations):
         super().__init__(context)
         # The vendor's handle of a stream that is not ours, and what keeps it alive
         self._borrowed = borrowed
+        # Whether others have the stream's handle, and may put work of theirs between ours
+        self._shown = borrowed is not None
         self._domain = context.native.domain
         self._name = name
         self._ordered = ordered
@@ -326,7 +329,7 @@ class StreamQueue(HostOperations):
         if stream_waits:
             for point in stream_waits:
                 point._event.count += 1
-        elif operation._function is None and self._ring:
+        elif operation._function is None and self._ring and not self._shown:
             # It ends when what is before it does: no event of its own is recorded.
             shared = self._ring[-1]._event
             shared.count += 1
