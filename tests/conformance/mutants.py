@@ -783,10 +783,8 @@ MUTANTS = (
     # Command buffers
     plant(
         "a barrier is lost",
-        [
-            "command_buffers/test_order.py::test_a_barrier_orders_a_write_before_a_read_c2",
-            "command_buffers/test_order.py::test_a_barrier_orders_all_with_all_c2",
-        ],
+        # Two commands that nothing orders may still run in order; of many, some do not.
+        ["command_buffers/test_order.py::test_a_barrier_orders_all_with_all_c2"],
         (
             "hal._lowering",
             "        self.wait(self.join())\n        self._last = None",
