@@ -103,3 +103,43 @@ def test_the_compiled_core_is_conformant(compiled, tmp_path):
     assert report["complete"]
     assert report["problems"] == []
     assert report["counts"]["passed"] > 1500
+
+
+WORK = """
+import gc
+import numpy as np
+import hal
+
+device = hal.create_device("cpu")
+queue, buffer, array = device.queue, device.allocate(64, dtype="f4"), np.zeros(16, "f4")
+source = "__global__ void twice(float *x, int n) { for (int i = 0; i < n; ++i) x[i] *= 2; }"
+kernel = device.compile(source)["twice"]
+semaphore = hal.create_semaphore()
+
+
+def work(value):
+    queue.fill(buffer, 1.0, wait=semaphore.at(value), signal=semaphore.at(value + 1))
+    queue.dispatch(kernel, grid=1, block=1, args=(buffer, 16))
+    queue.write(buffer, array)
+    queue.read(buffer, array)
+    queue.dealloca(queue.alloca(64))
+    queue.call(int)
+    queue.barrier(wait=hal.Fence([semaphore.at(1), queue.barrier()])).wait()
+    semaphore.wait(value + 1)
+
+
+for value in range(10):
+    work(value)
+gc.collect()
+gc.disable()
+for value in range(10, 60):
+    work(value)
+print(gc.collect())
+"""
+
+
+def test_work_leaves_no_cycles_to_the_collector(compiled, tmp_path):
+    """A function in a compiled function is a cycle, and one in a dispatch a cycle for each."""
+    done = run([compiled / "python", "-c", WORK], tmp_path, 50)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0"]
