@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hal._context import Context
     from hal._device import Device
     from hal._events import Event
+    from hal._operation import Operation
     from hal._stream import StreamQueue
     from hal._timeline import Timepoint
     from hal._transfers import Payload
@@ -357,10 +358,15 @@ def _let_wait(native: NativeDevice, handle: int, points: list[Event]) -> None:
 def issued(context: Context) -> list[Event]:
     """Return the newest event of each queue that has unretired work, counted."""
     with _timeline.lock:
-        points = [queue._ring[-1]._event for queue in context.queues if queue._ring]
+        points = [operation._event for operation in _newest(context)]
         for event in points:
             event.count += 1
     return points
+
+
+def _newest(context: Context) -> list[Operation]:
+    """Return the newest operation of each queue that has unretired work; under the lock."""
+    return [queue._ring[-1] for queue in context.queues if queue._ring]
 
 
 def give_back(points: list[Event]) -> None:
@@ -412,7 +418,7 @@ def wait_for_issued(context: Context) -> None:
     """Block until all that was submitted and goes by itself has ended, well or not."""
     settle(context)
     with _timeline.lock:
-        last = [queue._ring[-1] for queue in context.queues if queue._ring]
+        last = _newest(context)
     for operation in cast("list[Submission]", last):
         try:
             operation.wait()
