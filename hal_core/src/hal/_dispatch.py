@@ -49,13 +49,8 @@ class _Buffers:
             return None
         device, signature = self._device, self._kernel._signature
         need = DISPATCH | (READ if parameter in signature.constants else WRITE)
-        storage = argument._storage
-        if (
-            storage is None
-            or argument._device is not device
-            or argument._denied & need
-            or device._closed
-        ):
+        storage = _transfers.storage_of(device, argument, need)
+        if storage is None:  # only then the words are made
             what = f"{self._kernel.name}: argument {parameter!r}"
             storage = _transfers.check_buffer(device, argument, what, need)
         self.used.append(storage)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _sync, _timeline
 from hal._memory import Storage
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._submission import Submission
     from hal._timeline import Work
+    from hal._transfers import Payload
 
 __all__ = [
     "Visit",
@@ -42,8 +43,6 @@ __all__ = [
     "guard",
     "is_peer",
 ]
-
-_Payload: TypeAlias = tuple[Callable[..., object] | None, tuple[Any, ...], object]
 
 _FEATURE: Final = "peer_access"
 _NAP_SECONDS: Final = 0.001
@@ -152,10 +151,10 @@ def find_hosts(device: Device, used: object) -> frozenset[Context]:
 
 def guard(
     device: Device,
-    payload: _Payload,
+    payload: Payload,
     *,
     is_host: bool = False,
-) -> _Payload:
+) -> Payload:
     """Return a payload that visits the devices whose memory it uses, if it uses any."""
     hosts = find_hosts(device, payload[2])
     if not hosts or payload[0] is None:
@@ -165,11 +164,11 @@ def guard(
 
 def visit(
     device: Device,
-    payload: _Payload,
+    payload: Payload,
     hosts: Iterable[Context],
     *,
     is_host: bool = False,
-) -> _Payload:
+) -> Payload:
     """Return a payload that visits `hosts`, and does what `payload` does."""
     function, arguments, resources = payload
     visits = tuple([Visit(host, device._context) for host in hosts])

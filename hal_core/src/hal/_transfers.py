@@ -38,6 +38,7 @@ __all__ = [
     "fill",
     "late_address",
     "read",
+    "storage_of",
     "update",
     "write",
 ]
@@ -194,10 +195,18 @@ def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> St
         raise ArgumentTypeError(message)
     if buffer._device is not device:
         return _peers.check_guest(device, buffer, what, need)
-    storage = buffer._storage
-    if storage is None or device._closed or buffer._denied & need:
-        storage = buffer._live()
+    storage = storage_of(device, buffer, need)
+    if storage is None:
+        buffer._live()
         raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
+    return storage
+
+
+def storage_of(device: Device, buffer: Buffer, need: int) -> Storage | None:
+    """Return the storage of an open buffer of `device` that may be used so; None for others."""
+    storage = buffer._storage
+    if buffer._device is not device or device._closed or buffer._denied & need:
+        return None
     return storage
 
 
