@@ -497,7 +497,10 @@ class Interrupt:
     goes round: not between two other instructions.
     """
 
-    MODULES = ("_allocator.py", "_memory.py", "_reaper.py", "_buffer.py", "_device.py")
+    MODULES = (
+        *("_allocator.py", "_memory.py", "_reaper.py", "_storage.py", "_host_view.py"),
+        *("_extent.py", "_buffer.py", "_device.py"),
+    )
     LOOKS = frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD"})
 
     def __init__(self, number):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
-import weakref
 
 import numpy as np
 import pytest
@@ -141,17 +140,19 @@ def test_the_table_is_taken_during_the_call_c3(device, mode):
         commands.copy(commands.slots[0], commands.slots[1], size=16)
     table = [one, two]
     done = device.queue.execute(commands, bindings=table, wait=gate.at(1))
-    kept = weakref.ref(one._storage)
+    block = one._storage._ticket.block
     table[:] = [two, one]
     one.close()
     del table, one, commands
     gc.collect()
-    assert kept() is not None
+    device.statistics()  # takes in what was let go
+    assert block.ticket is not None
     gate.signal(1)
     assert two.numpy(wait=done).tolist() == [5] * 16
     done.wait(LIMIT)
     gc.collect()
-    assert kept() is None
+    device.statistics()
+    assert block.ticket is None
 
 
 def test_one_recording_on_many_queues_with_many_tables_c3(compiled, mode):

@@ -178,6 +178,28 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a wait that ends with the first event that it has asked",
+        "lost device",
+        (
+            Patch(
+                "_semaphore",
+                "            spin_for(self, value, timeout)\n",
+                "            spin_for(self, value, timeout)\n            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "an event that is asked without being held",
+        "close producer/two",
+        (
+            Patch(
+                "_spin",
+                "        if operation is not None:\n            operation._event.count += 1\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
         "an event that goes back to the pool while it is held",
         "close producer/two",
         (
@@ -258,8 +280,8 @@ MUTANTS = (
         (
             Patch(
                 "_memory",
-                "        self._doomed.append((what, handle))\n",
-                "        with self._lock:\n            self._doomed.append((what, handle))\n",
+                "        self._doomed.append(what)\n",
+                "        with self._lock:\n            self._doomed.append(what)\n",
             ),
         ),
     ),

@@ -9,18 +9,18 @@ allocation, which may block, and the operation waits for that.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from numpy.typing import DTypeLike
 
 from hal import _progress, _sync, _timeline, _transfers
-from hal._buffer import Buffer, check_allocation
+from hal._buffer import Buffer
+from hal._extent import check_allocation
 from hal._fence import wait_any
-from hal._memory import Storage
 from hal._operation import DONE
 from hal._semaphore import Semaphore
+from hal._storage import Storage
 from hal._submission import Submission
 from hal._timeline import Timepoint
 from hal._usage import MEMORY_TYPES
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["alloca", "dealloca"]
 
-_TRIES: Final = (0.0, 0.001, 0.004, 0.016, 0.064)
+_TRIES: Final[tuple[float, ...]] = (0.0, 0.001, 0.004, 0.016, 0.064)
 """Seconds between tries: whoever retires the last use of memory may hold it for a moment yet."""
 
 
@@ -59,7 +59,6 @@ def alloca(
         storage = heap.reserve(need, index)
         payload = (None, (storage,), storage)  # published when it is issued
     buffer = Buffer(device, storage, 0, length, element, shape)
-    storage.parts = [weakref.ref(buffer)]
     if storage._ticket is None and payload[0] is None:
         submission = _submit_without(queue, storage, need, index, waits, signals)
     else:
@@ -76,17 +75,17 @@ def dealloca(
 ) -> Submission:
     """Check and submit the end of an allocation; see `Queue.dealloca`."""
     storage = _transfers.check_buffer(queue._device, buffer, "dealloca")
-    parts = storage.parts
-    if parts is None:
+    if storage.source is None:
         message = "dealloca takes a buffer of alloca; close() ends the use of others"
         raise InvalidArgumentError(message)
-    if parts[0]() is not buffer:
+    if buffer._is_part:
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
     # Nothing to do but to hold the memory until then.
     payload = (None, (), storage)
     submission = queue._submit("dealloca", payload, waits, signals)
-    for reference in parts[:]:
+    buffer._end()
+    for reference in storage.parts[:]:
         part = reference()
         if part is not None:
             part._end()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _sync
 from hal._usage import MEMORY_TYPES
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import weakref
 
     from hal._context import Context
-    from hal._memory import Storage
     from hal._settings import MemorySettings
+    from hal._storage import Storage
 
 __all__ = ["ALIGNMENT", "LARGE", "Allocator", "Block", "Owner", "Ticket", "block_size"]
 
@@ -121,10 +121,25 @@ class Block:
         return self.view is not None and self.view() is not None
 
 
-Ticket: TypeAlias = tuple[Block, int]
-"""One use of a block: the block, and the bytes that were asked for."""
+class Ticket:
+    """Be one use of a block.
 
-GONE: Final[Ticket] = (Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
+    Attributes
+    ----------
+    block
+        The block.
+    size
+        The bytes that were asked for.
+    """
+
+    __slots__ = ("block", "size")
+
+    def __init__(self, block: Block, size: int) -> None:
+        self.block = block
+        self.size = size
+
+
+GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
 """The ticket of every block that was given back."""
 
 
@@ -190,7 +205,7 @@ class Allocator:
         while bucket:
             block = bucket[-1]
             if block.ticket is None:
-                ticket = (block, size)
+                ticket = Ticket(block, size)
                 storage._ticket = ticket
                 block.ticket = ticket
                 bucket.pop()
@@ -229,7 +244,7 @@ class Allocator:
 
     def _add(self, storage: Storage, block: Block, size: int, index: int) -> None:
         """Register a new block, in use by a storage."""
-        ticket = (block, size)
+        ticket = Ticket(block, size)
         with self._lock:
             if block.way == CACHED:
                 block.bucket = self._buckets.setdefault(block.size + index, block.bucket)
@@ -246,9 +261,10 @@ class Allocator:
 
         Returns False if that use of it has ended before.
         """
-        block, size = ticket
-        if block.ticket is not ticket or self._blocks.pop(block, self) is self:
+        block, size = ticket.block, ticket.size
+        if block.ticket is not ticket or block not in self._blocks:
             return False
+        del self._blocks[block]
         block.ticket = GONE
         if block.way != FOREIGN:
             self._now -= size
@@ -326,7 +342,7 @@ class Allocator:
             if ticket is None:
                 cached += block.size
             else:
-                now += ticket[1]
+                now += ticket.size
                 used += 1
         self._now, self._cached, self._held = now, cached, held
         return used

@@ -21,7 +21,7 @@ def check_block(
     verb: str,
 ) -> tuple[tuple[int, int, int], int]:
     """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
-    is_number = block is None or block.__class__ is int
+    is_number = block is None or type(block) is int
     if is_number and shared_memory is None:
         known = kernel._blocks.get(block)
         if known is not None:
@@ -77,9 +77,9 @@ def occupancy(
 
 def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
     """Return a grid or a block as three numbers, 1 where none is given."""
-    if value.__class__ is int and value >= 0:
+    if type(value) is int and value >= 0:
         return value, 1, 1  # the short way
-    if value.__class__ is int:
+    if type(value) is int:
         numbers: list[int] = [value]
     else:
         try:

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hal import _interop
-from hal._failure import fresh
-from hal._memory import Storage
-from hal._operation import DONE
-from hal._ranges import check_index, check_range
+from hal._extent import Extent, address_of, check_dtype, shape_of
+from hal._host_view import view_of
+from hal._ranges import check_range
 from hal._submission import Submission
-from hal._usage import (
-    READ,
-    WRITE,
-    BufferUsage,
-    check_memory,
-    describe_rights,
-    explain_refusal,
-    mapping_need,
-)
-from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    HalError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
+from hal._usage import READ, WRITE, BufferUsage, describe_rights, explain_refusal, mapping_need
+from hal.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from hal._device import Device
     from hal._fence import Waits
 
-__all__ = [
-    "Buffer",
-    "address_of",
-    "check_allocation",
-    "check_dtype",
-    "no_address",
-    "shape_of",
-]
-
-_DEALLOCATED: Final = 1 << 16
-"""What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
-
-_BYTES: Final = np.dtype(np.uint8)
+__all__ = ["Buffer"]
 
 
-class Buffer:
+class Buffer(Extent):
     """Be a range of a device's memory.
 
     Made by `Device.allocate`, `Device.upload`, `Device.import_array`,
@@ -59,40 +32,7 @@ class Buffer:
     queues and semaphores alone.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_address",
-        "_allocation",
-        "_denied",
-        "_device",
-        "_dtype",
-        "_offset",
-        "_shape",
-        "_size",
-        "_storage",
-    )
-
-    def __init__(
-        self,
-        device: Device,
-        storage: Storage,
-        offset: int,
-        size: int,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        denied: int = 0,
-    ) -> None:
-        self._device = device
-        self._storage: Storage | None = storage
-        self._offset = offset
-        self._size = size
-        self._dtype = dtype
-        self._shape = shape
-        # None until the issue of the alloca that gives it one
-        address = storage.address
-        self._address = None if address is None else address + offset
-        self._denied = denied  # bits of `hal._usage`
-        self._allocation: Submission | None = None  # of the alloca
+    __slots__ = ("__weakref__",)
 
     @property
     def size(self) -> int:
@@ -167,16 +107,16 @@ class Buffer:
         range outside the buffer.
         """
         storage = self._live()
-        offset, size = check_range(self, offset, size, "subspan")
+        offset, size = check_range(self._size, offset, size, "subspan")
         kind = self._dtype if dtype is None else check_dtype(dtype)
         shape = shape_of(size, kind, "subspan")
         offset += self._offset
         part = Buffer(self._device, storage, offset, size, kind, shape, self._denied)
         part._allocation = self._allocation
-        if storage.parts is not None:
+        part._is_part = True
+        if storage.source is not None:
             # Registered first and looked at after; `dealloca` does it the other way round.
             storage.add_part(part)
-            part._place(storage)
             if self._storage is None:
                 part._end()
         return part
@@ -206,7 +146,7 @@ class Buffer:
             )
             raise UnimplementedError(message)
         if self._size:
-            raw = np.asarray(storage.view())[self._offset : self._offset + self._size]
+            raw = np.asarray(view_of(storage))[self._offset : self._offset + self._size]
             array = raw.view(self._dtype).reshape(self._shape)
         else:
             array = np.empty(self._shape, self._dtype)
@@ -287,81 +227,3 @@ class Buffer:
         May be called twice. Using the buffer afterwards raises `ClosedError`.
         """
         self._storage = None
-
-    def _live(self) -> Storage:
-        """Return the storage, or raise that the buffer is closed."""
-        storage = self._storage
-        if storage is None:
-            if self._denied & _DEALLOCATED:
-                message = "the buffer's memory was given back with dealloca; allocate another"
-            else:
-                message = "the buffer is closed; allocate another"
-            raise ClosedError(message)
-        self._device._live()
-        return storage
-
-    def _end(self) -> None:
-        """Make it unusable: `dealloca` was submitted. Operations that hold it go on."""
-        self._denied |= _DEALLOCATED
-        self._storage = None
-
-    def _place(self, storage: Storage) -> None:
-        """Take the address that an alloca has got."""
-        if storage.address is not None:
-            self._address = storage.address + self._offset
-
-
-def address_of(buffer: Buffer, storage: Storage) -> int:
-    """Return a buffer's address, or raise why it has none yet."""
-    address = storage.address
-    if address is None:
-        raise no_address(storage, InvalidArgumentError)
-    return address + buffer._offset
-
-
-def no_address(storage: Storage, kind: type[HalError]) -> HalError:
-    """Return why a storage has no address: its alloca's error, or that it was not issued."""
-    source = storage.source
-    if source is not None and source._state > DONE:
-        return fresh(source._error)
-    return kind(
-        "the buffer has no address before its alloca was issued; wait for buffer.allocation, as "
-        "in wait=[buffer.allocation], or record it by slot"
-    )
-
-
-def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a numpy type, or raise that it is none."""
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        message = f"{dtype!r} is no numpy dtype"
-        raise ArgumentTypeError(message) from None
-
-
-def check_allocation(
-    size: object, dtype: DTypeLike, memory: object, what: str
-) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
-    """Return an allocation's size, the index of its kind of memory, its type and shape."""
-    if size.__class__ is int and size >= 0:  # the short way
-        length: int = size
-    else:
-        length = check_index(size, f"{what}: the size")
-    index = check_memory(memory)
-    if dtype is np.uint8:
-        return length, index, _BYTES, (length,)
-    element = check_dtype(dtype)
-    return length, index, element, shape_of(length, element, what)
-
-
-def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
-    """Return the flat shape of `size` bytes, or raise that the type does not divide them."""
-    if dtype.hasobject:
-        message = f"{what}: {dtype} holds Python objects, which device memory cannot"
-        raise ArgumentTypeError(message)
-    if not dtype.itemsize or size % dtype.itemsize:
-        message = (
-            f"{what}: {size} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
-        )
-        raise InvalidArgumentError(message)
-    return (size // dtype.itemsize,)

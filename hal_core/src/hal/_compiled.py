@@ -7,13 +7,32 @@ What compiled code asks of its source:
   `object`.
 - A call with a star builds a list, a tuple and a dictionary; one without builds nothing.
 - The timeline lock has a class of its own, whose ``with`` is a plain call.
+- A compiled class cannot be weakly referenced, and only one that says so with `mypyc_attr` has
+  subclasses that are not compiled, which can.
 """
 
 from __future__ import annotations
 
-__all__ = ["is_compiled"]
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+__all__ = ["is_compiled", "mypyc_attr"]
+
+_Class = TypeVar("_Class", bound=type)
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr  # the compiler knows it by this name
+else:
+
+    def mypyc_attr(**_: object) -> Callable[[_Class], _Class]:
+        """Return a decorator that says something to the compiler, and does nothing."""
+        return _same
 
 
 def is_compiled(file: str) -> bool:
     """Return whether the module whose ``__file__`` is given was compiled."""
     return not file.endswith((".py", ".pyc"))
+
+
+def _same(subject: _Class) -> _Class:
+    return subject

@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, cast
 
-from hal import _progress, _sync, _timeline
+from hal import _progress, _sync, _timeline, _wait
 from hal._events import EventPool
 from hal._failure import fresh, keep
 from hal._operation import CANCELLED, ISSUED
 from hal._stream import StreamQueue
 from hal._submission import Submission
-from hal._timeline import Work
+from hal._timeline import Timepoint, Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
@@ -150,7 +150,8 @@ class Context:
             _sync.nap(min(seconds, _NAP_SECONDS))
             return
         try:
-            last.wait(seconds)
+            # It was asked just now.
+            _wait.wait_all((Timepoint(last._as_semaphore(), 1),), seconds)
         except HalError:
             return  # it is looked at again, whatever became of it
 

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
-from hal._buffer import Buffer, check_allocation, shape_of
+from hal._buffer import Buffer
 from hal._commands import CommandBuffer
 from hal._compiling import Includes, Options, Source, Trace, compile_program, describe, prepare
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
+from hal._extent import check_allocation, shape_of
 from hal._external import External
 from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
 from hal._memory import Heap
@@ -30,9 +31,9 @@ from hal._settings import MemorySettings, take_settings
 from hal._signature import Signature
 from hal._slots import SlotSpecs
 from hal._staging import Staging
+from hal._timeouts import check_timeout
 from hal._timestamps import TimerPool
 from hal._usage import BufferUsage, check_memory, check_rights
-from hal._wait import check_timeout
 from hal.errors import (
     ArgumentTypeError,
     BackendUnavailableError,

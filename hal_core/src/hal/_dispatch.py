@@ -9,9 +9,10 @@ from hal import _peers, _transfers
 from hal._blocks import check_block, three
 from hal._buffer import Buffer
 from hal._executable import Kernel
+from hal._extent import Extent
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host
-from hal._memory import Storage
 from hal._parameters import ParameterBlock, Resolver
+from hal._storage import Storage
 from hal._usage import DISPATCH, INDIRECT, READ, WRITE
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import IndirectLaunchNode
@@ -45,7 +46,7 @@ class _Buffers:
 
     def resolve(self, argument: object, parameter: str) -> int | None:
         """Return a buffer's address, 0 if it has none yet; None for what is no buffer."""
-        if not isinstance(argument, Buffer):
+        if not isinstance(argument, Extent):
             return None
         device, signature = self._device, self._kernel._signature
         need = DISPATCH | (READ if parameter in signature.constants else WRITE)
@@ -85,7 +86,7 @@ def check_dispatch(
     if blocks is None:
         what = f"dispatch of {kernel.name!r}: the grid"
         storage = _transfers.check_buffer(device, grid, what, INDIRECT)
-        assert isinstance(grid, Buffer)  # noqa: S101 - for the type checker
+        assert isinstance(grid, Extent)  # noqa: S101 - for the type checker
         check_counts(grid, kernel)
         used.append(storage)
         if storage.address is None:
@@ -128,7 +129,7 @@ def check_launch(
         raise InvalidArgumentError(message)
     blocks = None
     # What has an address on the device is memory: a buffer, or a slot that stands for one.
-    if grid.__class__ is int or not hasattr(grid, "subspan"):
+    if type(grid) is int or not hasattr(grid, "subspan"):
         blocks = three(grid, "grid", kernel, "dispatch")
         if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
             raise InvalidArgumentError(_too_large(kernel, blocks))

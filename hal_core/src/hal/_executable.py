@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _blocks
-from hal._buffer import Buffer, check_dtype, shape_of
+from hal._buffer import Buffer
+from hal._extent import check_dtype, shape_of
 from hal._interop import module_storage
 from hal._kernel_source import read_type_table
-from hal._memory import Module
 from hal._ranges import check_index
 from hal._signature import Parameter, Signature
+from hal._storage import Module
 from hal._type_table import KernelEntry
 from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 

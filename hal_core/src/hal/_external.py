@@ -15,7 +15,7 @@ from hal import _sync, _timeline
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, PENDING
 from hal._submission import Submission
-from hal._wait import check_timeout
+from hal._timeouts import check_timeout
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,

@@ -18,13 +18,14 @@ import numpy as np
 
 from hal import _transfers
 from hal._buffer import Buffer
+from hal._host_view import view_of
 from hal._ranges import check_index, check_range
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
     from hal._device import Device
-    from hal._memory import Storage
+    from hal._storage import Storage
 
 __all__ = ["CHUNK", "File", "read", "write"]
 
@@ -107,7 +108,7 @@ def read(device: Device, buffer: Buffer, file: File, offset: object) -> _transfe
 def _arguments(
     device: Device, storage: Storage, buffer: Buffer, file: File, offset: object, what: str
 ) -> tuple[Device, Storage, int, int, File]:
-    start, length = check_range(buffer, offset, file._size, what)
+    start, length = check_range(buffer._size, offset, file._size, what)
     if file._offset + length > _MAX_OFFSET:
         message = f"{what}: {file!r} and {length} bytes are more than a file can have"
         raise InvalidArgumentError(message)
@@ -141,7 +142,7 @@ def _to_file(device: Device, storage: Storage, start: int, length: int, file: Fi
 
 def _host_memory(storage: Storage, start: int, length: int) -> memoryview:
     """Return a range of host-visible memory, which lives as long as this does."""
-    return np.asarray(storage.view())[start : start + length].data
+    return np.asarray(view_of(storage))[start : start + length].data
 
 
 class _Opened:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, TypeAlias
 
-from hal._buffer import no_address
-from hal._memory import Storage
+from hal._extent import no_address
+from hal._storage import Storage
 from hal.errors import OperationError
 from hal.native import MemoryType
 

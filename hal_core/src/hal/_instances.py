@@ -20,8 +20,8 @@ from hal import _sync
 from hal._parameters import ParameterBlock
 
 if TYPE_CHECKING:
-    from hal._memory import Handle
     from hal._slots import Table
+    from hal._storage import Handle
     from hal.native import Node
 
 __all__ = ["Instance", "InstancePool", "Lease", "Patch", "Replica", "SlotUses"]

@@ -17,7 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 from hal import _buffer, _device_tensors, _dlpack
 from hal._dlpack import CPU, describe_device
 from hal._external import is_external, wait_for_issued
-from hal._memory import Module, Storage
+from hal._host_view import view_of
+from hal._storage import Module, Storage
 from hal._usage import WRITE
 from hal.errors import (
     ArgumentTypeError,
@@ -169,7 +170,7 @@ class _DeviceTensor:
 
     def __init__(self, buffer: Buffer) -> None:
         storage = buffer._live()
-        self._view = storage.view()
+        self._view = view_of(storage)
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",

@@ -24,19 +24,19 @@ def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN40
     waits: _Pairs = ()
     signals: _Pairs = ()
     if wait:
-        kind = wait.__class__
+        kind = type(wait)
         if (kind is list or kind is tuple) and len(wait) == 1:
             first = wait[0]
-            waits = (first,) if first.__class__ is Timepoint else wait_entries(wait)
+            waits = (first,) if type(first) is Timepoint else wait_entries(wait)
         else:
             waits = wait_entries(wait)
             if len(waits) > 1 and not _are_two(waits):
                 waits = Fence(waits)._entries
     if signal:
-        kind = signal.__class__
+        kind = type(signal)
         if (kind is list or kind is tuple) and len(signal) == 1:
             first = signal[0]
-            if first.__class__ is not Timepoint:
+            if type(first) is not Timepoint:
                 raise ArgumentTypeError(_not_signal(first))
             signals = (first,)
         else:

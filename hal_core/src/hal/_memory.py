@@ -1,160 +1,20 @@
-"""Own device memory and native handles, and give both back without a lock (invariant I10).
-
-A `Storage` is one use of a block of memory. Its finaliser, as that of a
-`Module`, takes no lock: `hal._reaper` says what becomes of what it lets go.
-"""
+"""Give out the memory of a device, cached and its own or of others (rule M1)."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
 
 from hal import _progress
 from hal._allocator import ASYNC, DIRECT, FOREIGN, Block, Owner, Ticket, block_size
-from hal._heaps import MemoryStatistics
-from hal._reaper import FREE, UNLOAD, Reaper
+from hal._host_view import Adopted
+from hal._reaper import UNLOAD, Doomed, Reaper
+from hal._storage import Handle, Module, Storage
 from hal._usage import MEMORY_TYPES
 from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
-if TYPE_CHECKING:
-    from hal._buffer import Buffer
-    from hal._submission import Submission
-
-__all__ = ["Handle", "Heap", "HostView", "MemoryStatistics", "Module", "Storage"]
-
-_MANY_PARTS: Final = 64
-"""Parts of one allocation from which the list of them is looked through for dead ones."""
-
-
-class HostView:
-    """Be the owner behind numpy views of a storage, which lives as long as they do (M2)."""
-
-    __slots__ = ("__array_interface__", "__weakref__", "_storage")
-
-    def __init__(self, storage: Storage, *, writable: bool = True) -> None:
-        self._storage = storage
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (storage.size,),
-            "data": (storage.host_address, not writable),
-        }
-
-
-class Storage:
-    """Be one use of a block of memory, which ends some time after the last reference went.
-
-    Attributes
-    ----------
-    address, host_address
-        Where the device and the host see it; None before the issue of the
-        alloca that made it, and where the host does not.
-    size
-        The bytes that were asked for.
-    source
-        The alloca that gives it its address, if one does.
-    parts
-        References to all buffers of it, where it is an alloca's.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_heap",
-        "_ticket",
-        "address",
-        "host_address",
-        "memory",
-        "parts",
-        "size",
-        "source",
-    )
-
-    def __init__(
-        self,
-        heap: Heap,
-        address: int | None,
-        size: int,
-        memory: MemoryType,
-        host_address: int | None,
-    ) -> None:
-        self._ticket: Ticket | None = None
-        self._heap = heap
-        self.address = address
-        self.size = size
-        self.memory = memory
-        self.host_address = host_address
-        self.source: Submission | None = None
-        self.parts: list[weakref.ref[Buffer]] | None = None
-
-    def publish(self) -> None:
-        """Make the address of its block known."""
-        if self._ticket is not None:
-            block = self._ticket[0]
-            self.host_address = block.host_address
-            self.address = address = block.address
-            if self.parts is not None:
-                for reference in self.parts[:]:
-                    part = reference()
-                    if part is not None:
-                        part._address = address + part._offset
-
-    def add_part(self, part: Buffer) -> None:
-        """Note a buffer that is part of an alloca's."""
-        with self._heap._lock:
-            self._add_part(part)
-
-    def _add_part(self, part: Buffer) -> None:
-        parts = self.parts
-        if parts is not None:
-            if len(parts) >= _MANY_PARTS:  # the dead ones go, but for the first, which is the whole
-                parts[1:] = [each for each in parts[1:] if each() is not None]
-            parts.append(weakref.ref(part))
-
-    def view(self) -> HostView:
-        """Return the owner for a numpy view; the memory is host-visible."""
-        block = self._ticket[0] if self._ticket is not None else None
-        view: HostView | None = block.view() if block is not None and block.view else None
-        if view is None:
-            view = HostView(self, writable=block is None or block.writable)
-            if block is not None:
-                block.view = weakref.ref(view)
-        return view
-
-    def is_pinned(self) -> bool:
-        """Return whether the driver knows the host's side of it."""
-        if self._ticket is None:
-            return False
-        owner = self._ticket[0].owner
-        return owner is None or owner.imported > 0
-
-    def __del__(self) -> None:
-        if self._ticket is not None:
-            self._heap.doom(FREE, self._ticket)
-
-
-class Handle:
-    """Own a native handle; destroyed some time after the last reference went."""
-
-    __slots__ = ("_heap", "_kind", "handle")
-
-    def __init__(self, heap: Heap, kind: int, handle: int) -> None:
-        self._heap = heap
-        self._kind = kind
-        self.handle = handle
-
-    def __del__(self) -> None:
-        self._heap.doom(self._kind, self.handle)
-
-
-class Module(Handle):
-    """Own one loaded module."""
-
-    __slots__ = ()
-
-    def __init__(self, heap: Heap, handle: int) -> None:
-        super().__init__(heap, UNLOAD, handle)
+__all__ = ["Heap"]
 
 
 class Heap(Reaper):
@@ -291,7 +151,7 @@ class Heap(Reaper):
         writable: bool,
     ) -> Storage:
         _progress.start()  # a finaliser cannot
-        storage = Storage(self, None, size, memory, None)
+        storage = Adopted(self, None, size, memory, None)
         block = Block(address, size, memory, host_address, FOREIGN)
         block.owner, block.writable = owner, writable
         if owner.imported:
@@ -330,13 +190,13 @@ class Heap(Reaper):
         with self._lock:
             self._handles.add((kind, handle))
 
-    def doom(self, what: int, handle: object) -> None:
+    def doom(self, what: Doomed) -> None:
         """Note what a finaliser lets go; takes no lock and makes no native call (I10)."""
         if _progress is None:
             return  # the interpreter takes modules apart: nobody works anything off any more
-        self._doomed.append((what, handle))
-        if what == FREE and handle.__class__ is tuple:
-            block: Block = handle[0]
+        self._doomed.append(what)
+        if isinstance(what, Ticket):
+            block = what.block
             # About right is enough: no lock may be taken.
             self._loose += block.size
             small = self._loose + self._cached <= self._cache_limit

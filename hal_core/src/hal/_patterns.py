@@ -15,10 +15,10 @@ _WIDTHS: Final = frozenset({1, 2, 4})
 
 def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return a fill's pattern as a number, and its width of 1, 2 or 4 bytes."""
-    if value.__class__ is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
+    if type(value) is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
         return value, 1  # the short way for plain bytes
-    if value.__class__ is bytes and len(value) in _WIDTHS:
-        return int.from_bytes(value, "little"), len(value)
+    if type(value) is bytes and len(value) == 4:  # noqa: PLR2004 - the commonest; see below
+        return value[0] | value[1] << 8 | value[2] << 16 | value[3] << 24, 4
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
     elif isinstance(value, np.generic):

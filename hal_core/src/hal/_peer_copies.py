@@ -14,7 +14,7 @@ from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from hal._device import Device
-    from hal._memory import Storage
+    from hal._storage import Storage
     from hal.native import NativeDevice
 
 __all__ = ["copy", "is_between_devices"]
@@ -33,8 +33,7 @@ def copy(
     device: Device,
     source: Buffer,
     target: Buffer,
-    source_offset: object,
-    target_offset: object,
+    offsets: tuple[object, object],
     size: object,
 ) -> tuple[Payload, bool]:
     """Check a copy from or to another device; as `hal._transfers.copy`."""
@@ -52,8 +51,8 @@ def copy(
         check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
     source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(owners[1], target, "copy: the target", TRANSFER_TARGET)
-    source_start, length = check_range(source, source_offset, size, "copy: the source")
-    target_start, _ = check_range(target, target_offset, length, "copy: the target")
+    source_start, length = check_range(source._size, offsets[0], size, "copy: the source")
+    target_start, _ = check_range(target._size, offsets[1], length, "copy: the target")
     if not length:
         return NOTHING, False
     source_start += source._offset

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _sync, _timeline
-from hal._memory import Storage
 from hal._operation import CANCELLED
+from hal._storage import Storage
 from hal._usage import DISPATCH, explain_refusal
 from hal.errors import (
     ArgumentTypeError,
@@ -26,9 +26,9 @@ from hal.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hal._buffer import Buffer
     from hal._context import Context
     from hal._device import Device
+    from hal._extent import Extent
     from hal._submission import Submission
     from hal._timeline import Work
     from hal._transfers import Payload
@@ -114,7 +114,7 @@ def is_peer(device: Device, other: Device) -> bool:
     return device._native.domain is other._native.domain and _FEATURE in device._native.features
 
 
-def check_guest(device: Device, buffer: Buffer, what: str, need: int) -> Storage:
+def check_guest(device: Device, buffer: Extent, what: str, need: int) -> Storage:
     """Return the storage of another device's buffer that a kernel may use, or raise why not."""
     owner = buffer._device
     storage = buffer._live()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._instances import SlotUses
     from hal._lowering import Lowering
-    from hal._memory import Storage
     from hal._slots import Late, SlotRules, Table
+    from hal._storage import Storage
     from hal.native import Node
 
 __all__ = ["Program"]

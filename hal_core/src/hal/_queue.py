@@ -25,8 +25,8 @@ from hal._slots import Bindings
 from hal._stream import StreamQueue
 from hal._submission import Submission
 from hal._timeline import Timepoint, Work
+from hal._timeouts import check_timeout
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
-from hal._wait import check_timeout
 from hal.errors import ArgumentTypeError, HalError
 from hal.native import MemoryType
 
@@ -139,10 +139,12 @@ class Queue(StreamQueue):
         pinned memory it is a host operation (see `call`) on a device without
         the feature ``"pageable_copies"``, which would block for it.
         """
-        copy = _transfers.copy
-        if _peer_copies.is_between_devices(self._device, source, target):
-            copy = _peer_copies.copy
-        payload, is_host = copy(self._device, source, target, source_offset, target_offset, size)
+        device = self._device
+        offsets = source_offset, target_offset
+        if _peer_copies.is_between_devices(device, source, target):
+            payload, is_host = _peer_copies.copy(device, source, target, offsets, size)
+        else:
+            payload, is_host = _transfers.copy(device, source, target, offsets, size)
         waits, signals = check_lists(wait, signal)
         return self._submit("copy", payload, waits, signals, is_host)
 
@@ -168,7 +170,7 @@ class Queue(StreamQueue):
         anything is written, unless it is cut off meanwhile; after any other
         failure the range holds anything.
         """
-        if array.__class__ is File:
+        if type(array) is File:
             payload = _files.write(self._device, buffer, array, offset)
             waits, signals = check_lists(wait, signal)
             return self._submit("write", payload, waits, signals, True)  # noqa: FBT003
@@ -198,7 +200,7 @@ class Queue(StreamQueue):
         anything then. The operating system writes the bytes to the disk later.
         Zero bytes touch no file.
         """
-        if array.__class__ is File:
+        if type(array) is File:
             payload = _files.read(self._device, buffer, array, offset)
             waits, signals = check_lists(wait, signal)
             return self._submit("read", payload, waits, signals, True)  # noqa: FBT003

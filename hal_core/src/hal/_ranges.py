@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hal._usage import explain_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal._buffer import Buffer
 
 __all__ = ["check_index", "check_range"]
 
 
 def check_index(value: object, what: str) -> int:
     """Return a size or an offset as an int >= 0, or raise what is wrong with it."""
-    if value.__class__ is int:
+    if type(value) is int:
         number: int = value
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
         message = f"{what} is a number of bytes as an int, not {type(value).__name__}"
@@ -28,15 +23,15 @@ def check_index(value: object, what: str) -> int:
     return number
 
 
-def check_range(buffer: Buffer, offset: object, size: object, what: str) -> tuple[int, int]:
-    """Return an offset and a size inside a buffer; None as size is all that follows."""
+def check_range(whole: int, offset: object, size: object, what: str) -> tuple[int, int]:
+    """Return an offset and a size inside a buffer of `whole` bytes; None is all that follows."""
     start: int
-    if offset.__class__ is int and offset >= 0:
+    if type(offset) is int and offset >= 0:
         start = offset  # the short way
     else:
         start = check_index(offset, f"{what}: the offset")
-    length = buffer._size - start if size is None else check_index(size, f"{what}: the size")
-    if start > buffer._size or length > buffer._size - start:
+    length = whole - start if size is None else check_index(size, f"{what}: the size")
+    if start > whole or length > whole - start:
         asked = None if size is None else length
-        raise InvalidArgumentError(explain_range(what, start, asked, "the buffer", buffer._size))
+        raise InvalidArgumentError(explain_range(what, start, asked, "the buffer", whole))
     return start, length

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal import _progress, _sync
 from hal._allocator import ASYNC, CACHED, FOREIGN, Allocator, Block, Owner, Ticket
@@ -21,15 +21,17 @@ from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._context import Context
-    from hal._memory import Storage
+    from hal._storage import Storage
 
-__all__ = ["FREE", "GRAPH", "INSTANCE", "UNLOAD", "Reaper"]
+__all__ = ["GRAPH", "INSTANCE", "UNLOAD", "Doomed", "Reaper"]
 
-# What a finaliser lets go: a use of a block, or a native handle
-FREE: Final = 0
+# The kinds of native handles
 UNLOAD: Final = 1
 GRAPH: Final = 2
 INSTANCE: Final = 3
+
+Doomed: TypeAlias = Ticket | tuple[int, int]
+"""What a finaliser lets go: a use of a block, or the kind and the number of a native handle."""
 
 _DESTROY: Final = {
     UNLOAD: "unload_module",
@@ -64,8 +66,8 @@ class Reaper(Allocator):
         # Held over stream-ordered frees, which never block.
         self._housekeeping = _sync.Lock()
         self._handles: set[tuple[int, int]] = set()  # kind and handle
-        self._doomed: deque[tuple[int, object]] = deque()  # what finalisers let go
-        self._waste: deque[tuple[int, object]] = deque()  # what takes native calls to give back
+        self._doomed: deque[Doomed] = deque()  # what finalisers let go
+        self._waste: deque[Doomed] = deque()  # what takes native calls to give back
         self._returning: deque[Ticket] = deque()  # what goes back by `free_async`
         self._stream = 0  # the native stream for that
         self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
@@ -142,19 +144,19 @@ class Reaper(Allocator):
         doomed = self._doomed
         self._loose = 0
         while doomed:
-            what, handle = entry = doomed[0]
-            if what == FREE and handle.__class__ is tuple:
-                block: Block = handle[0]
-                if block.ticket is not handle:
+            what = doomed[0]
+            if isinstance(what, Ticket):
+                block = what.block
+                if block.ticket is not what:
                     pass  # that use has ended before
                 elif block.way == ASYNC:
-                    self._returning.append(handle)  # type: ignore[arg-type]
+                    self._returning.append(what)
                 elif block.way == CACHED and not self._closed:
-                    self._put_back(block, handle[1])  # type: ignore[index]
+                    self._put_back(block, what.size)
                 else:
-                    self._waste.append(entry)
+                    self._waste.append(what)
             else:
-                self._waste.append(entry)
+                self._waste.append(what)
             doomed.popleft()
 
     def _return_async(self) -> None:
@@ -172,7 +174,7 @@ class Reaper(Allocator):
                     native.bind()
                     if not self._stream:
                         self._stream = native.create_stream()
-                    native.free_async(self._stream, ticket[0].address)
+                    native.free_async(self._stream, ticket.block.address)
 
     def _reap(self, keep: int) -> list[Owner]:
         """Give back what takes native calls; return owners, to be dropped under no lock."""
@@ -188,14 +190,14 @@ class Reaper(Allocator):
     def _clear_waste(self, owners: list[Owner]) -> None:
         while self._waste:
             try:
-                what, handle = self._waste.popleft()
+                what = self._waste.popleft()
             except IndexError:
                 return
-            if what == FREE:
-                if handle.__class__ is tuple:
-                    self._end_use(handle, owners)
+            if isinstance(what, Ticket):
+                self._end_use(what, owners)
             else:
-                self._destroy(what, handle)  # type: ignore[arg-type]
+                kind, handle = what
+                self._destroy(kind, handle)
         self._close_native()
 
     def _end_use(self, ticket: Ticket, owners: list[Owner]) -> None:
@@ -204,7 +206,7 @@ class Reaper(Allocator):
             known = self._remove(ticket)
         if not known:
             return
-        block = ticket[0]
+        block = ticket.block
         owner = block.owner
         if owner is None:
             self._free(block)
@@ -237,10 +239,10 @@ class Reaper(Allocator):
             blocks = list(self._blocks)
             self._buckets.clear()
         for block in blocks:
-            ticket = block.ticket = block.ticket or (block, 0)
+            ticket = block.ticket = block.ticket or Ticket(block, 0)
             if block.is_viewed():
                 kept.append(
-                    f"{ticket[1]:,} bytes at {block.address:#x} are shown by a numpy view, "
+                    f"{ticket.size:,} bytes at {block.address:#x} are shown by a numpy view, "
                     "and freed with it"
                 )
                 owner = block.owner

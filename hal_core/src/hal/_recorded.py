@@ -27,8 +27,8 @@ from hal.native import (
 if TYPE_CHECKING:
     from hal._device import Device
     from hal._executable import Kernel
-    from hal._memory import Storage
     from hal._parameters import ParameterBlock
+    from hal._storage import Storage
     from hal.native import Node
 
 __all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed", "update"]
@@ -89,7 +89,7 @@ def fill(
     """Check a fill; see `Queue.fill`. Nothing is returned for no bytes, as by all of these."""
     place, memory, base, kept = _check(device, slots, target, "fill", TRANSFER_TARGET)
     _check_sized(place, size, "fill")
-    start, length, pattern, width = check_fill(place, value, offset, size)
+    start, length, pattern, width = check_fill(base, place._size, place._dtype, value, offset, size)
     start += base
     return [
         Command(
@@ -108,7 +108,7 @@ def update(
     """Check an update and capture its bytes; see `Queue.update`."""
     place, memory, base, kept = _check(device, slots, target, "update", TRANSFER_TARGET)
     host = _bytes_of(data, "update")
-    start, length = check_range(place, offset, host.size, "update")
+    start, length = check_range(place._size, offset, host.size, "update")
     if not length:
         return []
     start += base
@@ -137,8 +137,8 @@ def copy(
     read = _check(device, slots, source, "copy: the source", TRANSFER_SOURCE)
     written = _check(device, slots, target, "copy: the target", TRANSFER_TARGET)
     _check_sized(read.thing, size, "copy: the source")
-    first, length = check_range(read.thing, source_offset, size, "copy: the source")
-    into, _ = check_range(written.thing, target_offset, length, "copy: the target")
+    first, length = check_range(read.thing._size, source_offset, size, "copy: the source")
+    into, _ = check_range(written.thing._size, target_offset, length, "copy: the target")
     begin, end = first + read.base, into + written.base
     if read.memory == written.memory and abs(begin - end) < length:
         message = (

@@ -9,6 +9,7 @@ from hal import _progress, _timeline, _wait
 from hal._awaiting import Reached
 from hal._failure import fresh, keep
 from hal._helpers import report
+from hal._spin import spin_for
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
@@ -51,7 +52,7 @@ class Semaphore(Timeline):
 
     def poll(self, value: SupportsIndex) -> bool:
         """Return whether `value` has been reached; raises the failure as `query` does."""
-        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
         if self._value < value and self._points and self._failure is None:
             _harvest(self)
@@ -68,8 +69,10 @@ class Semaphore(Timeline):
         tells who has promised the value (S9). Ctrl-C ends the wait. Must not
         be called from a callback of `on_reached`, which it would hold up.
         """
-        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
+        if self._points and self._failure is None and self._value < value:
+            spin_for(self, value, timeout)
         if self._failure is None and self._value >= value:
             return
         _wait.wait_all((Timepoint(self, value),), timeout)
@@ -82,7 +85,7 @@ class Semaphore(Timeline):
         nothing, unless `value` exceeds every value signalled or reserved
         before (S1); on a failed semaphore raises the failure.
         """
-        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
         if self._points:
             _harvest(self)

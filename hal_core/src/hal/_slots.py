@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal._buffer import Buffer, check_dtype
+from hal._buffer import Buffer
+from hal._extent import check_dtype
 from hal._hazards import END, Access, Extents
-from hal._memory import Storage
 from hal._ranges import check_index
+from hal._storage import Storage
 from hal._transfers import check_buffer, late_address
 from hal._usage import explain_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError

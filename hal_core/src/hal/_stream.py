@@ -365,8 +365,7 @@ class StreamQueue(HostOperations):
                 for storage in arguments:
                     storage.publish()
             elif len(arguments) == 4:  # noqa: PLR2004 - a fill; half as dear as by a star
-                address, pattern, width, count = arguments
-                function(stream, address, pattern, width, count)
+                function(stream, arguments[0], arguments[1], arguments[2], arguments[3])
             else:
                 function(stream, *arguments)
             if shared is None:

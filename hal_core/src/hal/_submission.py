@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
-from hal import _timeline
+from hal import _timeline, _wait
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, ISSUING, Operation
 from hal._semaphore import Semaphore
+from hal._spin import spin_for_operation
 from hal._timeline import Timepoint
 from hal.errors import HalError
 
@@ -63,9 +64,11 @@ class Submission(Operation):
 
         Raises its error afresh, or `DeadlineExceededError`. Ctrl-C ends the wait.
         """
+        if self._state == ISSUED:
+            spin_for_operation(self, timeout)
         if self._state == DONE:
             return
-        self._as_semaphore().wait(1, timeout)
+        _wait.wait_all((Timepoint(self._as_semaphore(), 1),), timeout)
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._as_semaphore().reached(1).__await__()

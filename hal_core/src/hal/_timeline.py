@@ -312,7 +312,7 @@ class Timepoint:
             message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
             raise ArgumentTypeError(message)
         self._semaphore = cast("Semaphore", semaphore)
-        if value.__class__ is not int or not 0 <= value <= MAX_VALUE:
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
         self._value: int = value
 

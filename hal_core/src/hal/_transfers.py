@@ -9,17 +9,19 @@ instead (M1), whose function is called without a stream, on a thread of the pool
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal import _peers
-from hal._buffer import Buffer, no_address
+from hal._buffer import Buffer
+from hal._extent import Extent, no_address
 from hal._host_copies import Place, is_between_hosts, move
-from hal._memory import HostView, Storage
+from hal._host_view import HostView, view_of
 from hal._patterns import pattern_of
 from hal._ranges import check_range
+from hal._storage import Storage
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 from hal.native import MemoryType
@@ -56,34 +58,37 @@ NOTHING: Final[Payload] = (None, (), None)
 """What enqueues nothing: zero sizes and barriers still order and signal (C4)."""
 
 
-def fill(device: Device, buffer: Buffer, value: object, offset: object, size: object) -> Payload:
+def fill(device: Device, buffer: object, value: object, offset: object, size: object) -> Payload:
     """Check a fill; see `Queue.fill`."""
     storage = check_buffer(device, buffer, "fill", TRANSFER_TARGET)
-    start, length, pattern, width = check_fill(buffer, value, offset, size)
+    extent, base = cast("Extent", buffer), storage.address
+    start = extent._offset if base is None else base + extent._offset
+    first, length, pattern, width = check_fill(
+        start, extent._size, extent._dtype, value, offset, size
+    )
     if not length:
         return NOTHING
-    start += buffer._offset
-    base = storage.address
+    start += first
     if base is not None and length <= CHUNK:
-        return device._fill, (base + start, pattern, width, length // width), storage
-    arguments = ((base or 0) + start, pattern, width, length // width, device._fill)
+        return device._fill, (start, pattern, width, length // width), storage
+    arguments = (start, pattern, width, length // width, device._fill)
     if base is not None:
         return _fill_in_parts, arguments, storage
     return _late, (_fill_in_parts, arguments, ((0, storage),)), storage
 
 
 def check_fill(
-    buffer: Buffer, value: object, offset: object, size: object
+    base: int, whole: int, dtype: np.dtype[Any], value: object, offset: object, size: object
 ) -> tuple[int, int, int, int]:
-    """Return a fill's offset, its size in bytes, its pattern, and the pattern's width."""
-    pattern, width = pattern_of(value, buffer._dtype)
-    start, length = check_range(buffer, offset, size, "fill")
+    """Return a fill's offset, its size in bytes, its pattern, and the pattern's width.
+
+    In a buffer of `whole` bytes that begins at `base`, if that is known by now.
+    """
+    pattern, width = pattern_of(value, dtype)
+    start, length = check_range(whole, offset, size, "fill")
     if width == 1:
         return start, length, pattern, width
     # An allocation is aligned to more than any pattern; memory of others may begin anywhere.
-    base = buffer._offset
-    if buffer.__class__ is Buffer and buffer._address is not None:
-        base = buffer._address
     if (start | length | base) & (width - 1):
         message = (
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
@@ -97,7 +102,7 @@ def update(device: Device, buffer: Buffer, data: object, offset: object) -> tupl
     """Check an update and capture its bytes; see `Queue.update`, and `write`."""
     storage = check_buffer(device, buffer, "update", TRANSFER_TARGET)
     host = _bytes_of(data, "update")
-    start, length = check_range(buffer, offset, host.size, "update")
+    start, length = check_range(buffer._size, offset, host.size, "update")
     if not length:
         return NOTHING, False
     start += buffer._offset
@@ -113,7 +118,7 @@ def write(device: Device, buffer: Buffer, array: object, offset: object) -> tupl
     """
     storage = check_buffer(device, buffer, "write", TRANSFER_TARGET)
     host = _bytes_of(array, "write")
-    start, length = check_range(buffer, offset, host.size, "write")
+    start, length = check_range(buffer._size, offset, host.size, "write")
     if not length:
         return NOTHING, False
     start += buffer._offset
@@ -132,7 +137,7 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple
     if not host.flags.writeable:
         message = "read: the array is read-only; give one that can be written"
         raise InvalidArgumentError(message)
-    start, length = check_range(buffer, offset, host.size, "read")
+    start, length = check_range(buffer._size, offset, host.size, "read")
     if not length:
         return NOTHING, False
     start += buffer._offset
@@ -149,10 +154,9 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple
 
 def copy(
     device: Device,
-    source: Buffer,
-    target: Buffer,
-    source_offset: object,
-    target_offset: object,
+    source: object,
+    target: object,
+    offsets: tuple[object, object],
     size: object,
 ) -> tuple[Payload, bool]:
     """Check a copy; return its payload, and whether that is a host operation.
@@ -161,12 +165,13 @@ def copy(
     """
     source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
-    source_start, length = check_range(source, source_offset, size, "copy: the source")
-    target_start, _ = check_range(target, target_offset, length, "copy: the target")
+    of, to = cast("Extent", source), cast("Extent", target)
+    source_start, length = check_range(of._size, offsets[0], size, "copy: the source")
+    target_start, _ = check_range(to._size, offsets[1], length, "copy: the target")
     if not length:
         return NOTHING, False
-    source_place = source._offset + source_start
-    target_place = target._offset + target_start
+    source_place = of._offset + source_start
+    target_place = to._offset + target_start
     # Storages overlap if they are the same; those of foreign memory may anyway.
     distance = target_place - source_place
     if source_storage is not target_storage:
@@ -178,10 +183,10 @@ def copy(
             "in the same memory; copy through another buffer"
         )
         raise InvalidArgumentError(message)
-    into, of = (target_place, target_storage), (source_place, source_storage)
+    written, read = (target_place, target_storage), (source_place, source_storage)
     if is_between_hosts(device, target_storage, source_storage):
-        return move(into, of, length), True
-    return _copy(device._copy, into, of, length, None), False
+        return move(written, read, length), True
+    return _copy(device._copy, written, read, length, None), False
 
 
 def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> Storage:
@@ -190,7 +195,7 @@ def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> St
     `need` are bits of `hal._usage`. Keep what is returned alive, not the
     buffer's own attribute, which another thread may clear meanwhile.
     """
-    if not isinstance(buffer, Buffer):
+    if not isinstance(buffer, Extent):
         message = f"{what} takes a buffer, not {type(buffer).__name__}"
         raise ArgumentTypeError(message)
     if buffer._device is not device:
@@ -202,7 +207,7 @@ def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> St
     return storage
 
 
-def storage_of(device: Device, buffer: Buffer, need: int) -> Storage | None:
+def storage_of(device: Device, buffer: Extent, need: int) -> Storage | None:
     """Return the storage of an open buffer of `device` that may be used so; None for others."""
     storage = buffer._storage
     if buffer._device is not device or device._closed or buffer._denied & need:
@@ -297,7 +302,7 @@ def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
     """Copy bytes into host-visible memory and return where the host sees it."""
     address = keeper.host_address
     assert address is not None  # noqa: S101 - pinned memory is the host's
-    np.copyto(np.asarray(keeper.view())[: host.size], host)
+    np.copyto(np.asarray(view_of(keeper))[: host.size], host)
     return address
 
 

@@ -18,24 +18,18 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 
 from hal import _explain, _progress, _sync, _timeline
 from hal._failure import fresh
+from hal._spin import EAGER_TURNS, POLL_SECONDS
 from hal._timeline import WAKE, Timepoint, Work
-from hal.errors import (
-    ArgumentTypeError,
-    DeadlineExceededError,
-    DeviceLostError,
-    InvalidArgumentError,
-)
+from hal._timeouts import check_timeout
+from hal.errors import DeadlineExceededError, DeviceLostError
 
 if TYPE_CHECKING:
     from hal._operation import Operation
     from hal._stream import StreamQueue
 
-__all__ = ["Entries", "HostWaiter", "check_timeout", "poll_all", "wait_all", "wait_groups"]
+__all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
 
 Entries: TypeAlias = Sequence[Timepoint]
-
-_POLL_SECONDS: Final = 100e-6
-"""How long a waiter polls before it sleeps: about what a wake-up costs."""
 
 _NAP_SECONDS: Final = 10e-3
 """How long it asks again after naps before it is notified: some of what a notification costs.
@@ -46,12 +40,6 @@ each on an idle processor, and ten times that on a virtual machine.
 
 _NAP_PART: Final = 1 / 16
 """How long a nap is, as part of the wait so far; it is late by half of that on average."""
-
-_EAGER_TURNS: Final = 4
-"""How often it asks before it gives the processor up in between: what short work takes.
-
-A driver's call lets the interpreter lock go by itself.
-"""
 
 _SLICE_SECONDS: Final = 0.05
 """Longest sleep: a net for wake-ups lost outside this process's control."""
@@ -96,21 +84,6 @@ def _ask_all(entries: Entries) -> None:
                     operation._event.count += 1
             if operation is not None:
                 operation._queue._ask(operation)
-
-
-def check_timeout(timeout: SupportsFloat) -> float:
-    """Return a time-out in seconds as a float, or raise what is wrong with it."""
-    try:
-        if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-            raise TypeError  # noqa: TRY301 - as float() does of an array
-        seconds = float(timeout)
-    except (TypeError, OverflowError):
-        message = f"a timeout is seconds as a number, or None; not {type(timeout).__name__}"
-        raise ArgumentTypeError(message) from None
-    if math.isnan(seconds) or seconds < 0:
-        message = f"a timeout is 0 or more seconds, or None for ever; {timeout} was given"
-        raise InvalidArgumentError(message)
-    return seconds
 
 
 class HostWaiter:
@@ -263,11 +236,11 @@ class HostWaiter:
                 if now >= self._deadline or waited >= _NAP_SECONDS:
                     break
                 turns += 1
-                if waited >= _POLL_SECONDS:
+                if waited >= POLL_SECONDS:
                     if self._is_followed():
                         break  # who sleeps relies on its leaving soon
                     _sync.nap(min(waited * _NAP_PART, self._deadline - now))
-                elif turns > _EAGER_TURNS:
+                elif turns > EAGER_TURNS:
                     _sync.yield_thread()
         finally:
             for position, operation in enumerate(points):

@@ -489,7 +489,7 @@ class World:
             elif name in self.buffers:
                 buffer = self.buffers[name]
                 vendor = buffer.device._native.vendor
-                data = vendor.peek(buffer._address, 8)
+                data = vendor.peek(self.addresses[name], 8)
                 value = data[0] if len(set(data)) == 1 else data.hex()
             buffers.append((name, value))
         calls = []
