@@ -17,7 +17,8 @@ HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
-from core_harness import LIMIT, Latch, Probe, open_native, run_python  # noqa: E402
+from child_processes import run_python  # noqa: E402
+from core_harness import LIMIT, Latch, Probe, open_native  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import subprocess
-import sys
-import textwrap
 import threading
 import traceback
 import weakref
@@ -19,7 +16,7 @@ from hal.errors import OperationError
 from hal.native import MemoryType, NativeDevice
 from hal_cpu.plugin import hal_backend
 
-__all__ = ["LIMIT", "Latch", "Probe", "collect_in_threads", "open_native", "run_python"]
+__all__ = ["LIMIT", "Latch", "Probe", "collect_in_threads", "open_native"]
 
 LIMIT = 10.0
 """Seconds that any wait of these tests may take before the test fails."""
@@ -480,26 +477,3 @@ def collect_in_threads(functions):
     if errors:
         raise errors[0]
     return results
-
-
-def run_python(folder, source, *, timeout=40.0, arguments=(), watchdog=True):
-    """Run a program in a child process; one that hangs tells where all its threads are, and ends.
-
-    A program that forks does without the `watchdog`, whose thread its child would miss.
-    """
-    text = textwrap.dedent(source)
-    if watchdog:
-        text = (
-            f"import faulthandler; faulthandler.dump_traceback_later({timeout}, exit=True)\n{text}"
-        )
-    path = folder / "program.py"
-    # Who is started in the background ignores Ctrl-C, and so would its children.
-    first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    path.write_text(first + text, encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, str(path), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout + LIMIT,
-        check=False,
-    )

@@ -7,10 +7,10 @@ import gc
 import threading
 import time
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest
+from child_processes import HERE
 from core_harness import LIMIT, collect_in_threads
 
 import hal
@@ -24,8 +24,6 @@ from hal.errors import (
     OperationError,
     SemaphoreFailedError,
 )
-
-HERE = str(Path(__file__).parent)
 
 
 def text_of(submission):
