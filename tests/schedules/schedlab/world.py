@@ -12,9 +12,10 @@ from __future__ import annotations
 import functools
 
 from schedlab import scheduler as sync
-from schedlab.fake import Vendor, classes
+from schedlab.fake import classes
 from schedlab.loader import load_core
 from schedlab.model import Model, State, allowed_outcomes
+from schedlab.vendor import Vendor
 
 NET_SECONDS = 0.01
 
