@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from core_harness import LIMIT, Latch, collect_in_threads
 from foreign_library import Library
-from test_interop import READ_ONLY, Producer, assert_soon, look_into, memory_of
+from interop_harness import READ_ONLY, Producer, assert_soon, look_into, memory_of
 
 import hal
 from hal.errors import (
