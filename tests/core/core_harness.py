@@ -16,7 +16,7 @@ from hal.errors import OperationError
 from hal.native import MemoryType, NativeDevice
 from hal_cpu.plugin import hal_backend
 
-__all__ = ["LIMIT", "Latch", "Probe", "collect_in_threads", "open_native"]
+__all__ = ["LIMIT", "Latch", "Probe", "collect_in_threads", "open_native", "queues_of"]
 
 LIMIT = 10.0
 """Seconds that any wait of these tests may take before the test fails."""
@@ -477,3 +477,7 @@ def collect_in_threads(functions):
     if errors:
         raise errors[0]
     return results
+
+
+def queues_of(device):
+    return (device.queues.compute, device.queues.upload, device.queues.download)
