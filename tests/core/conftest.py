@@ -144,3 +144,29 @@ def gate():
 def run_script(tmp_path):
     """Run a program in a child process and return its result."""
     return lambda source, **options: run_python(tmp_path, source, **options)
+
+
+KERNELS = """
+__global__ void add(const int *x, int *y, int amount) {
+  y[threadIdx.x] = x[threadIdx.x] + amount;
+}
+__global__ void ids(unsigned *out) {
+  out[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] += 1;
+}
+__global__ void choose(unsigned *counts, unsigned x) {
+  counts[0] = x; counts[1] = 2; counts[2] = 1;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def image():
+    """The bytes of a program with `KERNELS`, compiled once."""
+    with hal.create_device("cpu") as device:
+        return device.compile(KERNELS, filename="kernels.cpp").image
+
+
+@pytest.fixture(params=["stream", "graph"])
+def mode(request):
+    """How a recording is run."""
+    return request.param
