@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hal
-from hal import _progress
+from hal import _files, _progress
 from hal._memory import Heap
 
 # The test run imports files one by one, not as a package.
@@ -138,6 +138,12 @@ def gate():
     event = threading.Event()
     yield event
     event.set()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Move a few bytes of a file at a time, so that small files take many system calls."""
+    monkeypatch.setattr(_files, "CHUNK", 7)
 
 
 @pytest.fixture
