@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from types import SimpleNamespace
 
-from schedlab import scheduler as sync
+from greenlet import GreenletExit
+
 from schedlab.fake_memory import MemoryCalls
 from schedlab.fake_streams import StreamCalls
 from schedlab.fake_work import GraphCalls, WorkCalls
@@ -54,7 +55,7 @@ def classes(core):
             v = self.vendor
             s = v.scheduler
             if s.dead:
-                raise sync.GreenletExit
+                raise GreenletExit
             if s.finalising:
                 s.report("I10", "a finaliser binds the device")
             if s.timeline_lock is not None and s.timeline_lock.owner is s.current:

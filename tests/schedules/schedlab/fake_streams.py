@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedlab import scheduler as sync
+from schedlab import sync
 from schedlab.native_objects import Event, Item, Record, Stream
 
 PATIENCE = 2

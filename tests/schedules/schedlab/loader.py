@@ -24,7 +24,8 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from schedlab import scheduler as sync
+from schedlab import sync
+from schedlab.threads import Cell, next_serial, restart_serials
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(os.environ.get("HAL_SCHEDULES_SOURCE") or ROOT / "hal_core" / "src")
@@ -188,7 +189,7 @@ class _Touched:
 
     def __new__(cls, *_, **__):
         self = super().__new__(cls)
-        self.cell = sync.Cell()
+        self.cell = Cell()
         self.tracked = None
         return self
 
@@ -269,7 +270,7 @@ class Tracked:
         if s is not None and not s.dead and self.core.tracking:
             if s.quiet:
                 # Its number must be the same in every run, whoever touches it first later.
-                self.core.cells.setdefault((id(instance), self.attribute), sync.Cell())
+                self.core.cells.setdefault((id(instance), self.attribute), Cell())
             else:
                 if self.racy and s.timeline_lock.owner is not s.current:
                     s.shared_access("race")
@@ -290,7 +291,7 @@ class Tracked:
         key = (id(instance), self.attribute)
         cell = core.cells.get(key)
         if cell is None:
-            cell = core.cells[key] = sync.Cell()
+            cell = core.cells[key] = Cell()
         if write:
             s.note_write(cell)
         else:
@@ -355,7 +356,7 @@ class Core:
         for _ in range(2):  # what the first turn drops may be finalised into it
             self.cells.clear()
             # In the first run the copy was just loaded, which has counted things.
-            sync.restart_serials(1000)
+            restart_serials(1000)
             for restore in self._snapshot:
                 restore()
 
@@ -502,12 +503,12 @@ def _take_snapshot(modules, package):
                 lock.free = free
                 lock.owner = None
                 lock.w = lock.r = 0
-                lock.serial = sync.next_serial()
+                lock.serial = next_serial()
 
             def restore_bell(bell=value, free=free):
                 bell.free = free
                 bell.w = bell.r = 0
-                bell.serial = sync.next_serial()
+                bell.serial = next_serial()
 
             restores.append(restore if isinstance(value, sync.Lock) else restore_bell)
         elif kind in (list, set, collections.deque, TrackedDeque):
@@ -516,7 +517,7 @@ def _take_snapshot(modules, package):
 
             def restore_items(value=value, items=items):
                 if isinstance(value, TrackedDeque):
-                    value.cell = sync.Cell()
+                    value.cell = Cell()
                 if len(value) != len(items) or list(value) != items:
                     value.clear()
                     (value.update if isinstance(value, set) else value.extend)(items)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schedlab import scheduler as sync
+from schedlab.threads import Cell, Thread
 
 
 class Record:
@@ -61,10 +61,10 @@ class Stream:
         self.items = []
         self.head = 0
         self.busy = None
-        self.cell = sync.Cell()  # what was enqueued
-        self.done = sync.Cell()  # what has completed
+        self.cell = Cell()  # what was enqueued
+        self.done = Cell()  # what has completed
         # Whoever completes work unasked, so that its notification comes.
-        self.actor = sync.Thread(-handle, f"{label} itself", daemon=True)
+        self.actor = Thread(-handle, f"{label} itself", daemon=True)
 
 
 class Event:
@@ -77,7 +77,7 @@ class Event:
         self.handle = handle
         self.record = None
         self.records = 0
-        self.cell = sync.Cell()
+        self.cell = Cell()
 
 
 class Allocation:
@@ -90,7 +90,7 @@ class Allocation:
         self.pinned = pinned
         self.size = size
         self.buffer = buffer
-        self.cell = sync.Cell()
+        self.cell = Cell()
         self.imported = False  # it belongs to somebody else
         self.born = None  # the Item of a stream-ordered allocation
         self.doomed = False  # a stream-ordered free of it was enqueued
@@ -107,7 +107,7 @@ class Graph:
         self.dependencies = [tuple(each) for each in dependencies]
         self.launches = []  # the Items of an instance's
         self.busy = None  # the thread that is in a call on it
-        self.cell = sync.Cell()
+        self.cell = Cell()
 
     def orders(self):
         """Return the order that takes nodes as early as recorded, and the most different one."""

@@ -12,8 +12,11 @@ from __future__ import annotations
 import ctypes
 import traceback
 
-from schedlab import scheduler as sync
+from greenlet import GreenletExit
+
+from schedlab import sync
 from schedlab.native_objects import Allocation, Record
+from schedlab.threads import Cell
 
 ALIGNMENT = 256
 
@@ -45,7 +48,7 @@ class Vendor:
         self.freed = []  # (address, size) of what was freed
         self.guards = []  # (address, size, weakref) of host arrays
         self.devices = []
-        self.cell = sync.Cell()  # whether a device was lost
+        self.cell = Cell()  # whether a device was lost
         self.bound = {}  # thread number -> device
         self.calls = 0
         self.counts = {}
@@ -74,7 +77,7 @@ class Vendor:
         """Check the rules for a call, let others run, and raise a planned fault."""
         s = self.scheduler
         if s.dead:
-            raise sync.GreenletExit
+            raise GreenletExit
         me = s.current
         if s.finalising:
             s.report("I10", f"a finaliser calls {primitive}\n{traceback.format_stack()[-6:]}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 
-from schedlab import scheduler as sync
+from schedlab import sync
 from schedlab.fake import classes
 from schedlab.loader import load_core
 from schedlab.model import Model, State, allowed_outcomes
