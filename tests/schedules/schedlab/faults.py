@@ -15,8 +15,9 @@ import numpy as np
 
 from schedlab.cases import random_program
 from schedlab.model import Op, QueueSpec
+from schedlab.program_case import ProgramCase
 from schedlab.small import SmallCase, expect, program_of, run_threads
-from schedlab.world import ProgramCase, World
+from schedlab.world import World
 
 KINDS = ("refuse", "lose", "fault", "interrupt", "hang")
 
