@@ -18,7 +18,8 @@ if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
 from child_processes import run_python  # noqa: E402
-from core_harness import LIMIT, Latch, Probe, open_native  # noqa: E402
+from core_harness import LIMIT, Latch, open_native  # noqa: E402
+from native_probe import Probe  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 
 import pytest
-from core_harness import LIMIT, STREAM_CALLS, Latch
+from core_harness import LIMIT, Latch
 from failure_harness import FAULTS, Operations
+from native_probe import STREAM_CALLS
 
 import hal
 from hal.errors import DeadlineExceededError, DeviceLostError, HalError, OperationError

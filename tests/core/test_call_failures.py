@@ -290,7 +290,8 @@ INTERRUPTED = """
     import itertools, sys, threading, time
     sys.path.insert(0, sys.argv[1])
     import hal
-    from core_harness import Probe, open_native
+    from core_harness import open_native
+    from native_probe import Probe
 
     KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 2.0
     driver = open_native()

@@ -10,7 +10,8 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Probe, collect_in_threads, open_native
+from core_harness import LIMIT, collect_in_threads, open_native
+from native_probe import Probe
 
 import hal
 from hal.errors import (

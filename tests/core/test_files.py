@@ -13,8 +13,9 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Probe, collect_in_threads
+from core_harness import LIMIT, collect_in_threads
 from file_harness import cause_of, failure_of, random_bytes
+from native_probe import Probe
 
 import hal
 from hal import _files

@@ -18,7 +18,8 @@ INTERRUPT_WAIT = """
     import _thread, signal, sys, threading
     sys.path.insert(0, sys.argv[1])
     import hal
-    from core_harness import LIMIT, Latch, Probe, open_native
+    from core_harness import LIMIT, Latch, open_native
+    from native_probe import Probe
 
     driver = open_native()
     probe = Probe(driver.open_device(0, {}))
@@ -76,7 +77,8 @@ INTERRUPT_EVERYWHERE = """
     sys.path.insert(0, sys.argv[1])
     import hal
     from hal.errors import DeadlineExceededError, InvalidArgumentError
-    from core_harness import Latch, Probe, open_native
+    from core_harness import Latch, open_native
+    from native_probe import Probe
 
     KIND = sys.argv[2]
     OURS = hal.__path__[0]
@@ -218,7 +220,8 @@ INTERRUPT_NATIVE = """
     import signal, sys
     sys.path.insert(0, sys.argv[1])
     import hal
-    from core_harness import LIMIT, Probe, open_native
+    from core_harness import LIMIT, open_native
+    from native_probe import Probe
 
     driver = open_native()
     number = 0
@@ -308,7 +311,8 @@ INTERRUPT_CLOSE = """
     import signal, sys, threading
     sys.path.insert(0, sys.argv[1])
     import hal
-    from core_harness import LIMIT, Latch, Probe, open_native
+    from core_harness import LIMIT, Latch, open_native
+    from native_probe import Probe
 
     driver = open_native()
     main = threading.main_thread().ident

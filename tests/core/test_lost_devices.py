@@ -142,7 +142,8 @@ FOREIGN = """
     import sys, threading
     sys.path.insert(0, sys.argv[1])
     import hal
-    from core_harness import LIMIT, Probe, open_native
+    from core_harness import LIMIT, open_native
+    from native_probe import Probe
 
     driver = open_native()
     probe = Probe(driver.open_device(0, {}))

@@ -102,7 +102,8 @@ EXIT_HOOK = """
 
     atexit.register(look)
     import hal
-    from core_harness import Probe, open_native
+    from core_harness import open_native
+    from native_probe import Probe
 
     driver = open_native()
     opened = []
