@@ -11,6 +11,7 @@ import pytest
 import hal
 from hal import _files, _progress
 from hal._memory import Heap
+from hal._settings import MemorySettings
 
 # The test run imports files one by one, not as a package.
 HERE = str(Path(__file__).parent)
@@ -20,6 +21,7 @@ if HERE not in sys.path:
 from child_processes import run_python  # noqa: E402
 from core_harness import LIMIT, Latch, open_native  # noqa: E402
 from native_probe import Probe  # noqa: E402
+from staging_harness import SLOT  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +141,17 @@ def gate():
     event = threading.Event()
     yield event
     event.set()
+
+
+@pytest.fixture
+def staged(open_probe):
+    """Open a device without pageable copies; the probe reports any on a submitting thread."""
+
+    def open_one(slot=SLOT, **options):
+        options.setdefault("settings", MemorySettings(staging=4 * slot))
+        return open_probe(without={"pageable_copies"}, **options)
+
+    return open_one
 
 
 @pytest.fixture
