@@ -20,6 +20,8 @@ if HERE not in sys.path:
 
 from child_processes import run_python  # noqa: E402
 from core_harness import LIMIT, Latch, open_native  # noqa: E402
+from device_tensor_harness import pretend  # noqa: E402
+from foreign_library import Library  # noqa: E402
 from native_probe import Probe  # noqa: E402
 from staging_harness import SLOT  # noqa: E402
 
@@ -141,6 +143,23 @@ def gate():
     event = threading.Event()
     yield event
     event.set()
+
+
+@pytest.fixture
+def shared(open_probe):
+    """A device, its probe, and another library on it."""
+    device, probe = open_probe()
+    library = Library(probe.inner)
+    yield device, probe, library
+    library.close()
+
+
+@pytest.fixture
+def gpu(shared, monkeypatch):
+    """The same, but the device passes for CUDA's."""
+    _, probe, _ = shared
+    pretend(probe, monkeypatch)
+    return shared
 
 
 @pytest.fixture
