@@ -18,6 +18,7 @@ HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
+from bare_image import build_bare  # noqa: E402
 from child_processes import run_python  # noqa: E402
 from core_harness import LIMIT, Latch, open_native  # noqa: E402
 from device_tensor_harness import pretend  # noqa: E402
@@ -203,6 +204,12 @@ def image():
     """The bytes of a program with `KERNELS`, compiled once."""
     with hal.create_device("cpu") as device:
         return device.compile(KERNELS, filename="kernels.cpp").image
+
+
+@pytest.fixture(scope="session")
+def bare_image(tmp_path_factory):
+    """An image that tells no more of its kernel than the sizes of its parameters."""
+    return build_bare(tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture(params=["stream", "graph"])
