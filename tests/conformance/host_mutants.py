@@ -284,8 +284,8 @@ HOST = (
         "dropped memory is not given back",
         ["queues/test_lifetimes.py::test_a_thousand_buffers_come_and_go_q5"],
         (
-            "hal._memory",
-            "        if self._ticket is not None:\n            self._heap.doom(FREE, self._ticket)",
+            "hal._storage",
+            "        if self._ticket is not None:\n            self._heap.doom(self._ticket)",
             "        return",
         ),
     ),
@@ -293,7 +293,7 @@ HOST = (
         "an allocation begins where it should not",
         ["memory/test_buffers.py::test_allocations_are_aligned_and_apart_m1"],
         (
-            "hal._buffer",
+            "hal._extent",
             "    return address + buffer._offset\n",
             "    return address + buffer._offset + 1\n",
         ),

@@ -34,7 +34,7 @@ def test_what_the_table_says_was_noticed_is_a_mutant():
 def test_what_notices_nothing_has_a_reason():
     assert not [
         test for test in UNNOTICED if not any(fnmatchcase(test, glob) for glob in REASONS)
-    ], "add a mutant to mutants.py, or a reason to unnoticed.py"
+    ], "add a mutant to a table of mutants.py, or a reason to unnoticed.py"
 
 
 def test_no_reason_is_stale():

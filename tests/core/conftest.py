@@ -9,15 +9,22 @@ from pathlib import Path
 import pytest
 
 import hal
-from hal import _progress
+from hal import _files, _progress
 from hal._memory import Heap
+from hal._settings import MemorySettings
 
 # The test run imports files one by one, not as a package.
 HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
-from core_harness import LIMIT, Latch, Probe, open_native, run_python  # noqa: E402
+from bare_image import build_bare  # noqa: E402
+from child_processes import run_python  # noqa: E402
+from core_harness import LIMIT, Latch, open_native  # noqa: E402
+from device_tensor_harness import pretend  # noqa: E402
+from foreign_library import Library  # noqa: E402
+from native_probe import Probe  # noqa: E402
+from staging_harness import SLOT  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +147,72 @@ def gate():
 
 
 @pytest.fixture
+def shared(open_probe):
+    """A device, its probe, and another library on it."""
+    device, probe = open_probe()
+    library = Library(probe.inner)
+    yield device, probe, library
+    library.close()
+
+
+@pytest.fixture
+def gpu(shared, monkeypatch):
+    """The same, but the device passes for CUDA's."""
+    _, probe, _ = shared
+    pretend(probe, monkeypatch)
+    return shared
+
+
+@pytest.fixture
+def staged(open_probe):
+    """Open a device without pageable copies; the probe reports any on a submitting thread."""
+
+    def open_one(slot=SLOT, **options):
+        options.setdefault("settings", MemorySettings(staging=4 * slot))
+        return open_probe(without={"pageable_copies"}, **options)
+
+    return open_one
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Move a few bytes of a file at a time, so that small files take many system calls."""
+    monkeypatch.setattr(_files, "CHUNK", 7)
+
+
+@pytest.fixture
 def run_script(tmp_path):
     """Run a program in a child process and return its result."""
     return lambda source, **options: run_python(tmp_path, source, **options)
+
+
+KERNELS = """
+__global__ void add(const int *x, int *y, int amount) {
+  y[threadIdx.x] = x[threadIdx.x] + amount;
+}
+__global__ void ids(unsigned *out) {
+  out[(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x] += 1;
+}
+__global__ void choose(unsigned *counts, unsigned x) {
+  counts[0] = x; counts[1] = 2; counts[2] = 1;
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def image():
+    """The bytes of a program with `KERNELS`, compiled once."""
+    with hal.create_device("cpu") as device:
+        return device.compile(KERNELS, filename="kernels.cpp").image
+
+
+@pytest.fixture(scope="session")
+def bare_image(tmp_path_factory):
+    """An image that tells no more of its kernel than the sizes of its parameters."""
+    return build_bare(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(params=["stream", "graph"])
+def mode(request):
+    """How a recording is run."""
+    return request.param

@@ -6,7 +6,7 @@ __all__ = ["ExternalCalls"]
 
 
 class ExternalCalls:
-    """Forward peers, timers and adopted handles; a part of `core_harness.Probe`."""
+    """Forward peers, timers and adopted handles; a part of `native_probe.Probe`."""
 
     def _forward(self, name, *arguments):
         self._enter(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_harness import _SEM_WAIT, Latch
+from core_harness import SEM_WAIT, Latch
 
 __all__ = ["Event", "Library", "Stream"]
 
@@ -22,7 +22,7 @@ class Stream:
     def hold(self):
         """Put a latch on the stream, behind what is there, and return it."""
         latch = Latch()
-        self.native.notify(self.handle, _SEM_WAIT, latch.argument)
+        self.native.notify(self.handle, SEM_WAIT, latch.argument)
         return latch
 
     def fill(self, address, byte, size):

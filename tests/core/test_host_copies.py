@@ -7,33 +7,16 @@ from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
 from core_harness import LIMIT, Latch
+from staging_harness import SLOT, some
 
 import hal
-from hal._settings import MemorySettings
 from hal._transfers import SMALL
 from hal.errors import CancelledError, InvalidArgumentError, OperationError
 
-SLOT = 4096
 SIZES = (1, 4097, SMALL, SMALL + 1, 20 * SLOT + 3)
 COPIES = ("copy", "copy_from_host", "copy_to_host", "copy_peer", "launch_graph")
-
-
-@pytest.fixture
-def staged(open_probe):
-    """Open a device whose copies of host memory block."""
-
-    def open_one(**options):
-        settings = MemorySettings(staging=4 * SLOT)
-        return open_probe(without={"pageable_copies"}, settings=settings, **options)
-
-    return open_one
-
-
-def some(size, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
 
 
 def host(device, size, data=None):

@@ -1,24 +1,19 @@
-"""Memory: M1, M2."""
+"""Memory: allocated, uploaded, mapped, run out of, and counted (M1, M2)."""
 
 from __future__ import annotations
 
 import gc
-import threading
-import weakref
 
 import numpy as np
 import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal._settings import MemorySettings
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
     DeadlineExceededError,
-    DeviceLostError,
     InvalidArgumentError,
-    OperationError,
     OutOfMemoryError,
     UnimplementedError,
 )
@@ -231,7 +226,7 @@ def test_map_has_the_buffers_type_and_shape_m2(device):
     assert buffer.subspan(4, 8).map().tolist() == [1, 2]
 
 
-# Running out of memory, and statistics
+# Running out of memory, statistics, and many threads
 
 
 def test_out_of_memory_says_what_was_asked_and_what_is_there_m1(device):
@@ -281,314 +276,6 @@ def test_out_of_memory_twice_raises_m1(open_probe):
         assert (caught.value.native_name, caught.value.native_code) == ("E", 2)
     assert "allocation" not in probe.live()
     device.allocate(64)
-
-
-# Usage and access
-
-
-ALL = hal.BufferUsage.ALL
-USES = {
-    "fill": ("TRANSFER_TARGET", "write", lambda device, it, other: device.queue.fill(it, 1)),
-    "update": ("TRANSFER_TARGET", "write", lambda device, it, other: device.queue.update(it, b"1")),
-    "write": ("TRANSFER_TARGET", "write", lambda device, it, other: device.queue.write(it, b"1")),
-    "copy to": ("TRANSFER_TARGET", "write", lambda device, it, other: device.queue.copy(other, it)),
-    "copy from": (
-        "TRANSFER_SOURCE",
-        "read",
-        lambda device, it, other: device.queue.copy(it, other),
-    ),
-    "read": ("TRANSFER_SOURCE", "read", lambda device, it, o: device.queue.read(it, bytearray(1))),
-    "numpy": ("TRANSFER_SOURCE", "read", lambda device, it, other: it.numpy()),
-    "map": ("MAPPING", None, lambda device, it, other: it.map()),
-    "map to read": ("MAPPING", "read", lambda device, it, other: it.map("read")),
-    "map to write": ("MAPPING", "write", lambda device, it, other: it.map("write")),
-    "map to discard": ("MAPPING", "write", lambda device, it, other: it.map("discard")),
-}
-
-
-@pytest.mark.parametrize("name", USES)
-def test_usage_and_access_are_enforced_m1(device, name):
-    """M1: an operation is refused that the buffer was not allocated for, and the others are not."""
-    needed, right, use = USES[name]
-    other = device.allocate(16)
-    for flag in hal.BufferUsage:
-        buffer = device.allocate(16, usage=ALL & ~flag)
-        assert buffer.usage == ALL & ~flag
-        for each in (buffer, buffer.subspan(0, 16)):
-            if flag.name == needed:
-                with pytest.raises(InvalidArgumentError, match=f"BufferUsage.{needed}"):
-                    use(device, each, other)
-            else:
-                use(device, each, other)
-    for access in ("all", "read", "write"):
-        buffer = device.allocate(16, access=access)
-        assert buffer.access == buffer.subspan(4, 4).access == access
-        if access in {"all", right}:
-            use(device, buffer, other)
-        else:
-            with pytest.raises(InvalidArgumentError, match="access is without"):
-                use(device, buffer, other)
-    device.wait_idle(LIMIT)
-
-
-def test_usage_of_nothing_else_than_one_thing_m1(device):
-    source = device.allocate(16, usage=hal.BufferUsage.TRANSFER_SOURCE)
-    target = device.allocate(16, usage=hal.BufferUsage.TRANSFER_TARGET)
-    device.queue.copy(source, target).wait(LIMIT)
-    with pytest.raises(InvalidArgumentError, match="TRANSFER_SOURCE"):
-        device.queue.copy(target, source)
-    assert "TRANSFER_SOURCE" in repr(source)
-    assert "read" in repr(device.allocate(1, access="read"))
-    assert "BufferUsage" not in repr(device.allocate(1))
-
-
-def test_bad_usage_and_access_m1(device):
-    for usage, access, error, match in (
-        (0, "all", InvalidArgumentError, "at least one"),
-        (32, "all", InvalidArgumentError, "nothing else"),
-        (-1, "all", InvalidArgumentError, "at least one"),
-        ("DISPATCH", "all", ArgumentTypeError, "str"),
-        (True, "all", ArgumentTypeError, "bool"),
-        (ALL, "rw", InvalidArgumentError, "'rw'"),
-        (ALL, None, InvalidArgumentError, "None"),
-        (ALL, [], InvalidArgumentError, "access"),
-    ):
-        with pytest.raises(error, match=match):
-            device.allocate(16, usage=usage, access=access)
-    for access in ("rw", None, 3, []):
-        with pytest.raises(InvalidArgumentError, match="access is one of"):
-            device.allocate(16).map(access)
-    assert device.statistics().allocations == 0
-
-
-def test_a_view_to_read_is_read_only_m2(device):
-    buffer = device.upload(np.arange(4, dtype=np.float32))
-    view = buffer.map("read")
-    assert view.tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="read-only"):
-        view[0] = 1
-    buffer.map("write")[0] = 9
-    assert view[0] == 9
-    assert not device.allocate(0).map("read").flags.writeable
-
-
-# What kinds of memory there are
-
-
-def test_heaps_m1(open_probe):
-    device, probe = open_probe(settings=MemorySettings(memory_limit=1 << 30))
-    heaps = device.heaps
-    assert [heap.memory for heap in heaps] == ["device", "host", "shared"]
-    for heap in heaps:
-        assert heap.host_visible
-        assert heap.coherent
-        assert heap.alignment == 256
-        assert heap.largest_allocation == 1 << 30
-    assert heaps[0].total == probe.info.total_memory
-    assert 0 < heaps[0].free <= heaps[0].total
-    probe.fail_call(1, OperationError("no"), ("memory_info",))
-    assert device.heaps[0].free is None
-    hidden, _ = open_probe(without={"host_visible_device_memory"})
-    assert [heap.host_visible for heap in hidden.heaps] == [False, True, True]
-    assert hidden.heaps[0].largest_allocation == hidden.info.total_memory
-
-
-def test_query_memory_m1(open_probe):
-    """M1: a "no" is an answer, not an error; it agrees with what allocate and map do."""
-    device, _ = open_probe(
-        without={"host_import", "host_visible_device_memory"},
-        settings=MemorySettings(memory_limit=1 << 20),
-    )
-    for memory in ("device", "host", "shared"):
-        answer = device.query_memory(memory=memory, size=3000)
-        assert answer.allocatable
-        assert answer.block_size == 3072
-        assert answer.queues == ("compute", "upload", "download")
-        assert answer.mappable == (memory != "device")
-        assert not answer.importable
-        assert answer.reason == ""
-    too_large = device.query_memory(size=2 << 20)
-    assert (too_large.allocatable, too_large.queues) == (False, ())
-    assert "2,097,152 bytes" in too_large.reason
-    with pytest.raises(OutOfMemoryError):
-        device.allocate(2 << 20)
-    assert not device.query_memory(memory="host", usage=ALL & ~hal.BufferUsage.MAPPING).mappable
-    only = device.query_memory(usage=hal.BufferUsage.MAPPING)
-    assert not only.allocatable
-    assert "not visible" in only.reason
-    other, _ = open_probe()
-    assert other.query_memory(memory="host").importable
-    assert not other.query_memory(memory="device").importable
-    for arguments, error in (
-        ({"memory": "vram"}, InvalidArgumentError),
-        ({"size": -1}, InvalidArgumentError),
-        ({"size": "1"}, ArgumentTypeError),
-        ({"usage": 0}, InvalidArgumentError),
-        ({"access": "no"}, InvalidArgumentError),
-    ):
-        with pytest.raises(error):
-            device.query_memory(**arguments)
-
-
-# Host memory in place
-
-
-def wait_until(condition):
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if condition():
-            return
-        pause.wait(0.01)
-    pytest.fail("it did not come about in time")
-
-
-class Tracked(np.ndarray):
-    pass
-
-
-def test_import_shares_the_arrays_memory_m1(open_probe):
-    """M1: no copy, both ways, with dtype and shape."""
-    device, probe = open_probe()
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    buffer = device.import_array(array)
-    assert (buffer.dtype, buffer.shape, buffer.memory) == (np.float32, (2, 3), "host")
-    device.queue.fill(buffer, 2.5, offset=4, size=8).wait(LIMIT)
-    assert array.tolist() == [[0, 2.5, 2.5], [3, 4, 5]]
-    array[1, 1] = 7
-    assert buffer.numpy()[1, 1] == 7
-    assert buffer.map()[1, 1] == 7
-    assert buffer.map().ctypes.data == array.ctypes.data
-    assert probe.calls["import_host"] == 1
-    assert device.statistics().allocations == 0
-
-
-def test_an_array_can_be_imported_again_at_once_m1(device):
-    """M1: the driver pins it once only, and the end of the import before is another thread's."""
-    array = np.zeros(4096, np.uint8)
-    for value in range(200):
-        buffer = device.import_array(array)
-        device.queue.fill(buffer, value).wait(LIMIT)
-        buffer.close()
-        del buffer
-    assert (array == 199).all()
-
-
-@pytest.mark.parametrize("end", ["dropped", "closed", "device closed", "pending", "viewed", "part"])
-def test_an_import_ends_once_m1(open_probe, end):
-    """M1: the array is kept till the last use, then released, then told, on another thread."""
-    device, probe = open_probe()
-    array = np.zeros(4096, np.uint8).view(Tracked)
-    reference, told = weakref.ref(array), []
-    buffer = device.import_array(array, release=lambda: told.append(threading.get_ident()))
-    del array
-    gate, hold = hal.create_semaphore(), None
-    if end == "pending":
-        device.queue.fill(buffer, 1, wait=gate.at(1))
-    elif end == "viewed":
-        hold = buffer.map()
-    elif end == "part":
-        hold = buffer.subspan(8, 8)
-    if end == "closed":
-        buffer.close()
-    if end != "device closed":
-        del buffer
-    gc.collect()
-    if end in {"pending", "viewed", "part"}:
-        device.statistics()
-        assert reference() is not None
-        assert probe.calls["release_host"] == 0
-        assert told == []
-    gate.signal(1)
-    del hold
-    if end == "device closed":
-        device.close(LIMIT)
-    device.queue.wait_idle(LIMIT)
-    wait_until(lambda: told)
-    assert told != [threading.get_ident()]
-    wait_until(lambda: reference() is None)
-    assert probe.calls["release_host"] == 1
-    buffer = None
-    gc.collect()
-    if not device.closed:
-        device.statistics()
-    assert len(told) == 1
-
-
-def test_a_read_only_array_gives_a_read_only_buffer_m1(device):
-    array = np.arange(16, dtype=np.uint8)
-    array.flags.writeable = False
-    buffer = device.import_array(array)
-    assert buffer.access == "read"
-    with pytest.raises(InvalidArgumentError, match="written"):
-        device.queue.fill(buffer, 1)
-    with pytest.raises(InvalidArgumentError, match="written"):
-        buffer.map()
-    view = buffer.map("read")
-    with pytest.raises(ValueError, match="WRITEABLE"):
-        view.flags.writeable = True
-    assert device.queue.copy(buffer, device.allocate(16)).wait(LIMIT) is None
-
-
-def test_fills_of_an_import_at_an_odd_address_m1(device):
-    """M1: a wide pattern needs an address that is a multiple of it, wherever the array begins."""
-    array = np.zeros(64, np.uint8)
-    odd = array[1 - array.ctypes.data % 4 :][:32]
-    buffer = device.import_array(odd)
-    with pytest.raises(InvalidArgumentError, match="multiples of 4"):
-        device.queue.fill(buffer, b"abcd")
-    with pytest.raises(InvalidArgumentError, match="multiples of 2"):
-        device.queue.fill(buffer, b"ab", offset=4, size=8)
-    device.queue.fill(buffer, 7).wait(LIMIT)
-    assert (odd == 7).all()
-
-
-def test_what_import_refuses_m1(open_probe):
-    device, probe = open_probe()
-    for array, release, error, match in (
-        (np.zeros((4, 4))[:, 1], None, InvalidArgumentError, "C-contiguous"),
-        (np.zeros(0), None, InvalidArgumentError, "one byte"),
-        ([1, 2], None, ArgumentTypeError, "list"),
-        (np.array([None]), None, ArgumentTypeError, "objects"),
-        (np.zeros(4), 3, ArgumentTypeError, "release"),
-    ):
-        with pytest.raises(error, match=match):
-            device.import_array(array, release=release)
-    array, told = np.zeros(64, np.uint8), []
-    for error in (OperationError, DeviceLostError):
-        probe.fail_call(1, error("injected"), ("import_host",))
-        if error is OperationError:  # after which it tries once more
-            probe.fail_call(2, error("injected again"), ("import_host",))
-        with pytest.raises(error, match="injected"):
-            device.import_array(array, release=lambda: told.append(1))
-    assert told == []
-    without, _ = open_probe(without={"host_import"})
-    with pytest.raises(UnimplementedError, match=r"upload\(\)"):
-        without.import_array(array)
-
-
-def test_an_import_of_a_lost_device_ends_without_a_native_call_s5(open_probe):
-    device, probe = open_probe()
-    told = []
-    buffer = device.import_array(np.zeros(64, np.uint8), release=lambda: told.append(1))
-    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
-    device.queue.fill(buffer, 1)
-    del buffer
-    wait_until(lambda: told)
-    device.close(LIMIT)
-    assert probe.calls["release_host"] == 0
-    assert told == [1]
-
-
-def test_a_release_that_raises_is_reported(open_probe, monkeypatch):
-    """And ends nothing of ours."""
-    device, probe = open_probe()
-    seen = []
-    monkeypatch.setattr("sys.unraisablehook", seen.append)
-    device.import_array(np.zeros(64, np.uint8), release=lambda: 1 / 0).close()
-    wait_until(lambda: seen)
-    assert seen[0].exc_type is ZeroDivisionError
-    assert probe.calls["release_host"] == 1
-    device.queue.barrier().wait(LIMIT)
 
 
 def test_statistics_m1(device):

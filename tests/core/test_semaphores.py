@@ -1,13 +1,10 @@
-"""Timeline semaphores, from the host: S1, S2, S3, S4, S6, S7."""
+"""Timeline semaphores, from the host: S1, S2, S3, S6, S7."""
 
 from __future__ import annotations
 
 import gc
 import itertools
-import operator
 import threading
-import traceback
-import tracemalloc
 import weakref
 
 import numpy as np
@@ -15,15 +12,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal.errors import (
-    CancelledError,
-    CompilationError,
-    DeadlineExceededError,
-    HalError,
-    InvalidArgumentError,
-    OperationError,
-    SemaphoreFailedError,
-)
+from hal.errors import CancelledError, DeadlineExceededError, InvalidArgumentError, OperationError
 
 TOP = 2**63 - 1
 
@@ -234,223 +223,6 @@ def test_queue_of_a_closed_device_leaves_its_pending_signal_failed_s3(device):
     follower = device.queue.barrier(wait=semaphore.at(1))
     with pytest.raises(CancelledError):
         follower.wait(LIMIT)
-
-
-FAILED_CALLS = {
-    "query": operator.methodcaller("query"),
-    "poll": operator.methodcaller("poll", 0),
-    "poll reached": operator.methodcaller("poll", 3),
-    "poll ahead": operator.methodcaller("poll", 9),
-    "wait reached": operator.methodcaller("wait", 3, LIMIT),
-    "wait zero": operator.methodcaller("wait", 0, LIMIT),
-    "wait ahead": operator.methodcaller("wait", 9, LIMIT),
-    "signal": operator.methodcaller("signal", 9),
-    "signal too low": operator.methodcaller("signal", 1),
-}
-
-
-@pytest.mark.parametrize("name", FAILED_CALLS)
-def test_failure_is_sticky_and_retroactive_s4(name):
-    """S4: after fail every call raises it, also for a reached value, again and again."""
-    semaphore = hal.create_semaphore(3)
-    original = OperationError("broken", native_name="ACME", native_code=5)
-    semaphore.fail(original)
-    for _ in range(3):
-        with pytest.raises(OperationError, match=r"^broken$") as caught:
-            FAILED_CALLS[name](semaphore)
-        assert caught.value is not original
-        assert caught.value.__cause__ is original
-        assert (caught.value.native_name, caught.value.native_code) == ("ACME", 5)
-        assert caught.value.status == "INTERNAL"
-
-
-def test_first_failure_wins_s4():
-    semaphore = hal.create_semaphore()
-    semaphore.fail(OperationError("first"))
-    semaphore.fail(CancelledError("second"))
-    with pytest.raises(OperationError, match="first"):
-        semaphore.wait(1, LIMIT)
-
-
-def test_foreign_exceptions_become_semaphore_failed_errors_s4():
-    """S4: an error that is no HalError is the cause of a `SemaphoreFailedError`."""
-    semaphore = hal.create_semaphore()
-    original = KeyError("lost")
-    semaphore.fail(original)
-    with pytest.raises(SemaphoreFailedError, match="lost") as caught:
-        semaphore.query()
-    assert caught.value.__cause__ is original
-    assert not isinstance(caught.value, KeyError)
-
-
-@pytest.mark.parametrize("name", hal.errors.__all__)
-def test_every_class_of_error_survives_s4(name):
-    """S4: what is raised is of the original's class, for every class of the tree."""
-    original = getattr(hal.errors, name)("the text")
-    semaphore = hal.create_semaphore()
-    semaphore.fail(original)
-    with pytest.raises(type(original), match=r"^the text$") as caught:
-        semaphore.wait(1, LIMIT)
-    assert type(caught.value) is type(original)
-    assert caught.value is not original
-    assert caught.value.__cause__ is original
-    assert str(caught.value) == str(original)
-
-
-def test_failure_keeps_the_class_and_its_attributes_s4():
-    """S4: an error class with a constructor of its own is made afresh with what it carries."""
-
-    class OddError(HalError):
-        status = "ODD"
-
-        def __init__(self, left, right):
-            super().__init__(f"{left} and {right}")
-            self.left = left
-
-    for error in (CompilationError("no", log="line 3"), OddError("a", "b")):
-        semaphore = hal.create_semaphore()
-        semaphore.fail(error)
-        with pytest.raises(type(error)) as caught:
-            semaphore.wait(1, LIMIT)
-        raised = caught.value
-        assert str(raised) == str(error)
-        assert vars(raised) == vars(error)
-        assert raised.__cause__ is error
-
-
-def test_failure_wakes_blocked_waiters_s4():
-    """S4, S6: threads that wait already see the failure, whatever value they wait for."""
-    semaphore = hal.create_semaphore()
-    started = threading.Barrier(9, timeout=LIMIT)
-
-    def wait(value):
-        started.wait()
-        with pytest.raises(OperationError, match="stop"):
-            semaphore.wait(value, LIMIT)
-
-    def fail():
-        started.wait()
-        semaphore.fail(OperationError("stop"))
-
-    collect_in_threads([*(lambda value=value: wait(value) for value in range(1, 9)), fail])
-
-
-def test_failures_are_fresh_and_memory_stays_flat_s4():
-    """S4: 4000 raises from 4 threads are 4000 exceptions, and the kept one does not grow."""
-    semaphore = hal.create_semaphore()
-    original = OperationError("broken")
-    semaphore.fail(original)
-
-    def raise_often():
-        mine = []
-        for _ in range(1000):
-            with pytest.raises(OperationError) as caught:
-                semaphore.wait(1, LIMIT)
-            mine.append(caught.value)
-        return mine
-
-    kept = list(itertools.chain.from_iterable(collect_in_threads([raise_often] * 4)))
-    assert len({id(error) for error in kept}) == 4000
-    assert all(error.__cause__ is original for error in kept)
-    assert all(error.__context__ in {None, original} for error in kept)
-    assert original.__traceback__ is None
-    assert original.__cause__ is None
-    assert original.__context__ is None
-    del kept
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(1000):
-            with pytest.raises(OperationError):
-                semaphore.query()
-        gc.collect()
-        growth = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    assert growth < 50_000
-
-
-def test_kept_failure_keeps_no_frame_alive_s4():
-    """S4: the original is stored without its traceback, and so are its causes."""
-
-    class Big:
-        pass
-
-    references = []
-
-    def inner():
-        big = Big()
-        references.append(weakref.ref(big))
-        raise ValueError(big.__class__.__name__)
-
-    def outer():
-        big = Big()
-        references.append(weakref.ref(big))
-        try:
-            inner()
-        except ValueError as error:
-            message = f"outer {type(big)}"
-            raise OperationError(message) from error
-
-    semaphore = hal.create_semaphore()
-    try:
-        outer()
-    except OperationError as error:
-        semaphore.fail(error)
-    gc.collect()
-    assert [reference() for reference in references] == [None, None]
-    with pytest.raises(OperationError) as caught:
-        semaphore.query()
-    text = "".join(traceback.format_exception(caught.value))
-    assert "ValueError: Big" in text, "the chain of causes is still told"
-
-
-def test_failures_of_two_semaphores_do_not_mix_s4():
-    """S4: one error given to two semaphores stays what it is; contexts are not linked."""
-    one, two = hal.create_semaphore(), hal.create_semaphore()
-    error = OperationError("shared")
-    one.fail(error)
-    two.fail(error)
-    with pytest.raises(OperationError) as first:
-        one.query()
-    try:
-        raise first.value
-    except OperationError:
-        with pytest.raises(OperationError) as second:
-            two.query()
-    assert second.value is not first.value
-    assert second.value.__cause__ is first.value.__cause__ is error
-    assert error.__context__ is None
-
-
-def test_queue_signal_to_a_failed_semaphore_is_dropped_s4(device):
-    """S4: a queue's signal to a failed semaphore is dropped, its other signals proceed."""
-    broken, whole = hal.create_semaphore(), hal.create_semaphore()
-    broken.fail(OperationError("mine"))
-    buffer = device.upload(np.zeros(4, np.uint8))
-    done = device.queue.fill(buffer, 3, signal=[broken.at(1), whole.at(1)])
-    done.wait(LIMIT)
-    whole.wait(1, LIMIT)
-    assert buffer.numpy().tolist() == [3, 3, 3, 3]
-    with pytest.raises(OperationError, match="mine"):
-        broken.query()
-
-
-def test_semaphore_failed_while_its_operation_runs_s4(open_probe, latch):
-    """S4, S5: a host's fail after issue recalls nothing: the work ends well, the handle too."""
-    device, probe = open_probe()
-    buffer = device.upload(np.zeros(4, np.uint8))
-    broken, whole = hal.create_semaphore(), hal.create_semaphore()
-    probe.hold(latch)
-    running = device.queue.fill(buffer, 3, signal=[broken.at(1), whole.at(1)])
-    broken.fail(OperationError("mine"))
-    latch.open()
-    running.wait(LIMIT)
-    whole.wait(1, LIMIT)
-    with pytest.raises(OperationError, match="mine"):
-        broken.wait(1, LIMIT)
-    assert buffer.numpy().tolist() == [3, 3, 3, 3]
 
 
 def test_poll_and_query_never_block_s6(open_probe, latch):

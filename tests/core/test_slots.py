@@ -32,19 +32,12 @@ __global__ void take(char tag, Four four, float *out, const float *in) {
 __global__ void fill_ids(unsigned *out) { out[blockIdx.x] = blockIdx.x; }
 """
 
-MODES = ("stream", "graph")
-
 
 @pytest.fixture(scope="module")
 def compiled():
     """A device and a program on it, for tests that leave both as they are."""
     with hal.create_device("cpu") as device:
         yield device, device.compile(SOURCE, filename="slots.cpp")
-
-
-@pytest.fixture(params=MODES)
-def mode(request):
-    return request.param
 
 
 def upload(device, *values):

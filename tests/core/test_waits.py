@@ -1,4 +1,4 @@
-"""Waiting on the host: S6 (all, any, time-outs, fences), S8's leftovers, S9's texts."""
+"""Waiting on the host: S6 (all, any, time-outs), and what S8 leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT, collect_in_threads, semaphores
 
 import hal
 from hal import _wait
@@ -20,10 +20,6 @@ from hal.errors import (
     InvalidArgumentError,
     OperationError,
 )
-
-
-def semaphores(count):
-    return [hal.create_semaphore(name=f"s{index}") for index in range(count)]
 
 
 def test_a_long_wait_registers_once_s6(monkeypatch):
@@ -203,18 +199,6 @@ def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
     assert hal.wait_all([held, free], LIMIT) is None
 
 
-def test_wait_any_takes_a_fence_as_a_whole_s6():
-    first, second, third = semaphores(3)
-    fence = hal.Fence([first.at(1), second.at(1)])
-    first.signal(1)
-    with pytest.raises(DeadlineExceededError):
-        hal.wait_any([fence, third.at(1)], 0.01)
-    third.signal(1)
-    assert hal.wait_any([fence, third.at(1)], 0) == 1
-    second.signal(1)
-    assert hal.wait_any([fence, third.at(1)], 0) == 0
-
-
 @pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
 @pytest.mark.parametrize("broken", [0, 1, 2])
 def test_a_failure_in_the_set_ends_either_wait_s6(wait, broken):
@@ -245,56 +229,6 @@ def test_a_failure_wakes_blocked_waiters_s6(wait, broken):
         three[broken].fail(OperationError("late"))
 
     collect_in_threads([block] * 4 + [fail])
-
-
-def test_fence_poll_raises_a_failure_s6():
-    """S6: "blocking and polling alike", although another entry is not reached."""
-    first, second = semaphores(2)
-    fence = hal.Fence([first.at(1), second.at(1)])
-    assert not fence.poll()
-    second.fail(OperationError("broken"))
-    with pytest.raises(OperationError):
-        fence.poll()
-    with pytest.raises(OperationError):
-        fence.wait(LIMIT)
-
-
-def test_fence_keeps_the_highest_value_of_each_semaphore():
-    first, second = semaphores(2)
-    fence = hal.Fence([first.at(3), second.at(1), first.at(2)])
-    assert len(fence) == 2
-    assert set(fence) == {first.at(3), second.at(1)}
-    first.signal(2)
-    second.signal(1)
-    assert not fence.poll()
-    first.signal(3)
-    assert fence.poll()
-    fence.wait(0)
-
-
-def test_fences_join_and_nest(device):
-    first, second, third = semaphores(3)
-    fence = hal.Fence([first.at(1)]) | hal.Fence([second.at(1)])
-    nested = hal.Fence([fence, third.at(1), device.queue.barrier()])
-    assert len(nested) == 4
-    pending = device.queue.barrier(wait=nested)
-    for semaphore in (first, second):
-        semaphore.signal(1)
-        assert not nested.poll()
-        assert pending.state == "pending"
-    third.signal(1)
-    nested.wait(LIMIT)
-    pending.wait(LIMIT)
-    with pytest.raises(TypeError):
-        _ = fence | [first.at(1)]
-
-
-def test_fence_fail_fails_every_semaphore():
-    first, second = semaphores(2)
-    hal.Fence([first.at(1), second.at(1)]).fail(OperationError("all"))
-    for semaphore in (first, second):
-        with pytest.raises(OperationError, match="all"):
-            semaphore.query()
 
 
 def test_duplicates_in_a_wait_list(device):
@@ -481,116 +415,3 @@ def test_wait_idle_ends_with_everything(device, gate):
     device.wait_idle(LIMIT)
     assert last.state == "done"
     device.wait_idle(0)
-
-
-# S9: what a time-out tells
-
-
-def timeout_text(wait):
-    with pytest.raises(DeadlineExceededError) as caught:
-        wait()
-    return str(caught.value)
-
-
-def test_text_names_what_nobody_promised_s9():
-    semaphore = hal.create_semaphore(2, name="frame")
-    text = timeout_text(lambda: semaphore.wait(5, 0.01))
-    assert "frame@5" in text
-    assert "now 2" in text
-    assert "nobody" in text
-    assert "0.01" in text
-
-
-def test_text_names_the_running_operation_s9(open_probe, latch):
-    device, probe = open_probe()
-    buffer = device.allocate(16)
-    semaphore = hal.create_semaphore(name="frame")
-    probe.hold(latch)
-    running = device.queues.upload.fill(buffer, 1, signal=semaphore.at(4))
-    for wait in (lambda: semaphore.wait(3, 0.01), lambda: running.wait(0)):
-        text = timeout_text(wait)
-        assert f"fill on {device.queues.upload.name}" in text
-        assert "running" in text
-        assert "nobody" not in text
-    latch.open()
-
-
-def test_text_follows_the_chain_of_promises_s9(device):
-    """S9: the operation that has promised it, what that one waits for, and so on to "nobody"."""
-    start, middle, end = (hal.create_semaphore(name=name) for name in ("start", "middle", "end"))
-    buffer = device.allocate(16)
-    device.queues.compute.fill(buffer, 1, wait=middle.at(7), signal=end.at(1))
-    device.queues.upload.copy(buffer, device.allocate(16), wait=start.at(3), signal=middle.at(7))
-    text = timeout_text(lambda: end.wait(1, 0))
-    positions = [
-        text.index(part)
-        for part in (
-            "end@1",
-            f"fill on {device.queues.compute.name}",
-            "middle@7",
-            f"copy on {device.queues.upload.name}",
-            "start@3",
-            "nobody",
-        )
-    ]
-    assert positions == sorted(positions)
-
-
-def test_text_tells_only_what_is_unmet_s9(device):
-    """S9: reached entries are left out, of the list and of the waits of the operation."""
-    met, unmet, other = (hal.create_semaphore(name=name) for name in ("met", "unmet", "other"))
-    met.signal(1)
-    device.queue.barrier(wait=[met.at(1), unmet.at(1)], signal=other.at(1))
-    text = timeout_text(lambda: hal.wait_all([met.at(1), other.at(1)], 0))
-    assert "met@1" not in text.replace("unmet@1", "")
-    assert "unmet@1" in text
-    assert "other@1" in text
-
-
-def test_text_of_a_running_host_call_s9(device, gate):
-    semaphore = hal.create_semaphore(name="called")
-    started = threading.Event()
-
-    def block():
-        started.set()
-        gate.wait(LIMIT)
-
-    device.queue.call(block, signal=semaphore.at(1))
-    behind = device.queue.barrier()
-    assert started.wait(LIMIT)
-    text = timeout_text(lambda: semaphore.wait(1, 0))
-    assert f"call on {device.queue.name}" in text
-    assert "running on the host" in text
-    text = timeout_text(lambda: behind.wait(0))
-    assert "barrier" in text
-    assert "behind" in text
-
-
-def test_text_of_wait_any_and_long_lists_s9():
-    many = semaphores(30)
-    text = timeout_text(lambda: hal.wait_any([semaphore.at(1) for semaphore in many], 0))
-    assert "any of" in text
-    assert "s0@1" in text
-    assert len(text) < 2000
-    assert "more" in text, "the rest is counted, not told"
-
-
-def test_text_survives_a_circle_of_waits_s9(device):
-    """S9: two operations that wait for each other are told, without an endless text."""
-    left, right = (hal.create_semaphore(name=name) for name in ("left", "right"))
-    device.queues.compute.barrier(wait=left.at(1), signal=right.at(1))
-    device.queues.upload.barrier(wait=right.at(1), signal=left.at(1))
-    text = timeout_text(lambda: left.wait(1, 0))
-    assert "left@1" in text
-    assert "right@1" in text
-    assert len(text) < 4000
-    left.signal(1)
-    right.wait(1, LIMIT)
-
-
-def test_text_of_unnamed_semaphores_can_be_told_apart_s9():
-    """S9: each unmet wait is listed; two semaphores without names are two."""
-    one, two = hal.create_semaphore(), hal.create_semaphore()
-    text = timeout_text(lambda: hal.wait_all([one.at(1), two.at(1)], 0))
-    assert f"{one.name}@1" in text
-    assert f"{two.name}@1" in text

@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,13 @@ from hal._sync import Doorbell
 from hal._type_table import type_table
 from hal.native import CompileRequest, MemoryType
 from hal_cpu.driver import CpuDriver
+
+# The test run imports files one by one, not as a package.
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+from native_graphs import Graphs  # noqa: E402
 
 TIME_LIMIT = 30.0
 
@@ -186,3 +194,25 @@ def python():
         )
 
     return run
+
+
+@pytest.fixture(params=["1", "2", "3"], ids=lambda threads: f"threads{threads}")
+def graphs(request, open_lab):
+    """Give graphs on a device that works with one, two or three threads."""
+    graphs = Graphs(open_lab(threads=request.param))
+    yield graphs
+    graphs.close()
+
+
+@pytest.fixture
+def open_graphs(open_lab):
+    """Open devices with parameters of the test's choice."""
+    opened = []
+
+    def function(**parameters):
+        opened.append(Graphs(open_lab(**parameters)))
+        return opened[-1]
+
+    yield function
+    for each in opened:
+        each.close()

@@ -6,10 +6,11 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hal
-from hal.flow import Flow
+from hal.flow import Context, Flow
 
 HERE = Path(__file__).parent
 CORE = HERE.parent / "core"
@@ -18,6 +19,8 @@ CORE = HERE.parent / "core"
 for folder in (HERE, CORE):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+from context_harness import BYTES, NUMBERS, SOURCE  # noqa: E402
 
 
 def _of_the_core():
@@ -53,3 +56,18 @@ def gate():
     yield semaphore
     if semaphore.query() < 1:
         semaphore.signal(1)
+
+
+@pytest.fixture(scope="module")
+def program():
+    """The kernels that tests of contexts link."""
+    return hal.compile(SOURCE, target="cpu")
+
+
+@pytest.fixture
+def root(flow):
+    """A context with numbers and with room for as many."""
+    with Context(flow, name="root") as made:
+        made.from_host("x", NUMBERS)
+        made.allocate("y", BYTES, dtype=np.int32, mode="hosted")
+        yield made

@@ -1,4 +1,4 @@
-"""Contexts and routines: who shares what, what modes allow, and what is bound and open."""
+"""Contexts and routines: who shares what, and what is bound and open."""
 
 from __future__ import annotations
 
@@ -6,48 +6,12 @@ import gc
 
 import numpy as np
 import pytest
+from context_harness import BYTES, NUMBERS, memory
 from core_harness import LIMIT
 
 import hal
-from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    InvalidArgumentError,
-    NotFoundError,
-)
-from hal.flow import Context, Flow, Memory, MemoryMode, Step, TrackedBuffer
-
-SOURCE = """
-__global__ void HAL_BLOCK(64) add(const int *x, int *y, int amount) {
-  y[threadIdx.x] = x[threadIdx.x] + amount;
-}
-__global__ void HAL_BLOCK(64) scale(const int *y, int *z, int factor) {
-  z[threadIdx.x] = y[threadIdx.x] * factor;
-}
-__global__ void HAL_BLOCK(64) count(int *y) { y[threadIdx.x] += 1; }
-"""
-BYTES = 256
-HERE = np.arange(64, dtype=np.int32)
-
-
-@pytest.fixture(scope="module")
-def program():
-    return hal.compile(SOURCE, target="cpu")
-
-
-@pytest.fixture
-def root(flow):
-    with Context(flow, name="root") as made:
-        made.from_host("x", HERE)
-        made.allocate("y", BYTES, dtype=np.int32, mode="hosted")
-        yield made
-
-
-def memory(mode):
-    return Memory(BYTES, np.int32, mode)
-
-
-# Routines
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, NotFoundError
+from hal.flow import Context, Flow, Memory, Step
 
 
 def test_buffers_are_bound_by_name_and_scalars_are_open(root, program):
@@ -55,27 +19,27 @@ def test_buffers_are_bound_by_name_and_scalars_are_open(root, program):
     assert routine.scalars == ("amount",)
     assert routine.buffers == {"x": False, "y": True}
     routine(amount=3)
-    assert np.array_equal(root.numpy("y", timeout=LIMIT), HERE + 3)
+    assert np.array_equal(root.numpy("y", timeout=LIMIT), NUMBERS + 3)
     # In the order of the bytes, without a wait
-    root.write("x", HERE * 2)
+    root.write("x", NUMBERS * 2)
     last = routine(amount=5)
     assert isinstance(last, hal.Submission)
-    assert np.array_equal(root.numpy("y", timeout=LIMIT), HERE * 2 + 5)
+    assert np.array_equal(root.numpy("y", timeout=LIMIT), NUMBERS * 2 + 5)
     assert repr(routine) == "<Routine root/add(amount)>"
 
 
 def test_names_and_scalars_can_be_given_when_linking(root, program):
-    root.from_host("input", HERE * 10)
+    root.from_host("input", NUMBERS * 10)
     routine = root.link(program, "add", grid=1, buffers={"x": "input"}, scalars={"amount": 1})
     assert routine.scalars == ()
     routine().wait(LIMIT)
-    assert np.array_equal(root.numpy("y"), HERE * 10 + 1)
+    assert np.array_equal(root.numpy("y"), NUMBERS * 10 + 1)
 
 
 def test_a_grid_may_be_left_open(root, program):
     routine = root.link(program, "add")
     routine.run({"amount": 2}, grid=1)
-    assert np.array_equal(root.numpy("y", timeout=LIMIT), HERE + 2)
+    assert np.array_equal(root.numpy("y", timeout=LIMIT), NUMBERS + 2)
     with pytest.raises(
         InvalidArgumentError, match=r"without a grid; give it to run\(grid=\.\.\.\)"
     ):
@@ -94,7 +58,7 @@ def test_a_kernel_and_an_executable_link_as_a_program_does(root, program, device
     for code, entry in ((executable, "add"), (executable["add"], None)):
         root.fill("y", 0)
         root.link(code, entry, grid=1)(amount=4)
-        assert np.array_equal(root.numpy("y", timeout=LIMIT), HERE + 4)
+        assert np.array_equal(root.numpy("y", timeout=LIMIT), NUMBERS + 4)
 
 
 def test_a_program_is_loaded_once_for_all_contexts(open_probe, program):
@@ -125,7 +89,7 @@ def test_steps_run_as_one_command_buffer(root, program):
     assert routine.buffers == {"x": False, "between": True, "y": True}
     for amount in (1, 2, 1, *range(20)):
         routine(amount=amount)
-        assert np.array_equal(root.numpy("y", timeout=LIMIT), (HERE + amount + 1) * 10)
+        assert np.array_equal(root.numpy("y", timeout=LIMIT), (NUMBERS + amount + 1) * 10)
     assert set(submissions) == {"execute", "read"}
     with pytest.raises(InvalidArgumentError, match="for a single kernel"):
         routine.run({"amount": 1}, grid=3)
@@ -157,12 +121,12 @@ def test_a_recording_is_linked_by_slot(root, program, device, flow):
     routine = root.link(commands, buffers=["x", "y"])
     assert (routine.scalars, routine.buffers) == ((), {"x": False, "y": True})
     routine()
-    assert np.array_equal(root.numpy("y", timeout=LIMIT), HERE + 7)
+    assert np.array_equal(root.numpy("y", timeout=LIMIT), NUMBERS + 7)
     with pytest.raises(InvalidArgumentError, match="has 2 slots, and buffers has 1 names"):
         root.link(commands, buffers=["x"])
     with pytest.raises(InvalidArgumentError, match="'x' again"):
         root.link(commands, buffers=["x", "x"])
-    own = flow.from_host(HERE)
+    own = flow.from_host(NUMBERS)
     with flow.record(slots=1) as direct:
         direct.copy(own, direct.slots[0])
     with pytest.raises(InvalidArgumentError, match="uses buffers directly"):
@@ -181,20 +145,20 @@ def test_a_child_context_has_what_was_allocated(root, program):
     assert set(root.names) == {"x", "y"}
     assert child.names == {**root.names, "z": memory("hosted")}
     routine(amount=1)
-    assert np.array_equal(child.numpy("z", timeout=LIMIT), HERE + 1)
+    assert np.array_equal(child.numpy("z", timeout=LIMIT), NUMBERS + 1)
     # And the next one that comes from there
     last = child.link(program, "scale", grid=1, buffers={"y": "z", "z": "y"})
     last(factor=3)
-    assert np.array_equal(root.numpy("y", timeout=LIMIT), (HERE + 1) * 3)
+    assert np.array_equal(root.numpy("y", timeout=LIMIT), (NUMBERS + 1) * 3)
 
 
 def test_related_contexts_share_memory(root):
     one, two = root.child("one"), root.child("two")
-    one.write("y", HERE)
-    assert np.array_equal(two.numpy("y", timeout=LIMIT), HERE)
+    one.write("y", NUMBERS)
+    assert np.array_equal(two.numpy("y", timeout=LIMIT), NUMBERS)
     # The same declaration again is the same memory.
     two.allocate("y", BYTES, dtype=np.int32, mode="hosted")
-    assert np.array_equal(two.numpy("y", timeout=LIMIT), HERE)
+    assert np.array_equal(two.numpy("y", timeout=LIMIT), NUMBERS)
 
 
 @pytest.mark.parametrize(
@@ -209,17 +173,17 @@ def test_declarations_that_do_not_agree(root, program, other):
     with pytest.raises(InvalidArgumentError, match=r"use one declaration, or another name"):
         root.link(program, "add", grid=1, allocate={"y": other})
     with pytest.raises(InvalidArgumentError, match="has its content already, in 'root'"):
-        child.from_host("x", HERE)
+        child.from_host("x", NUMBERS)
 
 
 def test_a_name_of_two_unrelated_contexts_is_found(flow, root, program):
     other = Context(flow, name="other")
     for use in (
         lambda: other.allocate("y", BYTES, dtype=np.int32, mode="hosted"),
-        lambda: other.from_host("y", HERE),
-        lambda: other.adopt("y", flow.from_host(HERE)),
+        lambda: other.from_host("y", NUMBERS),
+        lambda: other.adopt("y", flow.from_host(NUMBERS)),
         lambda: other.read("y"),
-        lambda: other.write("y", HERE),
+        lambda: other.write("y", NUMBERS),
         lambda: other.link(program, "count", grid=1),
         lambda: other.link(program, "count", grid=1, allocate={"y": memory("hosted")}),
     ):
@@ -274,7 +238,7 @@ def test_what_hangs_on_a_closed_context_says_so(root, program):
         child(amount=1)
     with pytest.raises(ClosedError, match=r"'z' is not here, and root/add is closed"):
         last.fill("z", 0)
-    assert np.array_equal(last.numpy("x", timeout=LIMIT), HERE)
+    assert np.array_equal(last.numpy("x", timeout=LIMIT), NUMBERS)
 
 
 def test_other_devices_and_flows_have_names_of_their_own(device, second_device, program):
@@ -286,176 +250,16 @@ def test_other_devices_and_flows_have_names_of_their_own(device, second_device, 
             )
         ]
         for index, context in enumerate(replicas):
-            context.from_host("x", HERE * index)
+            context.from_host("x", NUMBERS * index)
             context.link(program, "add", grid=1, allocate={"y": memory("hosted")}, name="sum")(
                 amount=index
             )
         # From device to device
         replicas[0].copy("x", "x", to=replicas[1])
-        assert np.array_equal(replicas[1].numpy("x", timeout=LIMIT), HERE * 0)
+        assert np.array_equal(replicas[1].numpy("x", timeout=LIMIT), NUMBERS * 0)
         loaded = second_device.load(program)
         with pytest.raises(InvalidArgumentError, match="was opened another time"):
             replicas[0].link(loaded, "count", grid=1, buffers={"y": "x"})
-
-
-# Modes
-
-
-@pytest.fixture
-def modes(root, flow):
-    """Contexts with a name for each mode."""
-    root.from_host("constant", HERE, mode=MemoryMode.CONSTANT)
-    root.from_host("volatile", HERE, mode="volatile")
-    root.allocate("device", BYTES, dtype=np.int32, mode="device")
-    root.allocate("local", BYTES, dtype=np.int32, mode="local")
-    return root
-
-
-MODES = ["constant", "volatile", "device", "local", "y"]
-
-
-@pytest.mark.parametrize("name", MODES)
-def test_who_may_do_what(modes, program, name):
-    allowed = {
-        "constant": {"read", "kernel reads"},
-        "volatile": {"read", "write", "fill", "kernel reads"},
-        "device": {"fill", "kernel reads", "kernel writes"},
-        "local": {"kernel writes"},
-        "y": {"read", "write", "fill", "kernel reads", "kernel writes"},
-    }[name]
-    deeds = {
-        "read": lambda: modes.numpy(name, timeout=LIMIT),
-        "write": lambda: modes.write(name, HERE).wait(LIMIT),
-        "fill": lambda: modes.fill(name, 1).wait(LIMIT),
-        "kernel reads": lambda: modes.link(
-            program,
-            "add",
-            grid=1,
-            buffers={"x": name, "y": "out"},
-            allocate={"out": memory("device")},
-        )(amount=1).wait(LIMIT),
-        "kernel writes": lambda: modes.link(program, "add", grid=1, buffers={"y": name})(
-            amount=1
-        ).wait(LIMIT),
-    }
-    found = set()
-    for deed, do in deeds.items():
-        try:
-            do()
-        except InvalidArgumentError:
-            continue
-        found.add(deed)
-    assert found == allowed
-
-
-def test_writing_a_constant_raises(modes, program, flow, device):
-    before = modes.numpy("constant", timeout=LIMIT)
-    other = modes.child()
-    with pytest.raises(InvalidArgumentError, match="cannot write 'constant', which is constant"):
-        other.write("constant", HERE)
-    with pytest.raises(InvalidArgumentError, match="cannot fill 'constant', which is constant"):
-        modes.fill("constant", 0)
-    with pytest.raises(InvalidArgumentError, match="cannot copy to 'constant'"):
-        modes.copy("x", "constant")
-    with pytest.raises(InvalidArgumentError, match=r"'count': parameter 'y' writes 'constant'"):
-        modes.link(program, "count", grid=1, buffers={"y": "constant"})
-    with flow.record(slots=[(np.int32, BYTES)]) as commands:
-        commands.fill(commands.slots[0], 0)
-    with pytest.raises(InvalidArgumentError, match=r"slot 0 writes 'constant', which is constant"):
-        modes.link(commands, buffers=["constant"])
-    assert np.array_equal(modes.numpy("constant", timeout=LIMIT), before)
-    # Who knows that a kernel only reads may say so.
-    modes.link(program, "count", grid=1, buffers={"y": "constant"}, reads=["y"])
-    with pytest.raises(InvalidArgumentError, match="writes 'constant'"):
-        modes.link(program, "add", grid=1, buffers={"x": "constant"}, writes=["x"])
-
-
-def test_reading_a_local_after_its_call_raises(modes, program, flow, device):
-    routine = modes.link(program, "add", grid=1, buffers={"y": "local"})
-    routine(amount=1).wait(LIMIT)
-    for context in (modes, routine.context):
-        with pytest.raises(InvalidArgumentError, match="cannot read 'local', which is local to a"):
-            context.read("local")
-        with pytest.raises(InvalidArgumentError, match="cannot copy from 'local'"):
-            context.copy("local", "y")
-        with pytest.raises(InvalidArgumentError, match=r"'scale'.*reads 'local', which is local"):
-            context.link(
-                program,
-                "scale",
-                grid=1,
-                buffers={"y": "local", "z": "out"},
-                allocate={"out": memory("hosted")},
-            )
-    steps = [
-        Step("scale", grid=1, buffers={"y": "local", "z": "y"}),
-        Step("add", grid=1, buffers={"y": "local"}),
-    ]
-    with pytest.raises(InvalidArgumentError, match="has not been written in it"):
-        modes.link(program, steps)
-    modes.link(program, steps[::-1])
-    with flow.record(slots=[(np.int32, BYTES)] * 2) as commands:
-        commands.copy(commands.slots[0], commands.slots[1])
-    with pytest.raises(InvalidArgumentError, match="slot 0 reads 'local'"):
-        modes.link(commands, buffers=["local", "y"])
-
-
-def test_each_call_has_local_memory_of_its_own(root, program, device, gate):
-    routine = root.link(
-        program,
-        [
-            Step("add", grid=1, buffers={"y": "between"}),
-            Step("scale", grid=1, buffers={"y": "between", "z": "y"}, scalars={"factor": 1}),
-        ],
-        allocate={"between": memory("local")},
-    )
-    before = device.statistics().bytes_now
-    held = [routine.run({"amount": amount}, wait=gate.at(1)) for amount in (1, 2)]
-    assert device.statistics().bytes_now - before == 2 * BYTES
-    gate.signal(1)
-    for each in held:
-        each.wait(LIMIT)
-    assert np.array_equal(root.numpy("y", timeout=LIMIT), HERE + 2)
-    assert device.statistics().bytes_now == before
-
-
-def test_unrelated_contexts_may_have_locals_of_one_name(flow):
-    for name in ("one", "two"):
-        context = Context(flow, name=name)
-        context.allocate("scratch", BYTES, mode="local")
-        assert list(context.names) == ["scratch"]
-
-
-def test_downloading_what_is_not_hosted_raises(modes):
-    with pytest.raises(InvalidArgumentError, match="cannot read 'device', which is not hosted"):
-        modes.read("device")
-    with pytest.raises(InvalidArgumentError, match="cannot write 'device', which is not hosted"):
-        modes.write("device", HERE)
-
-
-def test_what_is_volatile_changes_between_calls_and_is_only_read_by_kernels(modes, program, flow):
-    routine = modes.link(program, "add", grid=1, buffers={"x": "volatile"})
-    for times in (1, 2):
-        modes.write("volatile", HERE * times)
-        routine(amount=0)
-        assert np.array_equal(modes.numpy("y", timeout=LIMIT), HERE * times)
-    with pytest.raises(InvalidArgumentError, match="writes 'volatile', which is volatile"):
-        modes.link(program, "count", grid=1, buffers={"y": "volatile"})
-    # Or by whoever shares it
-    shared = flow.from_host(HERE)
-    modes.adopt("shared", shared, mode="volatile")
-    routine = modes.link(program, "add", grid=1, buffers={"x": "shared"})
-    flow.fill(shared, 5)
-    routine(amount=1)
-    assert (modes.numpy("y", timeout=LIMIT) == 6).all()
-
-
-def test_adopted_memory_stays_the_callers(flow):
-    buffer = flow.from_host(HERE)
-    with Context(flow) as context:
-        context.adopt("a", buffer)
-        context.fill("a", 3)
-    assert isinstance(buffer, TrackedBuffer)
-    assert (buffer.numpy(timeout=LIMIT) == 3).all()
 
 
 # Wrong arguments
@@ -481,9 +285,9 @@ def test_wrong_declarations(root, arguments, kind, match):
 
 def test_a_local_has_no_content_before_a_call(root, flow):
     with pytest.raises(InvalidArgumentError, match="is local: it has no content"):
-        root.from_host("a", HERE, mode="local")
+        root.from_host("a", NUMBERS, mode="local")
     with pytest.raises(InvalidArgumentError, match="is local: it has no content"):
-        root.adopt("a", flow.from_host(HERE), mode="local")
+        root.adopt("a", flow.from_host(NUMBERS), mode="local")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from schedlab.cases import random_program
 from schedlab.catalogue import BY_HAND, find, names
 from schedlab.explore import explore, search, shrink
 from schedlab.faults import fault_case
-from schedlab.world import ProgramCase
+from schedlab.program_case import ProgramCase
 
 DEEP = os.environ.get("HAL_SCHEDULES") == "deep"
 SECONDS = 600.0 if DEEP else 1.5

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
+from schedlab.choices import ScheduleError
 from schedlab.explore import explore, search
 from schedlab.loader import Patch, PatchError, load_core
-from schedlab.scheduler import ScheduleError
 
 SYNC = """
 import threading

@@ -12,8 +12,9 @@ from schedlab.cases import S1, S2, T1, T2, VARIANTS, Makes
 from schedlab.catalogue import BY_HAND, find, names
 from schedlab.explore import deepen, search
 from schedlab.loader import Patch, load_core
-from schedlab.model import Op, Program
-from schedlab.world import ProgramCase, World
+from schedlab.program_case import ProgramCase
+from schedlab.programs import Op, Program
+from schedlab.world import World
 
 SECONDS = 60.0
 

@@ -3,8 +3,9 @@
 import random
 
 import pytest
-from schedlab import scheduler as sync
+from schedlab import sync
 from schedlab.explore import explore, reduce
+from schedlab.threads import Cell
 
 
 class RandomToy:
@@ -25,7 +26,7 @@ class RandomToy:
     def run(self, scheduler):
         locks = {name: sync.Lock() for name in "ab"}
         bells = {name: sync.Doorbell() for name in "ab"}
-        cells = {name: [sync.Cell(), 0] for name in "xy"}
+        cells = {name: [Cell(), 0] for name in "xy"}
         logs = []
 
         def thread(number, program):

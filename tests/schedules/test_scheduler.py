@@ -4,7 +4,8 @@ import gc
 from math import comb
 
 import pytest
-from schedlab import scheduler as sync
+from schedlab import scheduler, sync
+from schedlab.choices import NondeterminismError, ScheduleError, decode, encode
 from schedlab.explore import (
     Follow,
     check,
@@ -16,7 +17,6 @@ from schedlab.explore import (
     search,
     shrink,
 )
-from schedlab.scheduler import NondeterminismError, ScheduleError, decode, encode
 
 
 class Toy:
@@ -374,7 +374,7 @@ def test_runs_leave_nothing_behind():
     explore(case)
     gc.collect()
     assert len(gc.get_objects()) - before < 50
-    assert sync._leaked == []
+    assert scheduler._leaked == []
 
 
 def test_a_loop_without_a_switch_point_is_ended(monkeypatch):

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from schedlab.catalogue import find, names
+from schedlab.choices import ScheduleError
 from schedlab.explore import explore, reduce, replay, search, shrink
-from schedlab.scheduler import ScheduleError
 
 
 def main():

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from schedlab.model import Op, Program, QueueSpec, allowed_outcomes
+from schedlab.model import allowed_outcomes
+from schedlab.programs import Op, Program, QueueSpec
 
 VARIANTS = {
     "one": {"q": QueueSpec()},

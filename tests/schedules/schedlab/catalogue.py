@@ -7,7 +7,7 @@ import functools
 from schedlab.cases import programs, random_program
 from schedlab.faults import FAULTS, FaultCase
 from schedlab.memory import MEMORY
-from schedlab.world import ProgramCase
+from schedlab.program_case import ProgramCase
 
 BY_HAND = {**FAULTS, **MEMORY}
 """Factories of the cases without a model, by name."""

@@ -15,16 +15,10 @@ import threading
 import time
 from dataclasses import dataclass
 
-from schedlab import scheduler as sync
+from schedlab import sync
+from schedlab.choices import NondeterminismError, PrunedError, ScheduleError, decode, encode
 from schedlab.reduction import Reduction
-from schedlab.scheduler import (
-    NondeterminismError,
-    PrunedError,
-    ScheduleError,
-    Scheduler,
-    decode,
-    encode,
-)
+from schedlab.scheduler import Scheduler
 
 
 @dataclass

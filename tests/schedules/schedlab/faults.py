@@ -14,9 +14,10 @@ import weakref
 import numpy as np
 
 from schedlab.cases import random_program
-from schedlab.model import Op, QueueSpec
+from schedlab.program_case import ProgramCase
+from schedlab.programs import Op, QueueSpec
 from schedlab.small import SmallCase, expect, program_of, run_threads
-from schedlab.world import ProgramCase, World
+from schedlab.world import World
 
 KINDS = ("refuse", "lose", "fault", "interrupt", "hang")
 

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from schedlab.faults import SPARED
-from schedlab.model import QueueSpec
+from schedlab.programs import QueueSpec
 from schedlab.small import SmallCase, expect, program_of, run_threads
 
 TWO = {"q": QueueSpec(), "r": QueueSpec()}

@@ -10,7 +10,7 @@ and comes back to try the other order (Flanagan and Godefroid 2005); sleep sets
 
 from __future__ import annotations
 
-from schedlab.scheduler import NondeterminismError, encode
+from schedlab.choices import NondeterminismError, encode
 
 
 class Node:

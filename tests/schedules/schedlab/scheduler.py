@@ -6,29 +6,19 @@ ends, makes a native call of the fake device, and, where asked for, before it
 touches a shared attribute outside the lock or at a new line of the core. At
 each point where more than one continuation exists the strategy picks one by
 number; the numbers are the whole schedule, and replay it.
-
-The module also has the names of ``hal/_sync.py``; they act on the scheduler
-that is running (`ACTIVE`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import sys
 import traceback
-import weakref
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-ACTIVE = None
-"""The scheduler whose threads are running, or None."""
-
-NET_RANGE = (0.01, 0.1)
-"""A sleep of so many seconds is a safety net of the core's; a shorter one is a way to poll."""
-
-YIELD_SECONDS = 30e-6
-"""What a yield takes on the virtual clock."""
+from schedlab import sync
+from schedlab.choices import NondeterminismError, PrunedError, ScheduleError
+from schedlab.chronicle import Chronicle
+from schedlab.threads import All, Cell, Thread, restart_serials
 
 SPINS = 2
 """How often a yielding thread may go on although others could run."""
@@ -36,150 +26,10 @@ SPINS = 2
 STARVED = 4
 """How many yields of others may pass over a thread that can go on."""
 
-
-class ScheduleError(AssertionError):
-    """Report a broken rule, with the choices that lead to it."""
-
-    def __init__(self, kind, message, choices=(), trace=None):
-        super().__init__(kind, message)
-        self.kind = kind
-        self.message = message
-        self.choices = list(choices)
-        self.trace = trace
-        self.case = ""
-
-    def __str__(self):
-        lines = [f"{self.kind}: {self.message}"]
-        lines.append(f"replay: {self.case or '?'} {encode(self.choices)!r}")
-        if self.trace is not None:
-            lines.append("trace (the last 400 steps):")
-            lines.extend(self.trace[-400:])
-        return "\n".join(lines)
+_leaked = []
 
 
-class NondeterminismError(Exception):
-    """Report that a replayed prefix met other choices than before."""
-
-
-class PrunedError(Exception):
-    """Say that a strategy cut the run off: the rest is known."""
-
-
-def encode(choices):
-    """Write choices as a short string; zeros at the end are implied."""
-    text = []
-    zeros = 0
-    for choice in choices:
-        if choice == 0:
-            zeros += 1
-            continue
-        if zeros:
-            text.append("0" * zeros if zeros < 4 else f"({zeros})")
-            zeros = 0
-        text.append(
-            "0123456789abcdefghijklmnopqrstuvwxyz"[choice] if choice < 36 else f"<{choice}>"
-        )
-    return "".join(text)
-
-
-def decode(text):
-    """Read what `encode` wrote."""
-    choices = []
-    position = 0
-    while position < len(text):
-        letter = text[position]
-        if letter in "(<":
-            end = text.index(")" if letter == "(" else ">", position)
-            number = int(text[position + 1 : end])
-            choices.extend([0] * number if letter == "(" else [number])
-            position = end + 1
-        else:
-            choices.append(int(letter, 36))
-            position += 1
-    return choices
-
-
-_serial = 0
-
-
-def next_serial():
-    """Return a number for a shared thing, the same in every run with the same beginning."""
-    global _serial  # noqa: PLW0603 - counted from 0 in every run
-    _serial += 1
-    return _serial
-
-
-def restart_serials(number):
-    """Count the shared things on from `number`."""
-    global _serial  # noqa: PLW0603 - counted from 0 in every run
-    _serial = number
-
-
-class _End:
-    """Be the end of a thread, which others wait for."""
-
-    __slots__ = ("free", "r", "serial", "w")
-
-    def __init__(self):
-        self.free = False
-        self.r = self.w = 0
-        self.serial = next_serial()
-
-
-class _All:
-    """Be open once all these threads have ended."""
-
-    __slots__ = ("gates",)
-
-    def __init__(self, threads):
-        self.gates = [thread.finished for thread in threads]
-
-    @property
-    def free(self):
-        return all(gate.free for gate in self.gates)
-
-
-class Thread:
-    """Be one logical thread."""
-
-    __slots__ = (
-        "daemon", "deadline", "error", "expired", "finished", "greenlet", "hash", "held", "name",
-        "net", "number", "parked", "polled", "seen_switches", "spins", "starved", "waits", "where",
-    )  # fmt: skip
-
-    def __init__(self, number, name, daemon):
-        self.number = number
-        self.name = name
-        self.daemon = daemon
-        self.greenlet = None
-        self.waits = None  # what must be .free before it can go on
-        self.deadline = None
-        self.net = False
-        self.expired = False
-        self.finished = _End()
-        self.parked = False
-        self.spins = 0
-        self.starved = 0
-        self.polled = 0.0
-        self.seen_switches = -1
-        self.held = []
-        self.hash = number + 1
-        self.where = "start"
-        self.error = None
-
-
-class Cell:
-    """Keep who wrote and read one shared thing last, for fingerprints."""
-
-    __slots__ = ("r", "serial", "w")
-
-    def __init__(self):
-        self.w = 0
-        self.r = 0
-        self.serial = next_serial()
-
-
-class Scheduler:
+class Scheduler(Chronicle):
     """Run one schedule.
 
     Parameters
@@ -199,31 +49,18 @@ class Scheduler:
         self, strategy, *, trace=False, track=False, release_points=False, step_limit=20000
     ):
         restart_serials(0)
+        super().__init__(strategy if strategy.reduces else None, trace=trace, track=track)
         self.strategy = strategy
-        # Who has to know every step, to find those whose order makes a difference.
-        self.reduction = strategy if strategy.reduces else None
         self.option_ids = None
-        self.trace = [] if trace else None
-        self.track = track
         self.step_limit = step_limit
         self.steps = 0
-        self.choices = []
-        self.widths = []
-        self.threads = []
-        self.current = None
-        self.hub = None
-        self.failure = None
         self.pruned = False
         self.broken = None
-        self.dead = False
         self.quiet = False  # no choices: the current thread goes on, the device is done
-        self.clock = Cell()
         self.seconds = 1000.0
         self.net_expiries = 0
         self.fruitless = 0
         self.switches = 0
-        self.environment = []  # objects with steps() -> list of (label, function)
-        self.names = {}  # id of a lock -> name, for people
         self.timeline_lock = None
         self.on_acquired = None  # called after the timeline lock was taken
         self.on_released = None  # and after it was released
@@ -237,11 +74,10 @@ class Scheduler:
 
     def run(self, main):
         """Run `main` as the first logical thread until it ends; raise what went wrong."""
-        global ACTIVE  # noqa: PLW0603 - there is one running scheduler
-        if ACTIVE is not None:
+        if sync.ACTIVE is not None:
             message = "a scheduler is running already"
             raise RuntimeError(message)
-        ACTIVE = self
+        sync.ACTIVE = self
         self.hub = getcurrent()
         try:
             thread = self._create("main", main, daemon=False)
@@ -252,7 +88,7 @@ class Scheduler:
             self._finish()
         finally:
             self._unwind()
-            ACTIVE = None
+            sync.ACTIVE = None
         if self.broken is not None:
             raise self.broken
         if self.failure is not None:
@@ -343,7 +179,7 @@ class Scheduler:
         """Wait until these threads have ended."""
         me = self.current
         me.where = "join"
-        me.waits = _All(threads)
+        me.waits = All(threads)
         self.switch()
         me.waits = None
         for thread in threads:
@@ -604,355 +440,3 @@ class Scheduler:
         first.waits = None
         first.deadline = None
         return True
-
-    # Failures
-
-    def fail(self, kind, message):
-        """Fail the run from a logical thread; does not return."""
-        self._set_failure(kind, message)
-        if self.dead:
-            raise GreenletExit
-        if getcurrent() is not self.hub:
-            self.hub.switch()
-        raise self.failure
-
-    def report(self, kind, message):
-        """Fail the run at the next switch point: for code whose caller must go on."""
-        self._set_failure(kind, message)
-
-    def _set_failure(self, kind, message):
-        if self.failure is None and not self.dead:
-            self.failure = ScheduleError(kind, message, self.choices, self.trace)
-
-    def stacks(self):
-        """Describe where every living thread stands and what it holds."""
-        parts = []
-        for thread in self.threads:
-            if thread.where == "end":
-                continue
-            held = ", ".join(self.name_of(lock) for lock in thread.held) or "no lock"
-            parts.append(f"-- {thread.name}: {thread.where}; holds {held}")
-            frame = thread.greenlet.gr_frame if thread is not self.current else sys._getframe(1)
-            lines = traceback.format_stack(frame) if frame is not None else []
-            parts.extend(
-                line.rstrip() for line in lines[-14:] if "schedlab/scheduler.py" not in line
-            )
-        return "\n".join(parts)
-
-    def name_of(self, lock):
-        """Return how people call a lock."""
-        return self.names.get(id(lock)) or f"lock {id(lock) & 0xFFFF:x}"
-
-    def holds(self, lock):
-        """Return whether the current thread holds `lock`."""
-        return lock in self.current.held
-
-    def log(self, text, who=None):
-        """Add a line to the trace, with the place in the core that it comes from."""
-        frame = sys._getframe(1)
-        place = ""
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if "schedlab" not in name and "greenlet" not in name:
-                place = f"{name.rsplit('/', 1)[-1]}:{frame.f_lineno}"
-                break
-            frame = frame.f_back
-        name = who or self.current.name
-        self.trace.append(f"{len(self.choices):4d} {name:<10} {text}  [{place}]")
-
-    # What happened before what (fingerprints)
-
-    def note_write(self, cell):
-        """Say that the current thread changes what `cell` stands for."""
-        if self.reduction is not None:
-            self.reduction.touch(cell.serial, changes=True)
-        elif self.track:
-            me = self.current
-            me.hash = cell.w = hash((me.hash, cell.w, cell.r, 3))
-            cell.r = 0
-
-    def note_read(self, cell):
-        """Say that the current thread looks at what `cell` stands for."""
-        if self.reduction is not None:
-            self.reduction.touch(cell.serial, changes=False)
-        elif self.track:
-            me = self.current
-            me.hash = hash((me.hash, cell.w, 1))
-            cell.r = (cell.r + me.hash) & 0xFFFFFFFFFFFFFFFF
-
-    def fingerprint(self, *, with_current):
-        """Return a number that is equal for equivalent histories."""
-        parts = [thread.hash for thread in self.threads]
-        parts.extend(
-            (thread.number * 8 + thread.spins) * 8 + thread.starved
-            for thread in self.threads
-            if thread.parked or thread.starved
-        )
-        parts.append(self.clock.w)
-        for source in self.environment:
-            source.fingerprint(parts)
-        if with_current:
-            parts.append(-self.current.number)
-        return hash(tuple(parts))
-
-
-_leaked = []
-_bells = weakref.WeakValueDictionary()
-_bell_numbers = itertools.count(1)
-
-
-# The names of hal/_sync.py
-
-
-class Lock:
-    """Be a lock that is not re-entrant, as `threading.Lock`."""
-
-    __slots__ = ("__weakref__", "free", "owner", "r", "serial", "w")
-
-    def __init__(self):
-        self.free = True
-        self.owner = None
-        self.r = 0
-        self.w = 0
-        self.serial = next_serial()
-
-    def acquire(self, blocking=True, timeout=-1):  # noqa: FBT002 - the shape of threading.Lock
-        s = ACTIVE
-        if s is None:
-            if not self.free:
-                message = "a lock is held and no scheduler runs"
-                raise RuntimeError(message)
-            self.free = False
-            return True
-        if s.dead:
-            raise GreenletExit
-        if s.finalising:
-            s.report("I10", f"a finaliser takes {s.name_of(self)}\n{_stack()}")
-        me = s.current
-        if self.owner is me and blocking and timeout < 0 and self is s.timeline_lock:
-            s.fail("deadlock", f"{me.name} takes the timeline lock twice\n{s.stacks()}")
-        me.where = f"acquire {s.name_of(self)}"
-        if not blocking or timeout == 0:
-            s.switch()
-            self.note(s)
-            if not self.free:
-                return False
-        else:
-            me.waits = self
-            if timeout > 0:
-                me.deadline = s.seconds + timeout
-                me.net = NET_RANGE[0] <= timeout <= NET_RANGE[1]
-            s.switch()
-            me.waits = None
-            me.deadline = None
-            self.note(s)
-            if me.expired:
-                me.expired = False
-                return False
-        self.free = False
-        self.owner = me
-        me.held.append(self)
-        if s.trace is not None:
-            s.log(f"takes {s.name_of(self)}")
-        if self is s.timeline_lock and s.on_acquired is not None:
-            s.on_acquired()
-        return True
-
-    def release(self):
-        s = ACTIVE
-        if s is not None and s.dead:
-            return
-        if self.free:
-            message = "release unlocked lock"
-            raise RuntimeError(message)
-        self.free = True
-        owner = self.owner
-        self.owner = None
-        if s is None:
-            return
-        if owner is not None and self in owner.held:
-            owner.held.remove(self)
-        self.note(s)
-        if s.trace is not None:
-            s.log(f"releases {s.name_of(self)}")
-        if self is s.timeline_lock and s.on_released is not None:
-            s.on_released()
-        if s.release_points:
-            s.current.where = "released"
-            s.switch()
-
-    def note(self, s):
-        # The order of two holds of the timeline lock that touch nothing in common
-        # makes no difference: what they touch is noted by itself.
-        if self is not s.timeline_lock or s.order_locks:
-            s.note_write(self)
-
-    def locked(self):
-        s = ACTIVE
-        if s is not None:
-            s.note_read(self)
-        return not self.free
-
-    def __enter__(self):
-        return self.acquire()
-
-    def __exit__(self, *_):
-        self.release()
-
-
-class Gate:
-    """Be a gate that opens once: a lock that its opener releases."""
-
-    __slots__ = ("lock",)
-
-    def __init__(self):
-        self.lock = Lock()
-        self.lock.free = False
-
-    def open(self):
-        if self.lock.locked():
-            self.lock.release()
-
-    def spin(self):
-        yield_thread()
-        return self.lock.locked() is False
-
-    def wait(self, seconds):
-        return self.lock.acquire(timeout=seconds)
-
-
-class Doorbell:
-    """Be a doorbell; the fake device rings it by `argument`."""
-
-    __slots__ = ("__weakref__", "argument", "free", "function", "r", "serial", "w")
-
-    def __init__(self):
-        self.free = False
-        self.function = 0xD00B
-        self.argument = next(_bell_numbers)
-        self.r = 0
-        self.w = 0
-        self.serial = next_serial()
-        _bells[self.argument] = self
-
-    def ring(self):
-        s = ACTIVE
-        if s is None:
-            self.free = True
-            return
-        if s.dead:
-            return
-        if not s.finalising:
-            s.point("ring")
-        self.free = True
-        s.note_write(self)
-        if s.trace is not None:
-            s.log("rings a doorbell")
-
-    def ring_by_driver(self, s):
-        """Be rung by a driver's thread."""
-        self.free = True
-        s.note_write(self)
-
-    def wait(self, timeout):
-        s = ACTIVE
-        if s is None:
-            message = "a doorbell waits and no scheduler runs"
-            raise RuntimeError(message)
-        if s.dead:
-            raise GreenletExit
-        if s.finalising:
-            s.report("I10", f"a finaliser waits\n{_stack()}")
-        me = s.current
-        if me.held:
-            names = ", ".join(s.name_of(lock) for lock in me.held if lock is s.timeline_lock)
-            if names:
-                s.fail("I5", f"{me.name} sleeps at a doorbell and holds {names}")
-        me.where = f"doorbell {timeout:g}"
-        me.waits = self
-        me.deadline = s.seconds + timeout
-        me.net = NET_RANGE[0] <= timeout <= NET_RANGE[1]
-        s.switch()
-        me.waits = None
-        me.deadline = None
-        s.note_write(self)
-        if me.expired:
-            me.expired = False
-            if not self.free:
-                return False
-        self.free = False
-        if s.trace is not None:
-            s.log("hears the doorbell")
-        return True
-
-
-def doorbell_of(argument):
-    """Return the doorbell that a native device was given."""
-    return _bells[argument]
-
-
-def get_ident():
-    """Return the number of the logical thread."""
-    s = ACTIVE
-    return 1 if s is None else 1000 + s.current.number
-
-
-def monotonic():
-    """Return the virtual clock's seconds."""
-    s = ACTIVE
-    if s is None:
-        return 1000.0
-    s.note_read(s.clock)
-    # What it has polled passes for the thread itself: a clock that all polls advance
-    # would put them all in order. Sleeps that expire advance the clock for all.
-    return s.seconds + s.current.polled
-
-
-def start_thread(name, target):
-    """Start a daemon thread."""
-    s = ACTIVE
-    if s is None:
-        message = "a thread starts and no scheduler runs"
-        raise RuntimeError(message)
-    if s.dead:
-        raise GreenletExit
-    if s.finalising:
-        s.report("I10", f"a finaliser starts a thread\n{_stack()}")
-    thread = s._create(name, target, daemon=True)
-    if s.trace is not None:
-        s.log(f"starts {thread.name}")
-    s.point("start_thread")
-
-
-def yield_thread():
-    """Let the others run first."""
-    s = ACTIVE
-    if s is None:
-        return
-    if s.dead:
-        raise GreenletExit
-    me = s.current
-    me.polled += YIELD_SECONDS
-    if s.switches == me.seen_switches:
-        me.spins += 1
-    else:
-        me.spins = 0
-    me.seen_switches = s.switches
-    me.where = "yield"
-    me.parked = True
-    s.switch()
-    me.parked = False
-    me.where = "running"
-
-
-def nap(seconds):
-    """Sleep as the core does: at a lock that nobody lets go."""
-    gate = Lock()
-    gate.acquire()
-    gate.acquire(timeout=seconds)
-
-
-def _stack():
-    return "".join(
-        line for line in traceback.format_stack()[-12:] if "schedlab/scheduler.py" not in line
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schedlab.loader import load_core
-from schedlab.model import Program, QueueSpec
+from schedlab.programs import Program, QueueSpec
 from schedlab.world import World
 
 

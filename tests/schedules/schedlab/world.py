@@ -1,20 +1,10 @@
-"""Run a program on a private copy of the core over fake devices, and check everything.
-
-Checked in every run: the outcome is one that the model allows; after every
-hold of the timeline lock nothing is ahead of what the device has done (I3, S7);
-nobody holds two batons; nothing that could go on was forgotten once everything
-is quiet; no wake-up came only from a safety net; nothing is left registered;
-after a close no native handle is alive (I7). The fake device checks its own rules.
-"""
+"""What a program runs on: a private copy of the core over fake devices, and its actions."""
 
 from __future__ import annotations
 
-import functools
-
-from schedlab import scheduler as sync
-from schedlab.fake import Vendor, classes
-from schedlab.loader import load_core
-from schedlab.model import Model, State, allowed_outcomes
+from schedlab.fake import classes
+from schedlab.vendor import Vendor
+from schedlab.watching import Watching
 
 NET_SECONDS = 0.01
 
@@ -41,7 +31,7 @@ class _Quiet:
         return not self.scheduler._steps()
 
 
-class World:
+class World(Watching):
     """Hold what one run of a case has: the copy of the core, devices, queues, semaphores.
 
     Parameters
@@ -55,8 +45,7 @@ class World:
     order_locks = False
 
     def __init__(self, core, scheduler):
-        self.core = core
-        self.scheduler = scheduler
+        super().__init__(core, scheduler)
         core.reset()
         scheduler.timeline_lock = core._timeline.lock
         scheduler.names[id(core._timeline.lock)] = "the timeline lock"
@@ -65,26 +54,13 @@ class World:
         if scheduler.reduction is not None:
             scheduler.reduction.recording = False
         core.tracking = bool(core.tracked)
-        self.vendors = {}
-        self.devices = {}
-        self.queues = {}
-        self.semaphores = {}
         self.buffers = {}
         self.recordings = {}
-        self.addresses = {}
-        self.submissions = {}
         self.callbacks = {}
         self.called = {}
-        self.owners = {}
-        self.monitored = False
-        self.program = None
-        self.submitted = set()  # also those whose submission has not returned
-        self.verified = set()
-        self.signalled = set()  # what the host has signalled, or is about to
         self.abandoned = set()  # devices whose close gave up
         self.labels = {}  # pattern -> (what goes wrong, name of the operation)
-        core.watch_baton(self._baton)
-        core.returned_callback = self._check_returned
+        self.watch()
 
     # Building
 
@@ -175,101 +151,6 @@ class World:
             self.scheduler.reduction = None
         self.scheduler.quiet = True
         self.core.tracking = False
-
-    # Watching
-
-    def _baton(self, queue, value):
-        s = self.scheduler
-        if s.dead or sync.ACTIVE is not s:
-            return
-        me = s.current
-        if value is None or value is False:
-            self.owners.pop(id(queue), None)
-            return
-        _, owner = self.owners.get(id(queue), (None, None))
-        if owner is not None and owner is not me:
-            s.report("I5", f"{me.name} takes the baton of {queue.name}, which {owner.name} holds")
-        for other, thread in self.owners.values():
-            if thread is me and other is not queue:
-                s.report("I5", f"{me.name} holds the batons of {other.name} and of {queue.name}")
-        self.owners[id(queue)] = (queue, me)
-
-    def _check_returned(self, allocator, block):
-        """Report a block that goes into the cache while native work may use it (I4)."""
-        if self.scheduler.dead or sync.ACTIVE is not self.scheduler:
-            return
-        native = allocator._context.native
-        if not native.lost:
-            native.vendor.check_idle(block.address, block.size, "memory goes into the cache")
-
-    def _is_pooled(self, handle):
-        # Noted like any access: the order of this and of a return to the pool matters.
-        s = self.scheduler
-        s.no_points = True
-        try:
-            return any(
-                event.handle == handle
-                for device in self.devices.values()
-                for event in device._context.events._free
-            )
-        finally:
-            s.no_points = False
-
-    def check_invariants(self):
-        """Compare the core's state with what the device has done; after each hold of the lock."""
-        if not self.monitored:
-            return
-        s = self.scheduler
-        ops = self.program.operations() if self.program else {}
-        done = self.core._operation.DONE
-        was_tracking, self.core.tracking = self.core.tracking, False
-        try:
-            for name, submission in self.submissions.items():
-                if submission._state != done or name in self.verified:
-                    continue
-                self.verified.add(name)
-                op = ops[name]
-                # Whether the work has run depends on what the device has done up to here.
-                native = self.queues[op.queue]._native
-                for stream in native.vendor.streams.values():
-                    if stream.device is native:
-                        s.note_read(stream.done)
-                if op.target is not None and not self.has_run(op):
-                    s.report("I3", f"operation {name} is done and its work has not run")
-                for wait in (*op.wait, *op.defer):
-                    if isinstance(wait, str):
-                        if not self.may_be_done(wait):
-                            s.report("I3", f"{name} is done and {wait}, which it waits for, is not")
-                    elif not any(value >= wait[1] for value in self.brought(ops, wait[0])):
-                        s.report(
-                            "I3",
-                            f"{name} is done and waits for {wait}, which nothing has brought about",
-                        )
-            for name, semaphore in self.semaphores.items():
-                value = semaphore._value
-                if value and value not in self.brought(ops, name) and semaphore._failure is None:
-                    s.report("I3", f"{name} is {value}, which nothing that is done has signalled")
-        finally:
-            self.core.tracking = was_tracking
-
-    def may_be_done(self, name):
-        """Return whether an operation is done, or is while its submission has not returned."""
-        submission = self.submissions.get(name)
-        return submission is None or submission._state == self.core._operation.DONE
-
-    def brought(self, ops, name):
-        """Return the values of a semaphore that what is done, or the host, has signalled."""
-        values = {value for s, value in self.signalled if s == name}
-        for o in self.submitted:
-            if self.may_be_done(o):
-                values.update(value for s, value in ops[o].signal if s == name)
-        return values
-
-    def has_run(self, op):
-        vendor = self.vendors[self.program.queues[op.queue].domain]
-        if op.source is None:
-            return op.value in vendor.ran
-        return (self.addresses[op.target], self.addresses[op.source]) in vendor.ran
 
     # Actions
 
@@ -402,113 +283,6 @@ class World:
             return label
         return state
 
-    def check_nothing_forgotten(self):
-        """Fail if an operation, a callback or a waiter could go on and nobody will see to it."""
-        program = self.program
-        model = Model(program)
-        state = State()
-        names = {0: "pending", 1: "pending", 2: "issued"}
-        raw = {name: sub._state for name, sub in self.submissions.items()}
-        state.status = {
-            name: names.get(raw[name], "ended") if name in raw else "absent"
-            for name in program.operations()
-        }
-        done = self.core._operation.DONE
-        for name, number in raw.items():
-            if number == done:
-                state.status[name] = "done"
-        state.values = {name: s._value for name, s in self.semaphores.items()}
-        state.values.update({name: int(number == done) for name, number in raw.items()})
-        state.failed = {
-            name: self.label(s._failure)
-            for name, s in self.semaphores.items()
-            if s._failure is not None
-        }
-        for name, number in raw.items():
-            if number > done:
-                state.failed[name] = self.label(self.submissions[name]._error)
-        state.order = {}
-        for queue_name, queue in self.queues.items():
-            mine = [n for n in raw if program.operations()[n].queue == queue_name]
-            waiting = [
-                next(n for n in mine if self.submissions[n] is operation)
-                for operation in queue._backlog
-                if operation._state < 2
-            ]
-            rest = [n for n in mine if n not in waiting]
-            state.order[queue_name] = (*rest, *waiting)
-        state.reserved = dict.fromkeys(state.values, 0)
-        state.closed, state.must, state.promised = set(), set(), {}
-        state.deps = dict.fromkeys(state.status, ())
-        state.buffers, state.callbacks, state.counters, state.results = {}, {}, [], []
-        for name, status in state.status.items():
-            if status == "pending" and model.issue(state, name)[1] == "must":
-                self.scheduler.fail("forgotten", f"operation {name} can be issued and nobody does")
-        for name, op in program.operations().items():
-            if state.status[name] == "issued" and op.defer and model.retire(state, name):
-                self.scheduler.fail("forgotten", f"what {name} deferred its end to has come")
-        for name, semaphore in self.semaphores.items():
-            waiters = semaphore._reached
-            if waiters is None or semaphore._failure is not None:
-                continue
-            points = semaphore._points
-            if points and waiters.any_up_to(points[-1][0]):
-                self.scheduler.fail(
-                    "forgotten",
-                    f"somebody waits for {name} to be reached and nobody retires for it",
-                )
-
-    def outcome(self, ended, results):
-        """Return what can be seen at the end, as the model writes it."""
-        ops = self.program.operations()
-        # Whoever asks retires; twice, as one queue's end can release another's beginning.
-        for _ in range(len(ops) + 1):
-            for submission in self.submissions.values():
-                submission.state  # noqa: B018 - it asks the device
-            self.settle()
-        statuses = tuple(
-            sorted(
-                (
-                    name,
-                    self.status(self.submissions[name]) if name in self.submissions else "absent",
-                )
-                for name in ops
-            )
-        )
-        semaphores = []
-        for name, semaphore in self.semaphores.items():
-            try:
-                semaphores.append((name, semaphore.query()))
-            except self.core.errors.HalError as error:
-                semaphores.append((name, self.label(error)))
-        buffers = []
-        for name in self.program.buffers:
-            value = 0
-            if name in self.addresses and name not in self.buffers:
-                value = "dropped"
-            elif name in self.buffers:
-                buffer = self.buffers[name]
-                vendor = buffer.device._native.vendor
-                data = vendor.peek(self.addresses[name], 8)
-                value = data[0] if len(set(data)) == 1 else data.hex()
-            buffers.append((name, value))
-        calls = []
-        for name, what in self.called.items():
-            if name not in self.callbacks:
-                continue
-            cancelled = self.callbacks[name]
-            if len(what) > 1:
-                self.scheduler.fail("S8", f"callback {name} was called {len(what)} times: {what}")
-            calls.append((name, what[0] if what else cancelled))
-        return (
-            ended,
-            tuple(tuple(r) for r in results),
-            statuses,
-            tuple(semaphores),
-            tuple(sorted(buffers)),
-            calls,
-        )
-
     def check_clean(self):
         """Fail if anything is still registered although everything has ended."""
         s = self.scheduler
@@ -584,78 +358,3 @@ class World:
         live = native.vendor.live(native)
         if live and device._context.lost is None:
             s.fail("I7", f"after close these are alive: {live}")
-
-
-class ProgramCase:
-    """Be the case of a program, run on a copy of the core with `patches`."""
-
-    def __init__(self, program, *, patches=(), track=True, lines=False, races=None, nets=False):
-        self.program = program
-        self.name = program.name
-        self.patches = tuple(patches)
-        self.track = track
-        self.lines = lines
-        self.races = races
-        self.nets = nets  # whether a safety net may expire
-
-    def load(self):
-        """Return the copy of the core; raises `PatchError`."""
-        return load_core(self.patches, track=self.track, lines=self.lines)
-
-    def run(self, scheduler):
-        core = self.load()
-        if self.track:
-            core.set_races(self.races or ())
-        world = World(core, scheduler)
-        program = self.program
-        world.build(program)
-        results = [[] for _ in range(len(program.threads) + 1)]
-        ended = [False] * len(results)
-
-        def thread(number, actions):
-            for action in actions:
-                results[number].append(world.act(action))
-            ended[number] = True
-
-        world.monitored = True
-        scheduler.on_released = world.check_invariants
-        thread(0, program.before)
-        world.settle()
-        world.start()
-        threads = [
-            scheduler.spawn(functools.partial(thread, number, actions), f"t{number}")
-            for number, actions in enumerate(program.threads, 1)
-        ]
-        scheduler.join(*threads)
-        world.stop()
-        if not self.nets and scheduler.net_expiries:
-            scheduler.fail("lost wake-up", "progress came only from a safety net")
-        world.settle()
-        world.check_nothing_forgotten()
-        observed = world.outcome(tuple(ended), results)
-        self.compare(scheduler, world, observed)
-        world.check_clean()
-        world.close()
-        scheduler.on_released = None
-
-    def compare(self, scheduler, world, observed):
-        *rest, calls = observed
-        for wanted in allowed_outcomes(self.program):
-            if list(wanted[:5]) != rest:
-                continue
-            expected = dict(wanted[5])
-            if all(self.agrees(expected[name], what, world, name) for name, what in calls):
-                return
-        scheduler.fail(
-            "model",
-            "no order of atomic steps has this outcome:\n"
-            + "\n".join(str(part) for part in observed)
-            + "\nallowed are for instance:\n"
-            + "\n".join(str(each) for each in sorted(allowed_outcomes(self.program), key=str)[:6]),
-        )
-
-    @staticmethod
-    def agrees(expected, what, world, name):
-        if expected in ("waiting", "taken back"):
-            return not isinstance(what, str)
-        return what == expected

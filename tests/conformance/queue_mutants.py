@@ -1,0 +1,258 @@
+"""List mutants of what queues do with operations: order, failure, lifetimes.
+
+Each is one mistake; `mutants.py` makes them, and says what they are for.
+"""
+
+# ruff: noqa: E501 - patches quote lines as they stand
+
+from __future__ import annotations
+
+from named_tests import MODEL, RUNNING
+
+__all__ = ["QUEUES"]
+
+UNENDED = "queues/test_lifetimes.py::test_buffers_of_unended_work_are_kept_q5"
+
+QUEUES = (
+    # Name, tests, patches
+    # Submission and order
+    (
+        "a signal wakes its own queue only",
+        ["queues/test_batches.py::test_a_diamond_s2"],
+        (
+            "hal._progress",
+            (
+                "                        for operation, index in released:\n"
+                "                            operation._queue._release(operation, index, work)"
+            ),
+            (
+                "                        first = released[0][0]._queue if released else None\n"
+                "                        for operation, index in released:\n"
+                "                            if operation._queue is first:\n"
+                "                                first._release(operation, index, work)"
+            ),
+        ),
+    ),
+    (
+        "a signal wakes no callback",
+        ["semaphores/test_callbacks.py::test_callbacks_come_in_order_s8"],
+        (
+            "hal._timeline",
+            "        if self._reached:\n            self._reached.take(value, work)",
+            "        pass",
+        ),
+    ),
+    (
+        "a submission blocks on its waits",
+        ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
+        (
+            "hal._stream",
+            "(self, kind, payload, waits, signals, is_host)\n        work: Work = []\n",
+            (
+                "(self, kind, payload, waits, signals, is_host)\n        work: Work = []\n"
+                "        for semaphore, value in waits:\n"
+                "            semaphore.wait(value)\n"
+            ),
+        ),
+    ),
+    (
+        "a transfer waits for its stream",
+        [
+            "queues/test_held.py::test_a_copy_returns_while_its_stream_is_held_q1",
+            "queues/test_held.py::test_host_arrays_are_copied_while_their_stream_is_held_q1",
+            "queues/test_held.py::test_recorded_copies_return_while_their_stream_is_held_q1",
+        ],
+        (
+            "hal_cpu.device",
+            "def copy(self, stream: int, target: int, source: int, size: int) -> None:\n",
+            (
+                "def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
+                "        self.synchronize_stream(stream)\n"
+            ),
+        ),
+        (
+            "hal_cpu.device",
+            "def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:\n",
+            (
+                "def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:\n"
+                "        self.synchronize_stream(stream)\n"
+            ),
+        ),
+        # The kernel gives up sooner.
+        ("hal_conformance.suite.queues.test_held", "TURNS = 1 << 28", "TURNS = 1 << 21"),
+    ),
+    (
+        "an ordered queue keeps no order",
+        ["queues/test_order.py::test_an_open_wait_holds_up_what_is_behind_q2", MODEL],
+        (
+            "hal._queue",
+            "super().__init__(context, name, ordered=ordered",
+            "super().__init__(context, name, ordered=False",
+        ),
+        ("hal._stream", "        return self._ordered\n", "        return True\n"),
+    ),
+    (
+        "device work overtakes a call",
+        ["queues/test_submission.py::test_every_operation_returns_while_its_queue_is_held_q1"],
+        ("hal._stream", "                    and not (self._ordered and self._hosts)\n", ""),
+    ),
+    (
+        "an unordered queue keeps an order",
+        ["queues/test_order.py::test_an_unordered_queue_overtakes_q2[fill]"],
+        (
+            "hal._queue",
+            "super().__init__(context, name, ordered=ordered",
+            "super().__init__(context, name, ordered=True",
+        ),
+    ),
+    (
+        "an ordered queue hands a failure on",
+        ["queues/test_order.py::test_order_inherits_no_failure_q2"],
+        (
+            "hal._stream",
+            "                backlog.popleft()\n                continue\n            if operation._unresolved:",
+            (
+                "                backlog.popleft()\n"
+                "                if self._ordered and operation._state == FAILED and backlog:\n"
+                "                    self._end(backlog[0], FAILED, operation._error, work)\n"
+                "                continue\n            if operation._unresolved:"
+            ),
+        ),
+    ),
+    (
+        "a limit of operations in flight is ignored",
+        [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
+        ("hal._stream", "                    and len(self._ring) < self._limit\n", ""),
+        ("hal._stream", "if not operation._is_host and len(ring) >= self._limit:", "if False:"),
+    ),
+    # Failure
+    (
+        "it fails too much: what an operation has waited for",
+        ["failure/test_propagation.py::test_one_failed_wait_of_many_is_enough_s5", MODEL],
+        (
+            "hal._stream",
+            "        operation._error = keep(error)\n        for timepoint in operation._signals:\n",
+            (
+                "        operation._error = keep(error)\n"
+                "        for timepoint in (*operation._signals, *operation._waits):\n"
+            ),
+        ),
+    ),
+    (
+        "it fails too much: everything that waits in an unordered queue",
+        [
+            "failure/test_propagation.py::test_failures_of_many_threads_s5",
+            "failure/test_propagation.py::test_a_failure_runs_down_a_chain_s5",
+        ],
+        (
+            "hal._stream",
+            "        self._pending.pop(operation, None)\n\n    def _in_use",
+            (
+                "        self._pending.pop(operation, None)\n"
+                "        for other in list(self._pending):\n"
+                "            self._end(other, state, error, work)\n\n    def _in_use"
+            ),
+        ),
+    ),
+    (
+        "it fails too little: the first signal alone",
+        ["queues/test_host_calls.py::test_a_raising_call_fails_its_signals_q4[no wait-OSError]"],
+        (
+            "hal._host_operations",
+            "            for timepoint in operation._signals:\n                semaphore =",
+            "            for timepoint in operation._signals[:1]:\n                semaphore =",
+        ),
+    ),
+    (
+        "it fails too little: a failed wait lets an operation run",
+        ["failure/test_propagation.py::test_a_failed_wait_fails_the_operation_s5", MODEL],
+        (
+            "hal._stream",
+            (
+                "        if timeline._failure is not None:\n"
+                "            self._end(operation, FAILED, timeline._failure, work)\n"
+                "        elif self._resolve"
+            ),
+            (
+                "        if timeline._failure is not None:\n"
+                "            operation._waits = ()\n"
+                "            operation._unresolved = 0\n"
+                "            work.append((ISSUE, self))\n"
+                "        elif self._resolve"
+            ),
+        ),
+    ),
+    (
+        "a close fails no signal",
+        ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
+        (
+            "hal._stream",
+            "            self._end(operation, state, error, work)\n        self._backlog.clear()\n        return len",
+            (
+                "            operation._signals = ()\n"
+                "            self._end(operation, state, error, work)\n"
+                "        self._backlog.clear()\n        return len"
+            ),
+        ),
+    ),
+    (
+        "a deferred call ends at the first of its waits",
+        ["queues/test_host_calls.py::test_a_call_ends_with_all_that_it_returns_q4"],
+        (
+            "hal._host_operations",
+            "                if operation._unresolved:\n                    return\n",
+            "",
+        ),
+    ),
+    # Lifetimes
+    (
+        "memory is freed early",
+        ["queues/test_lifetimes.py::test_targets_of_unended_work_are_kept_q5"],
+        ("hal._transfers", "width, length // width), storage\n", "width, length // width), None\n"),
+    ),
+    (
+        "a copy does not keep its source",
+        [UNENDED],
+        (
+            "hal._transfers",
+            "resources = (target_storage, source_storage, host)",
+            "resources = (target_storage, host)",
+        ),
+    ),
+    (
+        "a host array is not kept",
+        ["queues/test_lifetimes.py::test_host_arrays_of_unended_work_are_kept_q5"],
+        (
+            "hal._transfers",
+            "resources = (target_storage, source_storage, host)",
+            "resources = (target_storage, source_storage)",
+        ),
+    ),
+    (
+        "an update is taken when it runs",
+        ["queues/test_transfers.py::test_update_takes_its_bytes_during_the_call_q4", MODEL],
+        (
+            "hal._transfers",
+            "    return _from_host(device, storage, start, np.array(host, copy=True))\n\n\ndef _put",
+            "    return _from_host(device, storage, start, host)\n\n\ndef _put",
+        ),
+    ),
+    (
+        "ended work keeps its buffers",
+        ["queues/test_lifetimes.py::test_ended_work_keeps_nothing_q5"],
+        (
+            "hal._ring",
+            "        operation._function = operation._resources = None\n",
+            "        operation._function = None\n",
+        ),
+    ),
+    (
+        "a view does not keep its memory",
+        ["memory/test_buffers.py::test_a_view_keeps_its_memory_m2"],
+        (
+            "hal._host_view",
+            "        self._storage = storage\n        self.__array_interface__",
+            "        self._storage = None\n        self.__array_interface__",
+        ),
+    ),
+)

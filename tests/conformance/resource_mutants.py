@@ -1,0 +1,240 @@
+"""List mutants of memory, kernels, recordings, allocation in the order of a queue, and files.
+
+Each is one mistake; `mutants.py` makes them, and says what they are for.
+"""
+
+# ruff: noqa: E501 - patches quote lines as they stand
+
+from __future__ import annotations
+
+from named_tests import MODEL
+
+__all__ = ["RESOURCES"]
+
+RESOURCES = (
+    # Name, tests, patches
+    # Memory
+    (
+        "a read ignores its offset",
+        ["queues/test_transfers.py::test_read_from_an_offset_q4"],
+        (
+            "hal._transfers",
+            'start, length = check_range(buffer._size, offset, host.size, "read")',
+            'start, length = check_range(buffer._size, 0, host.size, "read")',
+        ),
+    ),
+    (
+        "a subspan's offset counts twice",
+        ["memory/test_buffers.py::test_a_subspan_of_a_subspan_m2"],
+        ("hal._buffer", "        offset += self._offset\n", "        offset += 2 * self._offset\n"),
+    ),
+    (
+        "numpy() loses the type",
+        ["memory/test_buffers.py::test_upload_keeps_type_and_shape_m1"],
+        (
+            "hal._buffer",
+            "wait=wait).wait(timeout)\n        return array",
+            "wait=wait).wait(timeout)\n        return array.view(np.uint8)",
+        ),
+    ),
+    (
+        "statistics forget a free",
+        ["memory/test_buffers.py::test_statistics_count_allocations_m1"],
+        (
+            "hal._allocator",
+            "            if ticket is None:\n                cached += block.size",
+            "            if ticket is None:\n                now += block.size",
+        ),
+    ),
+    # Kernels
+    (
+        "an empty grid is launched",
+        ["kernels/test_dispatch.py::test_an_empty_grid_does_nothing_and_signals_c5"],
+        (
+            "hal._dispatch",
+            "    elif not all(blocks):\n        return _transfers.NOTHING, False\n",
+            "    else:\n        where = tuple(max(each, 1) for each in blocks)\n",
+        ),
+    ),
+    (
+        "two dispatches share their arguments",
+        ["kernels/test_dispatch.py::test_pending_dispatches_have_arguments_of_their_own_c5"],
+        (
+            "hal._signature",
+            "        storage = self._storage_type()\n",
+            "        storage = self._plans.setdefault((), self._storage_type())\n",
+        ),
+    ),
+    (
+        "arguments are swapped",
+        ["kernels/test_dispatch.py::test_constants_arrive_in_their_order_c5"],
+        (
+            "hal._signature",
+            "        values: list[Any] = [*arguments]\n",
+            "        values: list[Any] = [*arguments]\n        if len(values) > 3:\n            values[-1], values[-2] = values[-2], values[-1]\n",
+        ),
+    ),
+    # Command buffers
+    (
+        "a barrier is lost",
+        # Two commands that nothing orders may still run in order; of many, some do not.
+        ["command_buffers/test_order.py::test_a_barrier_orders_all_with_all_c2"],
+        (
+            "hal._lowering",
+            "        self.wait(self.join())\n        self._last = None",
+            "        self.join()",
+        ),
+    ),
+    (
+        "a wait for an event is lost",
+        [
+            "command_buffers/test_order.py::test_an_event_is_a_barrier_in_two_halves_c2",
+            "command_buffers/test_order.py::test_a_wait_for_several_events_c2",
+        ],
+        ("hal._commands", "            self._order.wait(event._join)", "            pass"),
+    ),
+    (
+        "a write does not wait for readers",
+        ["command_buffers/test_order.py::test_hazards_order_what_touches_the_same_bytes_c2"],
+        ("hal._hazards", "if writes and segment.readers:", "if False:"),
+    ),
+    (
+        "two commands are swapped",
+        [
+            "command_buffers/test_order.py::test_a_barrier_orders_a_write_before_a_read_c2",
+            "command_buffers/test_order.py::test_a_chain_of_copies_c2",
+        ],
+        (
+            "hal._program",
+            (
+                "            for function, node in zip(self._functions, nodes, strict=True):\n"
+                "                function(stream, *node)"
+            ),
+            (
+                "            calls = list(zip(self._functions, nodes, strict=True))\n"
+                "            for function, node in (*calls[1:2], *calls[:1], *calls[2:]):\n"
+                "                function(stream, *node)"
+            ),
+        ),
+    ),
+    (
+        "only the first binding is updated",
+        ["command_buffers/test_slots.py::test_each_execution_binds_its_own_c3"],
+        (
+            "hal._instances",
+            "            if old == address:\n                continue\n",
+            "            if old == address or (changed and old is not None):\n                continue\n",
+        ),
+    ),
+    (
+        "a graph keeps its old table",
+        [
+            "command_buffers/test_slots.py::test_each_execution_binds_its_own_c3",
+            "command_buffers/test_slots.py::test_one_slot_of_several_is_bound_anew_c3",
+        ],
+        ("hal._program", "elif instance.replica.table != addresses:", "elif False:"),
+    ),
+    (
+        "a binding's offset is ignored",
+        ["command_buffers/test_slots.py::test_subspans_are_bound_c3", MODEL],
+        (
+            "hal._instances",
+            "(*node[:field], address + offset, *node[field + 1 :])",
+            "(*node[:field], address, *node[field + 1 :])",
+        ),
+    ),
+    (
+        "a one-shot recording is executed twice",
+        ["command_buffers/test_one_shot.py::test_one_shot_runs_once_c1"],
+        (
+            "hal._recording",
+            "                self._runs.pop()  #",
+            "                self._runs[-1]  #",
+        ),
+    ),
+    (
+        "a refused execution uses up a one-shot recording",
+        ["command_buffers/test_one_shot.py::test_a_one_shot_outlives_a_refused_submission_c1"],
+        ("hal._recording", "            self._runs.append(None)\n", "            pass\n"),
+    ),
+    (
+        "a recording takes an update when it runs",
+        ["command_buffers/test_transfers.py::test_update_takes_its_bytes_while_recording_c1"],
+        (
+            "hal._transfers",
+            "        copied = np.array(host, copy=True)\n        return copied.ctypes.data, copied\n",
+            "        return host.ctypes.data, host\n",
+        ),
+    ),
+    (
+        "a recording does not keep its buffers",
+        ["command_buffers/test_recording.py::test_what_is_recorded_is_kept_c1"],
+        ("hal._recording", "        self._resources.append(command.resources)\n", ""),
+    ),
+    (
+        "an execution does not keep its table",
+        ["command_buffers/test_slots.py::test_the_table_is_kept_until_it_has_run_c3"],
+        ("hal._program", "            resources = (self, storages)\n", ""),
+    ),
+    (
+        "a recorded copy ignores its offset",
+        ["command_buffers/test_transfers.py::test_copy_classes_of_size_and_alignment_c1"],
+        (
+            "hal._recorded",
+            "check_range(read.thing._size, source_offset, size",
+            "check_range(read.thing._size, 0, size",
+        ),
+    ),
+    # Allocation in the order of a queue, and files
+    (
+        "an alloca knows no order",
+        ["memory/test_alloca.py::test_a_use_that_is_issued_before_fails_alone_m3"],
+        (
+            "hal._alloca",
+            "        storage = heap.reserve(need, index)\n",
+            "        storage = heap.reserve(need, index)\n        if storage._ticket is None:\n            heap.grow(storage, need, index)\n        storage.publish()\n",
+        ),
+    ),
+    (
+        "a dealloca frees at once",
+        ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
+        (
+            "hal._alloca",
+            "payload = (None, (), storage)",
+            "payload = _transfers.NOTHING",
+        ),
+    ),
+    (
+        "a deallocated buffer stays usable",
+        ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
+        ("hal._alloca", "            part._end()\n", "            pass\n"),
+    ),
+    (
+        "a short file passes",
+        ["files/test_files.py::test_what_goes_wrong_fails_the_operation_q4[a short file]"],
+        (
+            "hal._files",
+            '            raise self._failure(f"the file has {status.st_size} bytes")',
+            "            return",
+        ),
+        (
+            "hal._files",
+            '                raise self._failure(f"the file ends at {at + done}")',
+            "                return",
+        ),
+    ),
+    (
+        "a file's offset is ignored",
+        ["files/test_files.py::test_a_range_of_a_file_into_a_range_of_a_buffer_q4"],
+        (
+            "hal._files",
+            "at, done = self._file._offset + position, 0\n        while done < len(memory):\n            try:\n                count = os.preadv",
+            "at, done = position, 0\n        while done < len(memory):\n            try:\n                count = os.preadv",
+        ),
+    ),
+    (
+        "a file is cut off before it is written",
+        ["files/test_files.py::test_a_range_of_a_buffer_into_a_range_of_a_file_q4"],
+        ("hal._files", "os.O_CREAT", "os.O_CREAT | os.O_TRUNC"),
+    ),
+)

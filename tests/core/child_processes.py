@@ -1,0 +1,43 @@
+"""Run programs of the tests in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from core_harness import LIMIT
+
+HERE = str(Path(__file__).parent)
+"""The folder of these tests, for a child that takes more of them."""
+
+
+def assert_quiet(result):
+    """Fail unless the child ended well and had nothing to say on stderr."""
+    if result.returncode or result.stderr:
+        pytest.fail(f"the child ended with {result.returncode}:\n{result.stdout}{result.stderr}")
+
+
+def run_python(folder, source, *, timeout=40.0, arguments=(), watchdog=True):
+    """Run a program in a child process; one that hangs tells where all its threads are, and ends.
+
+    A program that forks does without the `watchdog`, whose thread its child would miss.
+    """
+    text = textwrap.dedent(source)
+    if watchdog:
+        text = (
+            f"import faulthandler; faulthandler.dump_traceback_later({timeout}, exit=True)\n{text}"
+        )
+    path = folder / "program.py"
+    # Who is started in the background ignores Ctrl-C, and so would its children.
+    first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    path.write_text(first + text, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, str(path), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout + LIMIT,
+        check=False,
+    )

@@ -1,0 +1,17 @@
+"""Sizes and contents for tests of the staging ring."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hal._transfers import SMALL
+
+SLOT = 4096
+"""Bytes of a slot here, so that a few hundred KiB go round the ring many times."""
+
+LARGE = SMALL + 1
+MANY = 50 * SLOT + 123
+
+
+def some(size, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)

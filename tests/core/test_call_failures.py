@@ -1,0 +1,378 @@
+"""Host calls that fail (S5), at close (Q6), of lost devices, and under Ctrl-C."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from call_harness import WAYS, returning, text_of, until_deferred
+from child_processes import HERE
+from core_harness import LIMIT, collect_in_threads
+
+import hal
+from hal import _progress
+from hal.errors import (
+    CancelledError,
+    DeviceLostError,
+    InvalidArgumentError,
+    OperationError,
+    SemaphoreFailedError,
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failure_of_what_was_returned_fails_the_call_s5(device, way, when):
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    if when == "before":
+        gate.fail(OperationError("broken"))
+    call = device.queue.call(lambda: WAYS[way](device, gate), signal=done.at(1))
+    if when == "after":
+        until_deferred(call)
+        gate.fail(OperationError("broken"))
+    for waitable in (call, done.at(1)):
+        with pytest.raises(OperationError, match="broken"):
+            hal.wait_all([waitable], LIMIT)
+    assert call.state == "failed"
+    assert isinstance(call.error, OperationError)
+
+
+def test_a_foreign_failure_and_an_unmet_wait_beside_it_s5(device):
+    """One failure ends it, whatever else is open; what is open is forgotten."""
+    never, broken = hal.create_semaphore(), hal.create_semaphore()
+    call = device.queue.call(returning([never.at(1), broken.at(1)]))
+    until_deferred(call)
+    broken.fail(KeyError("foreign"))
+    with pytest.raises(SemaphoreFailedError, match="foreign"):
+        call.wait(LIMIT)
+    assert not never._reached, "somebody is still registered"
+    never.signal(1)
+
+
+def test_a_reached_value_of_a_failed_semaphore_fails_the_call_s4(device):
+    """S4: failure is retroactive, also where the value had been reached before the rest was."""
+    first, second = hal.create_semaphore(), hal.create_semaphore()
+    call = device.queue.call(returning([first.at(1), second.at(1)]))
+    until_deferred(call)
+    first.signal(1)
+    first.fail(OperationError("late"))
+    second.signal(1)
+    with pytest.raises(OperationError, match="late"):
+        call.wait(LIMIT)
+
+
+def test_a_failing_operation_that_was_returned_fails_the_call_s5(open_probe):
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    gate = hal.create_semaphore()
+    probe.fail_call(1, names=("fill",))
+    call = device.queue.call(lambda: device.queues.upload.fill(buffer, 1, wait=gate.at(1)))
+    until_deferred(call)
+    gate.signal(1)
+    with pytest.raises(OperationError, match="injected"):
+        call.wait(LIMIT)
+    assert not device.lost
+
+
+def test_a_call_deferred_to_itself_fails_s1(device):
+    """S1: it would wait for its own end, or for what only its own signal can bring."""
+    box, ready = [], threading.Event()
+
+    def work():
+        assert ready.wait(LIMIT)
+        return box[0]
+
+    box.append(device.queue.call(work))
+    ready.set()
+    with pytest.raises(InvalidArgumentError, match="for itself"):
+        box[0].wait(LIMIT)
+    own = hal.create_semaphore()
+    call = device.queue.call(returning(own.at(2)), signal=own.at(2))
+    with pytest.raises(InvalidArgumentError, match="for itself"):
+        call.wait(LIMIT)
+    with pytest.raises(InvalidArgumentError, match="for itself"):
+        own.wait(2, LIMIT)
+    own = hal.create_semaphore()
+    call = device.queue.call(returning(own.at(1)), signal=own.at(2))
+    until_deferred(call)
+    with pytest.raises(InvalidArgumentError, match="reserved"):
+        own.signal(1)  # S1: 2 was reserved as the call was issued
+    device.close(0.05)
+    with pytest.raises(DeviceLostError):
+        call.wait(LIMIT)
+
+
+def test_a_call_deferred_to_its_successor_says_so_s9(device):
+    """It never ends; the text names both, and close ends it: the successor is cancelled."""
+    box, ready = [], threading.Event()
+
+    def work():
+        assert ready.wait(LIMIT)
+        return box[0]
+
+    call = device.queue.call(work)
+    box.append(device.queue.barrier())
+    ready.set()
+    until_deferred(call)
+    for each in (call, box[0]):
+        text = text_of(each)
+        assert f"call on {device.queue.name}" in text
+        assert f"barrier on {device.queue.name}" in text
+        assert "behind" in text
+        assert "wait for each other" in text
+        assert len(text) < 1000
+    assert device.close(LIMIT) == ()
+    for each in (call, box[0]):
+        with pytest.raises(CancelledError):
+            each.wait(LIMIT)
+
+
+def test_text_names_what_a_deferral_waits_for_s9(device, second_device):
+    """S9: the chain goes on through what was returned, to whoever has promised that."""
+    gate = hal.create_semaphore(name="gate")
+    there = second_device.queue.barrier(wait=gate.at(3))
+    call = device.queue.call(returning(there))
+    until_deferred(call)
+    text = text_of(call)
+    positions = [
+        text.index(part)
+        for part in ("call on", "has returned", "barrier on", "is not issued", "gate@3", "nobody")
+    ]
+    assert positions == sorted(positions)
+    gate.signal(3)
+    call.wait(LIMIT)
+
+
+# Closing, and lost devices
+
+
+@pytest.mark.parametrize("what", ["device", "queue"])
+def test_close_waits_for_a_deferred_end_q6(device, what):
+    """Q6: it was issued, so close waits for it."""
+    gate, inside = hal.create_semaphore(), threading.Event()
+    call = device.queue.call(returning(gate.at(1)))
+    pending = device.queue.barrier()
+    until_deferred(call)
+
+    def release():
+        with pytest.raises(CancelledError):
+            pending.wait(LIMIT)  # close has begun
+        inside.set()
+        gate.signal(1)
+
+    target = device if what == "device" else device.queue
+    told, _ = collect_in_threads([lambda: target.close(LIMIT), release])
+    assert told == ()
+    assert inside.is_set()
+    assert call.state == "done"
+
+
+def test_close_abandons_a_deferral_that_never_ends_q6(open_probe):
+    """Q6: it is named, fails with the lost device, and leaves no registration behind."""
+    device, _ = open_probe()
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    call = device.queue.call(returning([gate.at(1), gate.at(2)]), signal=done.at(1))
+    until_deferred(call)
+    start = time.monotonic()
+    told = device.close(0.1)
+    assert 0.1 <= time.monotonic() - start < LIMIT / 2
+    assert [f"call on {device.queue.name}" in line for line in told] == [True]
+    for waitable in (call, done.at(1)):
+        with pytest.raises(DeviceLostError, match="call on"):
+            hal.wait_all([waitable], LIMIT)
+    assert not gate._reached, "somebody is still registered"
+    gate.signal(2)
+    assert call.state == "failed"
+    assert device.close(LIMIT) == ()
+
+
+def test_close_from_several_threads_while_deferrals_end_q6(open_probe):
+    """Whoever wins, every call ends once and close returns."""
+    for _ in range(10):
+        device, _probe = open_probe()
+        queues = [device.create_queue(ordered=False) for _ in range(2)]
+        gates = [hal.create_semaphore() for _ in range(30)]
+        calls = [
+            queues[index % 2].call(returning([gate.at(1)])) for index, gate in enumerate(gates)
+        ]
+        told = collect_in_threads(
+            [
+                lambda device=device: device.close(LIMIT),
+                lambda gates=gates: [gate.signal(1) for gate in gates] and (),
+                lambda device=device: device.close(LIMIT),
+            ]
+        )
+        assert told == [(), (), ()]
+        for call in calls:
+            assert call.state in {"done", "cancelled"}
+
+
+@pytest.mark.parametrize("stage", ["deferred", "running"])
+def test_a_lost_device_fails_a_deferred_call_s5(open_probe, stage):
+    """S5: at once where it is deferred, and where its function runs what it returns is dropped."""
+    device, probe = open_probe()
+    other, _ = open_probe()
+    buffer = device.allocate(16)
+    gate, go, inside = hal.create_semaphore(), threading.Event(), threading.Event()
+
+    def work():
+        inside.set()
+        if stage == "running":
+            assert go.wait(LIMIT)
+        return gate.at(1)
+
+    call = device.queue.call(work)
+    elsewhere = other.queue.call(returning(gate.at(1)))
+    assert inside.wait(LIMIT)
+    until_deferred(elsewhere, *([call] if stage == "deferred" else []))
+    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+    device.queues.upload.fill(buffer, 1)
+    assert device.lost
+    assert call.state == "failed"
+    with pytest.raises(DeviceLostError, match="gone"):
+        call.wait(LIMIT)
+    go.set()
+    assert device.close(LIMIT) == (), "somebody still waits for the gate"
+    assert elsewhere.state == "issued"
+    gate.signal(1)
+    elsewhere.wait(LIMIT)
+    assert call.state == "failed"
+
+
+def test_a_call_of_a_lost_device_does_not_begin_s5(open_probe, monkeypatch):
+    """S5: what has failed before its function began never calls it."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+
+    class Held:
+        """Be a pool whose threads are slow to begin."""
+
+        tasks: list = []  # noqa: RUF012 - one pool only
+
+        def run(self, function, *arguments):
+            self.tasks.append((function, arguments))
+
+    ran = []
+    with monkeypatch.context() as patch:
+        patch.setattr(_progress, "_pool", Held())
+        call = device.queue.call(ran.append, 1)
+        assert call.state == "issued"
+        probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+        device.queues.upload.fill(buffer, 1)
+    for function, arguments in Held.tasks:
+        function(*arguments)
+    with pytest.raises(DeviceLostError, match="gone"):
+        call.wait(LIMIT)
+    assert ran == []
+    assert device.close(LIMIT) == ()
+
+
+def test_a_deferral_at_interpreter_exit_q6(run_script):
+    """Q6: the exit hook closes the device; a deferral that somebody ends lets it go at once."""
+    result = run_script("""
+        import threading, hal
+        device = hal.create_device("cpu")
+        gate = hal.create_semaphore()
+        call = device.queue.call(lambda: gate.at(1))
+        ended = hal.create_semaphore()
+        behind = device.queue.barrier(signal=ended.at(1))
+        ended.on_reached(1, lambda error: (print(type(error).__name__), gate.signal(1)))
+    """)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip() == "CancelledError"
+
+
+# Ctrl-C
+
+
+INTERRUPTED = """
+    import itertools, sys, threading, time
+    sys.path.insert(0, sys.argv[1])
+    import hal
+    from core_harness import open_native
+    from native_probe import Probe
+
+    KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 2.0
+    driver = open_native()
+
+    class Interrupt:
+        # Raises KeyboardInterrupt where the interpreter looks for signals, for the n-th time.
+        def __init__(self, number):
+            self.left, self.place = number, None
+
+        def __call__(self, frame, event, argument):
+            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
+                names, outer = [], frame
+                while outer is not None:
+                    names.append(outer.f_code.co_name)
+                    outer = outer.f_back
+                if "__del__" in names:
+                    return
+                self.left -= 1
+                if self.left == 0:
+                    self.place = f"{event} {names[0]}:{frame.f_lineno} < " + " < ".join(names[1:5])
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+    def trial(number):
+        probe = Probe(driver.open_device(0, {}))
+        device = hal.Device("cpu", probe, None)
+        gates = [hal.create_semaphore() for _ in range(2)]
+        signals = [hal.create_semaphore() for _ in range(3)]
+        queues = (device.queues.compute, device.create_queue(ordered=False))
+        calls = [queue.call(lambda: [gates[0].at(1), gates[1].at(1)], signal=signals[index].at(1))
+                 for index, queue in enumerate(queues)]
+        behind = [queues[0].barrier(), queues[1].barrier(wait=calls[0], signal=signals[2].at(1))]
+        while any(len(queue._hosts) != 1 or 2 not in queue._hosts.values() for queue in queues):
+            time.sleep(0.001)
+        gates[0].signal(1)
+        wrong, tracer = [], Interrupt(number)
+        try:
+            sys.setprofile(tracer)
+            gates[1].signal(1) if KIND == "signal" else gates[1].fail(ValueError("no"))
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        try:
+            if not gates[1].poll(1):
+                gates[1].signal(1)
+        except hal.HalError:
+            pass
+        for each in (*calls, *behind, *(signal.at(1) for signal in signals)):
+            try:
+                hal.wait_all([each], LIMIT)
+            except hal.errors.DeadlineExceededError as error:
+                wrong.append(str(error))
+            except hal.HalError:
+                pass
+        states = {call.state for call in calls}
+        if len(states) != 1:
+            wrong.append(f"the calls ended as {states}")
+        for queue in queues:
+            try:
+                queue.call(list).wait(LIMIT)
+            except hal.HalError as error:
+                wrong.append(f"{queue} is stuck: {error}")
+        wrong += device.close(LIMIT)
+        return tracer.place, wrong
+
+    problems = 0
+    for number in itertools.count(1):
+        place, wrong = trial(number)
+        if wrong:
+            problems += 1
+            print(f"{number}, in {place}: {'; '.join(wrong)}", file=sys.stderr)
+        if place is None or problems > 8:
+            break
+    assert number > 20, number
+"""
+
+
+@pytest.mark.parametrize("kind", ["signal", "fail"])
+def test_ctrl_c_at_every_call_while_deferrals_end(run_script, kind):
+    """For every n: Ctrl-C as the n-th function is entered or left. Every call ends, the same way,
+    so do its signals, and every queue takes work."""
+    result = run_script(INTERRUPTED, arguments=(HERE, kind), timeout=25)
+    assert (result.returncode, result.stderr) == (0, "")

@@ -1,0 +1,301 @@
+"""Q6: close of devices and queues: what it waits for, cancels, gives up and leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads, open_native
+from native_probe import Probe
+
+import hal
+from hal.errors import (
+    CancelledError,
+    ClosedError,
+    DeadlineExceededError,
+    DeviceLostError,
+    OperationError,
+)
+
+
+@pytest.mark.parametrize("what", ["device", "queue"])
+def test_close_cancels_what_is_not_issued_q6(device, what):
+    """Q6: never-satisfiable operations and what depends on them are cancelled."""
+    opened = hal.create_device("cpu", max_in_flight=2)
+    queue = opened.queue
+    never, done = hal.create_semaphore(), hal.create_semaphore()
+    buffer = opened.allocate(4)
+    submissions = [
+        queue.fill(buffer, 1, wait=never.at(1), signal=done.at(1)),
+        queue.call(list, wait=never.at(1)),
+        queue.barrier(),
+    ]
+    elsewhere = device.queue.barrier(wait=submissions[2])
+    assert (opened if what == "device" else queue).close(LIMIT) == ()
+    for each in submissions:
+        assert each.state == "cancelled"
+        with pytest.raises(CancelledError, match=queue.name):
+            each.wait(LIMIT)
+    with pytest.raises(CancelledError):
+        done.wait(1, LIMIT)
+    with pytest.raises(CancelledError):
+        elsewhere.wait(LIMIT)
+    assert never.query() == 0, "what it waited for is not touched"
+    never.signal(1)
+    assert not opened.lost
+    opened.close(LIMIT)
+
+
+def test_close_waits_for_what_is_issued_q6(open_probe, latch):
+    """Q6: running and ready operations end well."""
+    device, probe = open_probe()
+    buffer = device.allocate(4, memory="host")
+    view = buffer.map()
+    done = hal.create_semaphore()
+    probe.hold(latch)
+    running = device.queue.fill(buffer, 1)
+    ready = device.queue.fill(buffer, 2, signal=done.at(1))
+    closing = threading.Event()
+
+    def close():
+        closing.set()
+        return device.close(LIMIT)
+
+    def release():
+        assert closing.wait(LIMIT)
+        with pytest.raises(DeadlineExceededError):
+            running.wait(0.05)
+        latch.open()
+
+    told, _ = collect_in_threads([close, release])
+    assert len(told) == 1, "the view"
+    assert (running.state, ready.state) == ("done", "done")
+    assert done.query() == 1
+    assert view.tolist() == [2] * 4
+
+
+def test_close_waits_for_running_calls_q6(device, gate):
+    """Q6: a host function that runs is waited for, one that stands in line is cancelled."""
+    queue = device.create_queue()
+    started = threading.Event()
+
+    def call():
+        started.set()
+        assert gate.wait(LIMIT)
+
+    running = queue.call(call)
+    waiting = queue.call(list)
+    assert started.wait(LIMIT)
+    closing = threading.Event()
+
+    def close():
+        closing.set()
+        return queue.close(LIMIT)
+
+    def release():
+        assert closing.wait(LIMIT)
+        with pytest.raises(CancelledError):
+            waiting.wait(LIMIT)
+        gate.set()
+
+    told, _ = collect_in_threads([close, release])
+    assert told == ()
+    assert running.state == "done"
+
+
+@pytest.mark.parametrize("what", ["device", "queue"])
+def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
+    """Q6: the device is marked lost, the rest fails, what was abandoned is told; it returns."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    semaphore = hal.create_semaphore()
+    probe.hold(latch)
+    running = device.queues.upload.fill(buffer, 1, size=4, signal=semaphore.at(1))
+    start = time.monotonic()
+    told = (device if what == "device" else device.queues.upload).close(0.1)
+    assert 0.1 <= time.monotonic() - start < LIMIT / 2
+    assert [f"fill on {device.queues.upload.name}" in line for line in told] == [True]
+    assert device.lost
+    assert running.state == "failed"
+    for waitable in (running, semaphore.at(1)):
+        with pytest.raises(DeviceLostError, match="fill on"):
+            hal.wait_all([waitable], LIMIT)
+    latch.open()
+    assert device.close(LIMIT) == ()
+
+
+def test_close_of_a_call_that_never_ends_q6(open_probe, gate):
+    """Q6: the same for a host function: it cannot be stopped, but close returns and says so."""
+    device, _ = open_probe()
+    started = threading.Event()
+
+    def call():
+        started.set()
+        gate.wait(LIMIT)
+
+    running = device.queue.call(call)
+    assert started.wait(LIMIT)
+    told = device.close(0.1)
+    assert len(told) == 1
+    assert "call on" in told[0]
+    assert running.state == "failed"
+    gate.set()
+
+
+def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):
+    """Q5: after a time-out the work goes on; what it reads and writes is never given back."""
+    device, probe = open_probe()
+    buffer = device.upload(np.full(1 << 16, 3, np.uint8))
+
+    class Tracked(np.ndarray):
+        pass
+
+    array = np.zeros(1 << 16, np.uint8).view(Tracked)
+    reference = weakref.ref(array)
+    probe.hold(latch)
+    device.queue.read(buffer, array)
+    assert device.close(0.05) != ()
+    assert device.lost
+    del array, buffer
+    gc.collect()
+    assert reference() is not None
+    latch.open()
+
+
+def test_close_twice_and_by_with_q6(open_probe):
+    """Q6: the second close does nothing; leaving `with` closes; so does an error inside."""
+    device, probe = open_probe()
+    assert not device.closed
+    with device as entered:
+        assert entered is device
+        with device.create_queue() as queue:
+            queue.barrier()
+        assert queue.closed
+    assert device.closed
+    assert device.close(LIMIT) == ()
+    assert device.close() == ()
+    assert queue.close(LIMIT) == ()
+    assert probe.calls["close"] == 1
+    with pytest.raises(ZeroDivisionError), hal.create_device("cpu") as other:
+        raise ZeroDivisionError
+    assert other.closed
+    with pytest.raises(ClosedError), device:
+        pass
+
+
+def test_close_from_several_threads_q6(open_probe):
+    """Q6: of four closes at the same time one does it; nothing is given back twice."""
+    for _ in range(10):
+        device, probe = open_probe()
+        buffer = device.allocate(64)
+        for _ in range(20):
+            device.queue.fill(buffer, 1)
+        together = threading.Barrier(4, timeout=LIMIT)
+
+        def close(device=device, together=together):
+            together.wait()
+            return device.close(LIMIT)
+
+        assert collect_in_threads([close] * 4) == [()] * 4
+        wait = threading.Event()
+        while not probe.closed:
+            assert not wait.wait(0.001)
+
+
+def test_close_while_others_submit_q6(open_probe):
+    """Q6: submitters see `ClosedError`; every operation that was taken ends; nothing is left."""
+    for _ in range(5):
+        device, probe = open_probe(max_in_flight=2)
+        buffer = device.allocate(64)
+        taken = []
+        started = threading.Barrier(4, timeout=LIMIT)
+
+        def submit(device=device, buffer=buffer, taken=taken, started=started):
+            started.wait()
+            with contextlib.suppress(ClosedError):
+                while True:
+                    taken.append(device.queue.fill(buffer, 1))
+
+        def close(device=device, taken=taken, started=started):
+            started.wait()
+            while len(taken) < 20:
+                pass
+            return device.close(LIMIT)
+
+        assert collect_in_threads([submit] * 3 + [close])[3] == ()
+        for each in taken:
+            assert each.done
+            assert each.state in {"done", "cancelled"}
+        assert probe.live() == {}
+
+
+CLOSED_CALLS = {
+    "fill": lambda device, buffer, queue: queue.fill(buffer, 1),
+    "update": lambda device, buffer, queue: queue.update(buffer, b"1"),
+    "copy": lambda device, buffer, queue: queue.copy(buffer, buffer, size=1, target_offset=2),
+    "call": lambda device, buffer, queue: queue.call(list),
+    "barrier": lambda device, buffer, queue: queue.barrier(),
+    "read": lambda device, buffer, queue: queue.read(buffer, np.zeros(2, np.uint8)),
+}
+CLOSED_DEVICE_CALLS = {
+    "allocate": lambda device, buffer: device.allocate(4),
+    "upload": lambda device, buffer: device.upload(np.zeros(4)),
+    "create_queue": lambda device, buffer: device.create_queue(),
+    "record": lambda device, buffer: device.record(),
+    "compile": lambda device, buffer: device.compile("extern"),
+    "load": lambda device, buffer: device.load(b"image"),
+    "statistics": lambda device, buffer: device.statistics(),
+    "numpy": lambda device, buffer: buffer.numpy(),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_CALLS)
+def test_a_closed_queue_refuses_work_q6(device, name):
+    """The error names the queue and what to do; other queues go on."""
+    buffer = device.allocate(4)
+    queue = device.create_queue(name="gone")
+    queue.close(LIMIT)
+    with pytest.raises(ClosedError, match=r"gone.*create"):
+        CLOSED_CALLS[name](device, buffer, queue)
+    CLOSED_CALLS[name](device, buffer, device.queue).wait(LIMIT)
+
+
+@pytest.mark.parametrize("name", [*CLOSED_CALLS, *CLOSED_DEVICE_CALLS])
+def test_a_closed_device_refuses_everything_q6(name):
+    opened = hal.create_device("cpu")
+    buffer, queue = opened.allocate(4), opened.queue
+    opened.close(LIMIT)
+    arguments = (opened, buffer, queue) if name in CLOSED_CALLS else (opened, buffer)
+    with pytest.raises(ClosedError, match="closed"):
+        {**CLOSED_CALLS, **CLOSED_DEVICE_CALLS}[name](*arguments)
+
+
+def test_harmless_calls_on_a_closed_device():
+    """Names, descriptions and idle waits still answer."""
+    opened = hal.create_device("cpu")
+    opened.close(LIMIT)
+    assert opened.closed
+    assert not opened.lost
+    assert opened.name == "cpu:0"
+    assert opened.info.name
+    assert "closed" in repr(opened)
+    opened.wait_idle(LIMIT)
+    opened.queue.wait_idle(LIMIT)
+    opened.queue.flush()
+    opened.create_semaphore()
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_device_that_cannot_be_opened_leaves_no_stream_i7(number):
+    inner = open_native().open_device(0, {})
+    probe = Probe(inner, None, inner.features)
+    probe.fail_call(number, OperationError("injected"), ("create_stream",))
+    with pytest.raises(OperationError, match="injected"):
+        hal.Device("cpu", probe, None)
+    assert probe.live() == {}
+    inner.close()

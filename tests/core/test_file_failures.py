@@ -1,0 +1,366 @@
+"""What goes wrong with files, what is refused of them, and what close does (Q4, Q6)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, collect_in_threads
+from file_harness import cause_of, failure_of
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    DeviceLostError,
+    InvalidArgumentError,
+    OperationError,
+)
+
+
+def missing(folder):
+    return folder / "missing", errno.ENOENT
+
+
+def no_folder(folder):
+    return folder / "no" / "such" / "folder", errno.ENOENT
+
+
+def a_folder(folder):
+    return folder, errno.EISDIR
+
+
+def behind_a_file(folder):
+    (folder / "file").write_bytes(b"")
+    return folder / "file" / "data", errno.ENOTDIR
+
+
+def a_pipe(folder):
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe", (errno.ESPIPE, errno.ENXIO)
+
+
+def a_loop(folder):
+    (folder / "loop").symlink_to(folder / "loop")
+    return folder / "loop", errno.ELOOP
+
+
+def a_full_disk(_):
+    return "/dev/full", errno.ENOSPC
+
+
+BAD_SOURCES = [missing, no_folder, a_folder, behind_a_file, a_pipe, a_loop]
+BAD_TARGETS = [no_folder, a_folder, behind_a_file, a_pipe, a_loop, a_full_disk]
+
+
+@pytest.mark.parametrize(
+    ("what", "make"),
+    [("write", make) for make in BAD_SOURCES] + [("read", make) for make in BAD_TARGETS],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_the_system_refuses_fails_the_operation_q4(device, tmp_path, what, make):
+    """Only that: its signal fails with it, the next one in the queue runs."""
+    path, numbers = make(tmp_path)
+    done = hal.create_semaphore()
+    buffer = device.upload(np.arange(16, dtype=np.uint8))
+    file = hal.File(path, offset=3, size=5)
+    failed = getattr(device.queue, what)(buffer, file, signal=done.at(1))
+    behind = device.queue.barrier()
+    error = failure_of(failed, done.at(1))
+    cause = cause_of(error)
+    assert cause is not None
+    assert cause.errno in np.atleast_1d(numbers)
+    for part in (what, "5 bytes", "offset 3", str(path), errno.errorcode[cause.errno]):
+        assert part in str(error)
+    behind.wait(LIMIT)
+    assert not device.lost
+    assert buffer.numpy().tolist() == list(range(16))
+
+
+@pytest.mark.parametrize("name", ["EACCES", "EROFS", "EMFILE"])
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_a_file_that_may_not_be_opened_q4(device, tmp_path, monkeypatch, what, name):
+    path = tmp_path / "data"
+    path.write_bytes(b"12345678")
+    number = getattr(errno, name)
+    real = os.open
+
+    def refuse(target, *arguments, **options):
+        if target == str(path):
+            raise OSError(number, os.strerror(number), target)
+        return real(target, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    buffer = device.allocate(8)
+    error = failure_of(getattr(device.queue, what)(buffer, hal.File(path)))
+    assert name in str(error)
+    assert cause_of(error).errno == number
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_a_file_of_somebody_else_q4(run_script, tmp_path, what):
+    """The real thing, by a process that is no superuser, or stops being one."""
+    path = tmp_path / "data"
+    path.write_bytes(b"12345678")
+    path.chmod(0o444 if what == "read" else 0o222)
+    result = run_script(
+        """
+        import os, sys, hal
+        device = hal.create_device("cpu")
+        buffer = device.allocate(8)
+        device.queue.call(list).wait(10)
+        if os.geteuid() == 0:
+            os.setresuid(65534, 65534, 65534)
+        try:
+            getattr(device.queue, sys.argv[1])(buffer, hal.File(sys.argv[2])).wait(10)
+        except hal.errors.OperationError as error:
+            print(type(error.__cause__.__cause__).__name__, "EACCES" in str(error))
+        device.close()
+        """,
+        arguments=(what, str(path)),
+    )
+    assert (result.stdout, result.stderr) == ("PermissionError True\n", "")
+
+
+@pytest.mark.parametrize("there", [0, 1, 9])
+@pytest.mark.parametrize("offset", [0, 1, 10, 1000])
+def test_a_short_file_fails_before_anything_is_written_q4(device, tmp_path, there, offset):
+    path = tmp_path / "short"
+    path.write_bytes(b"z" * there)
+    buffer, done = device.upload(np.arange(16, dtype=np.uint8)), hal.create_semaphore()
+    file = hal.File(path, offset=offset, size=10)
+    error = failure_of(device.queue.write(buffer, file, signal=done.at(1)), done.at(1))
+    for part in (str(path), "10 bytes", f"offset {offset}", "0 were moved"):
+        assert part in str(error)
+    if there:
+        assert f"{there} bytes" in str(error)
+    assert buffer.numpy().tolist() == list(range(16))
+
+
+def test_a_file_that_is_cut_off_meanwhile_q4(device, tmp_path, small_chunks, monkeypatch):
+    """It ends while it is read: the operation fails and says how far it came."""
+    path = tmp_path / "data"
+    path.write_bytes(b"z" * 100)
+    preadv = os.preadv
+
+    def cut(fd, views, at):
+        if at == 21:
+            os.truncate(path, 15)
+        return preadv(fd, views, at)
+
+    monkeypatch.setattr(os, "preadv", cut)
+    buffer = device.upload(np.zeros(100, np.uint8))
+    error = failure_of(device.queue.write(buffer, hal.File(path)))
+    assert "21 were moved" in str(error)
+    assert "ends at 21" in str(error)
+    assert buffer.numpy().tobytes() == b"z" * 21 + b"\0" * 79
+
+
+@pytest.mark.parametrize("what", ["write", "read"])
+def test_an_error_in_the_middle_q4(device, tmp_path, small_chunks, monkeypatch, what):
+    """A disk that breaks or fills up part-way; the file is closed all the same."""
+    path = tmp_path / "data"
+    path.write_bytes(b"z" * 100)
+    name = "preadv" if what == "write" else "pwritev"
+    real, opened, closed = getattr(os, name), [], []
+
+    def fail(fd, views, at):
+        opened.append(fd)
+        if at >= 14:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(fd, views, at)
+
+    close = os.close
+    monkeypatch.setattr(os, name, fail)
+    monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd)))
+    error = failure_of(getattr(device.queue, what)(device.allocate(100), hal.File(path)))
+    assert "14 were moved" in str(error)
+    assert "EIO" in str(error)
+    assert set(opened) <= set(closed)
+
+
+def test_a_write_that_moves_nothing_does_not_loop_q4(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "pwritev", lambda *_: 0)
+    error = failure_of(device.queue.read(device.allocate(8), hal.File(tmp_path / "out")))
+    assert "ENOSPC" in str(error)
+
+
+def test_a_file_system_that_complains_as_it_is_closed_q4(device, tmp_path, monkeypatch):
+    """Some tell only then that a write has failed; and a first error is not hidden by it."""
+    close = os.close
+
+    def complain(fd):
+        close(fd)
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(os, "close", complain)
+    buffer = device.allocate(8)
+    error = failure_of(device.queue.read(buffer, hal.File(tmp_path / "out")))
+    assert "EDQUOT" in str(error)
+    error = failure_of(device.queue.read(buffer, hal.File("/dev/full")))
+    assert "ENOSPC" in str(error)
+    monkeypatch.undo()
+
+
+def test_no_file_stays_open(device, tmp_path):
+    (tmp_path / "in").write_bytes(b"x" * 8)
+    buffer = device.allocate(16)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        device.queue.write(buffer, hal.File(tmp_path / "in", size=8))
+        device.queue.write(buffer, hal.File(tmp_path / "in"))  # too short
+        device.queue.write(buffer, hal.File(tmp_path))
+        device.queue.read(buffer, hal.File(tmp_path / "out"))
+        device.queue.read(buffer, hal.File("/dev/full"))
+    device.wait_idle(LIMIT)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_failed_wait_opens_nothing_s5(device, tmp_path):
+    gate = hal.create_semaphore()
+    failed = device.queue.read(device.allocate(8), hal.File(tmp_path / "out"), wait=gate.at(1))
+    gate.fail(OperationError("broken"))
+    assert "broken" in str(failure_of(failed))
+    assert not (tmp_path / "out").exists()
+
+
+# What is refused during the call
+
+
+def test_ranges_outside_the_buffer_are_refused_q4(device, tmp_path):
+    buffer = device.allocate(16)
+    for submit in (device.queue.write, device.queue.read):
+        for file, offset in (
+            (hal.File(tmp_path / "x", size=17), 0),
+            (hal.File(tmp_path / "x", size=9), 8),
+            (hal.File(tmp_path / "x"), 17),
+            (hal.File(tmp_path / "x", offset=2**63 - 8), 0),
+        ):
+            with pytest.raises(InvalidArgumentError):
+                submit(buffer, file, offset=offset)
+        with pytest.raises(InvalidArgumentError):
+            submit(buffer, hal.File(tmp_path / "x"), offset=-1)
+    buffer.close()
+    with pytest.raises(ClosedError):
+        device.queue.read(buffer, hal.File(tmp_path / "x"))
+    device.queue.barrier().wait(LIMIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_files_are_refused():
+    for path in (None, 3, 1.5, ["a"], object()):
+        with pytest.raises(ArgumentTypeError):
+            hal.File(path)
+    for path in ("", b"", "a\0b"):
+        with pytest.raises(InvalidArgumentError):
+            hal.File(path)
+    for wrong in (-1, 2**63, 2**80):
+        with pytest.raises(InvalidArgumentError):
+            hal.File("x", offset=wrong)
+        with pytest.raises(InvalidArgumentError):
+            hal.File("x", size=wrong)
+    for wrong in (1.0, "1", True, None):
+        with pytest.raises(ArgumentTypeError):
+            hal.File("x", offset=wrong)
+    with pytest.raises(InvalidArgumentError):
+        hal.File("x", offset=2**62, size=2**62)
+
+
+def test_a_file_says_what_it_is(tmp_path, monkeypatch):
+    """Text, bytes and path objects; a relative path is of the directory where it was made."""
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    files = [hal.File(path, offset=1, size=2) for path in ("a", b"a", os.fsencode("a"))]
+    monkeypatch.chdir(tmp_path)
+    for file in files:
+        assert (file.path, file.offset, file.size) == (str(tmp_path / "inner" / "a"), 1, 2)
+        assert repr(file) == f"File({file.path!r}, offset=1, size=2)"
+    assert hal.File(tmp_path / "b").path == str(tmp_path / "b")
+    assert hal.File("b").size is None
+    with pytest.raises(AttributeError):
+        files[0].offset = 5
+
+
+def test_only_write_and_read_take_files(device, tmp_path):
+    buffer = device.allocate(8)
+    with pytest.raises(ArgumentTypeError, match="File"):
+        device.queue.update(buffer, hal.File(tmp_path / "x"))
+
+
+# Close, and lost devices
+
+
+@pytest.fixture
+def slow_disk(monkeypatch, gate):
+    """Hold every read of a file up until the gate is set; returns an event: one has begun."""
+    begun, preadv = threading.Event(), os.preadv
+
+    def wait(fd, views, at):
+        begun.set()
+        assert gate.wait(LIMIT)
+        return preadv(fd, views, at)
+
+    monkeypatch.setattr(os, "preadv", wait)
+    return begun
+
+
+def test_close_cancels_what_is_not_issued_q6(device, tmp_path):
+    gate = hal.create_semaphore()
+    buffer = device.allocate(8)
+    pending = device.queue.read(buffer, hal.File(tmp_path / "out"), wait=gate.at(1))
+    assert device.close(LIMIT) == ()
+    with pytest.raises(CancelledError):
+        pending.wait(LIMIT)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_close_waits_for_a_running_transfer_q6(open_probe, tmp_path, slow_disk, gate):
+    device, _ = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    running = device.queue.write(device.allocate(8), hal.File(tmp_path / "in"))
+    pending = device.queue.barrier()
+    assert slow_disk.wait(LIMIT)
+
+    def release():
+        with pytest.raises(CancelledError):
+            pending.wait(LIMIT)
+        gate.set()
+
+    told, _ = collect_in_threads([lambda: device.close(LIMIT), release])
+    assert told == ()
+    assert running.state == "done"
+
+
+def test_close_abandons_a_transfer_that_never_ends_q6(open_probe, tmp_path, slow_disk, gate):
+    """Q6: it is named; its memory is not freed under the system call that still fills it."""
+    device, probe = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    running = device.queue.write(device.allocate(8), hal.File(tmp_path / "in"))
+    assert slow_disk.wait(LIMIT)
+    start = time.monotonic()
+    told = device.close(0.1)
+    assert time.monotonic() - start < LIMIT / 2
+    assert any(f"write on {device.queue.name}" in line for line in told)
+    with pytest.raises(DeviceLostError):
+        running.wait(LIMIT)
+    assert probe.live()["allocation"] == 1
+    gate.set()
+
+
+def test_a_lost_device_fails_a_running_transfer_s5(open_probe, tmp_path, slow_disk, gate):
+    device, probe = open_probe()
+    (tmp_path / "in").write_bytes(b"12345678")
+    buffer = device.allocate(8)
+    running = device.queue.write(buffer, hal.File(tmp_path / "in"))
+    assert slow_disk.wait(LIMIT)
+    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+    device.queues.upload.fill(device.allocate(8), 1)
+    with pytest.raises(DeviceLostError, match="gone"):
+        running.wait(LIMIT)
+    gate.set()
+    device.wait_idle(LIMIT)

@@ -1,0 +1,148 @@
+"""The edges of native graphs, whose nodes run as awkwardly as these allow (C1, C2, I8)."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+from hal.errors import InvalidArgumentError
+from hal.native import EmptyNode
+
+
+@pytest.fixture(params=["backward", 1, 2, 3])
+def shuffled(open_probe, request):
+    """A device whose graphs run in an awkward order."""
+    device, probe = open_probe()
+    probe.graph_order = request.param
+    device._command_buffer = "graph"
+    return device, probe
+
+
+def test_barriers_order_what_edges_must_i8(shuffled):
+    """I8: barriers with nothing before them, and doubled ones; each phase copies the last."""
+    device, _ = shuffled
+    cells = [device.upload(np.full(8, each, np.uint8)) for each in range(6)]
+    with device.record() as commands:
+        commands.barrier()
+        for source, target in itertools.pairwise(cells):
+            for index in range(8):
+                commands.copy(source, target, source_offset=index, target_offset=index, size=1)
+            commands.barrier()
+            commands.barrier()
+    device.queue.execute(commands).wait(LIMIT)
+    assert [cell.numpy().tolist() for cell in cells] == [[0] * 8] * 6
+
+
+def test_events_order_what_they_split_c1(shuffled):
+    """C1: what is before the signal with what is after the wait, through several of them."""
+    device, probe = shuffled
+    one, two, three, free = (device.upload(np.zeros(4, np.uint8)) for _ in range(4))
+    with device.record() as commands:
+        early, late = commands.create_event(), commands.create_event(name="late")
+        commands.fill(one, 1)
+        commands.signal_event(early)
+        commands.fill(two, 2)
+        commands.signal_event(late)
+        commands.fill(free, 9)
+        commands.wait_events(early)
+        commands.copy(one, three, size=2)
+        commands.wait_events(early, late)
+        commands.copy(two, three, target_offset=2, size=2)
+        commands.reset_event(early)
+        commands.signal_event(early)
+        commands.wait_events(early)
+        commands.copy(three, one)
+        commands.fill(free, 8, size=1)
+    device.queue.execute(commands).wait(LIMIT)
+    assert one.numpy().tolist() == three.numpy().tolist() == [1, 1, 2, 2]
+    assert free.numpy().tolist() == [8, 9, 9, 9]
+    dependencies = next(iter(probe.graphs.values()))[1]
+    assert dependencies[:3] == ((), (), ())
+    assert dependencies[3] == (0,)
+
+
+def test_derived_order_is_enough_c2(shuffled, image):
+    """C2: a chain through kernels, copies, fills and updates, forks and joins, with no barrier."""
+    device, probe = shuffled
+    add = device.load(image)["add"]
+    a, b, c, d = (device.upload(np.zeros(8, np.int32)) for _ in range(4))
+    with device.record(hazards="auto") as commands:
+        commands.fill(a, 1)
+        commands.dispatch(add, grid=1, block=8, args=(a, b, 10))
+        commands.dispatch(add, grid=1, block=8, args=(a, c, 20))
+        commands.fill(a, 5)  # after both have read
+        commands.copy(b, d, size=16)
+        commands.copy(c, d, source_offset=16, target_offset=16, size=16)
+        commands.update(b, np.full(8, 7, np.int32))
+        commands.dispatch(add, grid=1, block=8, args=(d, c, 100))
+    nodes = len(commands)
+    device.queue.execute(commands).wait(LIMIT)
+    assert a.numpy().tolist() == [5] * 8
+    assert b.numpy().tolist() == [7] * 8
+    assert c.numpy().tolist() == [111] * 4 + [121] * 4
+    assert d.numpy().tolist() == [11] * 4 + [21] * 4
+    recorded, dependencies, _ = next(iter(probe.graphs.values()))
+    assert len(recorded) == nodes, "no empty nodes"
+    # 0 -> 1, 2; 1, 2 -> 3; 1 -> 4; 2 -> 5; 4 -> 6; 4, 5 -> 7
+    assert [sorted(each) for each in dependencies] == [
+        [], [0], [0], [1, 2], [1], [2], [4], [4, 5]
+    ]  # fmt: skip
+
+
+def test_reads_and_writes_may_be_narrowed_c2(open_probe, image):
+    """C2: two kernels that only read, by their types or as `dispatch` says, may run at once."""
+    device, probe = open_probe()
+    program = device.load(image)
+    x, y, z = (device.upload(np.zeros(8, np.uint32)) for _ in range(3))
+    with device.record(hazards="auto", command_buffer="graph") as commands:
+        commands.fill(x, 0)  # 0
+        commands.dispatch(program["add"], grid=1, block=1, args=(x, y, 1))  # 1: reads x
+        commands.dispatch(program["ids"], grid=1, block=1, args=(x,), reads=["out"])  # 2
+        commands.dispatch(program["add"], grid=1, block=1, args=(x, z, 1), writes=["x"])  # 3
+        for names, words in ((["nothing"], "'nothing'"), (["amount"], "'amount'")):
+            for what in ("reads", "writes"):
+                with pytest.raises(InvalidArgumentError, match=f"{what} names {words}"):
+                    commands.dispatch(
+                        program["add"], grid=1, block=1, args=(x, y, 1), **{what: names}
+                    )
+        with pytest.raises(TypeError, match="list of parameters' names"):
+            commands.dispatch(program["add"], grid=1, block=1, args=(x, y, 1), reads="x")
+    device.queue.execute(commands).wait(LIMIT)
+    dependencies = next(iter(probe.graphs.values()))[1]
+    assert [sorted(each) for each in dependencies] == [[], [0], [0], [1, 2]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 1000, 20_000])
+@pytest.mark.parametrize("hazards", ["manual", "auto"])
+def test_any_number_of_commands_c4(device, mode, hazards, count):
+    """C4: wide, then joined; the same result from both."""
+    source, target = device.allocate(4 * count), device.allocate(4 * count)
+    with device.record(command_buffer=mode, hazards=hazards) as commands:
+        for index in range(count):
+            commands.fill(source, np.uint32(index + 1), offset=4 * index, size=4)
+        if hazards == "manual":
+            commands.barrier()
+        commands.copy(source, target)
+    assert len(commands) == count + 1
+    for _ in range(2):
+        device.queue.fill(target, 0)
+        done = device.queue.execute(commands)
+    result = target.numpy(np.uint32, wait=done, timeout=3 * LIMIT)
+    assert (result == np.arange(1, count + 1, dtype=np.uint32)).all()
+
+
+def test_every_empty_node_joins_several_i8(open_probe):
+    """I8: one for each barrier that has several commands on both sides, and no other."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    with device.record(command_buffer="graph") as commands:
+        for count in (3, 3, 1, 3, 1, 1, 2):
+            for index in range(count):
+                commands.fill(buffer, 1, offset=index, size=1)
+            commands.barrier()
+    device.queue.execute(commands).wait(LIMIT)
+    nodes = next(iter(probe.graphs.values()))[0]
+    assert [index for index, node in enumerate(nodes) if isinstance(node, EmptyNode)] == [3]

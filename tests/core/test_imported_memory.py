@@ -1,0 +1,178 @@
+"""Host memory that buffers use in place (M1)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal.errors import (
+    ArgumentTypeError,
+    DeviceLostError,
+    InvalidArgumentError,
+    OperationError,
+    UnimplementedError,
+)
+
+
+def wait_until(condition):
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if condition():
+            return
+        pause.wait(0.01)
+    pytest.fail("it did not come about in time")
+
+
+class Tracked(np.ndarray):
+    pass
+
+
+def test_import_shares_the_arrays_memory_m1(open_probe):
+    """M1: no copy, both ways, with dtype and shape."""
+    device, probe = open_probe()
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    buffer = device.import_array(array)
+    assert (buffer.dtype, buffer.shape, buffer.memory) == (np.float32, (2, 3), "host")
+    device.queue.fill(buffer, 2.5, offset=4, size=8).wait(LIMIT)
+    assert array.tolist() == [[0, 2.5, 2.5], [3, 4, 5]]
+    array[1, 1] = 7
+    assert buffer.numpy()[1, 1] == 7
+    assert buffer.map()[1, 1] == 7
+    assert buffer.map().ctypes.data == array.ctypes.data
+    assert probe.calls["import_host"] == 1
+    assert device.statistics().allocations == 0
+
+
+def test_an_array_can_be_imported_again_at_once_m1(device):
+    """M1: the driver pins it once only, and the end of the import before is another thread's."""
+    array = np.zeros(4096, np.uint8)
+    for value in range(200):
+        buffer = device.import_array(array)
+        device.queue.fill(buffer, value).wait(LIMIT)
+        buffer.close()
+        del buffer
+    assert (array == 199).all()
+
+
+@pytest.mark.parametrize("end", ["dropped", "closed", "device closed", "pending", "viewed", "part"])
+def test_an_import_ends_once_m1(open_probe, end):
+    """M1: the array is kept till the last use, then released, then told, on another thread."""
+    device, probe = open_probe()
+    array = np.zeros(4096, np.uint8).view(Tracked)
+    reference, told = weakref.ref(array), []
+    buffer = device.import_array(array, release=lambda: told.append(threading.get_ident()))
+    del array
+    gate, hold = hal.create_semaphore(), None
+    if end == "pending":
+        device.queue.fill(buffer, 1, wait=gate.at(1))
+    elif end == "viewed":
+        hold = buffer.map()
+    elif end == "part":
+        hold = buffer.subspan(8, 8)
+    if end == "closed":
+        buffer.close()
+    if end != "device closed":
+        del buffer
+    gc.collect()
+    if end in {"pending", "viewed", "part"}:
+        device.statistics()
+        assert reference() is not None
+        assert probe.calls["release_host"] == 0
+        assert told == []
+    gate.signal(1)
+    del hold
+    if end == "device closed":
+        device.close(LIMIT)
+    device.queue.wait_idle(LIMIT)
+    wait_until(lambda: told)
+    assert told != [threading.get_ident()]
+    wait_until(lambda: reference() is None)
+    assert probe.calls["release_host"] == 1
+    buffer = None
+    gc.collect()
+    if not device.closed:
+        device.statistics()
+    assert len(told) == 1
+
+
+def test_a_read_only_array_gives_a_read_only_buffer_m1(device):
+    array = np.arange(16, dtype=np.uint8)
+    array.flags.writeable = False
+    buffer = device.import_array(array)
+    assert buffer.access == "read"
+    with pytest.raises(InvalidArgumentError, match="written"):
+        device.queue.fill(buffer, 1)
+    with pytest.raises(InvalidArgumentError, match="written"):
+        buffer.map()
+    view = buffer.map("read")
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        view.flags.writeable = True
+    assert device.queue.copy(buffer, device.allocate(16)).wait(LIMIT) is None
+
+
+def test_fills_of_an_import_at_an_odd_address_m1(device):
+    """M1: a wide pattern needs an address that is a multiple of it, wherever the array begins."""
+    array = np.zeros(64, np.uint8)
+    odd = array[1 - array.ctypes.data % 4 :][:32]
+    buffer = device.import_array(odd)
+    with pytest.raises(InvalidArgumentError, match="multiples of 4"):
+        device.queue.fill(buffer, b"abcd")
+    with pytest.raises(InvalidArgumentError, match="multiples of 2"):
+        device.queue.fill(buffer, b"ab", offset=4, size=8)
+    device.queue.fill(buffer, 7).wait(LIMIT)
+    assert (odd == 7).all()
+
+
+def test_what_import_refuses_m1(open_probe):
+    device, probe = open_probe()
+    for array, release, error, match in (
+        (np.zeros((4, 4))[:, 1], None, InvalidArgumentError, "C-contiguous"),
+        (np.zeros(0), None, InvalidArgumentError, "one byte"),
+        ([1, 2], None, ArgumentTypeError, "list"),
+        (np.array([None]), None, ArgumentTypeError, "objects"),
+        (np.zeros(4), 3, ArgumentTypeError, "release"),
+    ):
+        with pytest.raises(error, match=match):
+            device.import_array(array, release=release)
+    array, told = np.zeros(64, np.uint8), []
+    for error in (OperationError, DeviceLostError):
+        probe.fail_call(1, error("injected"), ("import_host",))
+        if error is OperationError:  # after which it tries once more
+            probe.fail_call(2, error("injected again"), ("import_host",))
+        with pytest.raises(error, match="injected"):
+            device.import_array(array, release=lambda: told.append(1))
+    assert told == []
+    without, _ = open_probe(without={"host_import"})
+    with pytest.raises(UnimplementedError, match=r"upload\(\)"):
+        without.import_array(array)
+
+
+def test_an_import_of_a_lost_device_ends_without_a_native_call_s5(open_probe):
+    device, probe = open_probe()
+    told = []
+    buffer = device.import_array(np.zeros(64, np.uint8), release=lambda: told.append(1))
+    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+    device.queue.fill(buffer, 1)
+    del buffer
+    wait_until(lambda: told)
+    device.close(LIMIT)
+    assert probe.calls["release_host"] == 0
+    assert told == [1]
+
+
+def test_a_release_that_raises_is_reported(open_probe, monkeypatch):
+    """And ends nothing of ours."""
+    device, probe = open_probe()
+    seen = []
+    monkeypatch.setattr("sys.unraisablehook", seen.append)
+    device.import_array(np.zeros(64, np.uint8), release=lambda: 1 / 0).close()
+    wait_until(lambda: seen)
+    assert seen[0].exc_type is ZeroDivisionError
+    assert probe.calls["release_host"] == 1
+    device.queue.barrier().wait(LIMIT)

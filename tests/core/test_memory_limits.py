@@ -1,0 +1,295 @@
+"""What the allocator keeps at the most, and what it does as memory runs out (M1)."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from core_harness import LIMIT
+
+import hal
+from hal._allocator import block_size
+from hal._settings import MemorySettings, take_settings
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DeviceLostError,
+    InvalidArgumentError,
+    OperationError,
+    OutOfMemoryError,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def test_a_free_that_blocks_holds_up_no_callback_m1(open_probe, second_device):
+    """M1: a driver may free only when its device is idle; meanwhile all other devices go on."""
+    device, probe = open_probe(settings=MemorySettings(cache_limit=0))
+    entered, leave, called = threading.Event(), threading.Event(), threading.Event()
+    free = probe.free
+
+    def blocking_free(address, memory):
+        entered.set()
+        assert leave.wait(LIMIT)
+        free(address, memory)
+
+    probe.free = blocking_free
+    try:
+        device.allocate(MIB).close()
+        assert entered.wait(LIMIT)
+        done = hal.create_semaphore()
+        done.on_reached(1, lambda _: called.set())
+        second_device.queue.fill(second_device.allocate(4), 1, signal=done.at(1))
+        assert called.wait(LIMIT)
+    finally:
+        leave.set()
+
+
+def test_what_exceeds_the_cache_limit_is_freed_by_a_thread_of_ours_m1(open_probe):
+    """M1: not by whoever drops it; and what fits stays."""
+    device, probe = open_probe(settings=MemorySettings(cache_limit=64 * KIB))
+    me = threading.get_ident()
+    buffers = [device.allocate(32 * KIB) for _ in range(6)]
+    del buffers
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if probe.live()["allocation"] == 2:
+            break
+        pause.wait(0.01)
+    assert probe.live()["allocation"] == 2
+    assert probe.callers["free", me] == 0
+    statistics = device.statistics()
+    assert (statistics.bytes_cached, statistics.bytes_held) == (64 * KIB, 64 * KIB)
+
+
+def test_nothing_is_cached_with_a_limit_of_zero_m1(open_probe):
+    device, probe = open_probe(settings=MemorySettings(cache_limit=0))
+    for _ in range(3):
+        device.allocate(4096).close()
+        device.statistics()
+    assert device.statistics().bytes_cached == 0
+    assert probe.calls["allocate"] >= 1
+    device.statistics()
+    assert "allocation" not in probe.live()
+
+
+def test_blocks_above_the_largest_class_are_not_cached_m1(open_probe, monkeypatch):
+    """M1: they go straight back, by a thread of ours."""
+    monkeypatch.setattr("hal._allocator.LARGE", 64 * KIB)
+    device, probe = open_probe()
+    buffer = device.allocate(64 * KIB + 1)
+    assert probe.alive["allocation"] == {buffer.address: 64 * KIB + 256}
+    me = threading.get_ident()
+    buffer.close()
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if "allocation" not in probe.live():
+            break
+        pause.wait(0.01)
+    assert "allocation" not in probe.live()
+    assert probe.callers["free", me] == 0
+    assert device.statistics().bytes_held == 0
+    device.allocate(64 * KIB).close()
+    assert device.statistics().bytes_cached == 64 * KIB
+
+
+def test_memory_limit_m1(open_probe):
+    """M1: hal holds no more than that, gives its cache back first, and says why it refuses."""
+    device, probe = open_probe(settings=MemorySettings(memory_limit=MIB))
+    kept = device.allocate(512 * KIB)
+    device.allocate(256 * KIB).close()
+    other = device.allocate(512 * KIB)  # there is room for it only without the cached block
+    assert sum(probe.alive["allocation"].values()) == MIB
+    with pytest.raises(OutOfMemoryError, match=r"memory_limit is 1,048,576 bytes") as caught:
+        device.allocate(1)
+    assert "1,048,576 bytes in 2 allocations" in str(caught.value)
+    other.close()
+    assert device.allocate(512 * KIB).size == 512 * KIB
+    assert kept.size == 512 * KIB
+
+
+def test_trim_m1(open_probe):
+    """M1: cached memory goes until `keep` bytes are left; what is in use stays."""
+    device, probe = open_probe()
+    kept = device.allocate(4096)
+    buffers = [device.allocate(size) for size in (4096, 8192, 16384)]
+    del buffers
+    assert device.trim(1 << 40) == 0
+    assert device.statistics().bytes_cached == 28672
+    assert device.trim(keep=12288) == 16384
+    assert device.statistics().bytes_cached == 12288
+    assert device.trim() == 12288
+    assert probe.alive["allocation"] == {kept.address: 4096}
+    assert device.trim() == 0
+    for keep, error in ((-1, InvalidArgumentError), ("1", ArgumentTypeError)):
+        with pytest.raises(error, match="keep"):
+            device.trim(keep)
+    device.close(LIMIT)
+    with pytest.raises(ClosedError):
+        device.trim()
+
+
+def test_statistics_add_up_m1(device):
+    """M1: bytes asked for, bytes put by, bytes held natively; a peak that can be reset."""
+    one, two = device.allocate(3000), device.allocate(100)
+    two.close()
+    now = device.statistics(reset_peak=True)
+    assert (now.bytes_now, now.bytes_peak, now.allocations) == (3000, 3100, 1)
+    assert (now.bytes_cached, now.bytes_held) == (256, 256 + block_size(3000))
+    assert device.statistics().bytes_peak == 3000
+    one.close()
+    three = device.allocate(200)
+    now = device.statistics(reset_peak=False)
+    assert (now.bytes_now, now.bytes_peak, now.bytes_cached) == (200, 3000, block_size(3000))
+    three.close()
+
+
+# Running out of memory
+
+
+def test_the_cache_is_given_back_before_memory_runs_out_m1(open_probe):
+    """M1: a failing native allocation makes cached blocks of other sizes go, then succeeds."""
+    device, probe = open_probe()
+    for size in (4096, 8192):
+        device.allocate(size).close()
+    probe.fail_call(1, OutOfMemoryError("native"), ("allocate",))
+    buffer = device.allocate(100_000)
+    assert buffer.size == 100_000
+    assert probe.calls["free"] == 2
+    assert device.statistics().bytes_cached == 0
+
+
+def test_memory_that_finished_work_held_is_found_before_it_runs_out_m1(open_probe):
+    """M1: a block of the right size that comes back meanwhile is used, and the cache stays."""
+    device, probe = open_probe()
+    device.allocate(8192).close()
+    buffer = device.allocate(100_000)
+    address, running = buffer.address, device.queue.fill(buffer, 1)
+    del buffer
+    for stream in probe.alive["stream"]:
+        probe.inner.synchronize_stream(stream)
+    probe.fail_call(1, OutOfMemoryError("native"), ("allocate",))
+    assert device.allocate(100_000).address == address
+    assert running.state == "done"
+    assert probe.calls["free"] == 0
+
+
+@pytest.mark.parametrize("name", ["bind", "allocate", "host_pointer"])
+@pytest.mark.parametrize("error", [OperationError, DeviceLostError])
+def test_a_native_call_fails_in_an_allocation_m1(open_probe, name, error):
+    """Whichever call fails, its error comes, nothing leaks, and the next allocation works."""
+    device, probe = open_probe()
+    probe.fail_call(1, error("injected"), (name,))
+    with pytest.raises(error, match="injected"):
+        device.allocate(4096)
+    assert not probe.pending_fault
+    assert "allocation" not in probe.live()
+    now = device.statistics()
+    assert (now.bytes_now, now.bytes_held, now.allocations) == (0, 0, 0)
+    assert device.allocate(4096).size == 4096
+
+
+def test_a_native_free_that_fails_is_forgotten_m1(open_probe):
+    """M1: nobody could do anything about it; the rest goes on."""
+    device, probe = open_probe()
+    for size in (4096, 8192):
+        device.allocate(size).close()
+    probe.fail_call(1, OperationError("injected"), ("free",))
+    device.trim()
+    assert probe.live()["allocation"] == 1, "the driver has kept it"
+    assert device.statistics().bytes_held == 0
+    probe.alive["allocation"].clear()
+
+
+def test_a_lost_device_frees_nothing_s5(open_probe):
+    """S5: its memory went with the context."""
+    device, probe = open_probe()
+    device.allocate(4096).close()
+    buffer = device.allocate(8192)
+    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+    device.queue.fill(buffer, 1)
+    assert device.lost
+    device.trim()
+    del buffer
+    device.close(LIMIT)
+    assert probe.calls["free"] == 0
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_no_allocation_after_close_q6(open_probe, cached):
+    """Q6: not even from what was cached, by a thread that had passed the first check."""
+    device, probe = open_probe()
+    if cached:
+        device.allocate(4096).close()
+        device.statistics()
+    heap = device._heap
+    device.close(LIMIT)
+    with pytest.raises(ClosedError):
+        heap.allocate(4096, 0)
+    assert probe.live() == {}
+
+
+def test_close_waits_for_a_native_allocation_under_way_q6(open_probe):
+    """Q6: what a thread is just allocating is given back, or refused."""
+    device, probe = open_probe()
+    entered, leave = threading.Event(), threading.Event()
+
+    def stall():
+        entered.set()
+        assert leave.wait(LIMIT)
+
+    probe.fail_call(1, stall, ("allocate",))
+    results = []
+
+    def allocate():
+        try:
+            results.append(device.allocate(4096))
+        except ClosedError as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=allocate), threading.Thread(target=device.close)]
+    threads[0].start()
+    assert entered.wait(LIMIT)
+    threads[1].start()
+    leave.set()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+    assert len(results) == 1
+    assert probe.live() == {}
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("0", 0), ("65536", 65536), ("512K", 512 * KIB), ("3m", 3 * MIB), ("2G", 2 << 30)],
+)
+def test_sizes_of_parameters_m1(text, size):
+    rest = {"cache_limit": text, "threads": "2"}
+    assert take_settings(rest).cache_limit == size
+    assert rest == {"threads": "2"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "K", "-1", "1.5G", "4T", "1 G", "four", "0x10", "٣", "9" * 30]
+)
+@pytest.mark.parametrize("name", ["cache_limit", "memory_limit", "staging"])
+def test_parameters_that_are_no_sizes_m1(name, text):
+    with pytest.raises(InvalidArgumentError, match=name):
+        hal.create_device("cpu", **{name: text})
+
+
+def test_parameters_reach_the_device_m1():
+    with hal.create_device("cpu?memory_limit=1M", cache_limit="64K", staging=65536) as device:
+        assert device._heap.memory_limit == MIB
+        with pytest.raises(OutOfMemoryError, match="memory_limit"):
+            device.allocate(2 * MIB)
+    with pytest.raises(InvalidArgumentError, match="memory_limit"):
+        hal.create_device("cpu", memory_limit="0")
+    with pytest.raises(InvalidArgumentError, match="async_allocations"):
+        hal.create_device("cpu", async_allocations="perhaps")
+    for value in (True, False, "true", "FALSE", 1):
+        with hal.create_device("cpu", async_allocations=value) as device:
+            assert device._is_async == (value in {True, "true"})

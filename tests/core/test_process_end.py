@@ -1,0 +1,319 @@
+"""Q6: the end of the process, and forks: with work in flight, and with nothing to say."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from child_processes import HERE, assert_quiet
+from core_harness import LIMIT
+
+EXIT_PREFIX = """
+    import sys, threading
+    sys.path.insert(0, sys.argv[1])
+    import numpy as np
+    import hal
+    device = hal.create_device("cpu")
+    queue = device.queue
+    x = device.upload(np.zeros(1 << 20, np.uint8))
+"""
+
+AT_EXIT = {
+    "idle": "",
+    "running": """
+        for _ in range(300):
+            queue.fill(x, 1)
+    """,
+    "never satisfied": """
+        gate = hal.create_semaphore()
+        for _ in range(300):
+            queue.fill(x, 1, wait=gate.at(1))
+            device.queues.upload.call(print, "never", wait=gate.at(1))
+    """,
+    "backlog": """
+        small = hal.create_device("cpu", max_in_flight=2)
+        y = small.allocate(1 << 20)
+        for index in range(300):
+            small.queue.fill(y, index % 256)
+    """,
+    "callbacks": """
+        s = hal.create_semaphore()
+        for value in range(1, 300):
+            s.on_reached(value, lambda _: None)
+            queue.fill(x, 1, signal=s.at(value))
+    """,
+    "waiting thread": """
+        s = hal.create_semaphore()
+        def wait(waitable):
+            try:
+                hal.wait_all(waitable)
+            except hal.HalError:
+                pass
+        for waitable in (s.at(1), queue.barrier(wait=s.at(1))):
+            threading.Thread(target=wait, args=(waitable,), daemon=True).start()
+    """,
+    "live view": """
+        view = x.map()
+        queue.fill(x, 1)
+    """,
+    "host call": """
+        queue.call(threading.Event().wait, 0.2)
+        queue.call(list)
+    """,
+    "in a cycle": """
+        class Holder: pass
+        h = Holder(); h.self = h; h.all = (device, queue, x, hal.create_semaphore())
+        queue.fill(x, 1)
+        del device, queue, x, h
+    """,
+    "error": """
+        queue.fill(x, 1)
+        sys.exit(0)
+    """,
+    "submitting thread": """
+        def submit():
+            try:
+                while True:
+                    queue.fill(x, 1, size=16)
+            except hal.HalError:
+                pass
+        threading.Thread(target=submit, daemon=True).start()
+    """,
+}
+
+
+@pytest.mark.parametrize("what", AT_EXIT)
+def test_interpreter_exit_with_work_in_flight_q6(run_script, what):
+    """Q6: one hook closes every device: the process ends by itself, with nothing to say."""
+    lines = AT_EXIT[what].replace("\n    ", "\n")
+    start = time.monotonic()
+    assert_quiet(run_script(EXIT_PREFIX + lines, arguments=(HERE,)))
+    assert time.monotonic() - start < 2 * LIMIT
+
+
+EXIT_HOOK = """
+    import atexit, sys
+    sys.path.insert(0, sys.argv[1])
+
+    def look():  # registered before hal's own hook, and so called after it
+        for device, probe in opened:
+            print(device.closed, device.lost, probe.live(), probe.violations)
+        print(pending.state, running.state, view[:2].tolist())
+
+    atexit.register(look)
+    import hal
+    from core_harness import open_native
+    from native_probe import Probe
+
+    driver = open_native()
+    opened = []
+    for _ in range(2):
+        probe = Probe(driver.open_device(0, {}))
+        opened.append((hal.Device("cpu", probe, None), probe))
+    device, other = opened[0][0], opened[1][0]
+    buffer = device.allocate(1 << 20)
+    running = device.queue.fill(buffer, 1)
+    pending = device.queues.upload.barrier(wait=hal.create_semaphore().at(1))
+    view = other.allocate(64).map()
+    other.queue.call(list)
+"""
+
+
+def test_the_exit_hook_closes_every_device_q6(run_script):
+    """Q6: one hook: all is given back at exit, but for what a view still shows (M2)."""
+    result = run_script(EXIT_HOOK, arguments=(HERE,))
+    assert_quiet(result)
+    first, second, states = result.stdout.splitlines()
+    assert first == "True False {} []"
+    assert second == "True False {'allocation': 1} []"
+    assert states.startswith("cancelled done [")
+
+
+# Fork
+
+FORK = """
+    import os, sys, threading, traceback
+    import numpy as np
+    import hal
+
+    device = hal.create_device("cpu")
+    queue = device.queue
+    buffer = device.upload(np.arange(16, dtype=np.uint8))
+    semaphore = hal.create_semaphore(3)
+    waiting = hal.create_semaphore()
+    waiting.on_reached(1, lambda _: None)
+    handle = waiting.on_reached(2, lambda _: None)
+    pending = queue.barrier(wait=waiting.at(1))
+    done = device.queues.upload.barrier()
+    done.wait(10)
+    fence = hal.Fence([semaphore.at(1)])
+    timepoint = semaphore.at(1)
+    with device.record() as commands:
+        commands.fill(buffer, 1)
+    recording = device.record()
+    array = np.zeros(16, np.uint8)
+
+    calls = {
+        "hal.create_device": lambda: hal.create_device("cpu"),
+        "hal.create_semaphore": lambda: hal.create_semaphore(),
+        "hal.devices": lambda: hal.devices(),
+        "hal.wait_all": lambda: hal.wait_all([timepoint], 1),
+        "hal.wait_all bare": lambda: hal.wait_all(timepoint, 1),
+        "hal.wait_any": lambda: hal.wait_any([timepoint], 1),
+        "hal.wait_any submission": lambda: hal.wait_any([done], 1),
+        "hal.Fence": lambda: hal.Fence([timepoint]),
+        "semaphore.query": lambda: semaphore.query(),
+        "semaphore.poll": lambda: semaphore.poll(1),
+        "semaphore.wait": lambda: semaphore.wait(1, 1),
+        "semaphore.signal": lambda: semaphore.signal(9),
+        "semaphore.fail": lambda: semaphore.fail(ValueError()),
+        "semaphore.at": lambda: semaphore.at(1),
+        "semaphore.on_reached": lambda: semaphore.on_reached(1, print),
+        "semaphore.reached": lambda: semaphore.reached(1),
+        "callback.cancel": lambda: handle.cancel(),
+        "submission.state": lambda: pending.state,
+        "submission.done": lambda: pending.done,
+        "submission.error": lambda: pending.error,
+        "submission.wait": lambda: done.wait(1),
+        "submission.await": lambda: done.__await__(),
+        "fence.poll": lambda: fence.poll(),
+        "fence.wait": lambda: fence.wait(1),
+        "fence.fail": lambda: fence.fail(ValueError()),
+        "device.allocate": lambda: device.allocate(4),
+        "device.upload": lambda: device.upload(array),
+        "device.compile": lambda: device.compile("x"),
+        "device.load": lambda: device.load(b"x"),
+        "device.record": lambda: device.record(),
+        "device.create_queue": lambda: device.create_queue(),
+        "device.create_semaphore": lambda: device.create_semaphore(),
+        "device.queue": lambda: device.queue,
+        "device.queues": lambda: device.queues,
+        "device.wait_idle": lambda: device.wait_idle(1),
+        "device.statistics": lambda: device.statistics(),
+        "device.close": lambda: device.close(1),
+        "device.with": lambda: device.__enter__(),
+        "queue.fill": lambda: queue.fill(buffer, 1),
+        "queue.update": lambda: queue.update(buffer, b"1"),
+        "queue.copy": lambda: queue.copy(buffer, buffer, size=1, target_offset=1),
+        "queue.write": lambda: queue.write(buffer, array),
+        "queue.read": lambda: queue.read(buffer, array),
+        "queue.call": lambda: queue.call(print),
+        "queue.execute": lambda: queue.execute(commands),
+        "queue.dispatch": lambda: queue.dispatch(None, grid=1, block=1),
+        "queue.barrier": lambda: queue.barrier(),
+        "queue.flush": lambda: queue.flush(),
+        "queue.wait_idle": lambda: queue.wait_idle(1),
+        "queue.close": lambda: queue.close(1),
+        "buffer.numpy": lambda: buffer.numpy(),
+        "buffer.map": lambda: buffer.map(),
+        "buffer.subspan": lambda: buffer.subspan(0, 1),
+        "buffer.close": lambda: buffer.close(),
+        "commands.fill": lambda: recording.fill(buffer, 1),
+        "commands.end": lambda: recording.end(),
+    }
+
+    def child():
+        for name, call in calls.items():
+            try:
+                call()
+            except hal.errors.ClosedError as error:
+                if "fork" not in str(error):
+                    print(name, "says nothing of the fork:", error)
+            except BaseException as error:
+                print(name, "raised", repr(error))
+            else:
+                print(name, "did not raise")
+
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        child()
+        sys.stdout.flush()
+        EXIT
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    # The parent goes on as if nothing had been.
+    waiting.signal(1)
+    pending.wait(10)
+    assert buffer.numpy(timeout=10).tolist() == list(range(16))
+    device.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["os._exit(0)", "sys.exit(0)"])
+@pytest.mark.filterwarnings("default")
+def test_every_call_raises_after_a_fork_q6(run_script, way):
+    """Q6: in the child every public call raises `ClosedError`; neither process hangs or crashes."""
+    result = run_script(FORK.replace("EXIT", way), watchdog=False)
+    assert result.stdout == ""
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+FORK_LOCKED = """
+    import os, sys, threading
+    import hal
+
+    device = hal.create_device("cpu")
+    semaphores = [hal.create_semaphore() for _ in range(3)]
+    timepoint = semaphores[0].at(1)
+    stop = threading.Event()
+
+    def submit(semaphore):
+        value = 0
+        while not stop.is_set():
+            value += 1
+            device.queue.barrier(signal=semaphore.at(value))
+
+    threads = [threading.Thread(target=submit, args=(each,)) for each in semaphores]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        pid = os.fork()
+        if pid == 0:
+            for call in (lambda: hal.wait_any([timepoint], 1), lambda: semaphores[1].query()):
+                try:
+                    call()
+                except hal.errors.ClosedError:
+                    continue
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    stop.set()
+    for thread in threads:
+        thread.join()
+    device.close()
+"""
+
+
+@pytest.mark.filterwarnings("default")
+def test_fork_while_other_threads_hold_locks_q6(run_script):
+    """Q6: a lock that another thread held at the fork is never asked for in the child."""
+    result = run_script(FORK_LOCKED, watchdog=False)
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_spawned_processes_open_devices_of_their_own(run_script):
+    """What the fork's error recommends works."""
+    source = """
+        import multiprocessing
+        import hal
+
+        def work(queue):
+            with hal.create_device("cpu") as device:
+                device.queue.barrier().wait(10)
+            queue.put("done")
+
+        if __name__ == "__main__":
+            device = hal.create_device("cpu")
+            context = multiprocessing.get_context("spawn")
+            results = context.Queue()
+            process = context.Process(target=work, args=(results,))
+            process.start()
+            assert results.get(timeout=20) == "done"
+            process.join(20)
+            assert process.exitcode == 0
+    """
+    assert_quiet(run_script(source))

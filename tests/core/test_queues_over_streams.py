@@ -1,0 +1,153 @@
+"""Queues over streams of other libraries, and our streams for them (I1, Q2, Q6).
+
+The other library is `foreign_library`: it makes native calls of its own on the
+device under the probe.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Latch
+from external_harness import SIZE, pretend, zeros
+
+import hal
+from hal.errors import ClosedError
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_queue_runs_on_their_stream_q2(shared, ordered):
+    """Q2: what is theirs and what is ours run in the order in which they got there."""
+    device, probe, library = shared
+    buffer, copied = zeros(device), zeros(device)
+    theirs, latch = library.held_stream()
+    streams = probe.calls["create_stream"]
+    queue = device.create_queue(name="theirs", stream=theirs.handle, ordered=ordered)
+    assert queue.name == "cpu:0/theirs"
+    assert probe.calls["create_stream"] == streams
+    theirs.fill(buffer.address, 5, SIZE)
+    copying = queue.copy(buffer, copied)
+    theirs.fill(buffer.address, 6, SIZE)
+    assert copying.state == "issued"
+    latch.open()
+    other = device.queue.copy(buffer, zeros(device), wait=copying)
+    other.wait(LIMIT)
+    assert (copied.map() == 5).all()
+    theirs.synchronize()
+    assert (buffer.map() == 6).all()
+
+
+@pytest.mark.parametrize("whose", ["theirs", "ours"])
+def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
+    """Q2: what enqueues nothing ends after all that is on the stream, theirs too."""
+    device, probe, library = shared
+    buffer = zeros(device)
+    if whose == "theirs":
+        theirs, latch = library.held_stream()
+        queue = device.create_queue(stream=theirs.handle)
+        queue.fill(buffer, 1)
+    else:
+        latch = Latch()
+        probe.hold(latch)
+        queue = device.queue
+        queue.fill(buffer, 1)
+        assert queue.stream_handle
+    records = probe.calls["record_event"]
+    barrier = queue.barrier()
+    assert probe.calls["record_event"] == records + 1, "theirs may stand before it"
+    latch.open()
+    barrier.wait(LIMIT)
+
+
+@pytest.mark.parametrize("how", ["queue", "device"])
+def test_closing_leaves_their_stream_q6(shared, how):
+    """Q6: our work on it has ended, and it goes on."""
+    device, probe, library = shared
+    buffer = zeros(device)
+    theirs = library.stream()
+    queue = device.create_queue(stream=theirs.handle)
+    gate = hal.create_semaphore()
+    pending = queue.fill(buffer, 1, wait=gate.at(1))
+    done = queue.fill(buffer, 2)
+    destroyed = probe.calls["destroy_stream"]
+    assert (queue if how == "queue" else device).close(LIMIT) == ()
+    assert (pending.state, done.state) == ("cancelled", "cancelled")
+    ours = destroyed if how == "queue" else probe.calls["create_stream"]
+    assert probe.calls["destroy_stream"] == ours
+    assert "adopted stream" not in probe.live()
+    memory = np.zeros(SIZE, np.uint8)
+    theirs.fill(memory.ctypes.data, 3, SIZE)
+    theirs.synchronize()
+    assert (memory == 3).all()
+
+
+def test_closing_waits_for_our_work_on_their_stream_q6(shared):
+    device, _, library = shared
+    theirs, latch = library.held_stream()
+    queue = device.create_queue(stream=theirs.handle)
+    buffer = zeros(device)
+    work = queue.fill(buffer, 4)
+    ended = []
+    closer = threading.Thread(target=lambda: ended.append(queue.close(LIMIT)), daemon=True)
+    closer.start()
+    assert not work.done
+    latch.open()
+    closer.join(LIMIT)
+    assert ended == [()]
+    assert (work.state, set(buffer.map())) == ("done", {4})
+
+
+def test_a_stream_object_is_kept_while_the_queue_is_open(shared, monkeypatch):
+    device, probe, library = shared
+    pretend(probe, monkeypatch, (2, 0))
+    theirs = library.stream()
+    queue = device.create_queue(stream=theirs)
+    library.streams.remove(theirs)
+    handle, reference = theirs.handle, weakref.ref(theirs)
+    del theirs
+    gc.collect()
+    assert reference() is not None
+    queue.barrier().wait(LIMIT)
+    queue.close(LIMIT)
+    gc.collect()
+    assert reference() is None
+    library.native.destroy_stream(handle)
+
+
+# Our streams, for them
+
+
+def test_a_queue_shows_its_stream_where_it_is_cudas(shared, monkeypatch):
+    """What they put there runs behind what was issued here, and before what comes."""
+    device, probe, library = shared
+    assert not hasattr(device.queue, "__cuda_stream__")
+    pretend(probe, monkeypatch, (10, 0))
+    assert not hasattr(device.queue, "__cuda_stream__")
+    pretend(probe, monkeypatch, (2, 0))
+    version, handle = device.queue.__cuda_stream__()
+    assert (version, handle) == (0, device.queue._stream)
+    assert device.queues.upload.__cuda_stream__() != (0, handle)
+    buffer, copied = zeros(device), zeros(device)
+    latch = Latch()
+    probe.hold(latch)
+    device.queue.fill(buffer, 5)
+    library.native.copy(handle, copied.address, buffer.address, SIZE)
+    device.queue.fill(buffer, 6)
+    latch.open()
+    device.wait_idle(LIMIT)
+    assert (copied.map() == 5).all()
+    queue = device.create_queue()
+    get = queue.__cuda_stream__
+    queue.close(LIMIT)
+    with pytest.raises(ClosedError):
+        get()
+
+
+def test_without_the_feature_no_stream_is_shown(open_probe, monkeypatch):
+    device, probe = open_probe(without={"external_streams"})
+    pretend(probe, monkeypatch, (2, 0))
+    assert not hasattr(device.queue, "__cuda_stream__")

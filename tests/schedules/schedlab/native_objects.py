@@ -1,0 +1,123 @@
+"""What lies in a fake device: streams and their items, events, memory, graphs."""
+
+from __future__ import annotations
+
+from schedlab.threads import Cell, Thread
+
+
+class Record:
+    """Be what one call of record_event captured: a place in a stream."""
+
+    __slots__ = ("answers", "item", "stream")
+
+    def __init__(self, stream, item):
+        self.stream = stream
+        self.item = item
+        self.answers = {}
+
+    def is_over(self):
+        """Return whether nothing waits for it any more: it is done, or will never be."""
+        return self.item.done or self.stream.device.lost
+
+
+class Item:
+    """Be one enqueued thing."""
+
+    __slots__ = (
+        "done",
+        "faults",
+        "hangs",
+        "kind",
+        "label",
+        "needs",
+        "number",
+        "ranges",
+        "run",
+        "stream",
+    )
+
+    def __init__(self, stream, kind, label, run=None, needs=None, ranges=()):
+        self.stream = stream
+        self.kind = kind  # "work", "record", "wait", "notify", "allocate", "free"
+        self.label = label
+        self.run = run
+        self.needs = needs  # a Record, for waits
+        self.ranges = ranges  # (address, size) of device memory
+        self.number = len(stream.items)
+        self.done = False
+        self.faults = False
+        self.hangs = False
+
+
+class Stream:
+    """Be a stream: items in order, the first `head` of them done."""
+
+    __slots__ = ("actor", "busy", "cell", "device", "done", "handle", "head", "items", "label")
+
+    def __init__(self, device, handle, label):
+        self.device = device
+        self.handle = handle
+        self.label = label
+        self.items = []
+        self.head = 0
+        self.busy = None
+        self.cell = Cell()  # what was enqueued
+        self.done = Cell()  # what has completed
+        # Whoever completes work unasked, so that its notification comes.
+        self.actor = Thread(-handle, f"{label} itself", daemon=True)
+
+
+class Event:
+    """Be an event and its last record."""
+
+    __slots__ = ("cell", "device", "handle", "record", "records")
+
+    def __init__(self, device, handle):
+        self.device = device
+        self.handle = handle
+        self.record = None
+        self.records = 0
+        self.cell = Cell()
+
+
+class Allocation:
+    """Be memory of a device, or of the host and pinned."""
+
+    __slots__ = ("born", "buffer", "cell", "device", "doomed", "imported", "pinned", "size")
+
+    def __init__(self, device, size, buffer, *, pinned=False):
+        self.device = device
+        self.pinned = pinned
+        self.size = size
+        self.buffer = buffer
+        self.cell = Cell()
+        self.imported = False  # it belongs to somebody else
+        self.born = None  # the Item of a stream-ordered allocation
+        self.doomed = False  # a stream-ordered free of it was enqueued
+
+
+class Graph:
+    """Be a graph, or an instance of one."""
+
+    __slots__ = ("busy", "cell", "dependencies", "device", "launches", "nodes")
+
+    def __init__(self, device, nodes, dependencies):
+        self.device = device
+        self.nodes = list(nodes)
+        self.dependencies = [tuple(each) for each in dependencies]
+        self.launches = []  # the Items of an instance's
+        self.busy = None  # the thread that is in a call on it
+        self.cell = Cell()
+
+    def orders(self):
+        """Return the order that takes nodes as early as recorded, and the most different one."""
+        found = []
+        for pick in (min, max):
+            left, order = set(range(len(self.nodes))), []
+            while left:
+                ready = [i for i in left if not left.intersection(self.dependencies[i])]
+                order.append(pick(ready))
+                left.remove(order[-1])
+            if order not in found:
+                found.append(order)
+        return found
