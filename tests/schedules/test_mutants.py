@@ -191,7 +191,7 @@ MUTANTS = (
     ),
     Mutant(
         "an event that is asked without being held",
-        "close producer/two",
+        "overshoot/two",
         (
             Patch(
                 "_spin",
