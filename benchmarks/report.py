@@ -75,22 +75,23 @@ def write(
     lines = [f"# {machine['device']}, {machine['date']}", "", f"`{command}`", ""]
     if "note" in machine:
         lines += [str(machine["note"]), ""]
-    lines += ["Medians; the spread, the machine and the versions are in the JSON file.", ""]
+    lines += ["The spread, the machine and the versions are in the JSON file.", ""]
     for name, metrics in groups.items():
-        lines += [f"## {name}", "", *_markdown(metrics), ""]
+        lines += [f"## {name}: medians", "", *_markdown(metrics, best=False), ""]
+        lines += [f"## {name}: the best sample of each", "", *_markdown(metrics, best=True), ""]
     path.with_suffix(".md").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
 
 
-def _markdown(metrics: Sequence[Metric]) -> Iterator[str]:
-    """Yield the lines of a table of medians."""
+def _markdown(metrics: Sequence[Metric], *, best: bool) -> Iterator[str]:
+    """Yield the lines of a table of medians, or of each side's best sample."""
     sides = list(dict.fromkeys(side for metric in metrics for side in metric.medians))
     yield f"| what | {' | '.join(sides)} | unit |"
     yield f"|---|{'---:|' * len(sides)}---|"
     for metric in metrics:
-        cells = (
-            _number(metric.medians[side], metric.medians[side]) if side in metric.medians else ""
-            for side in sides
-        )
+        values = metric.medians
+        if best:
+            values = metric.highs if metric.higher_is_better else metric.lows
+        cells = (_number(values[side], values[side]) if side in values else "" for side in sides)
         yield f"| {metric.name} | {' | '.join(cells)} | {metric.unit} |"
 
 

@@ -115,9 +115,17 @@ queue, buffer, array = device.queue, device.allocate(64, dtype="f4"), np.zeros(1
 source = "__global__ void twice(float *x, int n) { for (int i = 0; i < n; ++i) x[i] *= 2; }"
 kernel = device.compile(source)["twice"]
 semaphore = hal.create_semaphore()
+recordings = []
+for mode in ("graph", "stream"):
+    with device.record(slots=1, command_buffer=mode) as commands:
+        commands.dispatch(kernel, grid=1, block=1, args=(commands.slots[0], 16))
+        commands.fill(buffer, 2.0)
+    recordings.append(commands)
 
 
 def work(value):
+    for commands in recordings:
+        queue.execute(commands, bindings=[buffer])
     queue.fill(buffer, 1.0, wait=semaphore.at(value), signal=semaphore.at(value + 1))
     queue.dispatch(kernel, grid=1, block=1, args=(buffer, 16))
     queue.write(buffer, array)
@@ -143,3 +151,27 @@ def test_work_leaves_no_cycles_to_the_collector(compiled, tmp_path):
     done = run([compiled / "python", "-c", WORK], tmp_path, 50)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["0"]
+
+
+DROPPED = """
+import weakref
+import numpy as np
+import hal
+
+device = hal.create_device("cpu")
+buffer, gone = device.allocate(1 << 20), hal.create_semaphore()
+array = np.zeros(1 << 20, np.uint8)
+weakref.finalize(array, gone.signal, 1)
+done = device.queue.write(buffer, array)
+del array
+done.wait(20)
+gone.wait(1, 20)
+print(gone.query())
+"""
+
+
+def test_what_work_kept_alive_goes_outside_of_the_lock(compiled, tmp_path):
+    """A compiled function drops what a variable holds after its last use, locked or not (Q5)."""
+    done = run([compiled / "python", "-c", DROPPED], tmp_path, 50)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["1"]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from hal import _peers, _recorded
+from hal import _recorded
 from hal._command_events import CommandEvent
 from hal._instances import SlotUses
 from hal._lowering import lower
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._dispatch import Grid
     from hal._executable import Kernel
-    from hal._transfers import Payload
 
-__all__ = ["CommandBuffer", "execute"]
+__all__ = ["CommandBuffer"]
 
 
 class CommandBuffer(Recording):
@@ -258,30 +257,6 @@ class CommandBuffer(Recording):
         native = self._device._native
         least = native.graph_commands
         return "graphs" in native.features and self._runs is None and 0 < least <= count
-
-
-def execute(device: Device, commands: CommandBuffer, bindings: object) -> tuple[Payload, bool]:
-    """Check an execution; return its payload, and whether that is a host operation.
-
-    See `Queue.execute`.
-    """
-    if not isinstance(commands, CommandBuffer):
-        message = f"execute takes a command buffer (device.record()), not {type(commands).__name__}"
-        raise ArgumentTypeError(message)
-    if commands._device is not device:
-        message = (
-            f"execute: the commands were recorded for {commands.device.name}, and this queue "
-            f"belongs to {device.name}"
-        )
-        raise InvalidArgumentError(message)
-    program = commands._program
-    if program is None or commands._failed:
-        message = "execute: the recording has not ended; call end(), or leave its with block"
-        raise InvalidArgumentError(message)
-    payload, is_host = program.payload(bindings)
-    if device._access:
-        payload = _peers.guard(device, payload, is_host=is_host)
-    return payload, is_host
 
 
 def _describe(names: Sequence[str], command: int) -> str:

@@ -7,6 +7,8 @@ What compiled code asks of its source:
   `object`.
 - A call with a star builds a list, a tuple and a dictionary; one without builds nothing.
 - The timeline lock has a class of its own, whose ``with`` is a plain call.
+- A local variable's object goes after the last line that uses it, not when the function ends, and
+  ``del`` is no use: what must live until some point is used, closed or cleared there.
 - A compiled class cannot be weakly referenced, and only one that says so with `mypyc_attr` has
   subclasses that are not compiled, which can.
 """

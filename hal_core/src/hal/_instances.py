@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal import _sync
+from hal._lease import Lease
 from hal._parameters import ParameterBlock
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from hal._storage import Handle
     from hal.native import Node
 
-__all__ = ["Instance", "InstancePool", "Lease", "Patch", "Replica", "SlotUses"]
+__all__ = ["Instance", "InstancePool", "Patch", "Replica", "SlotUses"]
 
 _pack_address: Final = struct.Struct("<Q").pack_into
 _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
@@ -114,15 +115,6 @@ class Replica:
         if len(changed) == 1:
             return changed[0]
         return tuple(dict.fromkeys(itertools.chain.from_iterable(changed)))
-
-
-class Lease:
-    """Be what an execution holds until it has retired: the instance that it runs."""
-
-    __slots__ = ("__weakref__", "instance")
-
-    def __init__(self) -> None:
-        self.instance: Instance | None = None
 
 
 class Instance:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal import _transfers
 from hal._failure import fresh, placed
 from hal._indirect import run_on_host
-from hal._instances import Instance, InstancePool, Lease, Replica
+from hal._instances import Instance, InstancePool, Replica
+from hal._lease import Lease
 from hal._peers import find_hosts
 from hal._reaper import GRAPH, INSTANCE
 from hal.errors import HalError, OperationError
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 __all__ = ["Program"]
 
 _EMPTY: Final = EmptyNode()
+
+
+class _Calls:
+    """Give the calls of a recording one by one, and know the node of the last one."""
+
+    __slots__ = ("_functions", "_nodes", "node")
+
+    def __init__(self, functions: Sequence[Callable[..., object]], nodes: Sequence[Node]) -> None:
+        self._functions = functions
+        self._nodes = nodes
+        self.node: Node | None = None
+
+    def __iter__(self) -> Iterator[tuple[Callable[..., object], Any]]:
+        for function, node in zip(self._functions, self._nodes, strict=True):
+            self.node = node
+            yield function, node
 
 
 class Program:
@@ -136,18 +153,11 @@ class Program:
     def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
         """Run all of it from the host: it reads grids in memory, and is idle before `moves`."""
         replica = self._take(table)
-        nodes, node = replica.nodes, None
-
-        def calls() -> Any:  # noqa: ANN401 - pairs of a function and its node
-            nonlocal node
-            for call in zip(self._functions, nodes, strict=True):
-                node = call[1]
-                yield call
-
+        calls = _Calls(self._functions, replica.nodes)
         try:
-            run_on_host(self._device, calls(), moves)
+            run_on_host(self._device, calls, moves)
         except HalError as error:
-            raise self._explain(error, nodes, node) from error
+            raise self._explain(error, replica.nodes, calls.node) from error
         self._spares.append(replica)
 
     def _launch(self, stream: int, table: Table | Late, lease: Lease) -> None:
@@ -176,6 +186,7 @@ class Program:
             nodes[position] = node
         graph = heap.own(GRAPH, native.create_graph(nodes, lowering.dependencies))
         handle = heap.own(INSTANCE, native.instantiate_graph(graph.handle))
+        graph.close()
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)
         return instance

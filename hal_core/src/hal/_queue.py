@@ -14,9 +14,10 @@ from numpy.typing import DTypeLike
 
 from hal import _alloca, _external, _files, _interop, _peer_copies, _sync, _transfers
 from hal._buffer import Buffer
-from hal._commands import CommandBuffer, execute
+from hal._commands import CommandBuffer
 from hal._context import Context, wait_idle
 from hal._dispatch import Grid, check_dispatch
+from hal._executions import check_execution
 from hal._fence import Waits
 from hal._files import File
 from hal._lists import check_lists
@@ -281,7 +282,7 @@ class Queue(StreamQueue):
         and with ``hazards="auto"`` for buffers that share written bytes; and
         `ClosedError` for a one-shot recording that was executed.
         """
-        payload, is_host = execute(self._device, commands, bindings)
+        payload, is_host = check_execution(self._device, commands, bindings)
         waits, signals = check_lists(wait, signal)
         if commands._runs is None:
             return self._submit("execute", payload, waits, signals, is_host)

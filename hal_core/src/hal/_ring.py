@@ -117,7 +117,7 @@ class Ring:
                         foreign._event.release()
             _progress.hand_over(work)
             raise
-        del garbage  # outside of the lock: it may be large
+        garbage.clear()  # outside of the lock: it may be large
         while foreign is not None and foreign._queue._ask(foreign):
             foreign, retired = self._retire_again(operation, work)
         if isinstance(answer, DeviceLostError):
@@ -173,7 +173,9 @@ class Ring:
             foreign = None
             if not operation._retired:
                 foreign = self._retire_through(operation, garbage, work)
-            return foreign, operation._retired
+            retired = operation._retired
+        garbage.clear()
+        return foreign, retired
 
     def _retire_through(
         self, operation: Operation, garbage: list[object], work: Work

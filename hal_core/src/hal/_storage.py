@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Handle", "Module", "Storage"]
 
+_CLOSED: Final = 0
+"""The kind of a handle that was let go."""
+
 _MANY_PARTS: Final = 64
 """Parts of one allocation from which the list of them is looked through for dead ones."""
 
@@ -110,8 +113,14 @@ class Handle:
         self._kind = kind
         self.handle = handle
 
+    def close(self) -> None:
+        """Let it go now. The handle must not be used afterwards."""
+        kind, self._kind = self._kind, _CLOSED
+        if kind != _CLOSED:
+            self._heap.doom((kind, self.handle))
+
     def __del__(self) -> None:
-        self._heap.doom((self._kind, self.handle))
+        self.close()
 
 
 class Module(Handle):

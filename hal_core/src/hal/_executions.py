@@ -1,0 +1,39 @@
+"""Check executions of recordings (rule C1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hal import _peers
+from hal._commands import CommandBuffer
+from hal._transfers import Payload
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._device import Device
+
+__all__ = ["check_execution"]
+
+
+def check_execution(device: Device, commands: object, bindings: object) -> tuple[Payload, bool]:
+    """Check an execution; return its payload, and whether that is a host operation.
+
+    See `Queue.execute`.
+    """
+    if not isinstance(commands, CommandBuffer):
+        message = f"execute takes a command buffer (device.record()), not {type(commands).__name__}"
+        raise ArgumentTypeError(message)
+    if commands._device is not device:
+        message = (
+            f"execute: the commands were recorded for {commands.device.name}, and this queue "
+            f"belongs to {device.name}"
+        )
+        raise InvalidArgumentError(message)
+    program = commands._program
+    if program is None or commands._failed:
+        message = "execute: the recording has not ended; call end(), or leave its with block"
+        raise InvalidArgumentError(message)
+    payload, is_host = program.payload(bindings)
+    if device._access:
+        payload = _peers.guard(device, payload, is_host=is_host)
+    return payload, is_host

@@ -1,0 +1,22 @@
+"""Say how long an execution runs an instance (rule C4).
+
+Weakly referenced, which a compiled class cannot be: hence a module of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hal._instances import Instance
+
+__all__ = ["Lease"]
+
+
+class Lease:
+    """Be what an execution holds until it has retired: the instance that it runs."""
+
+    __slots__ = ("__weakref__", "instance")
+
+    def __init__(self) -> None:
+        self.instance: Instance | None = None
