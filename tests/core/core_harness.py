@@ -6,6 +6,8 @@ import ctypes
 import functools
 import threading
 
+import pytest
+
 import hal
 from hal_cpu.plugin import hal_backend
 
@@ -17,6 +19,7 @@ __all__ = [
     "open_native",
     "queues_of",
     "semaphores",
+    "wait_until",
 ]
 
 LIMIT = 10.0
@@ -80,3 +83,13 @@ def queues_of(device):
 
 def semaphores(count):
     return [hal.create_semaphore(name=f"s{index}") for index in range(count)]
+
+
+def wait_until(condition):
+    """Wait for what a helper thread of ours does some time after it was asked to."""
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if condition():
+            return
+        pause.wait(0.01)
+    pytest.fail("it did not come about in time")
