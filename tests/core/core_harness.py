@@ -6,8 +6,6 @@ import ctypes
 import functools
 import threading
 
-import pytest
-
 import hal
 from hal_cpu.plugin import hal_backend
 
@@ -92,4 +90,5 @@ def wait_until(condition):
         if condition():
             return
         pause.wait(0.01)
-    pytest.fail("it did not come about in time")
+    message = "it did not come about in time"
+    raise AssertionError(message)
