@@ -37,6 +37,7 @@ from native_mutants import NATIVE
 from queue_mutants import QUEUES
 from resource_mutants import RESOURCES
 from semaphore_mutants import SEMAPHORES
+from state_mutants import STATE
 
 from hal_conformance.child import command, environment
 
@@ -227,7 +228,7 @@ MUTANTS = tuple(
     Mutant(name, tuple(tests), tuple(Patch(*patch) for patch in patches))
     for name, tests, *patches in (
         *(*NATIVE, *SEMAPHORES, *QUEUES, *RESOURCES),
-        *(*COARSE, *HOST, *FLOW),  # those that many tests notice
+        *(*COARSE, *HOST, *STATE, *FLOW),  # those that many tests notice
     )
 )
 

@@ -174,6 +174,19 @@ def staged(open_probe):
     return open_one
 
 
+@pytest.fixture(params=["emulated", "native"])
+def async_mode(request):
+    """Who allocates in the order of a queue: the core, or the native device."""
+    return request.param
+
+
+@pytest.fixture
+def opened(open_probe, async_mode):
+    """Open a device that allocates in either way; native calls may be made to fail."""
+    settings = MemorySettings(async_allocations=async_mode == "native")
+    return open_probe(settings=settings)
+
+
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Move a few bytes of a file at a time, so that small files take many system calls."""

@@ -17,6 +17,7 @@ __all__ = [
     "open_native",
     "queues_of",
     "semaphores",
+    "wait_until",
 ]
 
 LIMIT = 10.0
@@ -80,3 +81,14 @@ def queues_of(device):
 
 def semaphores(count):
     return [hal.create_semaphore(name=f"s{index}") for index in range(count)]
+
+
+def wait_until(condition):
+    """Wait for what a helper thread of ours does some time after it was asked to."""
+    pause = threading.Event()
+    for _ in range(int(LIMIT * 100)):
+        if condition():
+            return
+        pause.wait(0.01)
+    message = "it did not come about in time"
+    raise AssertionError(message)

@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, wait_until
 
 import hal
 from hal.errors import (
@@ -18,15 +18,6 @@ from hal.errors import (
     OperationError,
     UnimplementedError,
 )
-
-
-def wait_until(condition):
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if condition():
-            return
-        pause.wait(0.01)
-    pytest.fail("it did not come about in time")
 
 
 class Tracked(np.ndarray):

@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, wait_until
 
 import hal
 from hal._settings import MemorySettings
@@ -240,16 +240,6 @@ def test_close_with_live_views_m2(open_probe):
     del part
     gc.collect()
     wait_until(lambda: not probe.live() and probe.closed)
-
-
-def wait_until(condition):
-    """Wait for what a helper thread of ours does some time after a finaliser asked it to."""
-    pause = threading.Event()
-    for _ in range(int(LIMIT * 100)):
-        if condition():
-            return
-        pause.wait(0.01)
-    pytest.fail("it did not come about in time")
 
 
 def test_close_of_a_lost_device_with_live_views_m2(open_probe):

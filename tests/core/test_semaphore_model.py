@@ -1,4 +1,4 @@
-"""One semaphore against a model, by hypothesis: a sorted list of what its values are promised."""
+"""Anything is done to one semaphore, by hypothesis, and a model says what comes of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else the portable dialect has, run on the processor."""
+"""What the portable dialect has, run on the processor."""
 
 import ctypes
 

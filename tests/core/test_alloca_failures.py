@@ -1,0 +1,268 @@
+"""Allocation in the order of a queue as it fails, closes, and meets other threads (M3, Q1)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Latch, collect_in_threads, wait_until
+
+import hal
+from hal._settings import MemorySettings
+from hal._storage import Storage
+from hal.errors import (
+    CancelledError,
+    ClosedError,
+    DeviceLostError,
+    OperationError,
+    OutOfMemoryError,
+)
+
+SIZE = 4096
+
+
+def test_a_failed_wait_fails_what_uses_the_buffer_m3(opened):
+    """M3: with the alloca's own error, whether or not they wait for it; dealloca goes well."""
+    device, _ = opened
+    gate = hal.create_semaphore()
+    queue = device.queue
+    buffer = queue.alloca(SIZE, wait=gate.at(1))
+    behind = queue.fill(buffer, 1)
+    copied = queue.copy(buffer.subspan(0, 8), device.allocate(8))
+    waits = device.queues.upload.fill(buffer, 1, wait=buffer.allocation)
+    gate.fail(OperationError("the cause"))
+    for submission in (buffer.allocation, behind, copied, waits):
+        with pytest.raises(OperationError, match="the cause"):
+            submission.wait(LIMIT)
+    with pytest.raises(OperationError, match="the cause"):
+        queue.fill(buffer, 1).wait(LIMIT)
+    with pytest.raises(OperationError, match="the cause"):
+        _ = buffer.address
+    queue.dealloca(buffer).wait(LIMIT)
+    wait_until(lambda: device.statistics().allocations == 0)
+
+
+def test_a_cancelled_one_m3(opened):
+    device, _ = opened
+    never = hal.create_semaphore()
+    queue = device.create_queue()
+    buffer = queue.alloca(SIZE, wait=never.at(1))
+    queue.close(LIMIT)
+    assert buffer.allocation.state == "cancelled"
+    with pytest.raises(CancelledError):
+        device.queue.fill(buffer, 1).wait(LIMIT)
+    device.queue.dealloca(buffer).wait(LIMIT)
+    del buffer
+    wait_until(lambda: device.statistics().allocations == 0)
+
+
+def test_running_out_of_memory_m3(opened, async_mode):
+    """M3: the alloca fails, what uses it fails with the same, and the queue goes on."""
+    device, probe = opened
+    name = {"emulated": "allocate", "native": "allocate_async"}[async_mode]
+    for number in range(1, 13):  # every retry
+        probe.fail_call(number, OutOfMemoryError("native", native_code=2), (name,))
+    buffer = device.queue.alloca(SIZE)
+    used = device.queue.fill(buffer, 1)
+    for submission in (buffer.allocation, used):
+        with pytest.raises(OutOfMemoryError, match="4,096 bytes of device memory") as caught:
+            submission.wait(LIMIT)
+        assert caught.value.native_code == 2
+    probe.heal()
+    device.queue.dealloca(buffer).wait(LIMIT)
+    other = device.queue.alloca(SIZE)
+    assert (other.numpy(wait=device.queue.fill(other, 1), timeout=LIMIT) == 1).all()
+
+
+@pytest.mark.parametrize(("ordered", "explicit"), [(True, True), (True, False), (False, True)])
+def test_memory_that_comes_back_on_the_way_is_waited_for_m3(
+    open_probe, monkeypatch, ordered, explicit
+):
+    """M3: with room for one, an alloca behind the other's dealloca gets its memory."""
+    tried, original = threading.Event(), hal._alloca._grow_late
+
+    def grow_late(*arguments):
+        tried.set()
+        original(*arguments)
+
+    monkeypatch.setattr("hal._alloca._grow_late", grow_late)
+    device, _ = open_probe(settings=MemorySettings(memory_limit=SIZE))
+    queue, gate = device.create_queue(ordered=ordered), hal.create_semaphore()
+    one = queue.alloca(SIZE)
+    one.allocation.wait(LIMIT)
+    ended = queue.dealloca(one, wait=gate.at(1))
+    two = queue.alloca(SIZE, wait=[ended] if explicit else ())
+    out = np.zeros(SIZE, np.uint8)
+    queue.fill(two, 8, wait=two.allocation)
+    read = queue.read(two, out, wait=[two.allocation, queue.fill(two, 9, wait=two.allocation)])
+    assert not tried.wait(0.1), "not before what it comes after has ended"
+    assert two.allocation.state == "pending"
+    gate.signal(1)
+    read.wait(LIMIT)
+    assert (out == 9).all()
+    assert tried.is_set()
+
+
+@pytest.mark.parametrize("name", ["allocate_async", "host_pointer", "free_async", "create_stream"])
+def test_native_calls_that_fail_m3(open_probe, name):
+    device, probe = open_probe(settings=MemorySettings(async_allocations=True))
+    probe.fail_call(1, OperationError("injected"), (name,))
+    buffer = device.queue.alloca(SIZE)
+    if name in {"allocate_async", "host_pointer"}:
+        with pytest.raises(OperationError, match="injected"):
+            buffer.allocation.wait(LIMIT)
+    device.queue.dealloca(buffer).wait(LIMIT)
+    del buffer
+    device.statistics()
+    if name in {"free_async", "create_stream"}:
+        assert probe.live()["async allocation"] == 1, "nobody could do anything about it"
+        probe.alive["async allocation"].clear()
+    other = device.queue.alloca(SIZE)
+    assert (other.numpy(wait=device.queue.fill(other, 1), timeout=LIMIT) == 1).all()
+
+
+def test_a_lost_device_m3(opened):
+    device, probe = opened
+    gate = hal.create_semaphore()
+    buffer = device.queue.alloca(SIZE, wait=gate.at(1))
+    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
+    device.queues.upload.fill(device.allocate(8), 1)
+    with pytest.raises(DeviceLostError):
+        buffer.allocation.wait(LIMIT)
+
+
+@pytest.mark.parametrize("when", ["pending", "issued", "given back", "held by a view"])
+def test_close_gives_everything_back_i7(opened, when):
+    device, probe = opened
+    never = hal.create_semaphore()
+    buffer = device.queue.alloca(SIZE, wait=never.at(1) if when == "pending" else ())
+    view = None
+    if when != "pending":
+        device.queue.fill(buffer, 1).wait(LIMIT)
+    if when == "given back":
+        device.queue.dealloca(buffer)
+    if when == "held by a view":
+        view = buffer.map()
+    told = device.close(LIMIT)
+    assert len(told) == (when == "held by a view")
+    if view is not None:
+        assert (view == 1).all()
+        assert not probe.closed
+        del view, buffer
+        gc.collect()
+        wait_until(lambda: probe.closed)
+    assert probe.live() == {}
+    assert probe.closed
+
+
+# Nothing blocks
+
+
+def test_submission_waits_for_no_allocation_q1(open_probe):
+    """Q1: a driver that takes its time holds up a thread of ours, and what comes behind."""
+    device, probe = open_probe()
+    entered, leave = threading.Event(), threading.Event()
+
+    def stall():
+        entered.set()
+        assert leave.wait(LIMIT)
+
+    probe.fail_call(1, stall, ("allocate",))
+    me = threading.get_ident()
+    buffer = device.queue.alloca(SIZE)
+    used = device.queue.fill(buffer, 3)
+    ended = device.queue.dealloca(buffer)
+    assert entered.wait(LIMIT)
+    assert [each.state for each in (buffer.allocation, used, ended)] == ["pending"] * 3
+    assert device.queues.upload.barrier().wait(LIMIT) is None
+    leave.set()
+    ended.wait(LIMIT)
+    assert used.state == "done"
+    assert probe.callers["allocate", me] == 0
+
+
+def test_it_frees_on_a_stream_of_its_own_m3(open_probe):
+    """M3: native frees go to a housekeeping stream, when no operation holds the memory."""
+    device, probe = open_probe(settings=MemorySettings(async_allocations=True))
+    streams = set(probe.alive["stream"])
+    freed_on = []
+    free = probe.free_async
+    probe.free_async = lambda stream, address: (freed_on.append(stream), free(stream, address))
+    latch = Latch()
+    buffer = device.queue.alloca(SIZE)
+    probe.hold(latch)
+    device.queue.fill(buffer, 1)
+    device.queue.dealloca(buffer)
+    device.statistics()
+    assert probe.calls["free_async"] == 0
+    latch.open()
+    device.wait_idle(LIMIT)
+    wait_until(lambda: device.statistics().allocations == 0)
+    assert probe.calls["free_async"] == 1
+    assert not streams.intersection(freed_on)
+
+
+def test_threads_m3(opened):
+    """Four threads allocate, use and give back on queues of their own."""
+    device, _ = opened
+
+    def work(seed):
+        queue = device.create_queue()
+        for step in range(60):
+            size = 1000 + 97 * ((seed + step) % 5)
+            buffer = queue.alloca(size)
+            queue.fill(buffer, (seed * 60 + step) % 256)
+            out = np.zeros(size, np.uint8)
+            read = queue.read(buffer, out)
+            queue.dealloca(buffer)
+            read.wait(LIMIT)
+            assert (out == (seed * 60 + step) % 256).all()
+
+    collect_in_threads([lambda seed=seed: work(seed) for seed in range(4)])
+    device.wait_idle(LIMIT)
+    wait_until(lambda: device.statistics().allocations == 0)
+
+
+def test_a_part_made_while_another_thread_gives_back_m3(device):
+    """M3: either it comes first and ends with the whole, or it is refused."""
+    for _ in range(200):
+        buffer = device.queue.alloca(64)
+        parts = []
+
+        def cut(buffer=buffer, parts=parts):
+            try:
+                while True:
+                    parts.append(buffer.subspan(0, 8))
+            except ClosedError:
+                return
+
+        collect_in_threads([cut, lambda buffer=buffer: device.queue.dealloca(buffer)])
+        assert all(part.closed for part in parts)
+
+
+def test_a_part_made_while_the_address_comes_m3(device, monkeypatch):
+    """M3: it has the address, whichever comes first."""
+    gate = hal.create_semaphore()
+    buffer = device.queue.alloca(64, wait=gate.at(1))
+    original = Storage.add_part
+
+    def add_part(storage, part):
+        gate.signal(1)
+        buffer.allocation.wait(LIMIT)
+        original(storage, part)
+
+    monkeypatch.setattr(Storage, "add_part", add_part)
+    assert buffer.subspan(8, 8).address == buffer.address + 8
+
+
+def test_parts_are_not_kept_m3(device):
+    buffer = device.queue.alloca(64)
+    references = [weakref.ref(buffer.subspan(0, 8)) for _ in range(500)]
+    assert not any(reference() for reference in references)
+    assert len(buffer._storage.parts) < 100
+    kept = buffer.subspan(0, 8)
+    device.queue.dealloca(buffer)
+    assert kept.closed

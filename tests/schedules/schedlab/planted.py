@@ -1,0 +1,421 @@
+"""List bugs to plant in copies of the core, each with the case that must find it.
+
+A mutant is a few textual patches. A patch that no longer applies is an error,
+so that a mutant cannot rot into a copy of the true core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from schedlab.loader import Patch
+
+SEEN = "            if queue is not self and self._seen.get(queue._id, 0) < point._sequence:"
+"""Where the core decides that a stream must wait for a point."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """Say which bug is planted, and which case must find it."""
+
+    name: str
+    case: str
+    patches: tuple
+    lines: bool = field(default=False)  # whether threads may switch at any line of the core
+
+
+MUTANTS = (
+    Mutant(
+        "a release without a stream wait on the releasing point",
+        "late/two",
+        (
+            Patch(
+                "_stream",
+                SEEN,
+                "            if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a countdown that is not atomic",
+        "two releases",
+        (
+            Patch(
+                "_progress",
+                "                    with _timeline.lock:\n"
+                "                        for operation, index in released:",
+                "                    if True:\n"
+                "                        for operation, index in released:",
+            ),
+            Patch(
+                "_stream",
+                "            operation._unresolved &= ~bit\n",
+                "            left = operation._unresolved\n"
+                "            left &= ~bit\n"
+                "            operation._unresolved = left\n",
+            ),
+        ),
+        lines=True,
+    ),
+    Mutant(
+        "a waiter that trusts the event alone",
+        "lost device",
+        (
+            Patch(
+                "_wait",
+                "                    may_poll = self._poll(points)\n",
+                "                    may_poll = self._poll(points)\n"
+                "                    if may_poll:\n"
+                "                        with _timeline.lock:\n"
+                "                            self._leave(work)\n"
+                "                        _progress.drain(work)\n"
+                "                        return 0\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a wait that ends with the first event that it has asked",
+        "lost device",
+        (
+            Patch(
+                "_semaphore",
+                "            spin_for(self, value, timeout)\n",
+                "            spin_for(self, value, timeout)\n            return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "an event that is asked without being held",
+        "overshoot/two",
+        (
+            Patch(
+                "_spin",
+                "        if operation is not None:\n            operation._event.count += 1\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "an event that goes back to the pool while it is held",
+        "close producer/two",
+        (
+            Patch(
+                "_stream",
+                "            for point in stream_waits:\n                point._event.count += 1\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "retirement that is not causal",
+        "chain/two",
+        (Patch("_ring", "            while dependencies:\n", "            while False:\n"),),
+    ),
+    Mutant(
+        "a publish before its record",
+        "chain/unordered",
+        (
+            Patch(
+                "_stream",
+                "                native.record_event(event.handle, stream)\n"
+                "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
+                "                with _timeline.lock:\n"
+                "                    operation._event = event\n"
+                "                    operation._sequence = self._sequence + 1\n"
+                "                    for timepoint in operation._signals:\n"
+                "                        timepoint._semaphore._publish(\n"
+                "                            timepoint._value, operation, work)\n"
+                "                native.record_event(event.handle, stream)\n"
+                "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
+            ),
+        ),
+    ),
+    Mutant(
+        "a value reserved at retirement",
+        "same value/one",
+        (
+            Patch(
+                "_stream",
+                "            if semaphore._failure is None:\n"
+                "                semaphore._reserved = value\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "nobody retires for a poller",
+        "polled",
+        (
+            Patch(
+                "_semaphore",
+                "        if self._value < value and self._points and self._failure is None:\n"
+                "            _harvest(self)",
+                "        pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "two batons at once",
+        "chain/two",
+        (
+            Patch(
+                "_stream",
+                "            return self._look_again(work, more)\n\n    @staticmethod",
+                "            following = self._look_again(work, more)\n"
+                "            held, self._issuing = self._issuing, operation\n"
+                "        _progress.drain(work)\n"
+                "        with _timeline.lock:\n"
+                "            self._issuing = held\n"
+                "        return following\n\n    @staticmethod",
+            ),
+        ),
+    ),
+    Mutant(
+        "a finaliser that takes a lock",
+        "finalised",
+        (
+            Patch(
+                "_memory",
+                "        self._doomed.append(what)\n",
+                "        with self._lock:\n            self._doomed.append(what)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a leader that leaves without waking another",
+        "two waiters/one",
+        (
+            Patch(
+                "_wait",
+                "                queue._leader = None\n"
+                "                self._wake_follower(queue, work)",
+                "                queue._leader = None",
+            ),
+        ),
+    ),
+    Mutant(
+        "a woken follower that leaves without passing it on",
+        "follower leaves/one",
+        (
+            Patch(
+                "_wait",
+                "            if queue._leader is None:\n"
+                "                self._wake_follower(queue, work)",
+                "            pass",
+            ),
+        ),
+    ),
+    Mutant(
+        "a released wait that only counts down",
+        "late/domains",
+        (
+            Patch(
+                "_stream",
+                "        elif self._resolve(operation, index, timeline, value, work):\n"
+                "            if operation._unresolved == bit:",
+                "        elif True:\n            if operation._unresolved == bit:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a failure that stops at the first signal",
+        "two signals refused",
+        (
+            Patch(
+                "_ring",
+                "        for timepoint in operation._signals:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail(error, work)",
+                "        for timepoint in operation._signals[:1]:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail(error, work)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a cancel that leaves the callback",
+        "cancel/one",
+        (
+            Patch(
+                "_semaphore",
+                "            found = self._semaphore._forget(self._value, self)",
+                "            found = True",
+            ),
+        ),
+    ),
+    Mutant(
+        "a publication that releases nobody",
+        "chain/two",
+        (
+            Patch(
+                "_timeline",
+                "        if self._recorded:\n"
+                "            self._recorded.take(value, work)\n"
+                "        if self._reached and self._reached.any_up_to(value):",
+                "        if self._reached and self._reached.any_up_to(value):",
+            ),
+        ),
+    ),
+    Mutant(
+        "a baton let go without looking again",
+        "refused/two",
+        (
+            Patch(
+                "_stream",
+                "        if self._backlog:\n            if more:",
+                "        if False:\n            if more:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an elided wait for a later point than was waited for",
+        "second wait",
+        (
+            Patch(
+                "_stream",
+                SEEN,
+                "            if queue is not self and queue._id not in self._seen:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an abandoned operation whose resources are dropped",
+        "abandoned read",
+        (Patch("_context", "_left_behind.extend(queue._in_use())", "pass"),),
+    ),
+    Mutant(
+        "a context that is released under abandoned work",
+        "close abandons",
+        (Patch("_device", "release_context=not abandoned", "release_context=True"),),
+    ),
+    Mutant(
+        "a failure that is not passed on at retirement",
+        "lost dependency",
+        (Patch("_ring", "if other._state != DONE and head._state == ISSUED:", "if False:"),),
+    ),
+    Mutant(
+        "a lost device that another one's event hides",
+        "lost dependency",
+        (Patch("_ring", "if other._queue._context is not self._context:", "if False:"),),
+    ),
+    Mutant(
+        "a broken-off issue whose resources are dropped at once",
+        "fault/2",
+        (
+            Patch(
+                "_stream",
+                "                native.record_event(event.handle, stream)\n"
+                "                recorded = True\n",
+                "                recorded = False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance that two streams launch",
+        "two tables, graph/two",
+        (
+            Patch(
+                "_instances",
+                "not self.broken and (self.stream == stream or self.lease() is None)",
+                "not self.broken",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance chosen outside of the pool's lock",
+        "two tables, graph/two",
+        (
+            Patch(
+                "_instances",
+                "        with self._lock:\n            instance = self._choose(stream, table)\n",
+                "        instance = self._choose(stream, table)\n        with self._lock:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance that keeps its old table",
+        "one after another, graph/one",
+        (Patch("_program", "elif instance.replica.table != addresses:", "elif False:"),),
+    ),
+    Mutant(
+        "a replica that two executions bind",
+        "two tables, stream/two",
+        (Patch("_program", "replica = self._spares.pop()", "replica = self._spares[-1]"),),
+    ),
+    Mutant(
+        "a deferred call that ends at the first of its waits",
+        "deferred twice/two",
+        (
+            Patch(
+                "_host_operations",
+                "                if operation._unresolved:\n                    return\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "a deferred call that nobody ends",
+        "deferred/one",
+        (Patch("_stream", "if self._hosts.get(operation) == DEFERRED:", "if False:"),),
+    ),
+    Mutant(
+        "memory that does not wait for its dealloca",
+        "dealloca waits",
+        (
+            Patch(
+                "_alloca",
+                "payload = (None, (), storage)",
+                "payload = _transfers.NOTHING",
+            ),
+        ),
+    ),
+    Mutant(
+        "a copy that does not keep its source",
+        "dealloca under work",
+        (
+            Patch(
+                "_transfers",
+                "resources = (target_storage, source_storage, host)",
+                "resources = (target_storage, host)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a staging slot given back before its copy has ended",
+        "staged writes",
+        (
+            Patch(
+                "_staging",
+                "        self._wait(busy[0])\n        self._give(",
+                "        self._give(",
+            ),
+        ),
+    ),
+    Mutant(
+        "a staging slot that is read before its copy has ended",
+        "staged read",
+        (
+            Patch(
+                "_staging",
+                "            self._wait(busy[0])\n            drain(",
+                "            drain(",
+            ),
+        ),
+    ),
+    Mutant(
+        "a staging slot that two operations get",
+        "staged writes",
+        (
+            Patch(
+                "_staging",
+                "                self._free.append(slot)\n"
+                "            else:\n"
+                "                waiter.slot = slot",
+                "                pass\n"
+                "            self._free.append(slot)\n"
+                "            if waiter is not None:\n"
+                "                waiter.slot = slot",
+            ),
+        ),
+    ),
+)
