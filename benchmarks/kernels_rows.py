@@ -16,8 +16,7 @@ from harness import Row, Sample
 from native import NativeLoops
 
 import hal
-from hal.demo.kernels import BLOCK, SOURCE, defines
-from hal.demo.pipeline import gaussian
+from hal.demo.kernels import BLOCK, SOURCE, defines, gaussian
 
 __all__ = ["BLUR_DEFINES", "rows"]
 

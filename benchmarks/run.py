@@ -31,7 +31,9 @@ from rich.console import Console
 
 import hal
 
-_GROUPS: Final = ("timelines", "flat", "commands", "flow", "transfers", "kernels", "memory")
+_GROUPS: Final = (
+    *("timelines", "flat", "commands", "flow", "pipeline", "transfers", "kernels", "memory"),
+)
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
 """IREE's driver for the same hardware, by the name of our backend."""
 _LIBRARIES: Final = {"cuda": cuda_rows.sides, "hip": hip_rows.sides}
@@ -72,6 +74,7 @@ def main() -> int:
             groups["commands"] = _measure(rows, 5 if options.quick else 15)
             report.show_metrics(out, "command buffers", groups["commands"], "")
         groups |= _measure_flow(device, out, options)
+        groups |= _measure_pipeline(device, out, options)
         if "transfers" in options.groups:
             groups["transfers"] = _transfers(device, others, options, out)
         if "kernels" in options.groups:
@@ -213,6 +216,21 @@ def _measure_flow(
     metrics = _measure(flow_rows.rows(device, quick=options.quick), 5 if options.quick else 15)
     report.show_metrics(out, "tracked buffers, an operation", metrics, "")
     return {"flow": metrics}
+
+
+def _measure_pipeline(
+    device: hal.Device, out: Console, options: argparse.Namespace
+) -> dict[str, list[Metric]]:
+    if "pipeline" not in options.groups:
+        return {}
+    try:
+        import pipeline_rows  # noqa: PLC0415 - the demo's libraries may not be installed
+    except ImportError as error:
+        out.print(f"no pipeline: {error}", markup=False)
+        return {}
+    metrics = _measure(pipeline_rows.rows(device, quick=options.quick), 5 if options.quick else 21)
+    report.show_metrics(out, "the demo's picture", metrics, "")
+    return {"pipeline": metrics}
 
 
 def _iree_side(driver: str) -> timeline_rows.TimelineSide:

@@ -19,11 +19,10 @@ import numpy as np
 
 import hal
 from hal.demo.drawing import BACKGROUND, MARGIN, Canvas, Color
-from hal.demo.kernels import BLOCK, SOURCE, defines
-from hal.demo.pipeline import gaussian
+from hal.demo.kernels import EDGES, RGB, TileKernels
+from hal.demo.observe import STAGES
 from hal.demo.tiles import Tile, cut
 
-STAGES: Final = ("upload", "compute", "download")
 SIGMA: Final = 2.0
 SLOTS: Final = 4
 ROUNDS: Final = 11
@@ -38,60 +37,37 @@ class Overlap:
     """Hold the tiles of a picture in pinned memory, and what works on them."""
 
     def __init__(self, device: hal.Device, side: int, tile_size: int) -> None:
-        weights = gaussian(SIGMA)
         self._device = device
-        self._halo = len(weights) // 2 + 1
         self.tiles: Sequence[Tile] = cut(side, side, tile_size)
-        program = device.compile(SOURCE, filename="demo.cpp", defines=defines(weights))
-        region = (tile_size + 2 * self._halo) ** 2
-        self._bytes = 3 * region
-        self._pixels = 4 * tile_size**2
-        self._sources = [device.allocate(self._bytes, memory="host") for _ in self.tiles]
-        self._results = [device.allocate(self._pixels, memory="host") for _ in self.tiles]
+        kernels = TileKernels(device, SIGMA, self.tiles[0])
+        with device.record(slots=kernels.slots, hazards="auto") as self._commands:
+            kernels.record(self._commands)
+        own = [(slot.size, slot.dtype) for slot in self._commands.slots if slot.size is not None]
+        self._slots = [
+            [device.allocate(size, dtype=dtype) for size, dtype in own] for _ in range(SLOTS)
+        ]
+        (colors, _), (pixels, _) = own[RGB], own[EDGES]
+        self._sources = [device.allocate(colors, memory="host") for _ in self.tiles]
+        self._results = [device.allocate(pixels, memory="host") for _ in self.tiles]
         for number, source in enumerate(self._sources):
             view = source.map("write")
-            view[:] = np.random.default_rng(number).integers(0, 255, self._bytes, np.uint8)
+            view[:] = np.random.default_rng(number).integers(0, 255, colors, np.uint8)
             del view
         sizes = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
         self._sizes = device.upload(sizes)
-        self._slots = [
-            (
-                device.allocate(self._bytes),
-                *(device.allocate(4 * region, dtype=np.float32) for _ in range(2)),
-                device.allocate(self._pixels, dtype=np.float32),
-            )
-            for _ in range(SLOTS)
-        ]
-        types = (np.uint8, np.float32, np.float32, np.float32, np.int32)
-        both = 2 * self._halo
-        with device.record(slots=types, hazards="auto") as self._commands:
-            rgb, grey, scratch, edges, size = self._commands.slots
-            for name, source, target, right, below in (
-                ("luminance", rgb, grey, both, both),
-                ("blur_rows", grey, scratch, 2, both),
-                ("blur_columns", scratch, grey, 2, 2),
-                ("sobel", grey, edges, 0, 0),
-            ):
-                width, height = tile_size + right, tile_size + below
-                self._commands.dispatch(
-                    program[name],
-                    grid=(-(-width // BLOCK[0]), -(-height // BLOCK[1])),
-                    block=BLOCK,
-                    args=(source, target, size, right, below),
-                )
 
     def run(self, stages: Sequence[str]) -> list[Span]:
         """Send every tile through some of the stages; return when the device did what."""
         queues = self._device.queues
         work: dict[str, Callable[..., hal.Submission]] = {
             "upload": lambda tile, slot, **order: queues.upload.copy(
-                self._sources[tile], slot[0], **order
+                self._sources[tile], slot[RGB], **order
             ),
             "compute": lambda tile, slot, **order: queues.compute.execute(
                 self._commands, bindings=(*slot, self._sizes.subspan(8 * tile, 8)), **order
             ),
             "download": lambda tile, slot, **order: queues.download.copy(
-                slot[3], self._results[tile], **order
+                slot[EDGES], self._results[tile], **order
             ),
         }
         reached = {stage: hal.create_semaphore() for stage in STAGES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -11,11 +12,15 @@ from PIL import Image
 pytest.importorskip("typer", reason="the cli extra is not installed")
 
 import hal
-import hal.demo.pipeline
 from hal._cli.app import run
+from hal.demo import host as host_tiles
+from hal.demo import kernels as tile_kernels
 from hal.demo import reference
-from hal.demo.observe import Observation, Observer, Operation
-from hal.demo.pipeline import STAGES, Pipeline, gaussian
+from hal.demo.host import HostTiles
+from hal.demo.kernels import TileKernels, gaussian
+from hal.demo.observe import STAGES, Observation, Operation
+from hal.demo.pipeline import Pipeline
+from hal.demo.run import _Watch
 from hal.demo.tiles import cut
 
 
@@ -58,11 +63,11 @@ def test_a_picture_smaller_than_its_halo(tmp_path, out):
 @pytest.mark.parametrize("mutant", ["border", "weights", "place"])
 def test_the_check_finds_a_wrong_result(crop_file, out, capsys, monkeypatch, mutant):
     if mutant == "border":
-        monkeypatch.setattr(hal.demo.pipeline, "extend", mirrored)
+        monkeypatch.setattr(host_tiles, "extend", mirrored)
     elif mutant == "weights":
-        monkeypatch.setattr(hal.demo.pipeline, "gaussian", lambda sigma: gaussian(1.01 * sigma))
+        monkeypatch.setattr(tile_kernels, "gaussian", lambda sigma: gaussian(1.01 * sigma))
     else:
-        monkeypatch.setattr(hal.demo.pipeline, "cut", shifted)
+        monkeypatch.setattr(host_tiles, "cut", shifted)
     assert run(["demo", str(crop_file), "-o", str(out), "--tile", "64"]) == 1
     assert "FAILED" in capsys.readouterr().out
     assert out.exists()
@@ -106,6 +111,16 @@ def test_a_mistake_is_one_line(crop_file, tmp_path, capsys, monkeypatch, argumen
     assert sorted(tmp_path.iterdir()) == before
 
 
+@contextlib.contextmanager
+def open_pipeline(crop, **options):
+    with (
+        hal.create_device("cpu") as device,
+        HostTiles(device, crop, sigma=1.0, tile_size=48) as host,
+        Pipeline(TileKernels(device, 1.0, host.tiles[0]), host, slots=2, **options) as pipeline,
+    ):
+        yield host, pipeline
+
+
 def test_one_recording_serves_all_tiles(crop, monkeypatch):
     """Also the smaller ones at the borders: each execution binds what its tile needs."""
     recorded, executed = [], []
@@ -116,29 +131,24 @@ def test_one_recording_serves_all_tiles(crop, monkeypatch):
     monkeypatch.setattr(
         hal.Queue, "execute", lambda *a, **k: executed.append(a[1]) or execute(*a, **k)
     )
-    with (
-        hal.create_device("cpu") as device,
-        Pipeline(device, crop, sigma=1.0, tile_size=48, slots=2) as pipeline,
-    ):
-        pipeline.run(passes=2, timeout=60)
-        tiles = len(pipeline.tiles)
-        found = pipeline.edges()
-    assert len({(tile.width, tile.height) for tile in pipeline.tiles}) == 4
+    with open_pipeline(crop) as (host, pipeline):
+        for _ in range(2):
+            pipeline.send()
+        pipeline.wait(60)
+        found = host.picture()
+    assert len({(tile.width, tile.height) for tile in host.tiles}) == 4
     assert len(recorded) == 1
-    assert executed == recorded * (2 * tiles)
+    assert executed == recorded * (2 * len(host.tiles))
     assert np.abs(found - reference.edges(crop, 1.0)).max() <= reference.tolerance(1.0)
 
 
 def test_an_observed_run_is_causal(crop):
-    with (
-        hal.create_device("cpu") as device,
-        Pipeline(device, crop, sigma=1.0, tile_size=48, slots=2) as pipeline,
-    ):
-        pipeline.run(timeout=60)
-        observer = Observer(timeout=60)
-        pipeline.run(submitted=observer.submitted, drained=observer.drained)
-        observation = observer.observation()
-    count = len(pipeline.tiles)
+    watch = _Watch()
+    with open_pipeline(crop, trace=watch) as (host, pipeline):
+        pipeline.send()
+        pipeline.wait(60)
+        observation = watch.observe(pipeline)
+    count = len(host.tiles)
     assert [(o.number, o.stage) for o in observation.operations] == [
         (number, stage) for number in range(count) for stage in STAGES
     ]

@@ -39,7 +39,7 @@ def test_a_quick_benchmark(tmp_path):
     path = tmp_path / "numbers.json"
     run(
         str(ROOT / "benchmarks" / "run.py"),
-        *("--quick", "--groups", "timelines", "kernels", "--json", str(path)),
+        *("--quick", "--groups", "timelines", "pipeline", "kernels", "--json", str(path)),
     )
     record = json.loads(path.read_text())
     names = [metric["name"] for metric in record["groups"]["timelines"]]
@@ -47,8 +47,11 @@ def test_a_quick_benchmark(tmp_path):
     assert "500 pending: release" in names
     assert all(metric["medians"]["hal"] > 0 for metric in record["groups"]["timelines"])
     assert [metric["unit"] for metric in record["groups"]["kernels"]] == ["GB/s", "GB/s"]
+    (pipeline,) = record["groups"]["pipeline"]
+    assert set(pipeline["medians"]) == {"hal.flow", "hal, by hand"}
+    assert all(value > 0 for value in pipeline["medians"].values())
     assert record["machine"]["processors"] >= 1
     assert (
         record["command"]
-        == "python benchmarks/run.py --device cpu --quick --groups timelines kernels"
+        == "python benchmarks/run.py --device cpu --quick --groups timelines pipeline kernels"
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from hal.demo import reference
-from hal.demo.pipeline import gaussian
+from hal.demo.kernels import gaussian
 
 
 def test_a_flat_picture_has_no_edges():

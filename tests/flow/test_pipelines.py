@@ -7,7 +7,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import ClosedError, InvalidArgumentError
+from hal.errors import ClosedError, DeadlineExceededError, InvalidArgumentError
 from hal.flow import Flow
 
 SOURCE = """
@@ -107,3 +107,110 @@ def test_what_is_wrong_is_refused(flow):
             flow.pipeline(recorded(flow), depth=depth)
     with pytest.raises(TypeError, match="takes a recording"):
         flow.pipeline(flow.devices[0].record())
+
+
+def test_waiting_for_all_runs(flow, gate):
+    with flow.pipeline(recorded(flow), depth=2) as pipeline:
+        pipeline.wait(0)
+        factor = flow.from_host(np.array([3], np.float32))
+        flow.fill(factor, 2.0, wait=gate.at(1))
+        results = [np.zeros(64, np.float32) for _ in range(5)]
+        for result in results:
+            pipeline.run({0: ARRAY, 1: factor}, {2: result})
+        pipeline.run({0: ARRAY, 1: factor}, {})
+        with pytest.raises(DeadlineExceededError):
+            pipeline.wait(0.01)
+        gate.signal(1)
+        pipeline.wait(LIMIT)
+        assert all(np.array_equal(result, 2 * ARRAY) for result in results)
+        pipeline.wait(0)
+    with pytest.raises(ClosedError, match="pipeline is closed"):
+        pipeline.run({0: ARRAY, 1: factor}, {})
+
+
+def test_a_failure_is_raised_however_many_runs_come_after_it(flow):
+    """And what is remembered of runs that have ended is bounded."""
+    pipeline = flow.pipeline(recorded(flow), depth=2)
+    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
+    broken = hal.create_semaphore()
+    broken.fail(RuntimeError("no more"))
+    flow.fill(bad, 1.0, wait=broken.at(1))
+    result = np.zeros(64, np.float32)
+    for factor in (good, bad, *[good] * 300):
+        (end,) = pipeline.run({0: ARRAY, 1: factor}, {2: result})
+        hal.Fence(flow.devices[0].queues.download.barrier()).wait(LIMIT)
+    assert end.done
+    assert len(pipeline._ends) < 80
+    for _ in range(2):
+        with pytest.raises(hal.HalError, match="no more"):
+            pipeline.wait(LIMIT)
+
+
+def test_what_a_set_is_used_for_comes_one_after_the_other(device):
+    """Also where a slot is both uploaded and downloaded; and no wait too many."""
+    waits = {}
+    flow = Flow(device, trace=lambda each, found: waits.update({each: list(found)}))
+    kernel = device.compile(SOURCE)["scale"]
+    with flow.record(slots=[(np.float32, BYTES), (np.float32, 4)]) as commands:
+        x, factor = commands.slots
+        commands.dispatch(kernel, grid=1, args=(x, factor, x))
+    pipeline = flow.pipeline(commands, depth=1)
+    results = [np.zeros(64, np.float32) for _ in range(3)]
+    for index, result in enumerate(results):
+        pipeline.run({0: ARRAY + index, 1: np.full(1, 2, np.float32)}, {0: result})
+    pipeline.wait(LIMIT)
+    for index, result in enumerate(results):
+        assert np.array_equal(result, 2 * (ARRAY + index))
+    x1, f1, e1, r1, x2, f2, e2, r2, *_ = waits
+    assert [waits[each] for each in (x1, f1, e1, r1)] == [[], [], [x1, f1], [e1]]
+    assert [waits[each] for each in (x2, f2, e2, r2)] == [[r1], [e1], [x2, f2, r1], [e2]]
+
+
+def test_a_run_that_was_refused_leaves_its_set_as_it_was(flow):
+    pipeline = flow.pipeline(recorded(flow), depth=1)
+    factor, closed = (flow.from_host(np.array([2], np.float32)) for _ in range(2))
+    closed.close()
+    result, constant = np.zeros(64, np.float32), np.zeros(64, np.float32)
+    constant.flags.writeable = False
+    for inputs, outputs in (
+        ({0: np.zeros(65, np.float32), 1: factor}, {2: result}),
+        ({0: ARRAY, 1: closed}, {2: result}),
+        ({0: ARRAY, 1: factor}, {2: constant}),
+    ):
+        with pytest.raises((InvalidArgumentError, ClosedError)):
+            pipeline.run(inputs, outputs)
+        pipeline.run({0: ARRAY, 1: factor}, {2: result})
+        pipeline.wait(LIMIT)
+        assert np.array_equal(result, 2 * ARRAY)
+        result.fill(0)
+
+
+@pytest.mark.parametrize("kind", ["write", "execute", "read"])
+def test_after_a_ctrl_c_a_set_comes_after_everything(device, gate, kind):
+    """Nobody knows then what was submitted: here all of it, and it is held up."""
+    waits = {}
+
+    def interrupt(submission, found):
+        waits[submission] = list(found)
+        if submission.kind == kind:
+            flow._trace = note
+            raise KeyboardInterrupt
+
+    def note(submission, found):
+        waits[submission] = list(found)
+
+    flow = Flow(device)
+    factor = flow.from_host(np.array([3], np.float32))
+    flow.fill(factor, 2.0, wait=gate.at(1))
+    pipeline = flow.pipeline(recorded(flow), depth=1)
+    result = np.zeros(64, np.float32)
+    flow._trace = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.run({0: ARRAY, 1: factor}, {2: result})
+    waits.clear()
+    pipeline.run({0: ARRAY + 1, 1: factor}, {2: result})
+    ((write, (barrier,)), (_, found), (read, _)) = waits.items()
+    assert (barrier.kind, write in found, read.kind) == ("barrier", True, "read")
+    gate.signal(1)
+    pipeline.wait(LIMIT)
+    assert np.array_equal(result, 2 * (ARRAY + 1))

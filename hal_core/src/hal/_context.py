@@ -12,7 +12,7 @@ from hal._failure import fresh, keep
 from hal._operation import CANCELLED, ISSUED
 from hal._stream import StreamQueue
 from hal._submission import Submission
-from hal._timeline import Timepoint, Work
+from hal._timeline import Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
@@ -151,7 +151,7 @@ class Context:
             return
         try:
             # It was asked just now.
-            _wait.wait_all((Timepoint(last._as_semaphore(), 1),), seconds)
+            _wait.wait_all((last._as_timepoint(),), seconds)
         except HalError:
             return  # it is looked at again, whatever became of it
 

@@ -73,7 +73,7 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
     if isinstance(waits, Timepoint):
         return (waits,)
     if isinstance(waits, Submission):
-        return (waits._as_semaphore().at(1),)
+        return (waits._as_timepoint(),)
     if isinstance(waits, Fence):
         return waits._entries
     entries: list[Timepoint] = []
@@ -85,7 +85,7 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
         if isinstance(wait, Timepoint):
             entries.append(wait)
         elif isinstance(wait, Submission):
-            entries.append(wait._as_semaphore().at(1))
+            entries.append(wait._as_timepoint())
         elif isinstance(wait, Fence):
             entries.extend(wait._entries)
         else:

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from hal._fence import Fence, wait_entries
 from hal._semaphore import Semaphore
+from hal._submission import Submission
 from hal._timeline import Timepoint
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -14,12 +15,15 @@ __all__ = ["check_lists"]
 _Pairs: TypeAlias = tuple[Timepoint, ...]
 
 
-def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN401 - as users give them
+def check_lists(  # noqa: PLR0912 - calls are what it costs
+    wait: Any,  # noqa: ANN401 - as users give them
+    signal: Any,  # noqa: ANN401
+) -> tuple[_Pairs, _Pairs]:
     """Check a wait and a signal list, and return them as pairs.
 
     Each semaphore stands once in each, and is signalled above what it is
-    waited for (S1). On the hottest path: lists of one timepoint are looked
-    at first.
+    waited for (S1). On the hottest path: lists of one timepoint or submission
+    are looked at first.
     """
     waits: _Pairs = ()
     signals: _Pairs = ()
@@ -27,7 +31,13 @@ def check_lists(wait: Any, signal: Any) -> tuple[_Pairs, _Pairs]:  # noqa: ANN40
         kind = type(wait)
         if (kind is list or kind is tuple) and len(wait) == 1:
             first = wait[0]
-            waits = (first,) if type(first) is Timepoint else wait_entries(wait)
+            what = type(first)
+            if what is Timepoint:
+                waits = (first,)
+            elif what is Submission:
+                waits = (first._as_timepoint(),)
+            else:
+                waits = wait_entries(wait)
         else:
             waits = wait_entries(wait)
             if len(waits) > 1 and not _are_two(waits):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from hal._events import Event
-    from hal._semaphore import Semaphore
     from hal._stream import StreamQueue
     from hal._timeline import Timepoint
 
@@ -70,7 +69,7 @@ class Operation:
         # twice, as around a Ctrl-C, is the same as once.
         self._unresolved = 0
         self._retired = False  # natively complete, and counted so in its queue
-        self._private: Semaphore | None = None
+        self._private: Timepoint | None = None
         # The event of the operation before it, whose end is its own: nothing is enqueued
         self._shared: Event | None = None
         # Operations, on whatever queue, that must retire before this one does

@@ -68,25 +68,25 @@ class Submission(Operation):
             spin_for_operation(self, timeout)
         if self._state == DONE:
             return
-        _wait.wait_all((Timepoint(self._as_semaphore(), 1),), timeout)
+        _wait.wait_all((self._as_timepoint(),), timeout)
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._as_semaphore().reached(1).__await__()
+        return self._as_timepoint()._semaphore.reached(1).__await__()
 
     def __repr__(self) -> str:
         return f"<Submission {self._describe()} {_STATES[self._state]}>"
 
-    def _as_semaphore(self) -> Semaphore:
-        """Return a semaphore of its own that reaches 1 when this is done.
+    def _as_timepoint(self) -> Timepoint:
+        """Return 1 of a semaphore of its own, which is reached when this is done.
 
         Made on first need, so that who never asks never pays.
         """
-        semaphore = self._private
-        if semaphore is not None:
-            return semaphore
+        timepoint = self._private
+        if timepoint is not None:
+            return timepoint
         with _timeline.lock:
-            semaphore = self._private
-            if semaphore is None:
+            timepoint = self._private
+            if timepoint is None:
                 # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
                 semaphore = Semaphore(0, self._describe())
                 timepoint = Timepoint(semaphore, 1)
@@ -101,5 +101,5 @@ class Submission(Operation):
                     if state == ISSUED and not self._is_host:
                         semaphore._points.append((1, self))
                     self._signals = (*self._signals, timepoint)
-                self._private = semaphore
-        return semaphore
+                self._private = timepoint
+        return timepoint

@@ -6,7 +6,8 @@ buffers (`hal.flow`). Needs the libraries of the ``demo`` extra.
 
 - `hal.demo.run`: the whole of it, from picture to report.
 - `hal.demo.pipeline`: the part to learn from.
-- `hal.demo.kernels`: the kernels' source.
+- `hal.demo.kernels`: the kernels, and how they are recorded.
+- `hal.demo.host`: the tiles on the host, pinned where the device can do that.
 - `hal.demo.tiles`, `hal.demo.observe`, `hal.demo.timeline`, `hal.demo.picture`.
 - `hal.demo.reference`: the oracle, in scipy.
 

@@ -12,15 +12,37 @@ launches are the same for every tile, also for the smaller ones at the borders.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BLOCK", "SOURCE", "defines"]
+import hal
+from hal.demo.tiles import Tile
+from hal.flow import Recording
+
+__all__ = [
+    "BLOCK",
+    "EDGES",
+    "RGB",
+    "SIZE",
+    "SOURCE",
+    "TileKernels",
+    "defines",
+    "gaussian",
+    "halo_of",
+]
 
 BLOCK: Final = (64, 4)
 """Threads of a block, along x and y: whole warps along the rows on every device."""
+
+RGB: Final = 0
+"""The slot of a tile's colours, with its halo."""
+EDGES: Final = 3
+"""The slot of a tile's edge magnitude."""
+SIZE: Final = 4
+"""The slot of a tile's width and height."""
 
 SOURCE: Final = r"""
 // RADIUS and WEIGHTS, the blur's 2 * RADIUS + 1 weights, are defined by whoever compiles this.
@@ -89,6 +111,71 @@ extern "C" __global__ void sobel(const float* __restrict__ source, float* __rest
 """The kernels' source; compile it with `defines`."""
 
 
+class TileKernels:
+    """Hold the kernels, compiled, and record them for one tile after another.
+
+    Attributes
+    ----------
+    device
+        What they were compiled for.
+    slots
+        What the recording takes slots for, as `hal.Device.record` does. All but
+        `SIZE` have the bytes that a tile needs.
+    """
+
+    def __init__(self, device: hal.Device, sigma: float, largest: Tile) -> None:
+        """Compile for a blur of `sigma` pixels, and tiles that are no larger than `largest`.
+
+        Raises what `hal.Device.compile` raises.
+        """
+        self.device: Final = device
+        self._largest = largest
+        self._both = 2 * halo_of(sigma)
+        self._program = device.compile(
+            SOURCE, filename="demo.cpp", defines=defines(gaussian(sigma))
+        )
+        region = (largest.width + self._both) * (largest.height + self._both)
+        floats = (np.float32, 4 * region)
+        pixels = (np.float32, 4 * largest.width * largest.height)
+        self.slots: Final = ((np.uint8, 3 * region), floats, floats, pixels, np.int32)
+
+    def record(self, commands: hal.CommandBuffer | Recording) -> None:
+        """Record the kernels for a tile of any size, in a recording with these slots.
+
+        Their order follows from the bytes that they read and write. The grids
+        are those of the largest tile; a smaller one leaves threads idle.
+        """
+        both = self._both
+        rgb, grey, scratch, edges, size = commands.slots
+        for name, source, target, right, below in (
+            ("luminance", rgb, grey, both, both),
+            ("blur_rows", grey, scratch, 2, both),
+            ("blur_columns", scratch, grey, 2, 2),
+            ("sobel", grey, edges, 0, 0),
+        ):
+            width, height = self._largest.width + right, self._largest.height + below
+            commands.dispatch(
+                self._program[name],
+                grid=(-(-width // BLOCK[0]), -(-height // BLOCK[1])),
+                block=BLOCK,
+                args=(source, target, size, right, below),
+            )
+
+
+def gaussian(sigma: float) -> npt.NDArray[np.float32]:
+    """Return the weights of a Gaussian that ends at four standard deviations; their sum is 1."""
+    radius = _radius(sigma)
+    bell = [math.exp(-0.5 * (k / sigma) ** 2) for k in range(-radius, radius + 1)]
+    total = math.fsum(bell)
+    return np.array([weight / total for weight in bell], dtype=np.float32)
+
+
+def halo_of(sigma: float) -> int:
+    """Return how many pixels around it a tile's edges depend on."""
+    # One more than the blur needs, for the neighbours that Sobel looks at.
+    return _radius(sigma) + 1
+
+
 def defines(weights: npt.NDArray[np.float32]) -> dict[str, str]:
     """Return the macros for a blur with these weights, an odd number of them.
 
@@ -99,3 +186,7 @@ def defines(weights: npt.NDArray[np.float32]) -> dict[str, str]:
         "RADIUS": str(weights.size // 2),
         "WEIGHTS": ", ".join(f"{float(weight)!r}f" for weight in weights),
     }
+
+
+def _radius(sigma: float) -> int:
+    return int(4.0 * sigma + 0.5)

@@ -18,15 +18,29 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from hal.demo.pipeline import STAGES, Step
+import hal
 from hal.errors import DeadlineExceededError
 
-__all__ = ["Observation", "Observer", "Operation", "Overlap"]
+__all__ = ["STAGES", "Observation", "Observer", "Operation", "Overlap", "Step"]
+
+STAGES: Final = ("upload", "compute", "download")
+"""What happens to a tile, each on the queue of this name, in order."""
+
+_STAGE_OF: Final = dict(zip(("write", "execute", "read"), STAGES, strict=True))
 
 _REST_SECONDS: Final = 20e-6
 _MANY_PROCESSORS: Final = 8
+
+
+class Step(NamedTuple):
+    """Describe one submission: its tile, its stage, what it waits for."""
+
+    tile: int
+    stage: str
+    waits: Sequence[object]
+    submission: hal.Submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,7 @@ class Operation:
     ----------
     number, tile, stage
         Which step of the run it is part of, from 0, and as in
-        `hal.demo.pipeline.Step`.
+        `Step`.
     submitted
         The submitting call returned.
     issued
@@ -120,10 +134,12 @@ class Observation:
 
 
 class Observer:
-    """Note times during `Pipeline.run`: pass it `submitted` and `drained`.
+    """Note times while work is submitted, and until it has ended.
 
-    `stages` are the names of the queues that are watched, by default a
-    pipeline's. What is on one of them ends in order.
+    A pipeline's ``trace`` is `traced`, which counts its tiles; who submits other
+    work calls `submitted`. `drained` comes after the last submission. `stages`
+    are the names of the queues that are watched, by default a pipeline's. What
+    is on one of them ends in order.
     """
 
     def __init__(self, stages: Sequence[str] = STAGES, *, timeout: float = 120.0) -> None:
@@ -135,6 +151,11 @@ class Observer:
         self._looks: list[float] = []
         self._timeout = timeout
         self._start = time.perf_counter()
+
+    def traced(self, submission: hal.Submission, waits: Sequence[object]) -> None:
+        """Note a pipeline's next submission, and look once at everything."""
+        stage = _STAGE_OF[submission.kind]
+        self.submitted(Step(len(self._steps[stage]), stage, waits, submission))
 
     def submitted(self, step: Step) -> None:
         """Note a submission, and look once at everything."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +12,9 @@ import numpy.typing as npt
 
 import hal
 from hal.demo import picture, reference, timeline
-from hal.demo.observe import Observer, Overlap
+from hal.demo.host import HostTiles
+from hal.demo.kernels import TileKernels
+from hal.demo.observe import Observation, Observer, Overlap
 from hal.demo.pipeline import Pipeline
 from hal.demo.tiles import choose_size
 from hal.errors import InvalidArgumentError
@@ -111,7 +115,7 @@ def run(settings: Settings) -> Report:
 
     Runs of one pipeline: one to warm up, one timed, some observed, which are
     slower for it. The one that the host saw best makes the timeline. All but
-    the first are checked; the host's arrays are overwritten in between.
+    the first are checked; the host's edges are overwritten in between.
 
     Raises
     ------
@@ -131,26 +135,26 @@ def run(settings: Settings) -> Report:
     tile_size = settings.tile_size or choose_size(width, height)
     with (
         hal.create_device(settings.device) as device,
-        Pipeline(
-            device, pixels, sigma=settings.sigma, tile_size=tile_size, slots=settings.slots
-        ) as pipeline,
+        HostTiles(device, pixels, sigma=settings.sigma, tile_size=tile_size) as host,
     ):
         device_name = device.info.name
+        tiles = host.tiles
+        slots = min(settings.slots, len(tiles))
+        kernels = TileKernels(device, settings.sigma, tiles[0])
         expected = reference.edges(pixels, settings.sigma)
-        pipeline.run()
-        pipeline.forget()
-        seconds = pipeline.run(passes=settings.passes)
-        edges = pipeline.edges()
-        error = _difference(edges, expected)
-        observations = []
-        for _ in range(_OBSERVED_RUNS):
-            pipeline.forget()
-            observer = Observer()
-            pipeline.run(submitted=observer.submitted, drained=observer.drained)
-            observations.append(observer.observation())
-            error = max(error, _difference(pipeline.edges(), expected))
+        watch = _Watch()
+        with Pipeline(kernels, host, slots=slots, trace=watch) as pipeline:
+            _time(pipeline, 1)
+            host.forget()
+            seconds = _time(pipeline, settings.passes)
+            edges = host.picture()
+            error = _difference(edges, expected)
+            observations = []
+            for _ in range(_OBSERVED_RUNS):
+                host.forget()
+                observations.append(watch.observe(pipeline))
+                error = max(error, _difference(host.picture(), expected))
         observation = min(observations, key=lambda seen: seen.worst_resolution)
-        tiles, slots = pipeline.tiles, pipeline.slots
     overlap = observation.overlap()
     picture.save_edges(edges, settings.output)
     drawing = timeline.draw(
@@ -180,6 +184,35 @@ def run(settings: Settings) -> Report:
         output=settings.output,
         timeline_output=settings.timeline_output,
     )
+
+
+class _Watch:
+    """Be a pipeline's trace, which somebody looks at only sometimes."""
+
+    def __init__(self) -> None:
+        self._observer: Observer | None = None
+
+    def __call__(self, submission: hal.Submission, waits: Sequence[object]) -> None:
+        if self._observer is not None:
+            self._observer.traced(submission, waits)
+
+    def observe(self, pipeline: Pipeline) -> Observation:
+        """Send every tile through, and look on."""
+        self._observer = observer = Observer()
+        pipeline.send()
+        self._observer = None
+        observer.drained()
+        pipeline.wait()
+        return observer.observation()
+
+
+def _time(pipeline: Pipeline, passes: int) -> float:
+    """Send every tile through some times; return the seconds until the last one is back."""
+    start = time.perf_counter()
+    for _ in range(passes):
+        pipeline.send()
+    pipeline.wait()
+    return time.perf_counter() - start
 
 
 def _check(settings: Settings) -> None:

@@ -25,8 +25,7 @@ from hal.demo.drawing import (
     font,
     mix,
 )
-from hal.demo.observe import Observation, Operation
-from hal.demo.pipeline import STAGES
+from hal.demo.observe import STAGES, Observation, Operation
 from hal.demo.tiles import Tile
 
 __all__ = ["draw"]

@@ -19,8 +19,7 @@ import numpy as np
 
 import hal
 from hal.demo.network import Floats, Ints, Replica, initial
-from hal.demo.observe import Observation, Observer
-from hal.demo.pipeline import Step
+from hal.demo.observe import Observation, Observer, Step
 from hal.errors import InvalidArgumentError
 from hal.flow import Flow, TrackedBuffer, VirtualDevice
 from hal.flow.merging import MergeMode

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
-__all__ = ["Bytes", "HeldArray", "ReadsInFlight", "bytes_of"]
+__all__ = ["Bytes", "HeldArray", "ReadsInFlight", "bytes_of", "is_constant"]
 
 Bytes = NDArray[np.uint8]
 
@@ -50,6 +50,13 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
         raise ArgumentTypeError(message) from None
     flat = view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
     return np.frombuffer(flat, np.uint8), isinstance(flat.obj, bytes)
+
+
+def is_constant(data: object) -> bool:
+    """Return whether these are contiguous bytes that nobody can change, or an array of them."""
+    if isinstance(data, np.ndarray):
+        return data.flags.c_contiguous and isinstance(_owner(data), bytes)
+    return data.__class__ is bytes
 
 
 def _owner(array: NDArray[Any]) -> object:

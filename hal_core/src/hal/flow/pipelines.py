@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+import time
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.recordings import Recording
+from hal.flow.recordings import Recording, bound_buffer, direct_accesses
+from hal.flow.tracking import Access, Lanes
 
 if TYPE_CHECKING:
     from hal.flow.flow import Flow
 
 __all__ = ["Pipeline"]
 
-_Set = tuple[TrackedBuffer | None, ...]
+_MANY: Final = 64
+"""Runs from which on those that have ended are looked for."""
+
+
+class _Set:
+    """Hold the buffers that one input on its way uses, and what has used them last.
+
+    Nobody else has these buffers, so what waits for what is known beforehand,
+    and costs no more than by hand: an upload comes after the execution before,
+    or the download of what it writes; an execution after its uploads and the
+    downloads before; a download after its execution. What failed is in the
+    way of all that comes later in the same set.
+    """
+
+    __slots__ = ("buffers", "execution", "is_doubtful", "reads", "uploads")
+
+    def __init__(self, device: hal.Device, slots: Sequence[hal.Slot]) -> None:
+        self.buffers = [
+            None if slot.size is None else device.allocate(slot.size, dtype=slot.dtype)
+            for slot in slots
+        ]
+        self.uploads: list[hal.Submission] = []  # since the last execution
+        self.execution: list[hal.Submission] = []  # the last one, if there was one
+        self.reads: dict[int, hal.Submission] = {}  # of what the last execution has made
+        self.is_doubtful = False
+
+    def settle(self, lanes: Lanes) -> None:
+        """Come after everything: a Ctrl-C came between, and what was submitted is not known."""
+        others = [lanes.upload.barrier(), lanes.download.barrier()]
+        self.execution = [lanes.compute.barrier(wait=others)]
+        self.uploads, self.reads = [], {}
+        self.is_doubtful = False
 
 
 class Pipeline:
@@ -25,7 +60,8 @@ class Pipeline:
     Made by `Flow.pipeline`. It has some sets of buffers, of which each `run`
     takes the next: so the upload queue fills one while the kernels use another
     and a third is downloaded. A set is used again as soon as its bytes are
-    free, which the flow knows. One thread at a time.
+    free. One thread at a time. Close it, or use it in a with-statement, before
+    the flow.
 
     Attributes
     ----------
@@ -35,7 +71,18 @@ class Pipeline:
         How many sets there are.
     """
 
-    __slots__ = ("_flow", "_sets", "_turns", "depth", "recording")
+    __slots__ = (
+        "_ends",
+        "_failed",
+        "_flow",
+        "_lanes",
+        "_limit",
+        "_sets",
+        "_slots",
+        "_turns",
+        "depth",
+        "recording",
+    )
 
     def __init__(self, flow: Flow, recording: Recording, depth: int) -> None:
         if not isinstance(recording, Recording):
@@ -48,16 +95,25 @@ class Pipeline:
         self.recording: Final = recording
         self.depth: Final = depth
         device = recording.commands.device
-        self._sets: list[_Set] = [
-            tuple(
-                None
-                if slot.size is None
-                else flow.allocate(slot.size, dtype=slot.dtype, device=device)
-                for slot in recording.slots
-            )
-            for _ in range(depth)
-        ]
+        self._lanes: Final = flow.lanes_of(device)
+        self._sets = [_Set(device, recording.slots) for _ in range(depth)]
         self._turns: Iterator[_Set] = itertools.cycle(self._sets)
+        self._slots = frozenset(range(len(recording.slots)))
+        # What ends the runs, and the first of those that were forgotten after they had failed.
+        self._ends: deque[hal.Submission] = deque()
+        self._failed: hal.Submission | None = None
+        self._limit = _MANY
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def run(
         self,
@@ -77,41 +133,99 @@ class Pipeline:
         if not self._sets:
             message = "the pipeline is closed; make another with flow.pipeline(recording)"
             raise ClosedError(message)
-        table: list[TrackedBuffer | hal.Output | None] = [*next(self._turns)]
-        slots = range(len(table))
-        named = (*inputs, *outputs)
-        for slot in named:
-            if slot not in slots:
-                raise _not_bound(table, named)
+        if not (inputs.keys() <= self._slots and outputs.keys() <= self._slots):
+            raise _not_bound(self._slots, (*inputs, *outputs))
+        mine, recording = next(self._turns), self.recording
+        table: list[hal.Buffer | None] = [*mine.buffers]
+        accesses = direct_accesses(self._flow, recording) if recording.direct else []
         for slot, value in inputs.items():
             if isinstance(value, (TrackedBuffer, hal.Output)):
-                table[slot] = value
+                use = recording.uses[slot]
+                table[slot] = bound_buffer(self._flow, slot, value, use, accesses)
         if None in table:
-            raise _not_bound(table, named)
-        bound = cast("list[TrackedBuffer]", table)
-        flow = self._flow
+            raise _not_bound(self._slots, [slot for slot in self._slots if table[slot] is None])
+        try:
+            ends = self._submit(mine, table, accesses, inputs, outputs)
+        except BaseException as error:
+            mine.is_doubtful = mine.is_doubtful or not isinstance(error, HalError)
+            raise
+        self._ends += ends
+        if len(self._ends) > self._limit:
+            self._sweep()
+        return ends
+
+    def _submit(
+        self,
+        mine: _Set,
+        table: Sequence[Any],
+        accesses: list[Access],
+        inputs: Mapping[int, Any],
+        outputs: Mapping[int, object],
+    ) -> list[hal.Submission]:
+        """Submit a run with these buffers; `accesses` are to those that are not the set's own."""
+        flow, lanes, own = self._flow, self._lanes, mine.buffers
+        if mine.is_doubtful:
+            mine.settle(lanes)
         for slot, value in inputs.items():
-            if value is not bound[slot]:
-                flow.write(bound[slot], value)
-        execution = flow.execute(self.recording, bindings=bound)
-        return [flow.read(bound[slot], array) for slot, array in outputs.items()] or [execution]
+            if table[slot] is own[slot]:
+                wait = [mine.reads[slot]] if slot in mine.reads else mine.execution
+                mine.uploads.append(flow.put(table[slot], value, lanes.upload, wait))
+        commands, compute = self.recording.commands, lanes.compute
+        execution = flow.run(
+            accesses,
+            compute,
+            lambda waits: compute.execute(commands, bindings=table, wait=waits),
+            [*mine.uploads, *mine.reads.values()] or mine.execution,
+        )
+        mine.uploads, mine.execution, mine.reads = [], [execution], {}
+        ends = []
+        for slot, array in outputs.items():
+            if table[slot] is own[slot]:
+                end = flow.take(table[slot], array, lanes.download, mine.execution)
+                mine.reads[slot] = end
+            else:
+                end = flow.read(inputs[slot], array)
+            ends.append(end)
+        return ends or [execution]
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until all runs so far have ended, for `timeout` seconds at most; None is for ever.
+
+        Raises what one of them failed with, now and in every later call, or
+        `DeadlineExceededError`.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if self._failed is not None:
+            self._failed.wait()
+        # The last one first: those before it in its queue have ended then.
+        for end in reversed(self._ends):
+            end.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._ends.clear()
 
     def close(self) -> None:
         """Let its buffers go, once all that uses them has ended. May be called twice."""
         sets, self._sets = self._sets, []
-        for buffer in itertools.chain(*sets):
+        for buffer in itertools.chain(*(each.buffers for each in sets)):
             if buffer is not None:
                 buffer.close()
 
+    def _sweep(self) -> None:
+        """Forget runs that have ended, but for the first failure."""
+        ends = self._ends
+        while ends and ends[0].done:
+            end = ends.popleft()
+            if self._failed is None and end.error is not None:
+                self._failed = end
+        self._limit = max(_MANY, 2 * len(ends))
 
-def _not_bound(table: Sequence[object], named: Iterable[object]) -> HalError:
-    """Return which slots there are not, or have no buffer."""
-    unknown = [slot for slot in named if slot not in range(len(table))]
+
+def _not_bound(slots: Collection[int], unbound: Sequence[object]) -> HalError:
+    """Return what is wrong with slots: there are none of this number, or they have no buffer."""
+    unknown = [slot for slot in unbound if slot not in slots]
     if unknown:
         return InvalidArgumentError(
-            f"pipeline: the recording has {len(table)} slots, and {unknown} are none of them"
+            f"pipeline: the recording has {len(slots)} slots, and {unknown} are none of them"
         )
-    unbound = [slot for slot, buffer in enumerate(table) if buffer is None]
     return InvalidArgumentError(
         f"pipeline: slots {unbound} have no size; give each a tracked buffer, or a size where they "
         "are recorded: slots=[(dtype, bytes)]"

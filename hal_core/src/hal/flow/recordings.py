@@ -19,7 +19,9 @@ __all__ = [
     "Bindings",
     "Recording",
     "bound_accesses",
+    "bound_buffer",
     "constants_of",
+    "direct_accesses",
     "is_memory",
     "kernel_arguments",
 ]
@@ -275,10 +277,7 @@ def bound_accesses(
     if isinstance(commands, Recording):
         uses = commands.uses
         if commands.direct:
-            accesses += commands.direct
-            for access in commands.direct:
-                if access[0].raw is None:
-                    scheduler.refuse("execute: a buffer that was recorded")
+            accesses += direct_accesses(scheduler, commands)
     else:
         uses = [_WRITTEN] * len(commands.slots)
     if reads or writes:
@@ -288,7 +287,7 @@ def bound_accesses(
         named: dict[int, hal.Buffer] = {}
         for index, buffer in bindings.items():
             use = uses[index] if index in range(count) else _UNUSED
-            named[index] = _bound(scheduler, index, buffer, use, accesses)
+            named[index] = bound_buffer(scheduler, index, buffer, use, accesses)
         return named
     if isinstance(bindings, (str, bytes)) or not isinstance(bindings, Sequence):
         message = (
@@ -303,11 +302,19 @@ def bound_accesses(
             accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
             table.append(buffer.raw)
         else:
-            table.append(_bound(scheduler, index, buffer, use, accesses))
+            table.append(bound_buffer(scheduler, index, buffer, use, accesses))
     return tuple(table)
 
 
-def _bound(
+def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[Access]:
+    """Return the accesses to buffers that were recorded directly; raise if one is closed."""
+    for access in recording.direct:
+        if access[0].raw is None:
+            scheduler.refuse("execute: a buffer that was recorded")
+    return [*recording.direct]
+
+
+def bound_buffer(
     scheduler: Scheduler,
     index: int,
     buffer: TrackedBuffer | hal.Output,

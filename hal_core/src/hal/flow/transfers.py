@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,15 @@ import hal
 from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies, check_bytes
-from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of
-from hal.flow.scheduler import AnyDevice, QueueName, Trace
-from hal.flow.tracking import History
+from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
+from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt
+from hal.flow.tracking import Access, History
 from hal.protocols import Signals, Waits
 
 __all__ = ["Download", "Transfers"]
+
+Place: TypeAlias = tuple[History, int] | None
+"""Whose memory, from which byte on; None for what its owner keeps in order himself."""
 
 _SMALL: Final = 64 << 10
 """Bytes that an update takes best."""
@@ -98,52 +101,8 @@ class Transfers(Copies):
         self.check(buffer, "write")
         history = buffer.history
         lane = history.lanes.upload if queue is None else self.queue_of(queue, history.lanes)
-        start = buffer.start + offset
-        if isinstance(array, hal.File):
-            length = buffer.size - offset if array.size is None else array.size
-            access = (history, start, start + length, True)
-            return self.run(
-                (access,),
-                lane,
-                lambda waits: lane.write(
-                    buffer.raw, array, offset=offset, wait=waits, signal=signal
-                ),
-                wait,
-            )
-        host: Any = array
-        is_ours = array.__class__ is bytes
-        if not is_ours:
-            host, is_ours = bytes_of(array, "write")
-            if not is_ours:
-                self._reads.check(host, "write")
-        size = len(host)
-        if not 0 <= offset <= buffer.size - size:
-            message = (
-                f"write: bytes {offset} to {offset + size} were asked for, and the buffer has "
-                f"{buffer.size}"
-            )
-            raise InvalidArgumentError(message)
-        access = (history, start, start + size, True)
-        raw = buffer.raw
-        if hold is None:
-            hold = size > self._snapshot
-        if not is_ours and hold:
-            return self._write_held(array, host, access, lane, raw, offset, wait, signal)
-        if is_ours or size <= _SMALL:
-            return self.run(
-                (access,),
-                lane,
-                lambda waits: lane.write(raw, host, offset=offset, wait=waits, signal=signal),
-                wait,
-            )
-        block = history.lanes.device.allocate(size, memory=hal.MemoryType.HOST)
-        np.copyto(block.map("discard"), host)
-        return self.run(
-            (access,),
-            lane,
-            lambda waits: lane.copy(block, raw, target_offset=offset, wait=waits, signal=signal),
-            wait,
-        )
+        place = (history, buffer.start + offset)
+        return self._write(buffer.raw, array, lane, place, offset, hold, wait, signal)
 
     def update(
         self,
@@ -238,6 +197,85 @@ class Transfers(Copies):
             if not queue.device.closed:
                 queue.close(timeout)
 
+    # For the modules of this package
+
+    def put(
+        self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
+    ) -> hal.Submission:
+        """Do what `write` does, with a raw buffer that its owner keeps in order."""
+        if not is_constant(array):
+            return self._write(raw, array, lane, None, wait=wait)
+        operation = lane.write(raw, array, wait=wait)
+        if self._trace is not None:
+            self._trace(operation, wait)
+        return operation
+
+    def take(
+        self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
+    ) -> hal.Submission:
+        """Do what `read` does, with a raw buffer that its owner keeps in order."""
+        with self._lock:
+            operation = lane.read(raw, array, wait=wait)
+            if isinstance(array, np.ndarray):
+                self._reads.add(array, operation, lane)
+        if self._trace is not None:
+            self._trace(operation, wait)
+        return operation
+
+    def _write(
+        self,
+        raw: hal.Buffer,
+        array: object,
+        lane: hal.Queue,
+        place: Place,
+        offset: int = 0,
+        hold: bool | None = None,  # noqa: FBT001 - as `write` has it
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Write to a raw buffer that is tracked at a place, or ordered by `wait`."""
+        if isinstance(array, hal.File):
+            length = raw.size - offset if array.size is None else array.size
+            return self.run(
+                _access(place, length),
+                lane,
+                lambda waits: lane.write(raw, array, offset=offset, wait=waits, signal=signal),
+                wait,
+            )
+        host: Any = array
+        is_ours = array.__class__ is bytes
+        if not is_ours:
+            host, is_ours = bytes_of(array, "write")
+            if not is_ours:
+                self._reads.check(host, "write")
+        size = len(host)
+        if not 0 <= offset <= raw.size - size:
+            message = (
+                f"write: bytes {offset} to {offset + size} were asked for, and the buffer has "
+                f"{raw.size}"
+            )
+            raise InvalidArgumentError(message)
+        accesses = _access(place, size)
+        if hold is None:
+            hold = size > self._snapshot
+        if not is_ours and hold:
+            return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
+        if is_ours or size <= _SMALL:
+            return self.run(
+                accesses,
+                lane,
+                lambda waits: lane.write(raw, host, offset=offset, wait=waits, signal=signal),
+                wait,
+            )
+        block = raw.device.allocate(size, memory=hal.MemoryType.HOST)
+        np.copyto(block.map("discard"), host)
+        return self.run(
+            accesses,
+            lane,
+            lambda waits: lane.copy(block, raw, target_offset=offset, wait=waits, signal=signal),
+            wait,
+        )
+
     def _keeper(self, device: hal.Device) -> hal.Queue:
         self.check_open()
         with self._lock:
@@ -250,7 +288,7 @@ class Transfers(Copies):
         self,
         array: object,
         host: Bytes,
-        access: tuple[History, int, int, bool],
+        accesses: tuple[Access, ...],
         lane: hal.Queue,
         raw: hal.Buffer,
         offset: int,
@@ -258,7 +296,7 @@ class Transfers(Copies):
         signal: Signals,
     ) -> hal.Submission:
         """Write an array that is held; return what ends when it is given back."""
-        keeper = self._keeper(access[0].lanes.device)
+        keeper = self._keeper(raw.device)
         held = HeldArray(array, host)
 
         def submit(waits: list[Any]) -> hal.Submission:
@@ -266,12 +304,12 @@ class Transfers(Copies):
             try:
                 return _end_with(transfer, held, keeper)
             except BaseException:
-                access[0].doubt()  # the transfer was submitted
+                doubt(accesses)  # the transfer was submitted
                 raise
 
         try:
             # What comes after the write comes after the check, too.
-            return self.run((access,), lane, submit, wait)
+            return self.run(accesses, lane, submit, wait)
         except BaseException:
             held.end()
             raise
@@ -288,6 +326,14 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
     (timepoint,) = hal.Fence(transfer)
     timepoint.semaphore.on_reached(timepoint.value, give_back)
     return keeper.call(held.verify, transfer, wait=given_back.at(1))
+
+
+def _access(place: Place, size: int) -> tuple[Access, ...]:
+    """Return what is to be tracked of writing `size` bytes at a place."""
+    if place is None:
+        return ()
+    history, start = place
+    return ((history, start, start + size, True),)
 
 
 def _size_of(array: object) -> int | None:

@@ -1,0 +1,100 @@
+"""Hold on the host what goes to the device, and what comes back."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+import hal
+from hal.demo.kernels import halo_of
+from hal.demo.tiles import cut, extend
+from hal.errors import OperationError, OutOfMemoryError, UnimplementedError
+
+__all__ = ["HostTiles"]
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+class HostTiles:
+    """Hold a picture in tiles: what is uploaded of each, and where its edges arrive.
+
+    Everything lies in two arrays, which are pinned where the device can do
+    that, so that it copies from and to them itself. Close it, or use it in a
+    with-statement, after what uses it and before the device.
+
+    Attributes
+    ----------
+    tiles
+        Where they lie in the picture; the first one is as large as any.
+    regions
+        Their colours, each with its halo. They are bytes that nobody can
+        change: whoever uploads them need not copy them first.
+    sizes
+        Their widths and heights.
+    edges
+        Arrays for their edge magnitude.
+    """
+
+    def __init__(self, device: hal.Device, picture: Bytes, *, sigma: float, tile_size: int) -> None:
+        """Cut up a picture of shape (height, width, 3), for a blur of `sigma` pixels."""
+        height, width, _ = picture.shape
+        self._shape = height, width
+        self.tiles: Final = cut(width, height, tile_size)
+        halo = halo_of(sigma)
+        extended = extend(picture, halo)
+        parts = [extended[tile.region(halo)].tobytes() for tile in self.tiles]
+        # Drivers pin whole pages, and each but once: so these begin and end with one of their own.
+        page = bytes(mmap.PAGESIZE)
+        colors = np.frombuffer(b"".join((page, *parts, page)), np.uint8)[len(page) : -len(page)]
+        edge = len(page) // 4
+        edges = np.empty(width * height + 2 * edge, np.float32)[edge:-edge]
+        self.regions: Final = _split(colors, [len(part) for part in parts])
+        self.sizes: Final = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
+        self.edges: Final = [
+            part.reshape(tile.height, tile.width)
+            for tile, part in zip(self.tiles, _split(edges, self.sizes.prod(1)), strict=True)
+        ]
+        self._pins = [_pin(device, array) for array in (colors, edges)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unpin the arrays, once nothing uses them any more; they stay as they are."""
+        for pin in self._pins:
+            if pin is not None:
+                pin.close()
+
+    def forget(self) -> None:
+        """Overwrite the edges, so that a tile which does not come back is noticed."""
+        for edges in self.edges:
+            edges.fill(np.nan)
+
+    def picture(self) -> Floats:
+        """Return the edge magnitude of the whole picture, put together."""
+        whole = np.full(self._shape, np.nan, np.float32)
+        for tile, edges in zip(self.tiles, self.edges, strict=True):
+            whole[tile.area] = edges
+        return whole
+
+
+def _split(array: npt.NDArray[Any], sizes: Sequence[int] | Ints) -> list[npt.NDArray[Any]]:
+    """Return the parts of an array, one after the other, without a copy."""
+    return np.split(array, np.cumsum(sizes)[:-1])
+
+
+def _pin(device: hal.Device, array: npt.NDArray[Any]) -> hal.Buffer | None:
+    """Have a device use an array in place; without that it copies it through memory of its own."""
+    try:
+        return device.import_array(array)
+    except (UnimplementedError, OperationError, OutOfMemoryError):
+        return None
