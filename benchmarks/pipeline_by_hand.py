@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Self
 
 from hal.demo.host import HostTiles
-from hal.demo.kernels import EDGES, RGB, TileKernels
+from hal.demo.kernels import EDGES, TILE, TileKernels
 from hal.flow.scheduler import Trace
 
 __all__ = ["Pipeline"]
@@ -45,14 +45,9 @@ class Pipeline:
         with device.record(slots=kernels.slots, hazards="auto") as self._commands:
             kernels.record(self._commands)
         self._slots = [
-            [
-                device.allocate(slot.size, dtype=slot.dtype)
-                for slot in self._commands.slots
-                if slot.size is not None
-            ]
+            [device.allocate(size, dtype=dtype) for dtype, size in kernels.slots]
             for _ in range(slots)
         ]
-        self._sizes = [device.upload(size) for size in host.sizes]
 
     def __enter__(self) -> Self:
         return self
@@ -62,13 +57,13 @@ class Pipeline:
 
     def close(self) -> None:
         """Give the device memory back; no tile may be on its way."""
-        for buffers in (*self._slots, self._sizes):
+        for buffers in self._slots:
             for buffer in buffers:
                 buffer.close()
 
     def send(self) -> None:
         """Send every tile through once; return at once."""
-        for tile in range(len(self._sizes)):
+        for tile in range(len(self._host.regions)):
             self._send(tile)
 
     def wait(self, timeout: float = 120.0) -> None:
@@ -85,17 +80,14 @@ class Pipeline:
 
         waits = [computed.at(before)]
         submission = self._queues.upload.write(
-            buffers[RGB], self._host.regions[tile], wait=waits, signal=uploaded.at(step)
+            buffers[TILE], self._host.regions[tile], wait=waits, signal=uploaded.at(step)
         )
         if self._trace is not None:
             self._trace(submission, waits)
 
         waits = [uploaded.at(step), downloaded.at(before)]
         submission = self._queues.compute.execute(
-            self._commands,
-            bindings=(*buffers, self._sizes[tile]),
-            wait=waits,
-            signal=computed.at(step),
+            self._commands, bindings=buffers, wait=waits, signal=computed.at(step)
         )
         if self._trace is not None:
             self._trace(submission, waits)

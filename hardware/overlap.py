@@ -19,7 +19,7 @@ import numpy as np
 
 import hal
 from hal.demo.drawing import BACKGROUND, MARGIN, Canvas, Color
-from hal.demo.kernels import EDGES, RGB, TileKernels
+from hal.demo.kernels import EDGES, HEADER, TILE, TileKernels
 from hal.demo.observe import STAGES
 from hal.demo.tiles import Tile, cut
 
@@ -42,29 +42,29 @@ class Overlap:
         kernels = TileKernels(device, SIGMA, self.tiles[0])
         with device.record(slots=kernels.slots, hazards="auto") as self._commands:
             kernels.record(self._commands)
-        own = [(slot.size, slot.dtype) for slot in self._commands.slots if slot.size is not None]
         self._slots = [
-            [device.allocate(size, dtype=dtype) for size, dtype in own] for _ in range(SLOTS)
+            [device.allocate(size, dtype=dtype) for dtype, size in kernels.slots]
+            for _ in range(SLOTS)
         ]
-        (colors, _), (pixels, _) = own[RGB], own[EDGES]
-        self._sources = [device.allocate(colors, memory="host") for _ in self.tiles]
+        (_, bytes_of_tile), (_, pixels) = kernels.slots[TILE], kernels.slots[EDGES]
+        self._sources = [device.allocate(bytes_of_tile, memory="host") for _ in self.tiles]
         self._results = [device.allocate(pixels, memory="host") for _ in self.tiles]
-        for number, source in enumerate(self._sources):
+        for number, (source, tile) in enumerate(zip(self._sources, self.tiles, strict=True)):
             view = source.map("write")
-            view[:] = np.random.default_rng(number).integers(0, 255, colors, np.uint8)
+            view[:HEADER].view(np.int32)[:] = tile.width, tile.height
+            colors = np.random.default_rng(number).integers(0, 255, view.size - HEADER, np.uint8)
+            view[HEADER:] = colors
             del view
-        sizes = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
-        self._sizes = device.upload(sizes)
 
     def run(self, stages: Sequence[str]) -> list[Span]:
         """Send every tile through some of the stages; return when the device did what."""
         queues = self._device.queues
         work: dict[str, Callable[..., hal.Submission]] = {
             "upload": lambda tile, slot, **order: queues.upload.copy(
-                self._sources[tile], slot[RGB], **order
+                self._sources[tile], slot[TILE], **order
             ),
-            "compute": lambda tile, slot, **order: queues.compute.execute(
-                self._commands, bindings=(*slot, self._sizes.subspan(8 * tile, 8)), **order
+            "compute": lambda _, slot, **order: queues.compute.execute(
+                self._commands, bindings=slot, **order
             ),
             "download": lambda tile, slot, **order: queues.download.copy(
                 slot[EDGES], self._results[tile], **order

@@ -33,10 +33,9 @@ class HostTiles:
     tiles
         Where they lie in the picture; the first one is as large as any.
     regions
-        Their colours, each with its halo. They are bytes that nobody can
-        change: whoever uploads them need not copy them first.
-    sizes
-        Their widths and heights.
+        What the kernels take of each: its width and height, and its colours
+        with their halo. They are bytes that nobody can change: whoever uploads
+        them need not copy them first.
     edges
         Arrays for their edge magnitude.
     """
@@ -48,19 +47,22 @@ class HostTiles:
         self.tiles: Final = cut(width, height, tile_size)
         halo = halo_of(sigma)
         extended = extend(picture, halo)
-        parts = [extended[tile.region(halo)].tobytes() for tile in self.tiles]
+        sizes = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
+        parts = [
+            size.tobytes() + extended[tile.region(halo)].tobytes()
+            for size, tile in zip(sizes, self.tiles, strict=True)
+        ]
         # Drivers pin whole pages, and each but once: so these begin and end with one of their own.
         page = bytes(mmap.PAGESIZE)
-        colors = np.frombuffer(b"".join((page, *parts, page)), np.uint8)[len(page) : -len(page)]
+        regions = np.frombuffer(b"".join((page, *parts, page)), np.uint8)[len(page) : -len(page)]
         edge = len(page) // 4
         edges = np.empty(width * height + 2 * edge, np.float32)[edge:-edge]
-        self.regions: Final = _split(colors, [len(part) for part in parts])
-        self.sizes: Final = np.array([(tile.width, tile.height) for tile in self.tiles], np.int32)
+        self.regions: Final = _split(regions, [len(part) for part in parts])
         self.edges: Final = [
             part.reshape(tile.height, tile.width)
-            for tile, part in zip(self.tiles, _split(edges, self.sizes.prod(1)), strict=True)
+            for tile, part in zip(self.tiles, _split(edges, sizes.prod(1)), strict=True)
         ]
-        self._pins = [_pin(device, array) for array in (colors, edges)]
+        self._pins = [_pin(device, array) for array in (regions, edges)]
 
     def __enter__(self) -> Self:
         return self

@@ -5,7 +5,7 @@ one after the other without padding. A kernel that looks at neighbours makes a
 result that is smaller than its source by these neighbours, so that none has to
 care for borders: the host extends the picture before it cuts it into tiles.
 
-A tile's width and height are in memory, and `right` and `below` say how much
+A tile's width and height stand in front of its colours, and `right` and `below` say how much
 wider and higher the result is for the halo that later kernels need. So the
 launches are the same for every tile, also for the smaller ones at the borders.
 """
@@ -25,9 +25,9 @@ from hal.flow import Recording
 __all__ = [
     "BLOCK",
     "EDGES",
-    "RGB",
-    "SIZE",
+    "HEADER",
     "SOURCE",
+    "TILE",
     "TileKernels",
     "defines",
     "gaussian",
@@ -37,12 +37,13 @@ __all__ = [
 BLOCK: Final = (64, 4)
 """Threads of a block, along x and y: whole warps along the rows on every device."""
 
-RGB: Final = 0
-"""The slot of a tile's colours, with its halo."""
+TILE: Final = 0
+"""The slot of a tile: its header, and its colours with their halo."""
 EDGES: Final = 3
 """The slot of a tile's edge magnitude."""
-SIZE: Final = 4
-"""The slot of a tile's width and height."""
+
+HEADER: Final = 8
+"""Bytes of a tile's header: its width and height, of 32 bits each."""
 
 SOURCE: Final = r"""
 // RADIUS and WEIGHTS, the blur's 2 * RADIUS + 1 weights, are defined by whoever compiles this.
@@ -119,8 +120,7 @@ class TileKernels:
     device
         What they were compiled for.
     slots
-        What the recording takes slots for, as `hal.Device.record` does. All but
-        `SIZE` have the bytes that a tile needs.
+        What the recording takes slots for, as `hal.Device.record` does.
     """
 
     def __init__(self, device: hal.Device, sigma: float, largest: Tile) -> None:
@@ -137,7 +137,7 @@ class TileKernels:
         region = (largest.width + self._both) * (largest.height + self._both)
         floats = (np.float32, 4 * region)
         pixels = (np.float32, 4 * largest.width * largest.height)
-        self.slots: Final = ((np.uint8, 3 * region), floats, floats, pixels, np.int32)
+        self.slots: Final = ((np.uint8, HEADER + 3 * region), floats, floats, pixels)
 
     def record(self, commands: hal.CommandBuffer | Recording) -> None:
         """Record the kernels for a tile of any size, in a recording with these slots.
@@ -146,9 +146,9 @@ class TileKernels:
         are those of the largest tile; a smaller one leaves threads idle.
         """
         both = self._both
-        rgb, grey, scratch, edges, size = commands.slots
+        tile, grey, scratch, edges = commands.slots
         for name, source, target, right, below in (
-            ("luminance", rgb, grey, both, both),
+            ("luminance", tile.subspan(HEADER), grey, both, both),
             ("blur_rows", grey, scratch, 2, both),
             ("blur_columns", scratch, grey, 2, 2),
             ("sobel", grey, edges, 0, 0),
@@ -158,7 +158,7 @@ class TileKernels:
                 self._program[name],
                 grid=(-(-width // BLOCK[0]), -(-height // BLOCK[1])),
                 block=BLOCK,
-                args=(source, target, size, right, below),
+                args=(source, target, tile, right, below),
             )
 
 

@@ -6,7 +6,7 @@ says what waits for what: the flow knows that the kernels read what the upload
 wrote, and that bytes are free when they were used.
 
 The kernels are recorded once, with slots for their buffers: each tile binds
-the next set, and its own width and height.
+the next set.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Self
 
 from hal.demo.host import HostTiles
-from hal.demo.kernels import EDGES, RGB, SIZE, TileKernels
+from hal.demo.kernels import EDGES, TILE, TileKernels
 from hal.flow import Flow
 from hal.flow.scheduler import Trace
 
@@ -40,7 +40,6 @@ class Pipeline:
         with self._flow.record(slots=kernels.slots) as commands:
             kernels.record(commands)
         self._pipeline = self._flow.pipeline(commands, depth=slots)
-        self._sizes = [self._flow.from_host(size) for size in host.sizes]
 
     def __enter__(self) -> Self:
         return self
@@ -51,16 +50,12 @@ class Pipeline:
     def close(self) -> None:
         """Give the device memory back; no tile may be on its way."""
         self._pipeline.close()
-        for size in self._sizes:
-            size.close()
         self._flow.close()
 
     def send(self) -> None:
         """Send every tile through once; return at once."""
-        for region, size, edges in zip(
-            self._host.regions, self._sizes, self._host.edges, strict=True
-        ):
-            self._pipeline.run({RGB: region, SIZE: size}, {EDGES: edges})
+        for region, edges in zip(self._host.regions, self._host.edges, strict=True):
+            self._pipeline.run({TILE: region}, {EDGES: edges})
 
     def wait(self, timeout: float = 120.0) -> None:
         """Block until all tiles are back on the host, for `timeout` seconds at most.

@@ -55,8 +55,8 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
 def is_constant(data: object) -> bool:
     """Return whether these are contiguous bytes that nobody can change, or an array of them."""
     if isinstance(data, np.ndarray):
-        return data.flags.c_contiguous and isinstance(_owner(data), bytes)
-    return data.__class__ is bytes
+        return isinstance(_owner(data), bytes) and bool(data.flags.c_contiguous)
+    return type(data) is bytes
 
 
 def _owner(array: NDArray[Any]) -> object:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline"]
 
+_ENDED: Final = ("done", "failed", "cancelled")
 _MANY: Final = 64
 """Runs from which on those that have ended are looked for."""
 
@@ -133,13 +137,13 @@ class Pipeline:
         if not self._sets:
             message = "the pipeline is closed; make another with flow.pipeline(recording)"
             raise ClosedError(message)
-        if not (inputs.keys() <= self._slots and outputs.keys() <= self._slots):
+        if not (self._slots.issuperset(inputs) and self._slots.issuperset(outputs)):
             raise _not_bound(self._slots, (*inputs, *outputs))
         mine, recording = next(self._turns), self.recording
         table: list[hal.Buffer | None] = [*mine.buffers]
         accesses = direct_accesses(self._flow, recording) if recording.direct else []
         for slot, value in inputs.items():
-            if isinstance(value, (TrackedBuffer, hal.Output)):
+            if type(value) is not np.ndarray and isinstance(value, (TrackedBuffer, hal.Output)):
                 use = recording.uses[slot]
                 table[slot] = bound_buffer(self._flow, slot, value, use, accesses)
         if None in table:
@@ -171,12 +175,13 @@ class Pipeline:
                 wait = [mine.reads[slot]] if slot in mine.reads else mine.execution
                 mine.uploads.append(flow.put(table[slot], value, lanes.upload, wait))
         commands, compute = self.recording.commands, lanes.compute
-        execution = flow.run(
-            accesses,
-            compute,
-            lambda waits: compute.execute(commands, bindings=table, wait=waits),
-            [*mine.uploads, *mine.reads.values()] or mine.execution,
-        )
+        after = [*mine.uploads, *mine.reads.values()] or mine.execution
+        if accesses:
+            submit = functools.partial(_execute, compute, commands, table)
+            execution = flow.run(accesses, compute, submit, after)
+        else:
+            execution = compute.execute(commands, bindings=table, wait=after)
+            flow.tell(execution, after)
         mine.uploads, mine.execution, mine.reads = [], [execution], {}
         ends = []
         for slot, array in outputs.items():
@@ -212,11 +217,17 @@ class Pipeline:
     def _sweep(self) -> None:
         """Forget runs that have ended, but for the first failure."""
         ends = self._ends
-        while ends and ends[0].done:
+        while ends and (state := ends[0].state) in _ENDED:
             end = ends.popleft()
-            if self._failed is None and end.error is not None:
+            if self._failed is None and state != "done":
                 self._failed = end
         self._limit = max(_MANY, 2 * len(ends))
+
+
+def _execute(
+    queue: hal.Queue, commands: hal.CommandBuffer, table: Sequence[Any], waits: list[Any]
+) -> hal.Submission:
+    return queue.execute(commands, bindings=table, wait=waits)
 
 
 def _not_bound(slots: Collection[int], unbound: Sequence[object]) -> HalError:

@@ -118,9 +118,13 @@ class Scheduler:
             except BaseException as error:
                 doubt(accesses, error)
                 raise
-        if self._trace is not None:
-            self._trace(operation, found)
+        self.tell(operation, found)
         return operation
+
+    def tell(self, operation: hal.Submission, waits: list[Any]) -> None:
+        """Show a submission, and what it waits for, to whoever traces the flow."""
+        if self._trace is not None:
+            self._trace(operation, waits)
 
     def check(self, buffer: object, what: str) -> None:
         """Raise unless this is a tracked buffer of this flow that is tracked still."""

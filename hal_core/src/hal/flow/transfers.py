@@ -206,20 +206,18 @@ class Transfers(Copies):
         if not is_constant(array):
             return self._write(raw, array, lane, None, wait=wait)
         operation = lane.write(raw, array, wait=wait)
-        if self._trace is not None:
-            self._trace(operation, wait)
+        self.tell(operation, wait)
         return operation
 
     def take(
         self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
     ) -> hal.Submission:
         """Do what `read` does, with a raw buffer that its owner keeps in order."""
-        with self._lock:
-            operation = lane.read(raw, array, wait=wait)
-            if isinstance(array, np.ndarray):
+        operation = lane.read(raw, array, wait=wait)
+        if isinstance(array, np.ndarray):
+            with self._lock:
                 self._reads.add(array, operation, lane)
-        if self._trace is not None:
-            self._trace(operation, wait)
+        self.tell(operation, wait)
         return operation
 
     def _write(
