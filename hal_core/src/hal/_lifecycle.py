@@ -6,7 +6,7 @@ import atexit
 import os
 from typing import TYPE_CHECKING, NoReturn
 
-from hal import _timeline
+from hal import _reaper, _timeline
 from hal.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def refuse_after_fork() -> None:
 def _close_all() -> None:
     for device in list(devices):
         device.close(_EXIT_SECONDS)
+    _reaper.process.is_ending = True
 
 
 def _disable(public_classes: tuple[type, ...]) -> None:

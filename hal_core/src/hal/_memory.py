@@ -192,8 +192,8 @@ class Heap(Reaper):
 
     def doom(self, what: Doomed) -> None:
         """Note what a finaliser lets go; takes no lock and makes no native call (I10)."""
-        if _progress is None:
-            return  # the interpreter takes modules apart: nobody works anything off any more
+        if self._process.is_ending:
+            return  # nobody works anything off any more
         self._doomed.append(what)
         if isinstance(what, Ticket):
             block = what.block

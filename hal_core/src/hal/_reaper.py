@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hal._context import Context
     from hal._storage import Storage
 
-__all__ = ["GRAPH", "INSTANCE", "UNLOAD", "Doomed", "Reaper"]
+__all__ = ["GRAPH", "INSTANCE", "UNLOAD", "Doomed", "Reaper", "process"]
 
 # The kinds of native handles
 UNLOAD: Final = 1
@@ -41,6 +41,21 @@ _DESTROY: Final = {
 """The native call that ends a handle of each kind."""
 
 
+class Process:
+    """Know whether the interpreter is about to take modules apart.
+
+    A finaliser that runs then reaches it through its heap, for no global is there any more.
+    """
+
+    __slots__ = ("is_ending",)
+
+    def __init__(self) -> None:
+        self.is_ending = False
+
+
+process: Final = Process()
+
+
 class Reaper(Allocator):
     """Give back what nobody uses: memory, and native handles."""
 
@@ -52,6 +67,7 @@ class Reaper(Allocator):
         "_imports",
         "_loose",
         "_native_closed",
+        "_process",
         "_reaping",
         "_release_context",
         "_returning",
@@ -75,6 +91,7 @@ class Reaper(Allocator):
         self._asked = False  # a thread of the pool is to reap
         self._release_context = False
         self._native_closed = False
+        self._process = process
 
     def absorb(self) -> None:
         """Work off what finalisers have left, as far as that takes no native call that blocks."""

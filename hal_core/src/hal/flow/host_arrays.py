@@ -103,7 +103,7 @@ class HeldArray:
         """Let the array be changed again; may be called twice."""
         with _lock:
             chain, self._chain = self._chain, []
-            for array in reversed(chain):  # whoever owns the memory comes first
+            for array in chain[::-1]:  # whoever owns the memory comes first
                 self._let_go(array)
 
     def _let_go(self, array: NDArray[Any]) -> None:
