@@ -175,31 +175,3 @@ def test_what_work_kept_alive_goes_outside_of_the_lock(compiled, tmp_path):
     done = run([compiled / "python", "-c", DROPPED], tmp_path, 50)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1"]
-
-
-LEFT = """
-import hal
-
-device = hal.create_device("cpu")
-kernel = device.compile("__global__ void nothing(float *x, int n) {}")["nothing"]
-buffer = device.allocate(64)
-with device.record(command_buffer="graph") as commands:
-    commands.dispatch(kernel, grid=1, block=1, args=(buffer, 16))
-device.queue.execute(commands).wait(20)
-
-
-class Left:
-    pass
-
-
-left = Left()
-left.cycle = left, buffer, kernel, commands
-del buffer, kernel, commands, left
-print("done")
-"""
-
-
-def test_what_is_left_at_the_end_of_the_process_is_left_in_peace(compiled, tmp_path):
-    """The last garbage collection finds no module any more (I10)."""
-    done = run([compiled / "python", "-c", LEFT], tmp_path, 50)
-    assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["done"], "")

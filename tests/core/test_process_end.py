@@ -317,3 +317,29 @@ def test_spawned_processes_open_devices_of_their_own(run_script):
             assert process.exitcode == 0
     """
     assert_quiet(run_script(source))
+
+
+def test_what_goes_after_the_exit_hook_is_left_in_peace_i10(run_script):
+    """I10: modules are taken apart then, and nobody works anything off any more."""
+    result = run_script(
+        """
+        import atexit
+
+
+        @atexit.register
+        def last():  # the hook, which is registered after this, comes before it
+            assert device.closed
+            _progress.reap_later = print
+            buffers.clear()
+            print("left in peace")
+
+
+        import hal
+        from hal import _progress
+
+        device = hal.create_device("cpu")
+        buffers = [device.allocate(64)]
+        """
+    )
+    assert_quiet(result)
+    assert result.stdout == "left in peace\n"
