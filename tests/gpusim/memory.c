@@ -84,8 +84,11 @@ int sim_map_block(struct sim_block *block, bool accessible) {
   return SIM_OK;
 }
 
-/* Opens the mapping, and fills it so that whoever reads before it writes, or writes past the end, shows. */
-void sim_poison(struct sim_block *block) {
+/* Held while a block is opened or unmapped: another stream may free it before its allocation has run. */
+static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
+
+static void open_block(struct sim_block *block) {
+  block->opened = true;
   mprotect(block->map + PAGE, block->map_size - 2 * PAGE, PROT_READ | PROT_WRITE);
   if (block->size <= 2 * POISONED) {
     memset(block->base, FRESH, block->size);
@@ -96,7 +99,15 @@ void sim_poison(struct sim_block *block) {
   memset(block->base + block->size, SLACK, (size_t)(block->map + block->map_size - PAGE - block->base) - block->size);
 }
 
+/* Opens the mapping, and fills it so that whoever reads before it writes, or writes past the end, shows. */
+void sim_poison(struct sim_block *block) {
+  pthread_mutex_lock(&mapping);
+  if (!block->unmapped) open_block(block);
+  pthread_mutex_unlock(&mapping);
+}
+
 static void check_slack(const struct sim_block *block) {
+  if (!block->opened) return;
   const unsigned char *end = (const unsigned char *)block->map + block->map_size - PAGE;
   for (const unsigned char *p = (const unsigned char *)block->base + block->size; p < end; p++)
     if (*p != SLACK && sim_strict_about(&sim.devices[block->device]))
@@ -105,7 +116,10 @@ static void check_slack(const struct sim_block *block) {
 }
 
 void sim_unmap_block(struct sim_block *block) {
+  pthread_mutex_lock(&mapping);
+  block->unmapped = true;
   mmap(block->map, block->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  pthread_mutex_unlock(&mapping);
   block->next = NULL;
   *quarantine_end = block;
   quarantine_end = &block->next;

@@ -62,6 +62,7 @@ struct sim_block { /* an allocation, registered host memory, or a module's globa
   struct sim_pool *pool;  /* of a stream-ordered allocation, else NULL */
   struct sim_module_handle *module;
   bool freeing;           /* a stream-ordered free is enqueued */
+  bool opened, unmapped;
   struct sim_block *next; /* in quarantine */
 };
 
