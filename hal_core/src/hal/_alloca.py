@@ -85,7 +85,7 @@ def dealloca(
     payload = (None, (), storage)
     submission = queue._submit("dealloca", payload, waits, signals)
     buffer._end()
-    for reference in storage.parts[:]:
+    for reference in list(storage.parts or ()):  # another thread may add to it
         part = reference()
         if part is not None:
             part._end()

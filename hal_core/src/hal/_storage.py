@@ -42,7 +42,7 @@ class Storage:
     source
         The alloca that gives it its address, if one does.
     parts
-        References to the parts of the buffer of an alloca.
+        References to the parts of the buffer of an alloca; None before there are any.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Storage:
         self.memory = memory
         self.host_address = host_address
         self.source: Submission | None = None
-        self.parts: list[weakref.ref[Buffer]] = []
+        self.parts: list[weakref.ref[Buffer]] | None = None
 
     def publish(self) -> None:
         """Make the address of its block known."""
@@ -87,7 +87,9 @@ class Storage:
 
     def _add_part(self, part: Buffer) -> None:
         parts = self.parts
-        if len(parts) >= _MANY_PARTS:
+        if parts is None:
+            parts = self.parts = []
+        elif len(parts) >= _MANY_PARTS:
             parts[:] = [each for each in parts if each() is not None]
         parts.append(weakref.ref(part))
 
