@@ -47,11 +47,11 @@ QUEUES = (
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
         (
             "hal._stream",
-            "(self, kind, payload, waits, signals, is_host)\n        work: Work = []\n",
+            "(self, kind, payload, signals, is_host)\n        work: Work = []\n",
             (
-                "(self, kind, payload, waits, signals, is_host)\n        work: Work = []\n"
-                "        for semaphore, value in waits:\n"
-                "            semaphore.wait(value)\n"
+                "(self, kind, payload, signals, is_host)\n        work: Work = []\n"
+                "        import hal\n"
+                "        hal.wait_all(waits)\n"
             ),
         ),
     ),

@@ -11,7 +11,13 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal.errors import CancelledError, DeadlineExceededError, HalError, OperationError
+from hal.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+)
 
 
 def test_states_of_an_operation_that_ends_well(open_probe, latch):
@@ -131,6 +137,30 @@ def test_wait_list_of_several_submissions(device):
     gate.signal(1)
     hal.wait_all([last, mixed], LIMIT)
     assert {each.state for each in many} == {"done"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_submission_may_stand_in_a_wait_list_more_than_once(device, count):
+    """It is waited for once, by whatever name; also where it has to stand in line."""
+    gate = hal.create_semaphore()
+    first = device.queue.barrier(wait=gate.at(1))
+    lists = [[first] * count, [first, *[hal.Fence(first)] * count], [*hal.Fence(first)] * count]
+    queue = device.create_queue(ordered=False)
+    others = [queue.barrier(wait=each) for each in lists]
+    gate.signal(1)
+    hal.wait_all(others, LIMIT)
+    assert [queue.barrier(wait=each).state for each in lists] == ["done"] * 3
+
+
+def test_nothing_signals_the_end_of_what_it_waits_for_s1(device):
+    """A fence of a submission is of a semaphore that the submission alone signals."""
+    gate = hal.create_semaphore()
+    first = device.queue.barrier(wait=gate.at(1))
+    (end,) = hal.Fence(first)
+    with pytest.raises(InvalidArgumentError, match="would wait for itself"):
+        device.queue.barrier(wait=first, signal=end)
+    gate.signal(1)
+    first.wait(LIMIT)
 
 
 def test_one_line_chains(device):

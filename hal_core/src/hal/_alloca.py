@@ -30,6 +30,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._memory import Heap
     from hal._queue import Queue
+    from hal._stream import Waits
 
 __all__ = ["alloca", "dealloca"]
 
@@ -42,7 +43,7 @@ def alloca(
     size: object,
     dtype: DTypeLike,
     memory: str | MemoryType,
-    waits: tuple[Timepoint, ...],
+    waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Buffer:
     """Check and submit an allocation; see `Queue.alloca`."""
@@ -70,7 +71,7 @@ def alloca(
 def dealloca(
     queue: Queue,
     buffer: Buffer,
-    waits: tuple[Timepoint, ...],
+    waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
     """Check and submit the end of an allocation; see `Queue.dealloca`."""
@@ -97,7 +98,7 @@ def _submit_without(
     storage: Storage,
     size: int,
     index: int,
-    waits: tuple[Timepoint, ...],
+    waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
     """Submit an allocation whose memory a thread of the pool gets meanwhile."""

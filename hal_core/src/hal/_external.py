@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from hal._device import Device
     from hal._events import Event
     from hal._operation import Operation
-    from hal._stream import StreamQueue
-    from hal._timeline import Timepoint
+    from hal._stream import StreamQueue, Waits
     from hal._transfers import Payload
 
 __all__ = [
@@ -300,7 +299,7 @@ def notify(
     device: Device,
     stream: object,
     event: object,
-    waits: tuple[Timepoint, ...],
+    waits: Waits,
     timeout: SupportsFloat | None,
 ) -> Submission:
     """Order others' work behind a queue; see `Queue.notify_external`."""

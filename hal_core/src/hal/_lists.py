@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hal._fence import Fence, wait_entries
 from hal._semaphore import Semaphore
@@ -10,38 +10,34 @@ from hal._submission import Submission
 from hal._timeline import Timepoint
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
+if TYPE_CHECKING:
+    from hal._stream import Waits
+
 __all__ = ["check_lists"]
 
 _Pairs: TypeAlias = tuple[Timepoint, ...]
 
 
-def check_lists(  # noqa: PLR0912 - calls are what it costs
+def check_lists(
     wait: Any,  # noqa: ANN401 - as users give them
     signal: Any,  # noqa: ANN401
-) -> tuple[_Pairs, _Pairs]:
-    """Check a wait and a signal list, and return them as pairs.
+) -> tuple[Waits, _Pairs]:
+    """Check a wait and a signal list, and return them as tuples.
 
     Each semaphore stands once in each, and is signalled above what it is
-    waited for (S1). On the hottest path: lists of one timepoint or submission
-    are looked at first.
+    waited for (S1). On the hottest path: lists of one or two are looked at
+    first, in which submissions stay what they are.
     """
-    waits: _Pairs = ()
+    waits: Waits = ()
     signals: _Pairs = ()
     if wait:
         kind = type(wait)
-        if (kind is list or kind is tuple) and len(wait) == 1:
-            first = wait[0]
-            what = type(first)
-            if what is Timepoint:
-                waits = (first,)
-            elif what is Submission:
-                waits = (first._as_timepoint(),)
-            else:
-                waits = wait_entries(wait)
+        if kind is Submission or kind is Timepoint:
+            waits = (wait,)
+        elif (kind is list or kind is tuple) and _are_plain(wait):
+            waits = tuple(wait)
         else:
-            waits = wait_entries(wait)
-            if len(waits) > 1 and not _are_two(waits):
-                waits = Fence(waits)._entries
+            waits = _distinct(wait_entries(wait))
     if signal:
         kind = type(signal)
         if (kind is list or kind is tuple) and len(signal) == 1:
@@ -53,7 +49,10 @@ def check_lists(  # noqa: PLR0912 - calls are what it costs
             signals = _signal_entries(signal)
         for timepoint in signals:
             semaphore, value = timepoint._semaphore, timepoint._value
-            for other in waits:
+            for each in waits:
+                other = each if isinstance(each, Timepoint) else each._private
+                if other is None:  # nobody has its semaphore
+                    continue
                 waited, least = other._semaphore, other._value
                 if waited is semaphore and value <= least:
                     message = (
@@ -65,9 +64,26 @@ def check_lists(  # noqa: PLR0912 - calls are what it costs
     return waits, signals
 
 
-def _are_two(waits: _Pairs) -> bool:
-    """Return whether these are two timepoints of two semaphores, as often in practice."""
-    return len(waits) == 2 and waits[0]._semaphore is not waits[1]._semaphore  # noqa: PLR2004
+def _are_plain(wait: Any) -> bool:  # noqa: ANN401
+    """Return whether this is a timepoint or submission, or two of a kind that differ."""
+    count = len(wait)
+    one = wait[0]
+    kind = type(one)
+    if count == 1:
+        return kind is Timepoint or kind is Submission
+    other = wait[1]
+    if count != 2 or type(other) is not kind:  # noqa: PLR2004
+        return False
+    if kind is Timepoint:
+        return one._semaphore is not other._semaphore
+    return kind is Submission and one is not other
+
+
+def _distinct(waits: _Pairs) -> _Pairs:
+    """Return timepoints of distinct semaphores, which two mostly are."""
+    if len(waits) < 2 or (len(waits) == 2 and waits[0]._semaphore is not waits[1]._semaphore):  # noqa: PLR2004
+        return waits
+    return Fence(waits)._entries
 
 
 def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401

@@ -51,7 +51,6 @@ class Operation:
         queue: StreamQueue,
         kind: str,
         payload: tuple[Any, ...],
-        waits: tuple[Timepoint, ...],
         signals: tuple[Timepoint, ...],
         is_host: bool,  # noqa: FBT001 - internal, and positional for speed
     ) -> None:
@@ -61,7 +60,8 @@ class Operation:
         # to call means that nothing is enqueued; then the arguments are storages to
         # publish. The collector walks everything that is pending: no container is kept.
         self._function, self._arguments, self._resources = payload
-        self._waits = waits
+        # What it stands in line for; most never do
+        self._waits: tuple[Timepoint, ...] = ()
         self._signals = signals
         self._is_host = is_host
         self._state = PENDING

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from hal import _progress, _timeline
 from hal._failure import keep
 from hal._host_operations import DEFERRED, SENT, HostOperations
 from hal._operation import (
     CANCELLED,
+    DONE,
     FAILED,
     ISSUED,
     ISSUING,
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from hal._events import Event
 
 __all__ = ["StreamQueue"]
+
+Waits: TypeAlias = "tuple[Timepoint | Submission, ...]"
+"""Checked waits. A submission that is issued needs no semaphore to be waited for."""
 
 _ids = itertools.count()
 
@@ -123,7 +127,7 @@ class StreamQueue(HostOperations):
         self,
         kind: str,
         payload: tuple[Any, ...],
-        waits: tuple[Timepoint, ...],
+        waits: Waits,
         signals: tuple[Timepoint, ...],
         is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
         make: type[Submission] | None = None,
@@ -131,9 +135,9 @@ class StreamQueue(HostOperations):
         """Submit a checked operation; never waits for the device or the host (Q1)."""
         operation: Submission
         if make is None:  # by its name: that is a plain call where this is compiled
-            operation = Submission(self, kind, payload, waits, signals, is_host)
+            operation = Submission(self, kind, payload, signals, is_host)
         else:
-            operation = make(self, kind, payload, waits, signals, is_host)
+            operation = make(self, kind, payload, signals, is_host)
         work: Work = []
         try:
             with _timeline.lock:
@@ -149,11 +153,11 @@ class StreamQueue(HostOperations):
                     and not is_host
                     and not (self._ordered and self._hosts)
                     and len(self._ring) < self._limit
-                    and self._claim(operation, work)
+                    and self._claim(operation, waits, work)
                 ):
                     pass  # the short way: nothing stands before it, so it is issued at once
                 elif operation._state == PENDING:
-                    self._stand_in_line(operation, work)
+                    self._stand_in_line(operation, waits, work)
             if operation._state == ISSUING and self._owner is work:
                 self._issue_from(operation, work, _progress.BUDGET)
                 if not self._sequence & _HARVEST_MASK:
@@ -167,8 +171,11 @@ class StreamQueue(HostOperations):
             raise
         return operation
 
-    def _stand_in_line(self, operation: Operation, work: Work) -> None:
+    def _stand_in_line(self, operation: Operation, waits: Waits, work: Work) -> None:
         """Register for the waits and join the backlog; under the lock."""
+        operation._waits = tuple(
+            [each if isinstance(each, Timepoint) else each._make_timepoint() for each in waits]
+        )
         for index, timepoint in enumerate(operation._waits):
             semaphore, value = timepoint._semaphore, timepoint._value
             if semaphore._failure is not None:
@@ -212,6 +219,12 @@ class StreamQueue(HostOperations):
             if operation._queue._domain is self._domain:
                 return operation
         return None
+
+    def _point_of(self, submission: Submission) -> Operation | None:
+        """Return a submission if it is issued and this stream can wait for it; under the lock."""
+        if submission._state != ISSUED or submission._is_host:
+            return None
+        return submission if submission._queue._domain is self._domain else None
 
     def _release(self, operation: Operation, index: int, work: Work) -> None:
         """Resolve a released wait again, against the new state; under the lock."""
@@ -277,7 +290,7 @@ class StreamQueue(HostOperations):
             if not operation._is_host and len(ring) >= self._limit:
                 self._want(ring[len(ring) // 2], work)
                 return None
-            if not self._claim(operation, work):
+            if not self._claim(operation, operation._waits, work):
                 continue  # it failed
             backlog.popleft()
             self._pending.pop(operation, None)
@@ -289,7 +302,7 @@ class StreamQueue(HostOperations):
             work.append((HOST, operation))
         return None
 
-    def _claim(self, operation: Operation, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
+    def _claim(self, operation: Operation, waits: Waits, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
         """Turn the waits into stream waits, reserve the signals, take the baton; under the lock.
 
         Returns False, with the operation still pending if a wait is not
@@ -297,14 +310,20 @@ class StreamQueue(HostOperations):
         """
         stream_waits: list[Operation] | None = None
         dependencies: list[Operation] | None = None
-        for timepoint in operation._waits:
-            timeline, value = timepoint._semaphore, timepoint._value
-            if timeline._failure is not None:
-                self._end(operation, FAILED, timeline._failure, work)
-                return False
-            if timeline._value >= value:
+        point: Operation | None
+        for wait in waits:
+            if isinstance(wait, Timepoint):
+                timeline, value = wait._semaphore, wait._value
+                if timeline._failure is not None:
+                    self._end(operation, FAILED, timeline._failure, work)
+                    return False
+                if timeline._value >= value:
+                    continue
+                point = None if operation._is_host else self._point(timeline, value)
+            elif wait._state == DONE:
                 continue
-            point = None if operation._is_host else self._point(timeline, value)
+            else:  # what has failed is looked at in line
+                point = None if operation._is_host else self._point_of(wait)
             if point is None:
                 return False
             if dependencies is None:

@@ -82,24 +82,28 @@ class Submission(Operation):
         Made on first need, so that who never asks never pays.
         """
         timepoint = self._private
-        if timepoint is not None:
-            return timepoint
-        with _timeline.lock:
-            timepoint = self._private
-            if timepoint is None:
-                # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
-                semaphore = Semaphore(0, self._describe())
-                timepoint = Timepoint(semaphore, 1)
-                state = self._state
-                if state == DONE:
-                    semaphore._value = semaphore._reserved = 1
-                elif state > DONE:
-                    semaphore._failure = self._error
-                else:
-                    if state >= ISSUING:
-                        semaphore._reserved = 1
-                    if state == ISSUED and not self._is_host:
-                        semaphore._points.append((1, self))
-                    self._signals = (*self._signals, timepoint)
-                self._private = timepoint
+        if timepoint is None:
+            with _timeline.lock:
+                timepoint = self._make_timepoint()
+        return timepoint
+
+    def _make_timepoint(self) -> Timepoint:
+        """Do what `_as_timepoint` does; under the lock."""
+        timepoint = self._private
+        if timepoint is None:
+            # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
+            semaphore = Semaphore(0, self._describe())
+            timepoint = Timepoint(semaphore, 1)
+            state = self._state
+            if state == DONE:
+                semaphore._value = semaphore._reserved = 1
+            elif state > DONE:
+                semaphore._failure = self._error
+            else:
+                if state >= ISSUING:
+                    semaphore._reserved = 1
+                if state == ISSUED and not self._is_host:
+                    semaphore._points.append((1, self))
+                self._signals = (*self._signals, timepoint)
+            self._private = timepoint
         return timepoint

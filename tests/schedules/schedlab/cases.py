@@ -152,6 +152,14 @@ def _scenarios():
         (m.a(wait=(T1,), signal=()),),
         ((m.b(wait=("a",), signal=()), ("wait_op", "b")), (("signal", "t", 1), ("done", "a"))),
     )  # fmt: skip
+    yield "handle of a host call", ("two", "domains"), lambda m: (
+        (_submit("h", m.q, (S1,), (), host=True),),
+        ((m.b(wait=("h",), signal=()), ("wait_op", "b")), (("signal", "s", 1), ("done", "h"))),
+    )  # fmt: skip
+    yield "handle fails", ("one", "two"), lambda m: (
+        (m.a(wait=(S1,), signal=()),),
+        ((m.b(wait=("a",), signal=()), ("wait_op", "b")), (("fail", "s", "E"), ("done", "a"))),
+    )  # fmt: skip
     yield "two signals", ("one", "two"), lambda m: (
         (), ((m.a(signal=(S1, T1)),), (m.b(wait=(S1, T1), signal=(T2,)), ("wait", "t", 2))),
     )  # fmt: skip

@@ -107,6 +107,27 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a submission that has failed counts as done",
+        "handle fails/two",
+        (Patch("_stream", "elif wait._state == DONE:", "elif wait._state >= DONE:"),),
+    ),
+    Mutant(
+        "a submission counts as issued before its event is recorded",
+        "handle pending/two",
+        (Patch("_stream", "if submission._state != ISSUED or", "if submission._state < 1 or"),),
+    ),
+    Mutant(
+        "a stream waits for another driver's submission",
+        "handle/domains",
+        (
+            Patch(
+                "_stream",
+                "return submission if submission._queue._domain is self._domain else None",
+                "return submission",
+            ),
+        ),
+    ),
+    Mutant(
         "retirement that is not causal",
         "chain/two",
         (Patch("_ring", "            while dependencies:\n", "            while False:\n"),),
