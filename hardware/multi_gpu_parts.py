@@ -85,6 +85,16 @@ def transfers(devices: Sequence[hal.Device], settings: Settings, found: Findings
                     right=right,
                     seconds=seconds,
                 )
+    for a, b in ring:
+        wrong = [n for n in sizes[1:] if not _is_pinned_for(devices[a], devices[b], data[:n])]
+        found.expect(not wrong, f"device {b}'s pinned memory: {wrong} bytes of {a} arrive changed")
+        found.row(
+            way="the other's pinned memory",
+            source=str(a),
+            target=str(b),
+            sizes=len(sizes) - 1,
+            right=not wrong,
+        )
     if settings.backend != "cpu":
         with hal.create_device("cpu") as host, Flow(devices[0], host) as flow:
             for source, target in ((devices[0], host), (host, devices[0])):
@@ -135,6 +145,26 @@ def _arrives(flow: Flow, data: np.ndarray, source: hal.Device, target: hal.Devic
     for buffer in (sent, room, new):
         buffer.close()
     return is_right
+
+
+def _is_pinned_for(device: hal.Device, other: hal.Device, data: np.ndarray) -> bool:
+    """Move bytes between a device and another's pinned memory, by every way; look at them."""
+    queue, size = device.queue, data.size
+    inner = device.allocate(size)
+    pinned = [other.allocate(size, memory="host") for _ in range(4)]
+    arrays = [each.map() for each in pinned]
+    arrays[0][:] = data
+    ends = [
+        queue.write(inner, arrays[0]),
+        queue.read(inner, arrays[1]),
+        queue.fill(inner, POISON),
+        queue.copy(pinned[1], inner),
+        queue.copy(inner, pinned[2]),
+        other.queue.copy(pinned[2], inner, wait=queue.fill(inner, POISON)),
+    ]
+    ends.append(queue.read(inner, arrays[3], wait=ends))
+    hal.wait_all(ends, LIMIT)
+    return all(_same(each, data) for each in arrays)
 
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:

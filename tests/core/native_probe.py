@@ -255,8 +255,8 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
 
     def free(self, address, memory):
         self._enter("free")
-        self.pinned.pop(address, None)
-        self._check_unused(address, self.alive["allocation"].get(address, 0))
+        for each in [self, *self._neighbours()] if self.pinned.pop(address, None) else [self]:
+            each._check_unused(address, self.alive["allocation"].get(address, 0))
         self._dies("allocation", address)
         self.inner.free(address, memory)
 
@@ -276,7 +276,12 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
             *self.alive["async allocation"].items(),
             *self.alive["import"].values(),
             *self.foreign,
+            *(each for other in self._neighbours() for each in [*other.pinned.items()]),
         ]
+
+    def _neighbours(self):
+        """Return the other devices of the driver, for all of which memory of the host is pinned."""
+        return [each for each in [*_probes] if each is not self and each.domain is self.domain]
 
     def _check_pageable(self, name, address, size):
         """Look whether a copy of ordinary host memory would hold up a submitter (Q1)."""
@@ -295,7 +300,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
             return
         pinned = [
             (start, size)
-            for owner in (self, *owners)
+            for owner in {self, *self._neighbours(), *owners}
             for start, size in [*owner.pinned.items(), *owner.alive["import"].values()]
         ]
         if all(

@@ -76,6 +76,64 @@ def test_copies_between_devices_q4(pair, on):
     assert target.numpy().tolist() == NUMBERS.tolist()
 
 
+@pytest.mark.parametrize("way", ["read", "write", "copy out", "copy in"])
+def test_pinned_memory_of_another_device_is_copied_in_place_m1(staged, way):
+    """M1: its view, too; that is not ordinary host memory, which is staged."""
+    (first, one), (second, _) = staged(), staged()
+    data = np.arange(100_000, dtype=np.uint8)
+    inner, pinned = first.upload(data), second.allocate(100_008, memory="host")
+    view = pinned.map()
+    view[:] = 7
+    submit = {
+        "read": lambda: first.queue.read(inner, view[4:-4]),
+        "write": lambda: first.queue.write(inner, view[4:-4]),
+        "copy out": lambda: first.queue.copy(inner, pinned, target_offset=4),
+        "copy in": lambda: first.queue.copy(pinned, inner, source_offset=4, size=100_000),
+    }[way]
+    before = one.calls.copy()
+    submit().wait(LIMIT)
+    assert {one.calls[name] - before[name] for name in ("copy_to_host", "copy_from_host")} == {0}
+    if way in ("read", "copy out"):
+        assert (view[4:-4] == data).all()
+        assert [*view[:4], *view[-4:]] == [7] * 8
+    else:
+        assert (inner.numpy() == 7).all()
+
+
+@pytest.mark.parametrize("state", ["pending", "issued"])
+def test_who_has_the_pinned_memory_may_be_closed_first_q6(staged, state):
+    """Q6: what is to use it is cancelled, what does is waited for."""
+    (first, one), (second, _) = staged(), staged()
+    inner, pinned = (
+        first.upload(np.ones(100_000, np.uint8)),
+        second.allocate(100_000, memory="host"),
+    )
+    gate, latch = hal.create_semaphore(), Latch()
+    if state == "issued":
+        gate.signal(1)
+        one.hold(latch)
+    read = first.queue.read(inner, pinned.map(), wait=gate.at(1))
+    assert read.state == state
+    closing = threading.Thread(target=second.close, args=(LIMIT,))
+    closing.start()
+    latch.open()
+    closing.join(LIMIT)
+    assert not closing.is_alive()
+    assert read.state == ("done" if state == "issued" else "cancelled")
+
+
+def test_pinned_memory_of_another_driver_is_ordinary_memory_m1(staged):
+    (first, one), (second, _) = staged(), staged(domain=object())
+    inner, pinned = (
+        first.upload(np.ones(100_000, np.uint8)),
+        second.allocate(100_000, memory="host"),
+    )
+    view = pinned.map()
+    first.queue.read(inner, view).wait(LIMIT)
+    assert one.calls["copy_to_host"] > 0
+    assert (view == 1).all()
+
+
 def test_copies_between_devices_are_ordered_by_wait_lists_q2(pair):
     first, one, second, _ = pair
     source = first.upload(np.zeros(64, np.int32))

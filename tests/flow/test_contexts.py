@@ -75,7 +75,7 @@ def test_a_program_is_loaded_once_for_all_contexts(open_probe, program):
 
 def test_steps_run_as_one_command_buffer(root, program):
     submissions = []
-    root.flow._trace = lambda submission, _: submissions.append(submission.kind)
+    root.flow.trace = lambda submission, _: submissions.append(submission.kind)
     routine = root.link(
         program,
         [

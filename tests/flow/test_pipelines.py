@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from core_harness import LIMIT
@@ -54,7 +57,7 @@ def test_as_many_are_on_their_way_as_there_are_sets(device, gate):
     factor.used.wait(LIMIT)
     held = flow.fill(factor, 2.0, wait=gate.at(1))
     uploads = []
-    flow._trace = lambda each, _: uploads.append(each) if each.kind == "write" else None
+    flow.trace = lambda each, _: uploads.append(each) if each.kind == "write" else None
     result = np.zeros(64, np.float32)
     for _ in range(3):
         (last,) = pipeline.run({0: ARRAY.tobytes(), 1: factor}, {2: result})
@@ -129,21 +132,59 @@ def test_waiting_for_all_runs(flow, gate):
 
 
 def test_a_failure_is_raised_however_many_runs_come_after_it(flow):
-    """And what is remembered of runs that have ended is bounded."""
+    """Though few of the runs that have ended are kept."""
     pipeline = flow.pipeline(recorded(flow), depth=2)
     good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
     broken = hal.create_semaphore()
     broken.fail(RuntimeError("no more"))
     flow.fill(bad, 1.0, wait=broken.at(1))
     result = np.zeros(64, np.float32)
+    ends = []
     for factor in (good, bad, *[good] * 300):
         (end,) = pipeline.run({0: ARRAY, 1: factor}, {2: result})
+        ends.append(weakref.ref(end))
         hal.Fence(flow.devices[0].queues.download.barrier()).wait(LIMIT)
     assert end.done
-    assert len(pipeline._ends) < 80
+    del end
+    gc.collect()
+    assert sum(each() is not None for each in ends) < 80
     for _ in range(2):
         with pytest.raises(hal.HalError, match="no more"):
             pipeline.wait(LIMIT)
+
+
+def test_a_download_of_a_buffer_of_the_users_is_waited_for_too(flow, tmp_path):
+    """What it fails with is told, also after more runs in its set and after a close."""
+    pipeline = flow.pipeline(recorded(flow), depth=2)
+    factor = flow.from_host(np.array([1], np.float32))
+    result = np.zeros(64, np.float32)
+    nowhere = hal.File(tmp_path / "missing" / "factor")
+    pipeline.run({0: ARRAY, 1: factor}, {1: nowhere, 2: result})
+    for _ in range(6):
+        pipeline.run({0: ARRAY, 1: factor}, {2: result})
+    pipeline.close()
+    for _ in range(2):
+        with pytest.raises(hal.HalError, match="missing"):
+            pipeline.wait(LIMIT)
+
+
+def test_a_set_is_uploaded_to_after_what_used_it_last(device, gate):
+    """Also where the run between had a buffer of the user's in the place of its own."""
+    flow = Flow(device)
+    pipeline = flow.pipeline(recorded(flow, (BYTES, 4, BYTES)), depth=1)
+    factor = flow.from_host(np.array([3], np.float32))
+    factor.used.wait(LIMIT)
+    uploads = []
+    flow.trace = lambda each, _: uploads.append(each) if each.kind == "write" else None
+    held = flow.fill(factor, 2.0, wait=gate.at(1))
+    read, result = np.zeros(1, np.float32), np.zeros(64, np.float32)
+    pipeline.run({0: ARRAY, 1: factor}, {1: read, 2: result})
+    pipeline.run({0: ARRAY, 1: np.ones(1, np.float32)}, {2: result})
+    assert [each.state for each in (held, uploads[-1])] == ["pending"] * 2
+    gate.signal(1)
+    pipeline.wait(LIMIT)
+    assert np.array_equal(result, ARRAY)
+    assert read.tolist() == [2]
 
 
 def test_what_a_set_is_used_for_comes_one_after_the_other(device):
@@ -193,7 +234,7 @@ def test_after_a_ctrl_c_a_set_comes_after_everything(device, gate, kind):
     def interrupt(submission, found):
         waits[submission] = list(found)
         if submission.kind == kind:
-            flow._trace = note
+            flow.trace = note
             raise KeyboardInterrupt
 
     def note(submission, found):
@@ -204,7 +245,7 @@ def test_after_a_ctrl_c_a_set_comes_after_everything(device, gate, kind):
     flow.fill(factor, 2.0, wait=gate.at(1))
     pipeline = flow.pipeline(recorded(flow), depth=1)
     result = np.zeros(64, np.float32)
-    flow._trace = interrupt
+    flow.trace = interrupt
     with pytest.raises(KeyboardInterrupt):
         pipeline.run({0: ARRAY, 1: factor}, {2: result})
     waits.clear()

@@ -148,7 +148,8 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple
         return move((host.ctypes.data, None), (start, storage), length, host), True
     pinned = _pinned(device, storage, start, host)
     if pinned is not None:
-        return _copy(device._copy, pinned, (start, storage), length, host), False
+        payload = _copy(device._copy, pinned, (start, storage), length, host)
+        return _guarded(device, pinned, payload), False
     return (_read_staged, (device, storage, start, host), None), True
 
 
@@ -279,7 +280,8 @@ def _from_host(
         return move((start, storage), (host.ctypes.data, None), host.size, host), True
     pinned = _pinned(device, storage, start, host)
     if pinned is not None:
-        return _copy(device._copy, (start, storage), pinned, host.size, host), False
+        payload = _copy(device._copy, (start, storage), pinned, host.size, host)
+        return _guarded(device, pinned, payload), False
     return (_write_staged, (device, storage, start, host), None), True
 
 
@@ -306,8 +308,10 @@ def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
     return address
 
 
-def _pinned(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> Place | None:
-    """Return where the device sees an array that lies in its own memory, or in imported memory.
+def _pinned(
+    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> tuple[int, Storage] | None:
+    """Return where the device sees an array in its own, the driver's pinned, or imported memory.
 
     None if it does not, or overlaps with the memory it is copied from or to.
     """
@@ -316,7 +320,7 @@ def _pinned(device: Device, storage: Storage, start: int, host: NDArray[np.uint8
         base = base.base
     address = host.ctypes.data
     keeper: Storage | None = None
-    if type(base) is HostView and base._storage._heap is device._heap:
+    if type(base) is HostView and _sees(device, base._storage):
         keeper = base._storage
     elif device._heap.has_imports:
         keeper = device._heap.find_import(address, host.size)
@@ -328,6 +332,19 @@ def _pinned(device: Device, storage: Storage, start: int, host: NDArray[np.uint8
         if abs(distance) < host.size:
             return None
     return place, keeper
+
+
+def _sees(device: Device, storage: Storage) -> bool:
+    """Return whether a device has a storage in its address space: pinned memory is the driver's."""
+    if storage._heap is device._heap:
+        return True
+    is_pinned = storage.memory is MemoryType.HOST
+    return is_pinned and storage._heap._context.native.domain is device._native.domain
+
+
+def _guarded(device: Device, pinned: tuple[int, Storage], payload: Payload) -> Payload:
+    """Return a payload that visits the device whose pinned memory it uses, if that is another."""
+    return payload if pinned[1]._heap is device._heap else _peers.guard(device, payload)
 
 
 # What runs when an operation is issued

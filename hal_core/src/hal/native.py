@@ -490,7 +490,8 @@ class NativeDevice(ABC):
     def allocate(self, size: int, memory: MemoryType) -> int:
         """Return the address of `size` > 0 bytes, aligned to 256; may block.
 
-        Raises `OutOfMemoryError` when there is no more.
+        `MemoryType.HOST` is pinned for every device of the domain, which all
+        copy from and to it, by this address. Raises `OutOfMemoryError` when there is no more.
         """
 
     @abstractmethod

@@ -161,8 +161,8 @@ class Copies(Scheduler):
                 history.doubt()
                 other.doubt()
                 raise
-        if self._trace is not None:
-            self._trace(written, [*found, *found_there])
+        if self.trace is not None:
+            self.trace(written, [*found, *found_there])
         return written
 
     def _pieces(

@@ -65,7 +65,7 @@ class Flow(Merges):
     def __init__(
         self,
         *devices: AnyDevice,
-        chunk: int = 16 << 20,
+        chunk: int = 4 << 20,
         snapshot: int = 64 << 20,
         peers: bool = True,
         trace: Trace | None = None,
@@ -256,8 +256,8 @@ class Flow(Merges):
             except BaseException as error:
                 doubt(accesses, error)
                 raise
-        if self._trace is not None:
-            self._trace(operation, found)
+        if self.trace is not None:
+            self.trace(operation, found)
         return operation
 
     def record(

@@ -129,37 +129,54 @@ class HeldArray:
 
 
 class ReadsInFlight:
-    """Know which host arrays are being filled by reads of buffers."""
+    """Know which host arrays are being filled by reads of buffers. Any thread may use it."""
 
-    __slots__ = ("_limits", "_reads")
+    __slots__ = ("_guard", "_lanes")
 
     def __init__(self) -> None:
-        # By queue, in its order, in which they end, too
-        self._reads: dict[hal.Queue, deque[tuple[NDArray[Any], hal.Submission]]] = {}
-        self._limits: dict[hal.Queue, int] = {}
+        self._lanes: dict[hal.Queue, _Reads] = {}
+        self._guard = threading.Lock()
 
     def add(self, array: NDArray[Any], submission: hal.Submission, queue: hal.Queue) -> None:
         """Note a read into an array."""
-        reads = self._reads.get(queue)
-        if reads is None:
-            reads = self._reads[queue] = deque()
-            self._limits[queue] = _MANY
-        reads.append((array, submission))
-        if len(reads) > self._limits[queue]:
-            while reads and reads[0][1].done:
-                reads.popleft()
-            self._limits[queue] = max(_MANY, 2 * len(reads))
+        lane = self._lanes.get(queue)
+        if lane is None:
+            lane = self._lanes.setdefault(queue, _Reads())
+        lane.reads.append((array, submission))
+        # Somebody who is at it already does it for all.
+        if len(lane.reads) > lane.limit and self._guard.acquire(blocking=False):
+            try:
+                lane.forget()
+            finally:
+                self._guard.release()
 
     def check(self, host: Bytes, what: str) -> None:
         """Raise `InvalidArgumentError` if a read that has not ended fills some of these bytes."""
-        for queue, reads in list(self._reads.items()):
-            for array, submission in list(reads):
+        for queue, lane in list(self._lanes.items()):
+            for array, submission in list(lane.reads):
                 if np.may_share_memory(array, host) and not submission.done:
                     message = (
                         f"{what}: the array is still being filled by a {submission.kind} on "
                         f"{queue.name}; wait for that submission first"
                     )
                     raise InvalidArgumentError(message)
+
+
+class _Reads:
+    """Hold the reads of one queue, in its order, in which they end, too."""
+
+    __slots__ = ("limit", "reads")
+
+    def __init__(self) -> None:
+        self.reads: deque[tuple[NDArray[Any], hal.Submission]] = deque()
+        self.limit = _MANY
+
+    def forget(self) -> None:
+        """Forget those that have ended; one thread at a time."""
+        reads = self.reads
+        while reads and reads[0][1].done:
+            reads.popleft()
+        self.limit = max(_MANY, 2 * len(reads))
 
 
 def _checksum(host: Bytes) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,6 +14,7 @@ import numpy as np
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.host_arrays import is_constant
 from hal.flow.recordings import Recording, bound_buffer, direct_accesses
 from hal.flow.tracking import Access, Lanes
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from hal.flow.flow import Flow
 
 __all__ = ["Pipeline"]
-
-_ENDED: Final = ("done", "failed", "cancelled")
-_MANY: Final = 64
-"""Runs from which on those that have ended are looked for."""
 
 
 class _Set:
@@ -35,10 +31,10 @@ class _Set:
     and costs no more than by hand: an upload comes after the execution before,
     or the download of what it writes; an execution after its uploads and the
     downloads before; a download after its execution. What failed is in the
-    way of all that comes later in the same set.
+    way of all that comes later in the same set, so the last of it tells.
     """
 
-    __slots__ = ("buffers", "execution", "is_doubtful", "reads", "uploads")
+    __slots__ = ("buffers", "execution", "is_doubtful", "others", "reads", "uploads")
 
     def __init__(self, device: hal.Device, slots: Sequence[hal.Slot]) -> None:
         self.buffers = [
@@ -48,13 +44,18 @@ class _Set:
         self.uploads: list[hal.Submission] = []  # since the last execution
         self.execution: list[hal.Submission] = []  # the last one, if there was one
         self.reads: dict[int, hal.Submission] = {}  # of what the last execution has made
+        self.others: list[hal.Submission] = []  # reads of buffers that are not its own
         self.is_doubtful = False
+
+    def ends(self) -> list[hal.Submission]:
+        """Return what ends after all that it was used for."""
+        return [*self.others, *self.reads.values(), *self.uploads, *self.execution]
 
     def settle(self, lanes: Lanes) -> None:
         """Come after everything: a Ctrl-C came between, and what was submitted is not known."""
         others = [lanes.upload.barrier(), lanes.download.barrier()]
-        self.execution = [lanes.compute.barrier(wait=others)]
-        self.uploads, self.reads = [], {}
+        self.execution = [lanes.compute.barrier(wait=[*others, *self.ends()])]
+        self.uploads, self.reads, self.others = [], {}, []
         self.is_doubtful = False
 
 
@@ -76,14 +77,12 @@ class Pipeline:
     """
 
     __slots__ = (
-        "_ends",
-        "_failed",
+        "_closed",
         "_flow",
         "_lanes",
-        "_limit",
+        "_runs",
         "_sets",
         "_slots",
-        "_turns",
         "depth",
         "recording",
     )
@@ -101,12 +100,9 @@ class Pipeline:
         device = recording.commands.device
         self._lanes: Final = flow.lanes_of(device)
         self._sets = [_Set(device, recording.slots) for _ in range(depth)]
-        self._turns: Iterator[_Set] = itertools.cycle(self._sets)
         self._slots = frozenset(range(len(recording.slots)))
-        # What ends the runs, and the first of those that were forgotten after they had failed.
-        self._ends: deque[hal.Submission] = deque()
-        self._failed: hal.Submission | None = None
-        self._limit = _MANY
+        self._runs = 0
+        self._closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -134,12 +130,13 @@ class Pipeline:
         those methods do, and `ClosedError` after `close`; what was submitted
         before an error goes on.
         """
-        if not self._sets:
+        if self._closed:
             message = "the pipeline is closed; make another with flow.pipeline(recording)"
             raise ClosedError(message)
         if not (self._slots.issuperset(inputs) and self._slots.issuperset(outputs)):
             raise _not_bound(self._slots, (*inputs, *outputs))
-        mine, recording = next(self._turns), self.recording
+        mine, recording = self._sets[self._runs % self.depth], self.recording
+        self._runs += 1
         table: list[hal.Buffer | None] = [*mine.buffers]
         accesses = direct_accesses(self._flow, recording) if recording.direct else []
         for slot, value in inputs.items():
@@ -149,14 +146,10 @@ class Pipeline:
         if None in table:
             raise _not_bound(self._slots, [slot for slot in self._slots if table[slot] is None])
         try:
-            ends = self._submit(mine, table, accesses, inputs, outputs)
+            return self._submit(mine, table, accesses, inputs, outputs)
         except BaseException as error:
             mine.is_doubtful = mine.is_doubtful or not isinstance(error, HalError)
             raise
-        self._ends += ends
-        if len(self._ends) > self._limit:
-            self._sweep()
-        return ends
 
     def _submit(
         self,
@@ -173,25 +166,52 @@ class Pipeline:
         for slot, value in inputs.items():
             if table[slot] is own[slot]:
                 wait = [mine.reads[slot]] if slot in mine.reads else mine.execution
-                mine.uploads.append(flow.put(table[slot], value, lanes.upload, wait))
+                mine.uploads.append(self._upload(table[slot], value, wait))
         commands, compute = self.recording.commands, lanes.compute
         after = [*mine.uploads, *mine.reads.values()] or mine.execution
+        if mine.others:
+            after = [*after, *mine.others]
         if accesses:
             submit = functools.partial(_execute, compute, commands, table)
             execution = flow.run(accesses, compute, submit, after)
         else:
             execution = compute.execute(commands, bindings=table, wait=after)
-            flow.tell(execution, after)
-        mine.uploads, mine.execution, mine.reads = [], [execution], {}
+            self._tell(execution, after)
+        mine.uploads, mine.execution, mine.reads, mine.others = [], [execution], {}, []
         ends = []
         for slot, array in outputs.items():
             if table[slot] is own[slot]:
-                end = flow.take(table[slot], array, lanes.download, mine.execution)
+                end = self._download(table[slot], array, mine.execution)
                 mine.reads[slot] = end
             else:
                 end = flow.read(inputs[slot], array)
+                mine.others.append(end)
             ends.append(end)
         return ends or [execution]
+
+    # What a flow's own methods do, for buffers that need not be looked up
+
+    def _upload(self, raw: hal.Buffer, array: Any, wait: list[hal.Submission]) -> hal.Submission:  # noqa: ANN401 - the flow checks it
+        upload = self._lanes.upload
+        if not is_constant(array):
+            return self._flow.write_raw(raw, array, upload, wait)
+        operation = upload.write(raw, array, wait=wait)
+        self._tell(operation, wait)
+        return operation
+
+    def _download(
+        self, raw: hal.Buffer, array: object, wait: list[hal.Submission]
+    ) -> hal.Submission:
+        operation = self._lanes.download.read(raw, array, wait=wait)
+        if isinstance(array, np.ndarray):
+            self._flow.reads_in_flight.add(array, operation, self._lanes.download)
+        self._tell(operation, wait)
+        return operation
+
+    def _tell(self, operation: hal.Submission, waits: list[hal.Submission]) -> None:
+        trace = self._flow.trace
+        if trace is not None:
+            trace(operation, waits)
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until all runs so far have ended, for `timeout` seconds at most; None is for ever.
@@ -200,28 +220,17 @@ class Pipeline:
         `DeadlineExceededError`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        if self._failed is not None:
-            self._failed.wait()
-        # The last one first: those before it in its queue have ended then.
-        for end in reversed(self._ends):
-            end.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        self._ends.clear()
+        # The last run first: those before it in its queues have ended then.
+        for index in range(self.depth):
+            for end in self._sets[(self._runs - 1 - index) % self.depth].ends():
+                end.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         """Let its buffers go, once all that uses them has ended. May be called twice."""
-        sets, self._sets = self._sets, []
-        for buffer in itertools.chain(*(each.buffers for each in sets)):
+        self._closed = True
+        for buffer in itertools.chain(*(each.buffers for each in self._sets)):
             if buffer is not None:
                 buffer.close()
-
-    def _sweep(self) -> None:
-        """Forget runs that have ended, but for the first failure."""
-        ends = self._ends
-        while ends and (state := ends[0].state) in _ENDED:
-            end = ends.popleft()
-            if self._failed is None and state != "done":
-                self._failed = end
-        self._limit = max(_MANY, 2 * len(ends))
 
 
 def _execute(

@@ -37,7 +37,7 @@ class Scheduler:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)
         self._lock = threading.Lock()
-        self._trace = trace
+        self.trace = trace
         self._closed = False
         self._adopted = Adopted()
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
@@ -118,13 +118,9 @@ class Scheduler:
             except BaseException as error:
                 doubt(accesses, error)
                 raise
-        self.tell(operation, found)
+        if self.trace is not None:
+            self.trace(operation, found)
         return operation
-
-    def tell(self, operation: hal.Submission, waits: list[Any]) -> None:
-        """Show a submission, and what it waits for, to whoever traces the flow."""
-        if self._trace is not None:
-            self._trace(operation, waits)
 
     def check(self, buffer: object, what: str) -> None:
         """Raise unless this is a tracked buffer of this flow that is tracked still."""

@@ -13,7 +13,7 @@ import hal
 from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies, check_bytes
-from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
+from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt
 from hal.flow.tracking import Access, History
 from hal.protocols import Signals, Waits
@@ -68,7 +68,7 @@ class Transfers(Copies):
     ) -> None:
         super().__init__(devices, trace, chunk, peers=peers)
         self._snapshot = check_bytes("snapshot", snapshot, 0)
-        self._reads = ReadsInFlight()
+        self.reads_in_flight = ReadsInFlight()
         # By device: an unordered queue for what follows the end of a transfer
         self._keepers: dict[hal.Device, hal.Queue] = {}
 
@@ -146,7 +146,7 @@ class Transfers(Copies):
         def submit(waits: list[Any]) -> hal.Submission:
             operation = lane.read(raw, array, offset=offset, wait=waits, signal=signal)
             if isinstance(array, np.ndarray):
-                self._reads.add(array, operation, lane)
+                self.reads_in_flight.add(array, operation, lane)
             return operation
 
         return self.run(((history, start, start + size, False),), lane, submit, wait)
@@ -199,26 +199,11 @@ class Transfers(Copies):
 
     # For the modules of this package
 
-    def put(
+    def write_raw(
         self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
     ) -> hal.Submission:
         """Do what `write` does, with a raw buffer that its owner keeps in order."""
-        if not is_constant(array):
-            return self._write(raw, array, lane, None, wait=wait)
-        operation = lane.write(raw, array, wait=wait)
-        self.tell(operation, wait)
-        return operation
-
-    def take(
-        self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
-    ) -> hal.Submission:
-        """Do what `read` does, with a raw buffer that its owner keeps in order."""
-        operation = lane.read(raw, array, wait=wait)
-        if isinstance(array, np.ndarray):
-            with self._lock:
-                self._reads.add(array, operation, lane)
-        self.tell(operation, wait)
-        return operation
+        return self._write(raw, array, lane, None, wait=wait)
 
     def _write(
         self,
@@ -245,7 +230,7 @@ class Transfers(Copies):
         if not is_ours:
             host, is_ours = bytes_of(array, "write")
             if not is_ours:
-                self._reads.check(host, "write")
+                self.reads_in_flight.check(host, "write")
         size = len(host)
         if not 0 <= offset <= raw.size - size:
             message = (
