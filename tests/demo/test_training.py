@@ -125,6 +125,10 @@ def test_the_pictures_show_every_queue_that_worked(digits, devices):
     assert picture.size == (1800, 186 + 50 * len(stages) + 130)
     shown = {color for _, color in picture.getcolors(1 << 20)}
     assert set(curves._COLORS[: len(KINDS)]) <= shown
+    with Training(devices(2), digits) as training:
+        picture = curves.draw_steps(training.observe(2), KINDS, title="title", subtitle="subtitle")
+    shown = {color for _, color in picture.getcolors(1 << 20)}
+    assert curves._COLORS[KINDS.index("bring")] not in shown  # merged in place
     losses = curves.draw_loss(
         {"one": np.array([2.0, 1.0, 0.1]), "two": np.array([2.0, 1.0, 0.1])},
         title="title",

@@ -90,8 +90,9 @@ def draw_steps(
 ) -> Image.Image:
     """Return what was seen of some steps as a picture, 1800 pixels wide.
 
-    One row for each queue that had work, one colour for each of `kinds`, which
-    an operation's ``tile`` counts. `title` and `subtitle` are one line each.
+    One row for each queue that had work, one colour for each of `kinds` that is
+    there; an operation's ``tile`` is its kind's number. `title` and `subtitle`
+    are one line each.
     """
     rows: dict[str, list[Operation]] = {stage: [] for stage in observation.stages}
     for operation in observation.operations:
@@ -101,10 +102,11 @@ def draw_steps(
     canvas = Canvas(bottom + 130, _TOP, observation.seconds)
     canvas.text((MARGIN, MARGIN - 4), title, 30)
     canvas.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
-    for index, kind in enumerate(kinds):
-        key = LEFT + 220 * index
+    seen = sorted({operation.tile for operation in observation.operations})
+    for column, index in enumerate(seen):
+        key = LEFT + 220 * column
         canvas.pen.rectangle((key, MARGIN + 92, key + 28, MARGIN + 112), fill=_COLORS[index])
-        canvas.text((key + 40, MARGIN + 102), kind, 19, TEXT, "lm")
+        canvas.text((key + 40, MARGIN + 102), kinds[index], 19, TEXT, "lm")
     tops = {stage: _TOP + index * (_ROW + _GAP) for index, stage in enumerate(rows)}
     for stage, top in tops.items():
         canvas.band(top, _ROW, *stage.rsplit(" ", 1))
