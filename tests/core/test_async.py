@@ -12,6 +12,7 @@ import weakref
 
 import numpy as np
 import pytest
+from child_processes import run_python
 from core_harness import LIMIT, collect_in_threads
 
 import hal
@@ -220,6 +221,32 @@ def test_a_raising_callback_is_reported_and_ends_nothing_s8(monkeypatch):
     semaphore.signal(5)
     recorder.wait()
     assert reports == [(ZeroDivisionError, bad), (SystemExit, worse)]
+
+
+@pytest.mark.parametrize("hook", ["sys.__unraisablehook__", "lambda report: 1 // 0", "None"])
+def test_a_raising_callback_is_told_to_stderr_without_a_hook_s8(tmp_path, hook):
+    """S8: in a process as it is started, and with a hook that raises; the next callback comes."""
+    result = run_python(
+        tmp_path,
+        f"""
+        import sys, threading, hal
+        sys.unraisablehook = {hook}
+        def bad(_):
+            raise KeyError("nobody catches this")
+        ended, semaphore = threading.Event(), hal.create_semaphore()
+        for value in range(1, 4):
+            semaphore.on_reached(value, bad)
+        semaphore.on_reached(4, lambda _: ended.set())
+        semaphore.signal(4)
+        assert ended.wait({LIMIT})
+        """,
+    )
+    assert result.returncode == 0, result.stderr
+    if hook == "sys.__unraisablehook__":
+        assert result.stderr.count("Exception ignored on a thread of hal: <function bad") == 3
+        assert result.stderr.count("KeyError: 'nobody catches this'") == 3
+    else:
+        assert result.stderr.count("Exception ignored on a thread of hal:") == 3
 
 
 def test_cancel_takes_a_callback_back_s8():

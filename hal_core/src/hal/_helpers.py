@@ -6,7 +6,9 @@ thread (S8, I5, I6). The threads are daemons, started on first need.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -125,8 +127,19 @@ def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
 
 
 def report(function: Callable[..., object], error: BaseException) -> None:
-    """Tell `sys.unraisablehook` of an error that has nobody to go to."""
-    sys.unraisablehook(_Unraisable(function, error))  # type: ignore[arg-type]
+    """Tell `sys.unraisablehook` of an error that has nobody to go to; never raises."""
+    unraisable = _Unraisable(function, error)
+    hook: Callable[[Any], object] = sys.unraisablehook
+    if hook is not sys.__unraisablehook__:  # that one takes what C code makes, and nothing else
+        try:
+            hook(unraisable)
+        except BaseException as second:  # noqa: BLE001 - a hook is user code, too
+            unraisable = _Unraisable(hook, second)
+        else:
+            return
+    with contextlib.suppress(Exception):  # nobody may be there to read it
+        print(f"{unraisable.err_msg}: {unraisable.object!r}", file=sys.stderr)  # noqa: T201
+        traceback.print_exception(unraisable.exc_value, file=sys.stderr)
 
 
 class _Unraisable:
