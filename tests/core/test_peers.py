@@ -122,6 +122,20 @@ def test_who_has_the_pinned_memory_may_be_closed_first_q6(staged, state):
     assert read.state == ("done" if state == "issued" else "cancelled")
 
 
+def test_a_view_that_outlives_its_device_is_ordinary_memory_m2(staged):
+    """M2: it is the host's then, as long as it lives."""
+    (first, one), (second, _) = staged(), staged()
+    inner = first.upload(np.ones(100_000, np.uint8))
+    view = second.allocate(100_000, memory="host").map()
+    second.close(LIMIT)
+    first.queue.read(inner, view).wait(LIMIT)
+    assert (view == 1).all()
+    view[:] = 2
+    first.queue.write(inner, view).wait(LIMIT)
+    assert (inner.numpy() == 2).all()
+    assert one.calls["copy_to_host"] > 0
+
+
 def test_pinned_memory_of_another_driver_is_ordinary_memory_m1(staged):
     (first, one), (second, _) = staged(), staged(domain=object())
     inner, pinned = (

@@ -338,8 +338,12 @@ def _sees(device: Device, storage: Storage) -> bool:
     """Return whether a device has a storage in its address space: pinned memory is the driver's."""
     if storage._heap is device._heap:
         return True
-    is_pinned = storage.memory is MemoryType.HOST
-    return is_pinned and storage._heap._context.native.domain is device._native.domain
+    owner = storage._heap._context
+    return (
+        storage.memory is MemoryType.HOST
+        and owner.native.domain is device._native.domain
+        and not owner.refuses_visits  # closed: its memory lives with the view, for the host
+    )
 
 
 def _guarded(device: Device, pinned: tuple[int, Storage], payload: Payload) -> Payload:
