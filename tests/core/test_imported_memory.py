@@ -92,6 +92,26 @@ def test_an_import_ends_once_m1(open_probe, end):
     assert len(told) == 1
 
 
+def test_close_lets_go_of_what_the_dispatcher_was_to_let_go_of_m1(open_probe):
+    """M1: at close at the latest, though callbacks before it take their time."""
+    device, _ = open_probe()
+    array = np.zeros(4096, np.uint8).view(Tracked)
+    reference, busy, gate = weakref.ref(array), threading.Event(), threading.Event()
+    semaphore = hal.create_semaphore()
+    semaphore.on_reached(1, lambda _: (busy.set(), gate.wait(LIMIT)))
+    semaphore.signal(1)
+    assert busy.wait(LIMIT)
+    try:
+        device.import_array(array).close()
+        del array
+        wait_until(lambda: not device._heap._imports)
+        assert reference() is not None
+        device.close(LIMIT)
+        assert reference() is None
+    finally:
+        gate.set()
+
+
 def test_a_read_only_array_gives_a_read_only_buffer_m1(device):
     array = np.arange(16, dtype=np.uint8)
     array.flags.writeable = False

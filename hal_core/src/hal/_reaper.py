@@ -65,6 +65,7 @@ class Reaper(Allocator):
         "_handles",
         "_housekeeping",
         "_imports",
+        "_leaving",
         "_loose",
         "_native_closed",
         "_process",
@@ -85,6 +86,7 @@ class Reaper(Allocator):
         self._doomed: deque[Doomed] = deque()  # what finalisers let go
         self._waste: deque[Doomed] = deque()  # what takes native calls to give back
         self._returning: deque[Ticket] = deque()  # what goes back by `free_async`
+        self._leaving: deque[Owner] = deque()  # of foreign memory that was given back
         self._stream = 0  # the native stream for that
         self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
         self._loose = 0  # about the bytes that were doomed since the deque was worked off
@@ -107,10 +109,9 @@ class Reaper(Allocator):
         Blocks as long as the native frees do. Owners of foreign memory are
         dropped by the dispatcher: what they do then is not ours.
         """
-        owners = self._reap(self._cache_limit)
-        for owner in owners:
-            _progress.dispatcher.append(_drop, owner)
-        if owners:
+        self._reap(self._cache_limit)
+        if self._leaving:
+            _progress.dispatcher.append(self._drop_owners)
             _progress.dispatcher.wake()
 
     def trim(self, keep: int) -> int:
@@ -120,8 +121,8 @@ class Reaper(Allocator):
         who calls this is about to ask for what they give back.
         """
         before = self._held
-        for owner in self._reap(keep):
-            _drop(owner)
+        self._reap(keep)
+        self._drop_owners()
         with self._reaping:
             pass
         return max(before - self._held, 0)
@@ -135,17 +136,15 @@ class Reaper(Allocator):
         with self._growing:  # a native allocation under way ends first, and no other begins
             self._closed = True
         self.absorb()
-        owners: list[Owner] = []
         with self._reaping:  # no free may be under way when the native device closes
-            kept = self._close_all(owners, release_context=release_context)
-        for owner in owners:
-            _drop(owner)
+            kept = self._close_all(release_context=release_context)
+        self._drop_owners()
         return tuple(kept)
 
     def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
         """Return what is allocated, after putting into the cache what nobody holds."""
-        for owner in self._reap(self._cache_limit):
-            _drop(owner)
+        self._reap(self._cache_limit)
+        self._drop_owners()
         with self._lock:
             used = self._recount()
             peak = self._peak
@@ -193,31 +192,38 @@ class Reaper(Allocator):
                         self._stream = native.create_stream()
                     native.free_async(self._stream, ticket.block.address)
 
-    def _reap(self, keep: int) -> list[Owner]:
-        """Give back what takes native calls; return owners, to be dropped under no lock."""
+    def _reap(self, keep: int) -> None:
+        """Give back what takes native calls; owners are left to be dropped."""
         self._asked = False
         self.absorb()
-        owners: list[Owner] = []
         if self._waste or self._cached > keep or self._closed:
             with self._reaping:
-                self._clear_waste(owners)
+                self._clear_waste()
                 self._give_back(keep)
-        return owners
 
-    def _clear_waste(self, owners: list[Owner]) -> None:
+    def _drop_owners(self) -> None:
+        """Let go of foreign memory, whoever was to do it; under no lock, for that runs its code."""
+        while self._leaving:
+            try:
+                owner = self._leaving.popleft()
+            except IndexError:
+                return
+            _drop(owner)
+
+    def _clear_waste(self) -> None:
         while self._waste:
             try:
                 what = self._waste.popleft()
             except IndexError:
                 return
             if isinstance(what, Ticket):
-                self._end_use(what, owners)
+                self._end_use(what)
             else:
                 kind, handle = what
                 self._destroy(kind, handle)
         self._close_native()
 
-    def _end_use(self, ticket: Ticket, owners: list[Owner]) -> None:
+    def _end_use(self, ticket: Ticket) -> None:
         """Give back the block of a use that has ended, once."""
         with self._lock:
             known = self._remove(ticket)
@@ -234,7 +240,7 @@ class Reaper(Allocator):
             with contextlib.suppress(HalError):  # nobody is left to tell
                 self._context.native.bind()
                 self._context.native.release_host(owner.imported)
-        owners.append(owner)
+        self._leaving.append(owner)
 
     def _destroy(self, kind: int, handle: int) -> None:
         """End a native handle, once."""
@@ -247,9 +253,9 @@ class Reaper(Allocator):
                 native.bind()
                 getattr(native, _DESTROY[kind])(handle)
 
-    def _close_all(self, owners: list[Owner], *, release_context: bool) -> list[str]:
+    def _close_all(self, *, release_context: bool) -> list[str]:
         """Do what `close` does; with the reaping lock."""
-        self._clear_waste(owners)
+        self._clear_waste()
         kept: list[str] = []
         shown: set[tuple[int, int]] = set()  # modules whose variables are shown
         with self._lock:
@@ -269,7 +275,7 @@ class Reaper(Allocator):
                 self._returning.append(ticket)
             elif block.way != FOREIGN or release_context:
                 # Work that was abandoned may go on in memory of others.
-                self._end_use(ticket, owners)
+                self._end_use(ticket)
         for kind, handle in list(self._handles - shown):
             self._destroy(kind, handle)
         with self._housekeeping:
