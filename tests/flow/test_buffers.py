@@ -145,15 +145,18 @@ def test_raw_operations_in_the_place_of_tracked_ones(flow, gate):
     assert (buffer.numpy(timeout=LIMIT) == 2).all()
 
 
-@pytest.mark.parametrize("way", ["raises", "returns nothing"])
+@pytest.mark.parametrize("way", ["raises", "returns nothing", "uses another queue"])
 def test_a_raw_operation_that_goes_wrong_may_have_been_submitted(flow, gate, way):
     buffer = flow.from_host(np.zeros(4, np.uint8))
     buffer.used.wait(LIMIT)
 
     def submit(queue, waits):
-        queue.fill(buffer.raw, 1, wait=[*waits, gate.at(1)])
+        if way == "uses another queue":
+            queue = queue.device.create_queue(ordered=False)
+        submission = queue.fill(buffer.raw, 1, wait=[*waits, gate.at(1)])
         if way == "raises":
             raise InvalidArgumentError("too late")
+        return submission if way == "uses another queue" else None
 
     with pytest.raises((InvalidArgumentError, ArgumentTypeError)):
         flow.submit(submit, writes=[buffer])

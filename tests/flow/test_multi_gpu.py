@@ -56,7 +56,8 @@ def test_every_part_passes(tmp_path, backend):
     assert list(found["parts"]) == PARTS
     assert all(part["passed"] and part["rows"] for part in found["parts"].values())
     ways = {row["way"] for row in found["parts"]["transfers"]["rows"]}
-    assert ways == {"direct", "staged"} | ({"between backends"} if backend in BINDINGS else set())
+    expected = {"direct", "staged", "the other's pinned memory"}
+    assert ways == expected | ({"between backends"} if backend in BINDINGS else set())
     became = {row["became"] for row in found["parts"]["merging"]["rows"]}
     assert became == {"streaming", "copy"}
     has_raw = ["raw GB/s" in row for row in found["parts"]["rates"]["rows"]]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import mmap
-import weakref
 
 import numpy as np
 import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, OperationError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow import Flow
 
 
@@ -116,152 +113,7 @@ def test_peers_copy_directly(open_probe):
     assert other.calls["copy_peer"] == 0
 
 
-# Host arrays
-
-
-@pytest.mark.parametrize("size", [100, 200_000])
-def test_a_copied_array_may_change_at_once(flow, gate, size):
-    """Also below a view, and in memory that is not numpy's."""
-    whole = np.ones(size + 8, np.uint8)
-    memory = mmap.mmap(-1, size)
-    memory[:] = bytes([3]) * size
-    foreign, view = np.frombuffer(memory, np.uint8), whole[8:]
-    raw = bytearray([5]) * size
-    buffers = [flow.allocate(size) for _ in range(3)]
-    for buffer, array in zip(buffers, (view, foreign, raw), strict=True):
-        flow.write(buffer, array, wait=gate.at(1))
-    whole[:] = foreign[:] = 0
-    raw[:] = bytes(size)
-    gate.signal(1)
-    assert [set(each.numpy(timeout=LIMIT).tolist()) for each in buffers] == [{1}, {3}, {5}]
-    del foreign
-
-
-def test_a_held_array_cannot_be_changed(flow, gate):
-    whole = np.ones(1000, np.uint8)
-    view = whole[100:]
-    buffer = flow.allocate(900)
-    done = flow.write(buffer, view, hold=True, wait=gate.at(1))
-    for array in (whole, view):
-        with pytest.raises(ValueError, match="read-only"):
-            array[500] = 7
-    gate.signal(1)
-    done.wait(LIMIT)
-    whole[:] = view[:] = 7
-    assert (buffer.numpy(timeout=LIMIT) == 1).all()
-
-
-def test_an_array_is_held_by_all_its_transfers(flow, gate):
-    array, buffer, other = np.ones(1000, np.uint8), flow.allocate(1000), flow.allocate(1000)
-    late = flow.write(buffer, array, hold=True, wait=gate.at(1), queue="compute")
-    flow.write(other, array, hold=True).wait(LIMIT)
-    assert not array.flags.writeable
-    gate.signal(1)
-    late.wait(LIMIT)
-    assert array.flags.writeable
-
-
-def test_large_arrays_are_held_by_themselves(device, gate):
-    flow = Flow(device, snapshot=500)
-    small, large = np.ones(500, np.uint8), np.ones(501, np.uint8)
-    flow.from_host(small, wait=gate.at(1))
-    buffer = flow.from_host(large, wait=gate.at(1))
-    assert (small.flags.writeable, large.flags.writeable) == (True, False)
-    gate.signal(1)
-    buffer.written.wait(LIMIT)  # that includes the array
-    assert large.flags.writeable
-    flow.close()
-
-
-def test_a_read_only_array_stays_read_only(flow):
-    array = np.ones(1000, np.uint8)
-    array.flags.writeable = False
-    flow.write(flow.allocate(1000), array, hold=True).wait(LIMIT)
-    assert not array.flags.writeable
-
-
-@pytest.mark.parametrize("way", ["view", "flag", "foreign"])
-def test_a_change_of_a_held_array_is_found(flow, gate, way):
-    """Through a view that was there before, by force, and where no flag can help."""
-    array = np.ones(100_003, np.uint8)
-    if way == "foreign":
-        array = np.frombuffer(mmap.mmap(-1, 100_003), np.uint8)
-    other = array[:]
-    buffer = flow.allocate(array.size)
-    done = flow.write(buffer, array, hold=True, wait=gate.at(1))
-    if way == "flag":
-        array.flags.writeable = True
-    (array if way == "foreign" else other)[99_999] = 7
-    gate.signal(1)
-    with pytest.raises(OperationError, match="was changed while it was read"):
-        done.wait(LIMIT)
-    with pytest.raises(OperationError):
-        buffer.numpy(timeout=LIMIT)  # nobody takes it for good
-    assert array.flags.writeable
-    buffer.recover()
-    flow.write(buffer, array).wait(LIMIT)
-
-
-def test_a_held_array_is_given_back_when_its_transfer_fails(flow):
-    array, broken = np.ones(1000, np.uint8), hal.create_semaphore()
-    buffer = flow.allocate(1000)
-    done = flow.write(buffer, array, hold=True, wait=broken.at(1))
-    broken.fail(RuntimeError("no power"))
-    with pytest.raises(HalError, match="no power"):
-        done.wait(LIMIT)
-    flow.wait_idle(LIMIT)
-    with pytest.raises(HalError):
-        flow.write(flow.allocate(10), array, hold=True)
-    assert array.flags.writeable
-
-
-def test_closing_the_device_gives_held_arrays_back(gate):
-    device = hal.create_device("cpu")
-    flow, array = Flow(device), np.ones(1000, np.uint8)
-    flow.write(flow.allocate(1000), array, hold=True, wait=gate.at(1))
-    noticed = hal.create_semaphore()
-    device.close(LIMIT)
-    # The callbacks of one thread, in order.
-    hal.create_semaphore(1).on_reached(1, lambda _: noticed.signal(1))
-    noticed.wait(1, LIMIT)
-    assert array.flags.writeable
-    flow.close()
-
-
-def test_bytes_are_neither_copied_nor_held(flow, gate, monkeypatch):
-    allocated = []
-    allocate = hal.Device.allocate
-    buffer = flow.allocate(200_000)
-    monkeypatch.setattr(
-        hal.Device, "allocate", lambda *a, **k: allocated.append(a) or allocate(*a, **k)
-    )
-    flow.write(buffer, bytes([4]) * 200_000, wait=gate.at(1))
-    assert allocated == []
-    gate.signal(1)
-    assert (buffer.numpy(timeout=LIMIT) == 4).all()
-
-
-def test_an_array_that_is_being_filled_is_refused(flow, gate):
-    buffer, array = flow.from_host(np.ones(100, np.uint8)), np.zeros(100, np.uint8)
-    read = flow.read(buffer, array, wait=gate.at(1))
-    for part in (array, array[50:]):
-        with pytest.raises(InvalidArgumentError, match="still being filled"):
-            flow.from_host(part)
-    gate.signal(1)
-    read.wait(LIMIT)
-    flow.from_host(array)
-
-
-def test_a_source_array_is_dropped_in_the_end(flow):
-    array = np.ones(1000, np.uint8)
-    gone = weakref.ref(array)
-    flow.write(flow.allocate(1000), array, hold=True).wait(LIMIT)
-    flow.wait_idle(LIMIT)
-    del array
-    gc.collect()
-    ended = hal.create_semaphore()
-    flow.call(ended.signal, 1).wait(LIMIT)
-    assert gone() is None or len(gc.get_referrers(gone())) <= 1
+# Host arrays: see test_host_arrays.py
 
 
 def test_downloads_can_be_awaited(flow):
@@ -283,6 +135,29 @@ def test_files(flow, tmp_path):
     assert np.array_equal(other.numpy(timeout=LIMIT), np.arange(100))
 
 
+@pytest.mark.parametrize("way", ["fill", "read", "write", "copy from", "copy to"])
+def test_small_integers_of_numpy_do_not_overflow(flow, gate, way):
+    """The range that is waited for is the one that is used."""
+    one = np.uint8
+    buffer, other = flow.from_host(np.ones(1000, np.uint8)), flow.allocate(1000)
+    array = np.zeros(100, np.uint8)
+    {
+        "fill": lambda: flow.fill(buffer, 2, offset=one(200), size=one(100), wait=gate.at(1)),
+        "read": lambda: flow.read(buffer, array, offset=one(200), wait=gate.at(1)),
+        "write": lambda: flow.write(buffer, array, offset=one(200), wait=gate.at(1)),
+        "copy from": lambda: flow.copy(
+            buffer, other, source_offset=one(200), size=one(100), wait=gate.at(1)
+        ),
+        "copy to": lambda: flow.copy(
+            other, buffer, target_offset=one(200), size=one(100), wait=gate.at(1)
+        ),
+    }[way]()
+    after = flow.fill(buffer, 9, offset=290, size=1, queue="upload")
+    assert after.state == "pending"
+    gate.signal(1)
+    after.wait(LIMIT)
+
+
 def test_wrong_arguments(flow, device):
     buffer = flow.allocate(100)
     for wrong in (
@@ -294,6 +169,9 @@ def test_wrong_arguments(flow, device):
         lambda: flow.from_host(np.array([None])),
         lambda: flow.read(buffer, 3),
         lambda: flow.read(buffer, bytes(10)),
+        lambda: flow.fill(buffer, 1, offset=1.0),
+        lambda: flow.fill(buffer, 1, size="4"),
+        lambda: flow.copy(buffer, buffer, source_offset=True),
         lambda: Flow(device, chunk=0),
         lambda: Flow(device, snapshot=-1),
     ):

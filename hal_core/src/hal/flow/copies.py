@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
 
 import numpy as np
 
 import hal
-from hal.errors import InvalidArgumentError
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, Trace, extend
 from hal.flow.tracking import Access, History, Lanes, collect, note
@@ -17,7 +17,7 @@ from hal.protocols import Signals, Waits
 if TYPE_CHECKING:
     from hal.flow.flow import Flow
 
-__all__ = ["Copies", "check_bytes"]
+__all__ = ["Copies", "check_bytes", "index_of"]
 
 _SLOTS: Final = 4
 """Pieces of pinned memory that a copy from device to device through the host goes through."""
@@ -76,6 +76,9 @@ class Copies(Scheduler):
         self.check(source, "copy: the source")
         self.check(target, "copy: the target")
         lanes = source.history.lanes
+        source_offset = index_of(source_offset, "copy: source_offset")
+        target_offset = index_of(target_offset, "copy: target_offset")
+        size = None if size is None else index_of(size, "copy: size")
         length = source.size - source_offset if size is None else size
         start, place = source.start + source_offset, target.start + target_offset
         if lanes is target.history.lanes:
@@ -212,6 +215,16 @@ class Copies(Scheduler):
     ) -> TrackedBuffer:
         raw = lanes.device.allocate(size, dtype=dtype)
         return TrackedBuffer(cast("Flow", self), History(raw, lanes, ()), raw, 0, shape)
+
+
+def index_of(number: object, what: str) -> int:
+    """Return an integer of any kind as an int, which does not overflow."""
+    if type(number) is int:
+        return number
+    if not isinstance(number, SupportsIndex) or isinstance(number, bool):
+        message = f"{what} is a number of bytes, not {number!r}"
+        raise ArgumentTypeError(message)
+    return number.__index__()
 
 
 def check_bytes(name: str, value: object, least: int) -> int:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import hal
-from hal.errors import ArgumentTypeError
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.copies import index_of
 from hal.flow.merging import Merges
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
@@ -142,6 +143,10 @@ class Flow(Merges):
         if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
             self.check(buffer, "fill")
         history, raw = buffer.history, buffer.raw
+        if type(offset) is not int:
+            offset = index_of(offset, "fill: offset")
+        if size is not None and type(size) is not int:
+            size = index_of(size, "fill: size")
         start = buffer.start + offset
         stop = buffer.stop if size is None else start + size
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
@@ -375,6 +380,14 @@ class Flow(Merges):
             if not isinstance(submission, hal.Submission):
                 message = f"submit: the function returned no submission, but {submission!r}"
                 raise ArgumentTypeError(message)
+            if submission.queue is not lane:
+                for access in accesses:
+                    access[0].follow(submission)
+                message = (
+                    f"submit: the function was given {lane.name}, whose order the flow relies on, "
+                    f"and submitted to {submission.queue.name}; pass that one with queue="
+                )
+                raise InvalidArgumentError(message)
             return submission
 
         return self.run(accesses, lane, guarded, wait)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 import zlib
 from collections import deque
@@ -20,12 +22,9 @@ Bytes = NDArray[np.uint8]
 _MANY: Final = 64
 """Reads in flight from which on those that have ended are looked for."""
 
-_ROW: Final = 4096
-"""Words that a checksum keeps apart."""
-
 _lock = threading.Lock()
-_held: dict[int, tuple[NDArray[Any], int]] = {}
-"""Of each array that was made read-only, by id: the array, and how many transfers hold it."""
+_held: dict[int, dict[int, _Hold]] = {}
+"""Of each array that owns memory, by id, those that were made read-only, by id."""
 
 
 def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
@@ -67,6 +66,16 @@ def _owner(array: NDArray[Any]) -> object:
     return owner.obj if isinstance(owner, memoryview) else owner
 
 
+class _Hold:
+    """Be an array that was made read-only, and know for whom."""
+
+    __slots__ = ("array", "holders")
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self.holders: set[HeldArray] = set()
+
+
 class HeldArray:
     """Keep an array from being changed until `end`, or find out that it was.
 
@@ -75,51 +84,68 @@ class HeldArray:
     find: a checksum, taken now and at the end, tells whether they were used.
     """
 
-    __slots__ = ("_bytes", "_chain", "_checksum")
+    __slots__ = ("_bytes", "_checksum", "_root")
 
     def __init__(self, array: object, host: Bytes) -> None:
         self._bytes = host
-        self._chain: list[NDArray[Any]] = []
+        self._root: NDArray[Any] | None = None
         chain: list[NDArray[Any]] = []
         each: object = array
         while isinstance(each, np.ndarray):
             chain.append(each)
             each = each.base
-        # Of memory that is not numpy's own a flag cannot always be set again.
-        if each is None and chain and chain[-1].flags.owndata:
-            with _lock:
-                self._make_read_only(chain)
-        self._checksum = _checksum(host)
+        try:
+            # Of memory that is not numpy's own a flag cannot always be set again.
+            if each is None and chain and chain[-1].flags.owndata:
+                with _lock:
+                    self._make_read_only(chain)
+            self._checksum = zlib.crc32(host.data)
+        except BaseException:
+            self.end()
+            raise
 
     def _make_read_only(self, chain: list[NDArray[Any]]) -> None:
+        """Hold these, the last of which owns the memory; `end` undoes what a Ctrl-C cuts short."""
+        self._root = chain[-1]
+        root = id(self._root)
+        holds = _held.get(root, {})
         for array in chain:
-            kept, count = _held.get(id(array), (array, 0))
-            if count or array.flags.writeable:
-                _held[id(array)] = (kept, count + 1)
-                self._chain.append(array)
-                array.flags.writeable = False
+            hold = holds.get(id(array))
+            if hold is None and not array.flags.writeable:
+                continue  # it was so before
+            if hold is None:
+                hold = holds[id(array)] = _Hold(array)
+                _held[root] = holds
+            hold.holders.add(self)
+            array.flags.writeable = False
 
     def end(self) -> None:
         """Let the array be changed again; may be called twice."""
         with _lock:
-            chain, self._chain = self._chain, []
-            for array in chain[::-1]:  # whoever owns the memory comes first
-                self._let_go(array)
+            root, self._root = self._root, None
+            if root is not None:
+                self._let_go(id(root))
 
-    def _let_go(self, array: NDArray[Any]) -> None:
-        _, count = _held[id(array)]
-        if count > 1:
-            _held[id(array)] = (array, count - 1)
-        else:
-            del _held[id(array)]
-            array.flags.writeable = True
+    def _let_go(self, root: int) -> None:
+        """Hold nothing of the memory of one array; with the lock."""
+        holds = _held.get(root, {})
+        for hold in holds.values():
+            hold.holders.discard(self)
+        # A view can be written to once what it is a view of can: that may be held still.
+        while free := [key for key, hold in holds.items() if _is_free(hold, holds)]:
+            for key in free:
+                array = holds.pop(key).array
+                with contextlib.suppress(ValueError):  # somebody else has locked it meanwhile
+                    array.flags.writeable = True
+        if not holds:
+            _held.pop(root, None)
 
     def verify(self, transfer: hal.Submission) -> None:
         """Raise what a transfer failed with, and `OperationError` if the array was changed."""
         error = transfer.error
         if error is not None:
             raise error
-        if _checksum(self._bytes) != self._checksum:
+        if zlib.crc32(self._bytes.data) != self._checksum:
             message = (
                 "the array was changed while it was read: what the buffer holds is undefined; "
                 "wait for the submission of write() before, or pass hold=False, which copies the "
@@ -137,12 +163,20 @@ class ReadsInFlight:
         self._lanes: dict[hal.Queue, _Reads] = {}
         self._guard = threading.Lock()
 
-    def add(self, array: NDArray[Any], submission: hal.Submission, queue: hal.Queue) -> None:
-        """Note a read into an array."""
+    def add(self, target: Any, submission: hal.Submission, queue: hal.Queue) -> None:  # noqa: ANN401 - the queue has checked it
+        """Note a read into a C-contiguous array, or what has the buffer protocol."""
+        size = target.nbytes if isinstance(target, np.ndarray) else memoryview(target).nbytes
+        if not size:
+            return
+        try:
+            start = ctypes.addressof(ctypes.c_char.from_buffer(target))
+        except (TypeError, ValueError):  # types that only numpy has; this costs four times as much
+            start = target.ctypes.data
         lane = self._lanes.get(queue)
         if lane is None:
             lane = self._lanes.setdefault(queue, _Reads())
-        lane.reads.append((array, submission))
+        # The submission keeps the memory as long as that is of interest.
+        lane.reads.append((start, start + size, submission))
         # Somebody who is at it already does it for all.
         if len(lane.reads) > lane.limit and self._guard.acquire(blocking=False):
             try:
@@ -150,11 +184,12 @@ class ReadsInFlight:
             finally:
                 self._guard.release()
 
-    def check(self, host: Bytes, what: str) -> None:
+    def check(self, host: Any, what: str) -> None:  # noqa: ANN401 - an array, or what becomes one
         """Raise `InvalidArgumentError` if a read that has not ended fills some of these bytes."""
+        low, high = _bounds(host)
         for queue, lane in list(self._lanes.items()):
-            for array, submission in list(lane.reads):
-                if np.may_share_memory(array, host) and not submission.done:
+            for start, stop, submission in list(lane.reads):
+                if start < high and low < stop and not submission.done:
                     message = (
                         f"{what}: the array is still being filled by a {submission.kind} on "
                         f"{queue.name}; wait for that submission first"
@@ -168,22 +203,30 @@ class _Reads:
     __slots__ = ("limit", "reads")
 
     def __init__(self) -> None:
-        self.reads: deque[tuple[NDArray[Any], hal.Submission]] = deque()
+        self.reads: deque[tuple[int, int, hal.Submission]] = deque()
         self.limit = _MANY
 
     def forget(self) -> None:
         """Forget those that have ended; one thread at a time."""
         reads = self.reads
-        while reads and reads[0][1].done:
+        while reads and reads[0][2].done:
             reads.popleft()
         self.limit = max(_MANY, 2 * len(reads))
 
 
-def _checksum(host: Bytes) -> int:
-    """Return a number that changes with the bytes; at the speed of memory."""
-    whole = host.size // 8 * 8
-    words = host[:whole].view(np.uint64)
-    rows = words[: words.size // _ROW * _ROW].reshape(-1, _ROW)
-    number = zlib.crc32(np.bitwise_xor.reduce(rows, axis=0).data) if rows.size else 0
-    number = zlib.crc32(words[rows.size :].data, number)
-    return zlib.crc32(host[whole:].data, number)
+def _is_free(hold: _Hold, holds: dict[int, _Hold]) -> bool:
+    """Return whether nobody holds an array, nor what it is a view of."""
+    return not hold.holders and id(hold.array.base) not in holds
+
+
+def _bounds(host: Any) -> tuple[int, int]:  # noqa: ANN401
+    """Return the addresses that the bytes of an array lie between, with its gaps."""
+    array = np.asarray(host if isinstance(host, np.ndarray) else memoryview(host))
+    low = array.ctypes.data
+    high = low + array.itemsize if array.size else low
+    for count, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            low += (count - 1) * stride
+        else:
+            high += (count - 1) * stride
+    return low, max(low, high)

@@ -165,6 +165,11 @@ class History:
         self.is_doubtful = False
         self.special = bool(origin) or self.raw is None
 
+    def follow(self, submission: hal.Submission) -> None:
+        """Have every access wait for a submission, besides the rest."""
+        self.origin = (*self.origin, *hal.Fence(submission))
+        self.special = True
+
     def doubt(self) -> None:
         """Note that work may have been submitted which is not remembered."""
         self.is_doubtful = self.special = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -10,10 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hal
-from hal.errors import ArgumentTypeError, DeadlineExceededError, InvalidArgumentError
+from hal.errors import (
+    ArgumentTypeError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OutOfMemoryError,
+)
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.copies import Copies, check_bytes
-from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of
+from hal.flow.copies import Copies, check_bytes, index_of
+from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt
 from hal.flow.tracking import Access, History
 from hal.protocols import Signals, Waits
@@ -92,8 +98,9 @@ class Transfers(Copies):
         refuses to change it. Where memory is not numpy's own, or was changed
         through another view, that is found out by a checksum, and fails the
         returned submission with `OperationError`. Without `hold` arrays of up
-        to `Flow`'s ``snapshot`` bytes are copied, larger ones held. Bytes that
-        nobody can change are neither.
+        to `Flow`'s ``snapshot`` bytes are copied, larger ones held, and those
+        for which no pinned memory is left. Bytes that nobody can change are
+        neither.
 
         Runs on the upload queue. An array that a `read` is still filling is
         refused with `InvalidArgumentError`.
@@ -101,6 +108,8 @@ class Transfers(Copies):
         self.check(buffer, "write")
         history = buffer.history
         lane = history.lanes.upload if queue is None else self.queue_of(queue, history.lanes)
+        if type(offset) is not int:
+            offset = index_of(offset, "write: offset")
         place = (history, buffer.start + offset)
         return self._write(buffer.raw, array, lane, place, offset, hold, wait, signal)
 
@@ -138,6 +147,8 @@ class Transfers(Copies):
             self.check(buffer, "read")
         history, raw = buffer.history, buffer.raw
         lane = history.lanes.download if queue is None else self.queue_of(queue, history.lanes)
+        if type(offset) is not int:
+            offset = index_of(offset, "read: offset")
         start = buffer.start + offset
         size = array.nbytes if isinstance(array, np.ndarray) else _size_of(array)
         if size is None:
@@ -145,7 +156,7 @@ class Transfers(Copies):
 
         def submit(waits: list[Any]) -> hal.Submission:
             operation = lane.read(raw, array, offset=offset, wait=waits, signal=signal)
-            if isinstance(array, np.ndarray):
+            if not isinstance(array, hal.File):
                 self.reads_in_flight.add(array, operation, lane)
             return operation
 
@@ -191,11 +202,14 @@ class Transfers(Copies):
         May be called twice. Buffers stay what they are, and can be released.
         """
         self._closed = True
+        deadline = time.monotonic() + timeout
         for queue in self._keepers.values():
+            if queue.device.closed:
+                continue
+            # What still goes on ends in its queue, which its device closes.
             with contextlib.suppress(DeadlineExceededError):
-                queue.wait_idle(timeout)
-            if not queue.device.closed:
-                queue.close(timeout)
+                queue.wait_idle(max(0.0, deadline - time.monotonic()))
+                queue.close(max(0.0, deadline - time.monotonic()))
 
     # For the modules of this package
 
@@ -229,8 +243,8 @@ class Transfers(Copies):
         is_ours = array.__class__ is bytes
         if not is_ours:
             host, is_ours = bytes_of(array, "write")
-            if not is_ours:
-                self.reads_in_flight.check(host, "write")
+            if not is_constant(array):
+                self.reads_in_flight.check(array, "write")
         size = len(host)
         if not 0 <= offset <= raw.size - size:
             message = (
@@ -239,6 +253,7 @@ class Transfers(Copies):
             )
             raise InvalidArgumentError(message)
         accesses = _access(place, size)
+        is_asked = hold is not None
         if hold is None:
             hold = size > self._snapshot
         if not is_ours and hold:
@@ -250,7 +265,12 @@ class Transfers(Copies):
                 lambda waits: lane.write(raw, host, offset=offset, wait=waits, signal=signal),
                 wait,
             )
-        block = raw.device.allocate(size, memory=hal.MemoryType.HOST)
+        try:
+            block = raw.device.allocate(size, memory=hal.MemoryType.HOST)
+        except OutOfMemoryError:
+            if is_asked:
+                raise
+            return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
         np.copyto(block.map("discard"), host)
         return self.run(
             accesses,
@@ -303,8 +323,10 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
     given_back = hal.create_semaphore(name=f"host array of {transfer.queue.name}")
 
     def give_back(_: object) -> None:
-        held.end()
-        given_back.signal(1)
+        try:
+            held.end()
+        finally:
+            given_back.signal(1)
 
     (timepoint,) = hal.Fence(transfer)
     timepoint.semaphore.on_reached(timepoint.value, give_back)
