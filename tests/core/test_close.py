@@ -123,8 +123,9 @@ def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
     assert device.lost
     assert running.state == "failed"
     for waitable in (running, semaphore.at(1)):
-        with pytest.raises(DeviceLostError, match="fill on"):
+        with pytest.raises(DeviceLostError, match="fill on") as caught:
             hal.wait_all([waitable], LIMIT)
+        assert caught.value.given_up
     latch.open()
     assert device.close(LIMIT) == ()
 

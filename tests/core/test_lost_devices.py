@@ -57,8 +57,9 @@ def test_an_asynchronous_failure_is_seen_by_every_way_to_look(open_probe, look):
     assert device.lost
     assert failing.state == "failed"
     for waitable in (failing, semaphore.at(1)):
-        with pytest.raises(DeviceLostError, match="fault"):
+        with pytest.raises(DeviceLostError, match="fault") as caught:
             hal.wait_all([waitable], LIMIT)
+        assert not caught.value.given_up
 
 
 @pytest.mark.parametrize("look", ["producer first", "dependent first"])

@@ -10,6 +10,7 @@ from core_harness import LIMIT
 
 import hal
 from hal.errors import (
+    ArgumentTypeError,
     ClosedError,
     DeadlineExceededError,
     DeviceLostError,
@@ -105,33 +106,61 @@ def test_closing_one_leaves_the_others(three, gate):
     three[1].device.queue.barrier().wait(LIMIT)
 
 
-def test_giving_one_up_leaves_the_others(open_probe, latch):
+@pytest.fixture
+def probed(open_probe):
+    """Two on one physical device, and the driver of the first."""
     opened = [open_probe() for _ in range(2)]
     physical = _Physical()
     first, second = (
         VirtualDevice(device, f"cpu:0#{index}", physical)
         for index, (device, _) in enumerate(opened)
     )
-    opened[0][1].hold(latch)
+    return first, second, opened[0][1]
+
+
+GIVE_UP = {
+    "virtual": lambda virtual: virtual.close(0.05),
+    "device": lambda virtual: virtual.device.close(0.05),
+    "queue": lambda virtual: virtual.device.queue.close(0.05),
+}
+
+
+@pytest.mark.parametrize("what", GIVE_UP)
+def test_giving_one_up_leaves_the_others(probed, latch, what):
+    first, second, driver = probed
+    driver.hold(latch)
     stuck = first.device.queue.fill(first.device.allocate(4), 0)
-    assert len(first.close(0.05)) == 1
+    assert len(GIVE_UP[what](first)) == 1
     assert stuck.state == "failed"
-    assert (first.lost, second.lost) == (True, False)
+    assert [device.lost for device in (first, second)] == [True, False]
+    assert [device.gave_up for device in (first, second)] == [True, False]
+    error, match = (
+        (DeviceLostError, "did not end in time") if what == "queue" else (ClosedError, "is closed")
+    )
+    with pytest.raises(error, match=match):
+        first.wait_idle(LIMIT)
     second.device.queue.barrier().wait(LIMIT)
+    second.wait_idle(LIMIT)
     latch.open()
 
 
-def test_lost_hardware_takes_all_with_it(open_probe, gate):
-    opened = [open_probe() for _ in range(2)]
-    physical = _Physical()
-    first, second = (
-        VirtualDevice(device, f"cpu:0#{index}", physical)
-        for index, (device, _) in enumerate(opened)
-    )
+CLOSE = {
+    "": lambda virtual: (),
+    "virtual": lambda virtual: virtual.close(0),
+    "device": lambda virtual: virtual.device.close(0),
+}
+
+
+@pytest.mark.parametrize("closed", CLOSE)
+def test_lost_hardware_takes_all_with_it(probed, gate, closed):
+    """Also where the one that has noticed is closed before anybody asks."""
+    first, second, driver = probed
     held = second.device.queue.barrier(wait=gate.at(1))
-    opened[0][1].fail_call(1, DeviceLostError("gone"), names={"fill"})
+    driver.fail_call(1, DeviceLostError("gone"), names={"fill"})
     with pytest.raises(HalError):
         first.device.queue.fill(first.device.allocate(4), 0).wait(LIMIT)
+    CLOSE[closed](first)
+    assert not first.gave_up
     assert (first.lost, second.lost) == (True, True)
     assert held.state in {"cancelled", "failed"}
     for device in (first, second):
@@ -146,6 +175,12 @@ def test_lost_hardware_takes_all_with_it(open_probe, gate):
 def test_wrong_arguments(arguments):
     with pytest.raises(InvalidArgumentError):
         virtual_devices("cpu", **arguments)
+
+
+@pytest.mark.parametrize("limit", [b"12", bytearray(b"12"), memoryview(b"12"), {1, 2}])
+def test_a_limit_of_a_wrong_type_is_no_list_of_limits(limit):
+    with pytest.raises(ArgumentTypeError, match="'memory_limit' must be a string, a number"):
+        virtual_devices("cpu", 2, memory_limit=limit)
 
 
 def test_nothing_is_left_open_when_one_cannot_be_opened(monkeypatch):

@@ -165,6 +165,7 @@ class Context:
             f"{self.name} was closed while {len(abandoned)} operations were still running and "
             f"did not end in time: {', '.join(abandoned[:8])}"
         )
+        error.given_up = True
         with _timeline.lock:
             for queue in self.queues:
                 _left_behind.extend(queue._in_use())

@@ -170,9 +170,17 @@ class OperationError(HalError):
 
 
 class DeviceLostError(HalError):
-    """Report that the native context is gone: every unretired operation on it failed."""
+    """Report that the native context is gone: every unretired operation on it failed.
+
+    Attributes
+    ----------
+    given_up
+        Whether it is gone because a close gave it up, whose time-out came
+        before the work's end; of the hardware that says nothing.
+    """
 
     status = "UNAVAILABLE"
+    given_up: bool = False
 
 
 class SemaphoreFailedError(HalError):

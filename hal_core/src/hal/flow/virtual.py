@@ -18,6 +18,9 @@ from hal.errors import (
 
 __all__ = ["VirtualDevice", "virtual_devices"]
 
+_NO_LISTS: Final = (str, bytes, bytearray, memoryview)
+"""Sequences that are one value; `hal.create_device` says which of them are a limit."""
+
 
 class _Physical:
     """Be what the virtual devices of one physical device have in common.
@@ -43,7 +46,7 @@ class _Physical:
         """Return whether the hardware is gone; if one device has noticed, all end."""
         if self.lost is None:
             for member in self._members:
-                # One that was given up on while it closed is lost alone.
+                # One that a close has given up is lost alone.
                 if member.device.lost and not member.gave_up:
                     self._lose(member)
                     break
@@ -75,16 +78,13 @@ class VirtualDevice:
         What work is given to; `hal.flow.Flow` takes the virtual device itself.
     name
         The physical device's name and a number, as in ``"cpu:0#1"``.
-    gave_up
-        Whether `close` had to leave work behind.
     """
 
-    __slots__ = ("_physical", "device", "gave_up", "name")
+    __slots__ = ("_physical", "device", "name")
 
     def __init__(self, device: hal.Device, name: str, physical: _Physical) -> None:
         self.device: Final = device
         self.name: Final = name
-        self.gave_up = False
         self._physical = physical
         physical.add(self)
 
@@ -92,6 +92,16 @@ class VirtualDevice:
     def lost(self) -> bool:
         """Return whether it is gone: it alone, or with the hardware, which takes all."""
         return self._physical.look() or self.device.lost
+
+    @property
+    def gave_up(self) -> bool:
+        """Return whether it is lost alone: a close, also of a queue, had to leave work behind."""
+        if self.device.lost:
+            try:
+                self.device.queue.barrier().wait()  # fails with what the device was lost with
+            except DeviceLostError as error:
+                return error.given_up
+        return False
 
     @property
     def closed(self) -> bool:
@@ -138,11 +148,7 @@ class VirtualDevice:
 
         If its work does not end in time, it is lost; the others go on.
         """
-        self.gave_up = self.gave_up or not self.device.lost
-        try:
-            return self.device.close(timeout)
-        finally:
-            self.gave_up = self.gave_up and self.device.lost
+        return self.device.close(timeout)
 
     def __enter__(self) -> Self:
         self._check()
@@ -167,6 +173,8 @@ class VirtualDevice:
         if self.device.closed:
             message = f"{self.name} is closed; open others with hal.flow.virtual_devices"
             raise ClosedError(message)
+        if self.device.lost:
+            self.device.queue.barrier().wait()  # fails with what the device was lost with
 
 
 def virtual_devices(
@@ -187,7 +195,7 @@ def virtual_devices(
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         message = f"count is how many virtual devices to open, 1 or more, not {count!r}"
         raise InvalidArgumentError(message)
-    is_list = isinstance(memory_limit, Sequence) and not isinstance(memory_limit, str)
+    is_list = isinstance(memory_limit, Sequence) and not isinstance(memory_limit, _NO_LISTS)
     limits: Any = memory_limit if is_list else [memory_limit] * count
     if len(limits) != count:
         message = f"memory_limit has {len(limits)} limits for {count} virtual devices"
