@@ -207,7 +207,7 @@ def test_what_a_set_is_used_for_comes_one_after_the_other(device):
     assert [waits[each] for each in (x2, f2, e2, r2)] == [[r1], [e1], [x2, f2, r1], [e2]]
 
 
-def test_a_run_that_was_refused_leaves_its_set_as_it_was(flow):
+def test_after_a_run_that_was_refused_its_set_is_as_good_as_ever(flow):
     pipeline = flow.pipeline(recorded(flow), depth=1)
     factor, closed = (flow.from_host(np.array([2], np.float32)) for _ in range(2))
     closed.close()
@@ -226,32 +226,80 @@ def test_a_run_that_was_refused_leaves_its_set_as_it_was(flow):
         result.fill(0)
 
 
+ERRORS = {"ctrl-c": KeyboardInterrupt, "hal": hal.HalError}
+
+
+def raise_at(flow, kind, error):
+    """Have the flow's trace raise once, when the first submission of a kind is told."""
+
+    def trace(submission, _):
+        if submission.kind == kind:
+            flow.trace = None
+            raise error("from the trace")
+
+    flow.trace = trace
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 @pytest.mark.parametrize("kind", ["write", "execute", "read"])
-def test_after_a_ctrl_c_a_set_comes_after_everything(device, gate, kind):
+@pytest.mark.parametrize("is_tracked", [True, False], ids=["tracked", "own"])
+@pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "array"])
+def test_after_an_error_a_set_comes_after_everything(
+    device, gate, error, kind, is_tracked, is_constant
+):
     """Nobody knows then what was submitted: here all of it, and it is held up."""
     waits = {}
-
-    def interrupt(submission, found):
-        waits[submission] = list(found)
-        if submission.kind == kind:
-            flow.trace = note
-            raise KeyboardInterrupt
-
-    def note(submission, found):
-        waits[submission] = list(found)
-
     flow = Flow(device)
     factor = flow.from_host(np.array([3], np.float32))
     flow.fill(factor, 2.0, wait=gate.at(1))
-    pipeline = flow.pipeline(recorded(flow), depth=1)
+    pipeline = flow.pipeline(recorded(flow, (BYTES, None if is_tracked else 4, BYTES)), depth=1)
     result = np.zeros(64, np.float32)
-    flow.trace = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        pipeline.run({0: ARRAY, 1: factor}, {2: result})
-    waits.clear()
-    pipeline.run({0: ARRAY + 1, 1: factor}, {2: result})
-    ((write, (barrier,)), (_, found), (read, _)) = waits.items()
-    assert (barrier.kind, write in found, read.kind) == ("barrier", True, "read")
+    given = factor if is_tracked else np.full(1, 2, np.float32).tobytes()
+    raise_at(flow, kind, error)
+    with pytest.raises(error, match="from the trace"):
+        pipeline.run({0: ARRAY.tobytes() if is_constant else ARRAY, 1: given}, {2: result})
+    flow.trace = lambda submission, found: waits.update({submission: list(found)})
+    pipeline.run({0: ARRAY + 1, 1: given}, {2: result})
+    (write, (barrier,)), *_, (execution, found), (read, _) = waits.items()
+    assert (barrier.kind, execution.kind, read.kind) == ("barrier", "execute", "read")
+    assert write in found
     gate.signal(1)
     pipeline.wait(LIMIT)
     assert np.array_equal(result, 2 * (ARRAY + 1))
+
+
+@pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
+@pytest.mark.parametrize("is_own", [True, False], ids=["own", "users"])
+def test_what_a_trace_raised_for_is_waited_for(device, gate, error, is_own):
+    """A download of the set's own buffer, or of one of the user's."""
+    flow = Flow(device)
+    pipeline = flow.pipeline(recorded(flow), depth=2)
+    factor = flow.from_host(np.array([2], np.float32))
+    device.queues.download.barrier(wait=gate.at(1))  # which the download comes after
+    read, result = np.zeros(1, np.float32), np.zeros(64, np.float32)
+    raise_at(flow, "read", error)
+    with pytest.raises(error, match="from the trace"):
+        pipeline.run({0: ARRAY, 1: factor}, {2: result} if is_own else {1: read})
+    device.queue.wait_idle(LIMIT)
+    with pytest.raises(DeadlineExceededError):
+        pipeline.wait(0.01)
+    gate.signal(1)
+    pipeline.wait(LIMIT)
+    assert np.array_equal(result, 2 * ARRAY) if is_own else read.tolist() == [2]
+
+
+@pytest.mark.parametrize("kind", ["execute", "read"])
+def test_what_a_trace_raised_for_tells_its_failure(flow, tmp_path, kind):
+    pipeline = flow.pipeline(recorded(flow), depth=1)
+    good, bad = (flow.from_host(np.array([1], np.float32)) for _ in range(2))
+    broken = hal.create_semaphore()
+    broken.fail(RuntimeError("missing"))
+    flow.fill(bad, 1.0, wait=broken.at(1))
+    result = hal.File(tmp_path / "missing" / "result")
+    raise_at(flow, kind, hal.HalError)
+    with pytest.raises(hal.HalError, match="from the trace"):
+        pipeline.run({0: ARRAY, 1: bad if kind == "execute" else good}, {2: result})
+    for _ in range(2):
+        with pytest.raises(hal.HalError, match="missing"):
+            pipeline.wait(LIMIT)
+        pipeline.run({0: ARRAY, 1: good}, {})

@@ -31,7 +31,8 @@ class _Set:
     and costs no more than by hand: an upload comes after the execution before,
     or the download of what it writes; an execution after its uploads and the
     downloads before; a download after its execution. What failed is in the
-    way of all that comes later in the same set, so the last of it tells.
+    way of all that comes later in the same set, so the last of it tells. It
+    is noted before a trace is told, which may raise.
     """
 
     __slots__ = ("buffers", "execution", "is_doubtful", "others", "reads", "uploads")
@@ -51,8 +52,16 @@ class _Set:
         """Return what ends after all that it was used for."""
         return [*self.others, *self.reads.values(), *self.uploads, *self.execution]
 
+    def execute(
+        self, queue: hal.Queue, commands: hal.CommandBuffer, table: Sequence[Any], waits: list[Any]
+    ) -> hal.Submission:
+        """Submit an execution, which comes after all that the set was used for."""
+        execution = queue.execute(commands, bindings=table, wait=waits)
+        self.uploads, self.execution, self.reads, self.others = [], [execution], {}, []
+        return execution
+
     def settle(self, lanes: Lanes) -> None:
-        """Come after everything: a Ctrl-C came between, and what was submitted is not known."""
+        """Come after everything: an error came between, and what was submitted is not known."""
         others = [lanes.upload.barrier(), lanes.download.barrier()]
         self.execution = [lanes.compute.barrier(wait=[*others, *self.ends()])]
         self.uploads, self.reads, self.others = [], {}, []
@@ -128,7 +137,7 @@ class Pipeline:
         one of those. An output is what `Flow.read` takes. Returns the
         downloads, in order, or if there are none the execution. Raises as
         those methods do, and `ClosedError` after `close`; what was submitted
-        before an error goes on.
+        before an error goes on, and the next run of that set comes after it.
         """
         if self._closed:
             message = "the pipeline is closed; make another with flow.pipeline(recording)"
@@ -147,8 +156,9 @@ class Pipeline:
             raise _not_bound(self._slots, [slot for slot in self._slots if table[slot] is None])
         try:
             return self._submit(mine, table, accesses, inputs, outputs)
-        except BaseException as error:
-            mine.is_doubtful = mine.is_doubtful or not isinstance(error, HalError)
+        except BaseException:
+            # A flow's own methods tell the trace before they return what they have submitted.
+            mine.is_doubtful = True
             raise
 
     def _submit(
@@ -166,23 +176,21 @@ class Pipeline:
         for slot, value in inputs.items():
             if table[slot] is own[slot]:
                 wait = [mine.reads[slot]] if slot in mine.reads else mine.execution
-                mine.uploads.append(self._upload(table[slot], value, wait))
+                self._upload(mine, table[slot], value, wait)
         commands, compute = self.recording.commands, lanes.compute
         after = [*mine.uploads, *mine.reads.values()] or mine.execution
         if mine.others:
             after = [*after, *mine.others]
         if accesses:
-            submit = functools.partial(_execute, compute, commands, table)
+            submit = functools.partial(mine.execute, compute, commands, table)
             execution = flow.run(accesses, compute, submit, after)
         else:
-            execution = compute.execute(commands, bindings=table, wait=after)
+            execution = mine.execute(compute, commands, table, after)
             self._tell(execution, after)
-        mine.uploads, mine.execution, mine.reads, mine.others = [], [execution], {}, []
         ends = []
         for slot, array in outputs.items():
             if table[slot] is own[slot]:
-                end = self._download(table[slot], array, mine.execution)
-                mine.reads[slot] = end
+                end = self._download(mine, slot, table[slot], array)
             else:
                 end = flow.read(inputs[slot], array)
                 mine.others.append(end)
@@ -191,20 +199,27 @@ class Pipeline:
 
     # What a flow's own methods do, for buffers that need not be looked up
 
-    def _upload(self, raw: hal.Buffer, array: Any, wait: list[hal.Submission]) -> hal.Submission:  # noqa: ANN401 - the flow checks it
+    def _upload(
+        self,
+        mine: _Set,
+        raw: hal.Buffer,
+        array: Any,  # noqa: ANN401 - the flow checks it
+        wait: list[hal.Submission],
+    ) -> None:
         upload = self._lanes.upload
-        if not is_constant(array):
-            return self._flow.write_raw(raw, array, upload, wait)
-        operation = upload.write(raw, array, wait=wait)
-        self._tell(operation, wait)
-        return operation
+        if is_constant(array):
+            operation = upload.write(raw, array, wait=wait)
+            mine.uploads.append(operation)
+            self._tell(operation, wait)
+        else:
+            mine.uploads.append(self._flow.write_raw(raw, array, upload, wait))
 
-    def _download(
-        self, raw: hal.Buffer, array: object, wait: list[hal.Submission]
-    ) -> hal.Submission:
-        operation = self._lanes.download.read(raw, array, wait=wait)
+    def _download(self, mine: _Set, slot: int, raw: hal.Buffer, array: object) -> hal.Submission:
+        download, wait = self._lanes.download, mine.execution
+        operation = download.read(raw, array, wait=wait)
+        mine.reads[slot] = operation
         if isinstance(array, np.ndarray):
-            self._flow.reads_in_flight.add(array, operation, self._lanes.download)
+            self._flow.reads_in_flight.add(array, operation, download)
         self._tell(operation, wait)
         return operation
 
@@ -220,6 +235,9 @@ class Pipeline:
         `DeadlineExceededError`.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        for each in self._sets:
+            if each.is_doubtful:
+                each.settle(self._lanes)
         # The last run first: those before it in its queues have ended then.
         for index in range(self.depth):
             for end in self._sets[(self._runs - 1 - index) % self.depth].ends():
@@ -231,12 +249,6 @@ class Pipeline:
         for buffer in itertools.chain(*(each.buffers for each in self._sets)):
             if buffer is not None:
                 buffer.close()
-
-
-def _execute(
-    queue: hal.Queue, commands: hal.CommandBuffer, table: Sequence[Any], waits: list[Any]
-) -> hal.Submission:
-    return queue.execute(commands, bindings=table, wait=waits)
 
 
 def _not_bound(slots: Collection[int], unbound: Sequence[object]) -> HalError:
