@@ -218,7 +218,7 @@ class Pipeline:
         download, wait = self._lanes.download, mine.execution
         operation = download.read(raw, array, wait=wait)
         mine.reads[slot] = operation
-        if isinstance(array, np.ndarray):
+        if type(array) is not hal.File:
             self._flow.reads_in_flight.add(array, operation, download)
         self._tell(operation, wait)
         return operation
