@@ -109,6 +109,10 @@ def test_what_it_cannot_do_is_refused(digits, devices):
     (one,) = devices(1)
     with pytest.raises(InvalidArgumentError, match="virtual devices"):
         Training([one, one], digits)
+    with pytest.raises(InvalidArgumentError, match="copy, streaming"):
+        Training([one], digits, mode="neither")
+    with Training([one], digits) as training, pytest.raises(InvalidArgumentError, match="1 epoch"):
+        training.run(0)
     for batch in (0, 1438):
         with pytest.raises(InvalidArgumentError, match="a batch has from 1 rows"):
             Training([one], digits, batch=batch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, get_args
 
 import numpy as np
 
@@ -93,11 +93,14 @@ class Training:
         `momentum` say how it descends; `seed` chooses the weights to begin
         with and the order of the rows, `mode` what merge buffers do, `peers`
         as for `hal.flow.Flow`. Raises `InvalidArgumentError` for a device that
-        is given twice, and for a batch that is smaller than the number of
-        devices or larger than all there is.
+        is given twice, for a batch that is smaller than the number of devices
+        or larger than all there is, and for a mode that merge buffers don't have.
         """
         if len(set(devices)) < len(devices):
             message = "each device can have one replica; open it again, or use virtual devices"
+            raise InvalidArgumentError(message)
+        if mode not in get_args(MergeMode):
+            message = f"mode is one of {', '.join(get_args(MergeMode))}, not {mode!r}"
             raise InvalidArgumentError(message)
         if not len(devices) <= batch <= len(digits.images):
             message = (
@@ -141,7 +144,10 @@ class Training:
         self.flow.close()
 
     def run(self, epochs: int) -> Floats:
-        """Train for some epochs; return the loss of each step, before it. Blocks."""
+        """Train for some epochs, 1 or more; return the loss of each step, before it. Blocks."""
+        if epochs < 1:
+            message = f"training takes 1 epoch or more, not {epochs}"
+            raise InvalidArgumentError(message)
         curves = []
         for _ in range(epochs):
             order = self._order.permutation(len(self._digits.images)).astype(np.int32)
@@ -151,7 +157,10 @@ class Training:
         return np.concatenate(curves)
 
     def networks(self) -> list[Floats]:
-        """Return what each replica has learnt; all the same. Blocks."""
+        """Return what each replica has learnt: all the same, but for roundings of two backends.
+
+        Blocks.
+        """
         return [replica.network.numpy() for replica in self._replicas]
 
     def accuracy(self) -> float:
