@@ -210,3 +210,29 @@ def test_closing_a_buffer(flow):
         buffer.subspan(0, 4)
     with pytest.raises(ClosedError):
         flow.to_host(buffer)
+
+
+@pytest.mark.parametrize("size", [0, 4, 8])
+def test_closing_a_part_closes_nothing_else(flow, size):
+    """Of as many bytes as the whole, too, and of none."""
+    buffer = flow.from_host(np.ones(size, np.uint8))
+    part, other = buffer.subspan(0, size), buffer.subspan(0, size)
+    with pytest.raises(InvalidArgumentError, match="part"):
+        part.release()
+    part.close()
+    part.close()
+    assert (part.closed, other.closed, buffer.closed) == (True, False, False)
+    with pytest.raises(ClosedError):
+        flow.fill(part, 2)
+    flow.fill(other, 3)
+    assert buffer.numpy(timeout=LIMIT).tolist() == [3] * size
+    buffer.close()
+    assert other.closed
+    with pytest.raises(ClosedError):
+        flow.fill(other, 4)
+
+
+def test_closing_an_empty_part_closes_nothing_else(flow):
+    buffer = flow.from_host(np.ones(8, np.uint8))
+    buffer.subspan(0, 0).close()
+    assert buffer.numpy(timeout=LIMIT).tolist() == [1] * 8

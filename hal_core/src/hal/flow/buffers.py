@@ -124,7 +124,7 @@ class TrackedBuffer:
         """Track no more; return the raw buffer, and what to wait for before using it in any way.
 
         This buffer and its parts are closed for the flow. Raises
-        `InvalidArgumentError` for a part.
+        `InvalidArgumentError` for a part, also for one of all bytes.
         """
         return self.flow.release(self)
 
@@ -140,9 +140,10 @@ class TrackedBuffer:
     def close(self) -> None:
         """Let the memory go, once all that uses it has ended; of a part, the part only.
 
-        May be called twice. Using the buffer afterwards raises `ClosedError`.
+        A part is what `subspan` returns, of all bytes, too. May be called
+        twice. Using the buffer afterwards raises `ClosedError`.
         """
-        if self.stop - self.start == self.history.size:
+        if self.raw is self.history.raw:  # not a part, however large
             self.history.end()
         self.raw.close()
 

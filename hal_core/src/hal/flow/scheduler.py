@@ -70,7 +70,7 @@ class Scheduler:
         """Do what `TrackedBuffer.release` does."""
         self.check(buffer, "release")
         history = buffer.history
-        if buffer.size != history.size:
+        if buffer.raw is not history.raw:
             message = (
                 f"release: this is a part, {buffer.size} bytes of {history.size}; release the "
                 "buffer that it was taken from"
