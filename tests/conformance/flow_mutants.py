@@ -129,8 +129,8 @@ FLOW = (
         ["flow/test_hazards.py::test_memory_changes_hands_with_its_work_q2"],
         (
             "hal.flow.flow",
-            "            self._adopted.add(raw, history)\n",
-            "            pass\n",
+            "        lanes.places.adopt(history)\n",
+            "        pass\n",
         ),
     ),
     (

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from core_harness import LIMIT
@@ -91,6 +94,74 @@ def test_memory_is_tracked_once(flow, device):
     second = flow.adopt(high)
     first.release()
     second.close()
+    flow.adopt(raw)
+
+
+def test_memory_of_a_tracked_buffer_is_tracked_by_whomever_it_was_made(flow, device):
+    made = [flow.allocate(64), flow.from_host(np.zeros(64, "u1")), flow.adopt(device.allocate(64))]
+    made.append(flow.device_to_device(made[0], device))
+    merge = flow.merge_buffer()
+    merge.load(made[0])
+    made.append(merge.expect(made[0]))
+    for each in made:
+        for raw in (each.raw, each.raw.subspan(8, 8), each.subspan(63, 1).raw):
+            for other in (flow, Flow(device)):
+                with pytest.raises(InvalidArgumentError, match="tracked already"):
+                    other.adopt(raw)
+    for each in made[:4]:
+        raw, after = each.release()
+        other = Flow(device).adopt(raw, after=after)
+        with pytest.raises(InvalidArgumentError, match="tracked already"):
+            flow.adopt(raw)
+        other.close()
+
+
+def test_memory_that_is_tracked_no_more_is_forgotten(flow, device):
+    """By whomever: nothing is kept alive, and what is remembered is bounded."""
+    places = flow.lanes_of(None).places
+    raw = device.allocate(4096)
+    before = device.statistics().bytes_now
+    for index in range(1000):
+        flow.allocate(1 << 20)
+        flow.adopt(raw.subspan(index, 1))
+    flow.wait_idle(LIMIT)
+    device.trim()
+    assert device.statistics().bytes_now == before
+    assert len(places) <= 128
+    flow.adopt(raw)
+    kept = [flow.allocate(64) for _ in range(200)]
+    for each in kept:
+        with pytest.raises(InvalidArgumentError, match="tracked already"):
+            flow.adopt(each.raw)
+
+
+def test_devices_are_not_kept_alive_by_what_they_tracked():
+    device = hal.create_device("cpu")
+    Flow(device).allocate(64)
+    device.close()
+    forgotten = weakref.ref(device)
+    del device
+    gc.collect()
+    assert forgotten() is None
+
+
+def test_memory_of_no_bytes_is_nobodys(flow, device):
+    empty, tracked = flow.allocate(0), flow.allocate(64)
+    for raw in (empty.raw, tracked.raw.subspan(8, 0)):
+        flow.adopt(raw)
+
+
+def test_memory_of_alloca_is_tracked_once(flow, device, gate):
+    raw = device.queue.alloca(64, wait=gate.at(1))
+    tracked = flow.adopt(raw)
+    with pytest.raises(InvalidArgumentError, match="tracked already"):
+        Flow(device).adopt(raw)  # it has no address yet
+    gate.signal(1)
+    raw.allocation.wait(LIMIT)
+    for again in (raw, raw.subspan(32, 32)):
+        with pytest.raises(InvalidArgumentError, match="tracked already"):
+            flow.adopt(again)
+    tracked.release()
     flow.adopt(raw)
 
 

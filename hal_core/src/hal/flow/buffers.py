@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import weakref
-from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
-from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, HalError
 from hal.flow.tracking import Access, History
 
 if TYPE_CHECKING:
     from hal.flow.flow import Flow
 
-__all__ = ["Adopted", "TrackedBuffer", "not_tracked"]
+__all__ = ["TrackedBuffer", "not_tracked"]
 
 
 class TrackedBuffer:
@@ -146,52 +144,6 @@ class TrackedBuffer:
         if self.raw is self.history.raw:  # not a part, however large
             self.history.end()
         self.raw.close()
-
-
-class Adopted:
-    """Know which raw memory was adopted, so that none is tracked twice.
-
-    One that has no address yet, from `Queue.alloca`, is not known.
-    """
-
-    __slots__ = ("_places",)
-
-    def __init__(self) -> None:
-        # By device: address, number, end, and who tracks it
-        self._places: dict[hal.Device, list[tuple[int, int, int, weakref.ref[History]]]] = {}
-
-    def add(self, raw: hal.Buffer, history: History) -> None:
-        """Remember a memory; raise `InvalidArgumentError` if some of it is tracked already."""
-        try:
-            address = raw.address
-        except ClosedError:
-            raise
-        except HalError:
-            return
-        places = self._places.setdefault(raw.device, [])
-        index = bisect_left(places, (address,))
-        stop = address + raw.size
-        # Those in the list are apart from each other.
-        first = last = max(index - 1, 0)
-        while last < len(places) and places[last][0] < stop:
-            start, _, end, reference = places[last]
-            known = reference()
-            if known is not None and known.raw is not None and address < end:
-                message = (
-                    f"adopt: the bytes from {max(start, address):#x} to {min(end, stop):#x} of "
-                    f"{raw.device.name} are tracked already; use that tracked buffer, or release "
-                    "it first"
-                )
-                raise InvalidArgumentError(message)
-            last += 1
-        places[first:last] = [
-            place for place in places[first:last] if place[2] <= address and place[3]() is not None
-        ]
-        insort(places, (address, id(history), stop, weakref.ref(history)), key=_number)
-
-
-def _number(place: tuple[int, int, int, weakref.ref[History]]) -> tuple[int, int]:
-    return place[:2]
 
 
 def not_tracked(value: object, what: str) -> HalError:

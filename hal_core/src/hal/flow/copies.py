@@ -11,7 +11,7 @@ import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, Trace, extend
-from hal.flow.tracking import Access, History, Lanes, collect, note
+from hal.flow.tracking import Access, Lanes, collect, note
 from hal.protocols import Signals, Waits
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Copies(Scheduler):
         self, lanes: Lanes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]
     ) -> TrackedBuffer:
         raw = lanes.device.allocate(size, dtype=dtype)
-        return TrackedBuffer(cast("Flow", self), History(raw, lanes, ()), raw, 0, shape)
+        return TrackedBuffer(cast("Flow", self), lanes.track(raw), raw, 0, shape)
 
 
 def index_of(number: object, what: str) -> int:

@@ -103,15 +103,15 @@ class Flow(Merges):
         self.check_open()
         lanes = self.lanes_of(device)
         raw = lanes.device.allocate(size, dtype=dtype, memory=memory, usage=usage)
-        return TrackedBuffer(self, History(raw, lanes, ()), raw)
+        return TrackedBuffer(self, lanes.track(raw), raw)
 
     def adopt(self, raw: hal.Buffer, *, after: Waits = ()) -> TrackedBuffer:
         """Track a raw buffer, which nobody uses in another way until `TrackedBuffer.release`.
 
         `after` is all that was submitted for it and has not ended: everything
         that the flow does with the bytes comes after that. Raises
-        `InvalidArgumentError` for memory that is tracked already, and for a
-        device that is not the flow's.
+        `InvalidArgumentError` for memory that is tracked already, by any flow,
+        and for a device that is not the flow's.
         """
         if not isinstance(raw, hal.Buffer):
             message = f"adopt takes a raw buffer, not {type(raw).__name__}"
@@ -122,8 +122,7 @@ class Flow(Merges):
         if raw.allocation is not None:
             origin |= hal.Fence(raw.allocation)
         history = History(raw, lanes, tuple(origin))
-        with self._lock:
-            self._adopted.add(raw, history)
+        lanes.places.adopt(history)
         return TrackedBuffer(self, history, raw)
 
     # Operations

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
-from hal.flow.buffers import Adopted, TrackedBuffer, not_tracked
+from hal.flow.buffers import TrackedBuffer, not_tracked
 from hal.flow.tracking import Access, History, Lanes, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
@@ -39,7 +39,6 @@ class Scheduler:
         self._lock = threading.Lock()
         self.trace = trace
         self._closed = False
-        self._adopted = Adopted()
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
         self._first = next(iter(self._lanes.values()))
         # All that work has ever gone to

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 import hal
+from hal.flow.places import places_of
 
 __all__ = ["Access", "History", "Lanes", "Readers", "Wait", "collect", "note"]
 
@@ -32,7 +33,7 @@ _MANY: Final = 64
 class Lanes:
     """Hold the queues that work on one device's buffers goes to, by its kind."""
 
-    __slots__ = ("compute", "device", "download", "upload")
+    __slots__ = ("compute", "device", "download", "places", "upload")
 
     def __init__(self, device: hal.Device) -> None:
         queues = device.queues
@@ -40,6 +41,13 @@ class Lanes:
         self.compute: Final = queues.compute
         self.upload: Final = queues.upload
         self.download: Final = queues.download
+        self.places: Final = places_of(device)
+
+    def track(self, raw: hal.Buffer) -> History:
+        """Return a history of memory that was just allocated."""
+        history = History(raw, self, ())
+        self.places.note(history)
+        return history
 
 
 class _Interval:

@@ -1,0 +1,160 @@
+"""Know which memory of a device is tracked, by whatever flow, so that none is tracked twice.
+
+What a flow allocates is only noted, which costs next to nothing: nobody else
+has it yet. It gets its place among the others once somebody adopts memory.
+Nothing is kept alive, and what is gone is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+import hal
+from hal.errors import ClosedError, HalError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal.flow.tracking import History
+
+__all__ = ["Places", "places_of"]
+
+_MANY: Final = 64
+"""Memories from which on those that are tracked no more are looked for."""
+
+_Place: TypeAlias = "tuple[int, int, weakref.ref[History]]"
+"""An address, the one behind the last byte, and who tracks what is between."""
+
+_lock: Final = threading.Lock()
+
+
+class Places:
+    """Hold the memory of one device that is tracked. Any thread may use it.
+
+    One without an address yet, from `Queue.alloca`, is told by its buffer
+    until it has one, and parts of it are not.
+    """
+
+    __slots__ = ("_limit", "_lock", "_noted", "_places")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._noted: list[weakref.ref[History]] = []
+        self._places: list[_Place] = []  # sorted, and apart from each other
+        self._limit = _MANY
+
+    def __len__(self) -> int:
+        return len(self._noted) + len(self._places)
+
+    def note(self, history: History) -> None:
+        """Remember memory that nobody else can have tracked."""
+        with self._lock:
+            self._noted.append(weakref.ref(history))
+            if len(self._noted) > self._limit:
+                self._prune()
+
+    def adopt(self, history: History) -> None:
+        """Remember anybody's memory; raise `InvalidArgumentError` if some is tracked already."""
+        raw = history.raw
+        assert raw is not None  # noqa: S101 - it was just made
+        with self._lock:
+            self._settle()
+            try:
+                start = raw.address
+            except ClosedError:
+                raise
+            except HalError:
+                self._check_noted(raw)
+                self._noted.append(weakref.ref(history))
+            else:
+                self._check(start, start + raw.size, raw.device)
+                self._put((start, start + raw.size, weakref.ref(history)))
+            if len(self) > self._limit:
+                self._prune()
+
+    def _settle(self) -> None:
+        """Put in their places those that were noted, and have an address."""
+        left, found = [], []
+        for reference in self._noted:
+            raw = _tracked(reference)
+            if raw is None:
+                continue
+            try:
+                start = raw.address
+            except HalError:
+                left.append(reference)
+            else:
+                found.append((start, start + raw.size, reference))
+        if len(found) > _MANY:  # one by one each would move all behind it
+            self._prune()
+            self._places = sorted((*self._places, *filter(_has_bytes, found)), key=_start)
+        else:
+            for place in found:
+                self._put(place)
+        self._noted = left
+
+    def _put(self, place: _Place) -> None:
+        """Insert a place in the place of those that it overlaps, which are tracked no more."""
+        if _has_bytes(place):
+            start, stop, _ = place
+            near = self._find(start, stop)
+            apart = [each for each in self._places[near] if each[1] <= start]
+            self._places[near] = [*apart, place]
+
+    def _find(self, start: int, stop: int) -> slice:
+        """Return the places that these bytes overlap, and perhaps the one before them."""
+        places = self._places
+        first = last = max(bisect_left(places, (start,)) - 1, 0)
+        while last < len(places) and places[last][0] < stop:
+            last += 1
+        return slice(first, last)
+
+    def _check(self, start: int, stop: int, device: hal.Device) -> None:
+        for low, high, reference in self._places[self._find(start, stop)]:
+            if start < high and start < stop and _tracked(reference) is not None:
+                message = (
+                    f"adopt: the bytes from {max(low, start):#x} to {min(high, stop):#x} of "
+                    f"{device.name} are tracked already; use that tracked buffer, or release it "
+                    "first"
+                )
+                raise InvalidArgumentError(message)
+
+    def _check_noted(self, raw: hal.Buffer) -> None:
+        if any(_tracked(reference) is raw for reference in self._noted):
+            message = f"adopt: {raw!r} is tracked already; use that tracked buffer"
+            raise InvalidArgumentError(message)
+
+    def _prune(self) -> None:
+        """Drop what is tracked no more."""
+        self._noted = [each for each in self._noted if _tracked(each) is not None]
+        self._places = [each for each in self._places if _tracked(each[2]) is not None]
+        self._limit = max(_MANY, 2 * len(self))
+
+
+def _start(place: _Place) -> int:
+    return place[0]
+
+
+def _has_bytes(place: _Place) -> bool:
+    return place[0] < place[1]
+
+
+def _tracked(reference: weakref.ref[History]) -> hal.Buffer | None:
+    """Return the memory of a history, or None if that tracks none any more."""
+    history = reference()
+    raw = None if history is None else history.raw
+    return None if raw is None or raw.closed else raw
+
+
+_of: Final[WeakKeyDictionary[hal.Device, Places]] = WeakKeyDictionary()
+
+
+def places_of(device: hal.Device) -> Places:
+    """Return the tracked memory of a device, the same for all flows."""
+    with _lock:
+        found = _of.get(device)
+        if found is None:
+            found = _of[device] = Places()
+        return found
