@@ -136,6 +136,97 @@ def test_parts_are_told_apart(flow):
             merge.expect(other)
 
 
+@pytest.mark.parametrize("way", ["whole", "part", "part of a part", "recorded", "bound"])
+@pytest.mark.parametrize("mode", ["copy", "streaming"])
+def test_what_was_made_of_what_was_expected_is_refused_too(device, second_device, mode, way):
+    with Flow(device, second_device, peers=False) as flow:
+        first, second = (ints(flow, value, value, device=second_device) for value in (10, 20))
+        target = ints(flow, 0)
+        merge = flow.merge_buffer(device)
+        merge.load(first, mode)
+        held = merge.expect(first)
+        part = held if way == "whole" else held.subspan(0, 4)
+        if way == "part of a part":
+            part = part.subspan(0, 4)
+        with flow.record(slots=int(way == "bound")) as commands:
+            commands.copy(commands.slots[0] if way == "bound" else held, target, size=4)
+
+        def work():
+            if way in {"recorded", "bound"}:
+                return flow.execute(commands, bindings=[held] if way == "bound" else ())
+            return flow.copy(part, target, size=4)
+
+        work()
+        for loaded in (second, first):  # the same again is another load
+            merge.load(loaded, mode)
+            assert part.closed
+            with pytest.raises(ClosedError):
+                work()
+        assert target.numpy(timeout=LIMIT).tolist() == [10]
+
+
+def test_a_load_waits_for_who_reads_the_bytes_that_it_writes(flow, device, gate):
+    """Of the loads before; and for nobody else."""
+    large, small, out = ints(flow, *range(100)), ints(flow, 7), np.zeros(1, np.int32)
+    merge = flow.merge_buffer()
+    merge.load(large)
+    loaded = merge.expect(large)
+    queue = device.create_queue()
+    flow.read(loaded.subspan(200, 4), out, wait=gate.at(1), queue=queue)
+    merge.load(small).wait(LIMIT)
+    assert merge.expect(small).numpy(timeout=LIMIT).tolist() == [7]
+    late = merge.load(large)
+    assert late.state == "pending"
+    gate.signal(1)
+    late.wait(LIMIT)
+    assert out.tolist() == [50]
+    assert merge.expect(large).numpy(timeout=LIMIT).tolist() == list(range(100))
+
+
+def test_who_expects_cannot_take_the_memory_away(flow):
+    buffer, other = ints(flow, 1, 2), ints(flow, 3, 4)
+    merge = flow.merge_buffer()
+    for source in (buffer, other):
+        merge.load(source)
+        held = merge.expect(source)
+        assert held.size == merge.capacity
+        with pytest.raises(InvalidArgumentError, match="part"):
+            held.release()
+        assert held.numpy(timeout=LIMIT).tolist() == source.numpy(timeout=LIMIT).tolist()
+        held.close()
+        with pytest.raises(ClosedError):
+            held.numpy()
+    merge.load(buffer)
+    assert merge.expect(buffer).numpy(timeout=LIMIT).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_interrupt_between_two_loads_mixes_nothing_up(flow, monkeypatch, is_late):
+    """Ctrl-C before what it held is refused, and after."""
+    buffer, other = ints(flow, 1), ints(flow, 2)
+    merge = flow.merge_buffer()
+    merge.load(buffer)
+    held = merge.expect(buffer)
+    renew = Flow.renew
+
+    def interrupted(*arguments):
+        if is_late:
+            renew(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Flow, "renew", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        merge.load(other)
+    monkeypatch.undo()
+    merge.load(other)
+    assert merge.expect(other).numpy(timeout=LIMIT).tolist() == [2]
+    if is_late:
+        with pytest.raises(ClosedError):
+            held.numpy()
+    else:
+        assert held.numpy(timeout=LIMIT).tolist() == [1]
+
+
 def test_there_is_one_for_each_device_and_its_memory_is_reused(flow, device):
     merge = flow.merge_buffer()
     assert flow.merge_buffer(device) is merge

@@ -129,8 +129,9 @@ class MergeBuffer:
         `hal.Device.can_access`, in a flow with ``peers``). Elsewhere streaming
         becomes copying, by each `expect`, and `mode` says so.
 
-        What `expect` returned before is closed, unless it is a source. Raises
-        as `Flow.copy` and `Flow.allocate`; nothing is held then.
+        What `expect` returned before is closed, unless it is a source, with the
+        parts of it, and what was recorded with it is refused. Raises as
+        `Flow.copy` and `Flow.allocate`; nothing is held then.
         """
         if mode not in {"copy", "streaming"}:
             message = f"mode is 'copy' or 'streaming', not {mode!r}"
@@ -154,9 +155,10 @@ class MergeBuffer:
         """Return what a kernel reads in the place of `source`, if that is what is held.
 
         For work that is scheduled next: the following `load` closes it, unless
-        it is the source itself, and work that is scheduled with it afterwards
-        is refused. Raises `InvalidArgumentError` if something else is held, or
-        nothing, and `ClosedError` for a source that was closed.
+        it is the source itself, and work that is scheduled afterwards with it,
+        with a part of it, or with a recording that uses it is refused. It
+        cannot be released. Raises `InvalidArgumentError` if something else is
+        held, or nothing, and `ClosedError` for a source that was closed.
         """
         self._flow.check(source, "expect")
         with self._lock:
@@ -191,12 +193,16 @@ class MergeBuffer:
 
     def _empty(self) -> None:
         """Hold nothing; under the lock."""
+        # First: if a Ctrl-C comes between, other memory is used from now on.
+        whole, self._whole = self._whole, None
         part, self._part, self._source = self._part, None, None
         self._is_in_place = self._is_late = False
-        if part is not None:
-            # Before the memory is written again: whoever holds the part is refused from now on, or
-            # has scheduled its work, which the flow remembers.
-            part.raw.close()
+        if part is not None and whole is not None:
+            # Before the memory is written again: whoever holds the part, or what was made of it,
+            # is refused from now on, or has scheduled its work, which the flow remembers.
+            whole = self._flow.renew(whole)
+            part.close()
+        self._whole = whole
 
     def _room_for(self, source: TrackedBuffer) -> TrackedBuffer:
         """Return as many bytes of its memory; under the lock."""

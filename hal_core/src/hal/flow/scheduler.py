@@ -121,6 +121,13 @@ class Scheduler:
             self.trace(operation, found)
         return operation
 
+    def renew(self, buffer: TrackedBuffer) -> TrackedBuffer:
+        """End a whole buffer, and return another of its memory, ordered behind its work."""
+        with self._lock:
+            history = buffer.history.renew()
+        history.lanes.places.note(history)
+        return TrackedBuffer(buffer.flow, history, buffer.raw)
+
     def check(self, buffer: object, what: str) -> None:
         """Raise unless this is a tracked buffer of this flow that is tracked still."""
         if not isinstance(buffer, TrackedBuffer):

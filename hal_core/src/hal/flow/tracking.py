@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Final, TypeAlias
 
 import hal
@@ -186,6 +187,15 @@ class History:
         """Track no more."""
         self.special = True
         self.raw = None
+
+    def renew(self) -> History:
+        """End, and return another of the same memory, which goes on with what this remembers.
+
+        So what was made of this is refused, and what it was used for is waited for.
+        """
+        other = copy(self)
+        self.end()
+        return other
 
     def _split(self, place: int, intervals: list[_Interval]) -> int:
         """Return the index of the first interval from `place` on, after cutting one across it."""
