@@ -308,6 +308,48 @@ def test_readers_and_parts_are_bounded(flow):
     assert len(buffer.history.readers) == 1
 
 
+@pytest.mark.parametrize("way", ["copy", "dispatch", "part"])
+def test_closed_queues_are_forgotten(flow, device, kernels, way):
+    buffer, target = settled(ints(flow, 1, 2)), settled(ints(flow, 0, 0))
+    out = np.zeros(1, np.int32)
+    for _ in range(100):
+        with device.create_queue() as queue:
+            if way == "copy":
+                work = flow.copy(buffer, target, queue=queue)
+            elif way == "part":
+                work = flow.read(buffer.subspan(4, 4), out, queue=queue)
+            else:
+                work = flow.dispatch(kernels["add"], grid=1, args=(buffer, target), queue=queue)
+            work.wait(LIMIT)
+    assert len(flow._queues) <= 4
+    history = buffer.history
+    for readers in (history.readers, *(each.readers for each in history.intervals or ())):
+        assert len(readers or ()) <= 16
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_readers_on_many_queues_are_not_forgotten(device, gate, size):
+    """Before they have ended."""
+    waits, held = [], []
+    flow = Flow(device, trace=lambda _, found: waits.append(list(found)))
+    buffer, target = settled(ints(flow, 1, 2)), settled(ints(flow, *range(32)))
+    part = buffer.subspan(0, size)
+    for index in range(32):
+        queue = device.create_queue()
+        wait = gate.at(1) if index % 2 else ()
+        read = flow.copy(part, target, size=4, target_offset=4 * index, queue=queue, wait=wait)
+        if wait:
+            held.append(read)
+        else:
+            read.wait(LIMIT)
+    write = flow.fill(part, 5)
+    assert set(held) <= set(waits[-1])
+    assert len(waits[-1]) < 32
+    gate.signal(1)
+    write.wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [1] * 32
+
+
 @pytest.mark.parametrize("way", ["slot", "name", "direct"])
 def test_what_kernels_print_is_bound_for_each_run(flow, way):
     """Runs print apart."""

@@ -41,7 +41,7 @@ class Scheduler:
         self._closed = False
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
         self._first = next(iter(self._lanes.values()))
-        # All that work has ever gone to
+        # All that work has ever gone to, but for some that were closed since
         self._queues: dict[hal.Queue, None] = {}
         for lanes in self._lanes.values():
             self._queues.update(dict.fromkeys((lanes.upload, lanes.compute, lanes.download)))
@@ -62,8 +62,7 @@ class Scheduler:
         All of it, well or not, also what others have submitted there. Raises
         `DeadlineExceededError`; the work's own errors are the work's.
         """
-        queues = [queue for queue in list(self._queues) if not _is_gone(queue)]
-        hal.Fence([queue.barrier() for queue in queues]).wait(timeout)
+        hal.Fence([queue.barrier() for queue in self._open_queues()]).wait(timeout)
 
     def release(self, buffer: TrackedBuffer) -> tuple[hal.Buffer, hal.Fence]:
         """Do what `TrackedBuffer.release` does."""
@@ -184,7 +183,7 @@ class Scheduler:
         if queue not in self._queues:
             self.lanes_of(queue.device)
             with self._lock:
-                self._queues[queue] = None
+                self._queues = dict.fromkeys((*self._open_queues(), queue))
         return queue
 
     def _look(self, history: History, found: list[Any]) -> None:
@@ -199,8 +198,10 @@ class Scheduler:
     def _settle(self, history: History) -> None:
         """Have a memory of which not all is known come after everything; under the lock."""
         if history.is_doubtful:
-            queues = [queue for queue in self._queues if not _is_gone(queue)]
-            history.forget(tuple(hal.Fence([queue.barrier() for queue in queues])))
+            history.forget(tuple(hal.Fence([queue.barrier() for queue in self._open_queues()])))
+
+    def _open_queues(self) -> list[hal.Queue]:
+        return [queue for queue in list(self._queues) if not _is_gone(queue)]
 
 
 def extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it

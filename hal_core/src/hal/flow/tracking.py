@@ -30,6 +30,9 @@ Wait: TypeAlias = hal.Submission | hal.Timepoint
 _MANY: Final = 64
 """Intervals from which on those that nobody needs any more are looked for."""
 
+_FEW: Final = 8
+"""Readers up to which none is looked at: of queues that were closed, they stay."""
+
 
 class Lanes:
     """Hold the queues that work on one device's buffers goes to, by its kind."""
@@ -138,10 +141,7 @@ class History:
             return
         if self.intervals is None:
             if whole:
-                if self.readers is None:
-                    self.readers = {queue: operation}
-                else:
-                    self.readers[queue] = operation
+                self.readers = _with(self.readers, queue, operation)
                 return
             self._starts, self.intervals = [0], [_Interval(self.size, self.writer, self.readers)]
             self.writer = self.readers = None
@@ -152,10 +152,7 @@ class History:
             intervals[first:last] = [_Interval(stop, operation, None)]
         else:
             for each in intervals[first:last]:
-                if each.readers is None:
-                    each.readers = {queue: operation}
-                else:
-                    each.readers[queue] = operation
+                each.readers = _with(each.readers, queue, operation)
         if len(intervals) > self._limit:
             self._sweep(intervals)
 
@@ -259,6 +256,8 @@ def collect(
             history.collect(start, stop, found, writes=writes)
             continue
         writer, readers = history.writer, history.readers
+        if readers is not None and len(readers) > _FEW and queue not in readers:
+            history.readers = readers = _left(readers)
         if writes and readers is not None:
             for reader in readers.values():
                 if reader not in found:
@@ -294,6 +293,21 @@ def _collect(
                 found.append(reader)
     elif writer is not None and writer not in found:
         found.append(writer)
+
+
+def _with(readers: Readers, queue: hal.Queue, operation: hal.Submission) -> Readers:
+    """Return readers with another one."""
+    if readers is not None and len(readers) > _FEW and queue not in readers:
+        readers = _left(readers)
+    if readers is None:
+        return {queue: operation}
+    readers[queue] = operation
+    return readers
+
+
+def _left(readers: dict[hal.Queue, hal.Submission]) -> Readers:
+    """Return the readers that have not ended well."""
+    return {queue: one for queue, one in readers.items() if one.state != "done"} or None
 
 
 def _is_over(operation: hal.Submission, known: dict[hal.Submission, bool]) -> bool:
