@@ -262,6 +262,86 @@ def test_other_devices_and_flows_have_names_of_their_own(device, second_device, 
             replicas[0].link(loaded, "count", grid=1, buffers={"y": "x"})
 
 
+# What kernels print
+
+
+@pytest.fixture
+def talk(root):
+    """A loaded source in which one kernel prints, and one does not, with a function that does."""
+    return root.device.compile(
+        r"""
+        __device__ void say(int x) { printf("%d\n", x); }
+        __global__ void HAL_BLOCK(1) tell(const int *x, int plus) { say(x[5] + plus); }
+        __global__ void HAL_BLOCK(1) add(const int *x, int *y) { y[5] += x[5]; }
+        """
+    )
+
+
+def printed(output, run):
+    return str(output.read(wait=run, timeout=LIMIT))
+
+
+def test_each_call_prints_into_an_output_of_its_own(root, talk, device, capfd):
+    routine = root.link(talk, "tell", grid=1)
+    assert routine.scalars == ("plus", "hal_output")
+    assert routine.buffers == {"x": False}
+    outputs = [hal.Output(device) for _ in range(2)]
+    runs = [routine(plus=index, hal_output=output) for index, output in enumerate(outputs)]
+    assert [printed(*each) for each in zip(outputs, runs, strict=True)] == ["5\n", "6\n"]
+    root.link(talk, "add", grid=1)()  # prints nothing, and takes none
+    with pytest.raises(ArgumentTypeError, match="takes the scalars 'plus', 'hal_output', and got"):
+        routine(hal_output=outputs[0])
+    assert capfd.readouterr().out == ""
+    # As in a dispatch without it, the driver's own printf prints.
+    routine(plus=3).wait(LIMIT)
+    routine(plus=4, hal_output=None).wait(LIMIT)
+    assert capfd.readouterr().out == "8\n9\n"
+
+
+def test_an_output_can_be_given_when_linking(root, talk, device):
+    output = hal.Output(device)
+    bound = {"plus": 1, "hal_output": output}
+    routine = root.link(talk, "tell", grid=1, scalars=bound)
+    assert routine.scalars == ()
+    assert printed(output, routine()) == "6\n"
+    steps = [Step("tell", grid=1, scalars=bound), Step("tell", grid=1, scalars={"plus": 2})]
+    other = hal.Output(device)
+    routine = root.link(talk, steps)
+    assert routine.scalars == ("hal_output",)
+    run = routine(hal_output=other)
+    assert (printed(output, run), printed(other, run)) == ("6\n6\n", "7\n")
+
+
+def test_steps_print_into_the_output_of_the_call(root, talk, device, capfd):
+    routine = root.link(
+        talk,
+        [
+            Step("tell", grid=1),
+            Step("add", grid=1, buffers={"y": "x"}),
+            Step("tell", grid=1),
+        ],
+    )
+    assert routine.scalars == ("plus", "hal_output")
+    for first in (5, 10):
+        output = hal.Output(device)
+        run = routine(plus=1, hal_output=output)
+        assert printed(output, run) == f"{first + 1}\n{2 * first + 1}\n"
+    assert capfd.readouterr().out == ""
+    routine(plus=1).wait(LIMIT)
+    assert capfd.readouterr().out == "21\n41\n"
+
+
+def test_what_is_no_output(root, talk, flow, device):
+    routine = root.link(talk, "tell", grid=1)
+    for wrong in (3, flow.from_host(NUMBERS), device.allocate(1000)):
+        with pytest.raises(ArgumentTypeError, match=r"root/tell: .* is a hal.Output or None, not"):
+            routine(plus=1, hal_output=wrong)
+        with pytest.raises(ArgumentTypeError, match=r"'tell': .* is a hal.Output or None, not"):
+            root.link(talk, "tell", scalars={"hal_output": wrong})
+    with pytest.raises(InvalidArgumentError, match="no buffers 'hal_output'"):
+        root.link(talk, "tell", buffers={"hal_output": "y"})
+
+
 # Wrong arguments
 
 

@@ -114,6 +114,12 @@ def test_constants_are_pointers_and_known_by_name():
         Parameter("n", "int", 4, 4, is_const=True)
 
 
+def test_what_a_kernel_prints_to_is_its_last_parameter():
+    assert Signature.parse("(i32 n, ptr hal_output)").output == "hal_output"
+    assert Signature.parse("(ptr hal_output, i32 n)").output is None
+    assert Signature.parse("()").output is None
+
+
 # Parameters of which only the size is known
 
 

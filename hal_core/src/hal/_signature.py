@@ -59,11 +59,13 @@ class Signature:
     ----------
     constants
         The names of the pointers through which the kernel only reads.
+    output
+        The name of the parameter that takes a `hal.Output` and may be left
+        out, the last one; None for a kernel that prints nothing.
     """
 
     __slots__ = (
         "_alignment",
-        "_has_output",
         "_layout",
         "_names",
         "_offsets",
@@ -73,6 +75,7 @@ class Signature:
         "_pointer_bytes",
         "_storage_type",
         "constants",
+        "output",
         "parameters",
     )
 
@@ -102,8 +105,8 @@ class Signature:
         self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(offsets)))
         self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
         self._plans: dict[tuple[type, ...], _Plan] = {}
-        # The last parameter is hidden: where the kernel prints to.
-        self._has_output = bool(parameters) and self.parameters[-1].name == PARAMETER
+        has_output = bool(parameters) and self.parameters[-1].name == PARAMETER
+        self.output: Final = PARAMETER if has_output else None
 
     @classmethod
     def parse(cls, text: str) -> Signature:
@@ -171,7 +174,7 @@ class Signature:
             arguments = self._in_order(kernel_name, arguments)
         plan = self._plans.get(tuple(map(type, arguments)))
         if plan is None:
-            if self._has_output and len(arguments) == len(self.parameters) - 1:
+            if self.output is not None and len(arguments) == len(self.parameters) - 1:
                 return self.pack(kernel_name, (*arguments, None), resolve)
             plan = self._make_plan(kernel_name, arguments)
         pointers, conversions = plan
@@ -234,7 +237,7 @@ class Signature:
 
     def _in_order(self, kernel_name: str, arguments: object) -> tuple[object, ...]:
         if isinstance(arguments, Mapping):
-            if self._has_output and PARAMETER not in arguments:
+            if self.output is not None and PARAMETER not in arguments:
                 arguments = {**arguments, PARAMETER: None}
             if arguments.keys() == self._names.keys():
                 return tuple(map(arguments.__getitem__, self._names))

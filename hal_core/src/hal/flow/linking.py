@@ -9,7 +9,7 @@ import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.modes import MemoryMode
 from hal.flow.recordings import Recording, constants_of
-from hal.flow.routines import Routine, Step, is_buffer, kernel_of, listed
+from hal.flow.routines import Routine, Step, check_output, is_buffer, kernel_of, listed
 
 if TYPE_CHECKING:
     from hal.flow.contexts import Context
@@ -32,6 +32,7 @@ def link_kernels(
     buffers: dict[str, bool] = {}
     scalars: dict[str, None] = {}
     locals_: dict[str, None] = {}
+    output = ""
     for step in steps:
         kernel = kernel_of(step)
         if kernel.device is not context.device:
@@ -44,6 +45,11 @@ def link_kernels(
             message = f"link: the step {kernel.name!r} has no grid"
             raise InvalidArgumentError(message)
         _check_names(step)
+        printing = kernel.signature.output or ""
+        if printing in step.scalars:
+            check_output(step.scalars[printing], f"kernel {kernel.name!r}")
+        else:
+            output = printing or output
         constants = constants_of(kernel, step.reads, step.writes)
         written: list[str] = []
         for parameter in kernel.signature.parameters:
@@ -64,7 +70,7 @@ def link_kernels(
             buffers.setdefault(name, False)
         # What the same kernel writes is there for the next one.
         buffers.update(dict.fromkeys(written, True))
-    return Routine(context, steps, None, tuple(locals_), buffers, tuple(scalars))
+    return Routine(context, steps, None, tuple(locals_), buffers, tuple(scalars), output)
 
 
 def _steps(code: object, entry: str | Sequence[Step] | None, given: Given) -> list[Step]:

@@ -20,7 +20,7 @@ from hal.protocols import Signals, Waits
 if TYPE_CHECKING:
     from hal.flow.contexts import Context
 
-__all__ = ["Routine", "Step", "is_buffer", "kernel_of", "listed"]
+__all__ = ["Routine", "Step", "check_output", "is_buffer", "kernel_of", "listed"]
 
 _KEPT: Final = 8
 """Recordings of a routine that are kept, each with its scalars."""
@@ -62,7 +62,8 @@ class Routine:
         The child context, which has what was allocated for it.
     scalars
         The names of the parameters that each call gives; those of one name in
-        several steps are one.
+        several steps are one. `hal_output`, of kernels that print, takes the
+        call's own `hal.Output`, and may be left out.
     buffers
         The names of memory that it uses, and whether it writes them.
     """
@@ -75,6 +76,7 @@ class Routine:
         slots: Sequence[str],
         buffers: Mapping[str, bool],
         scalars: Sequence[str],
+        output: str = "",
     ) -> None:
         self.context: Final = context
         self.scalars: Final = tuple(scalars)
@@ -82,6 +84,7 @@ class Routine:
         self._steps = steps
         self._recording = recording
         self._slots = slots
+        self._output = output  # which of the scalars kernels print to; "" for none
         self._kept: dict[tuple[object, ...], Recording] = {}
         self._lock = threading.Lock()
 
@@ -102,11 +105,15 @@ class Routine:
 
         `grid` is for a single kernel that was linked without. Memory that is
         local to the call is taken now, and given back when the call has ended.
-        Several kernels are recorded for each set of scalars; the last eight
-        sets are kept. Raises `ArgumentTypeError` for missing and surplus
+        Several kernels are recorded for each set of scalars, but for where
+        they print to; the last eight sets are kept. Raises `ArgumentTypeError` for missing and surplus
         scalars, `ClosedError`, and what `Flow.dispatch` and `Flow.execute` do.
         """
         values = {} if scalars is None else dict(scalars)
+        output = None
+        if self._output:
+            values.setdefault(self._output, None)
+            output = check_output(values[self._output], self.context.name)
         if values.keys() != set(self.scalars):
             message = (
                 f"{self.context.name} takes the scalars {listed(self.scalars)}, and got "
@@ -120,11 +127,13 @@ class Routine:
             elif len(self._steps) == 1:
                 return self._dispatch(bound, values, grid, queue, wait, signal)
             else:
-                commands = self._recorded(bound, values)
+                commands = self._recorded(bound, values, has_output=output is not None)
             if grid is not None:
                 message = f"{self.context.name}: run(grid=) is for a single kernel"
                 raise InvalidArgumentError(message)
-            table = [bound[name] for name in self._slots]
+            table: list[TrackedBuffer | hal.Output] = [bound[name] for name in self._slots]
+            if output is not None:
+                table.append(output)
             return self.context.flow.execute(
                 commands, bindings=table, queue=queue, wait=wait, signal=signal
             )
@@ -180,19 +189,28 @@ class Routine:
         )
 
     def _recorded(
-        self, bound: Mapping[str, TrackedBuffer], values: Mapping[str, object]
+        self,
+        bound: Mapping[str, TrackedBuffer],
+        values: Mapping[str, object],
+        *,
+        has_output: bool,
     ) -> Recording:
-        """Return the recording for these scalars, made unless it is kept."""
-        keys = [_key(values[name]) for name in self.scalars]
+        """Return the recording for these scalars, made unless it is kept.
+
+        What kernels print to is each call's own, and the last slot.
+        """
+        keys = [_key(has_output if name == self._output else values[name]) for name in self.scalars]
         key = None if None in keys else tuple(keys)
         with self._lock:
             kept = None if key is None else self._kept.get(key)
         if kept is not None:
             return kept
         context = self.context
-        made = context.flow.record(device=context.device, slots=len(self._slots))
+        made = context.flow.record(device=context.device, slots=len(self._slots) + has_output)
         with made:
-            slots = dict(zip(self._slots, made.slots, strict=True))
+            slots = dict(zip(self._slots, made.slots, strict=False))
+            if has_output:
+                values = {**values, self._output: made.slots[-1]}
             for step in self._steps:
                 assert step.grid is not None  # noqa: S101 - looked at when it was linked
                 made.dispatch(
@@ -227,7 +245,17 @@ def _key(value: object) -> tuple[object, ...] | None:
 
 def is_buffer(parameter: Any, step: Step) -> bool:  # noqa: ANN401 - a parameter of a signature
     """Return whether a parameter takes memory."""
+    if parameter.name == kernel_of(step).signature.output:
+        return False  # where it prints to, which is a scalar
     return parameter.kind == "ptr" or (parameter.kind == "any" and parameter.name in step.buffers)
+
+
+def check_output(value: object, user: str) -> hal.Output | None:
+    """Return what kernels print to, or raise that it is neither an output nor None."""
+    if value is None or isinstance(value, hal.Output):
+        return value
+    message = f"{user}: what kernels print to is a hal.Output or None, not {type(value).__name__}"
+    raise ArgumentTypeError(message)
 
 
 def kernel_of(step: Step) -> hal.Kernel:
