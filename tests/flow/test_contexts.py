@@ -241,6 +241,37 @@ def test_what_hangs_on_a_closed_context_says_so(root, program):
     assert np.array_equal(last.numpy("x", timeout=LIMIT), NUMBERS)
 
 
+@pytest.mark.parametrize(
+    "redeclare",
+    [
+        lambda context: context.from_host("n", NUMBERS, mode="constant"),
+        lambda context: context.allocate("n", 4, dtype=np.int32),
+        lambda context: context.allocate("n", BYTES, dtype=np.int32),  # no other way either
+    ],
+    ids=["constant", "smaller", "equal"],
+)
+@pytest.mark.parametrize("mode", ["device", "local"])
+@pytest.mark.parametrize("is_called_before", [True, False])
+def test_a_routine_uses_the_memory_that_it_was_linked_with(
+    root, program, redeclare, mode, is_called_before
+):
+    parent = root.child("parent")
+    parent.allocate("n", BYTES, dtype=np.int32, mode=mode)
+    step = Step("add", grid=1, buffers={"y": "n"})
+    routines = [
+        parent.link(program, "add", grid=1, buffers={"y": "n"}),
+        parent.link(program, [step, Step("count", grid=1)]),
+    ]
+    if is_called_before:
+        for routine in routines:
+            routine(amount=1).wait(LIMIT)
+    parent.close()
+    redeclare(root)
+    for routine in routines:
+        with pytest.raises(ClosedError, match=r"parent/\w+: the 'n' .* is closed; link again"):
+            routine(amount=1)
+
+
 def test_other_devices_and_flows_have_names_of_their_own(device, second_device, program):
     with Flow(device, second_device) as flow, Flow(device) as other:
         replicas = [

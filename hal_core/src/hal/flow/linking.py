@@ -29,6 +29,7 @@ def link_kernels(
     if not steps:
         message = "link: there is no step"
         raise InvalidArgumentError(message)
+    names: dict[str, Named] = {}
     buffers: dict[str, bool] = {}
     scalars: dict[str, None] = {}
     locals_: dict[str, None] = {}
@@ -61,6 +62,7 @@ def link_kernels(
             is_written = parameter.name not in constants
             user = f"kernel {kernel.name!r}: parameter {parameter.name!r}"
             found = context.check_use(name, user, is_written=is_written)
+            names.setdefault(name, found)
             if found.memory.mode is MemoryMode.LOCAL:
                 locals_[name] = None
                 if not is_written and not buffers.get(name):
@@ -70,7 +72,7 @@ def link_kernels(
             buffers.setdefault(name, False)
         # What the same kernel writes is there for the next one.
         buffers.update(dict.fromkeys(written, True))
-    return Routine(context, steps, None, tuple(locals_), buffers, tuple(scalars), output)
+    return Routine(context, steps, None, tuple(locals_), names, buffers, tuple(scalars), output)
 
 
 def _steps(code: object, entry: str | Sequence[Step] | None, given: Given) -> list[Step]:
@@ -94,13 +96,13 @@ def link_recording(
     if entry is not None or isinstance(buffers, (Mapping, str)):
         message = "link: a recording takes buffers=[...], a name for each slot, and no entry"
         raise ArgumentTypeError(message)
-    names = list(buffers)
+    slots = list(buffers)
     uses = recording.uses
     if recording.commands.device is not context.device:
         message = "link: the recording is another device's than the context"
         raise InvalidArgumentError(message)
-    if len(names) != len(uses):
-        message = f"link: the recording has {len(uses)} slots, and buffers has {len(names)} names"
+    if len(slots) != len(uses):
+        message = f"link: the recording has {len(uses)} slots, and buffers has {len(slots)} names"
         raise InvalidArgumentError(message)
     if recording.direct:
         message = (
@@ -108,10 +110,12 @@ def link_recording(
             "slots, and name what they stand for"
         )
         raise InvalidArgumentError(message)
+    names: dict[str, Named] = {}
     used: dict[str, bool] = {}
-    for index, (name, use) in enumerate(zip(names, uses, strict=True)):
+    for index, (name, use) in enumerate(zip(slots, uses, strict=True)):
         user, is_written = f"the recording: slot {index}", use > 1
-        found: Named = context.check_use(name, user, is_written=is_written)
+        found = context.check_use(name, user, is_written=is_written)
+        names.setdefault(name, found)
         if found.memory.mode is MemoryMode.LOCAL and use == 1:
             raise _read_before(name, user)
         if name in used and (is_written or used[name]):
@@ -121,7 +125,7 @@ def link_recording(
             )
             raise InvalidArgumentError(message)
         used[name] = used.get(name, False) or is_written
-    return Routine(context, (), recording, tuple(names), used, ())
+    return Routine(context, (), recording, tuple(slots), names, used, ())
 
 
 def _check_names(step: Step) -> None:

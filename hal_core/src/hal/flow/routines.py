@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import hal
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.recordings import Recording
 from hal.flow.scheduler import QueueName
@@ -19,6 +19,7 @@ from hal.protocols import Signals, Waits
 
 if TYPE_CHECKING:
     from hal.flow.contexts import Context
+    from hal.flow.holders import Named
 
 __all__ = ["Routine", "Step", "check_output", "is_buffer", "kernel_of", "listed"]
 
@@ -74,6 +75,7 @@ class Routine:
         steps: Sequence[Step],
         recording: Recording | None,
         slots: Sequence[str],
+        names: Mapping[str, Named],
         buffers: Mapping[str, bool],
         scalars: Sequence[str],
         output: str = "",
@@ -84,6 +86,7 @@ class Routine:
         self._steps = steps
         self._recording = recording
         self._slots = slots
+        self._names = names  # of which modes and sizes were looked at
         self._output = output  # which of the scalars kernels print to; "" for none
         self._kept: dict[tuple[object, ...], Recording] = {}
         self._lock = threading.Lock()
@@ -106,8 +109,10 @@ class Routine:
         `grid` is for a single kernel that was linked without. Memory that is
         local to the call is taken now, and given back when the call has ended.
         Several kernels are recorded for each set of scalars, but for where
-        they print to; the last eight sets are kept. Raises `ArgumentTypeError` for missing and surplus
-        scalars, `ClosedError`, and what `Flow.dispatch` and `Flow.execute` do.
+        they print to; the last eight sets are kept. Raises `ArgumentTypeError`
+        for missing and surplus scalars, `ClosedError` also where a name means
+        other memory than when it was linked, and what `Flow.dispatch` and
+        `Flow.execute` do.
         """
         values = {} if scalars is None else dict(scalars)
         output = None
@@ -149,11 +154,16 @@ class Routine:
         context = self.context
         found: dict[str, TrackedBuffer] = {}
         taken: list[TrackedBuffer] = []
-        for name in self.buffers:
-            each = context.find(name)
-            buffer = each.buffer
+        for name, linked in self._names.items():
+            if context.find(name) is not linked:
+                message = (
+                    f"{context.name}: the {name!r} that it was linked with is closed; link again "
+                    "to use what the name means now"
+                )
+                raise ClosedError(message)
+            buffer = linked.buffer
             if buffer is None:
-                memory = each.memory
+                memory = linked.memory
                 buffer = context.flow.allocate(
                     memory.size, dtype=memory.dtype, device=context.device
                 )
