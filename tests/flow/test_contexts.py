@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 
 import numpy as np
 import pytest
 from context_harness import BYTES, NUMBERS, memory
-from core_harness import LIMIT
+from core_harness import LIMIT, collect_in_threads
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, NotFoundError
@@ -218,6 +219,79 @@ def test_a_name_is_free_when_its_context_is_gone(flow):
     Context(flow, name="third").allocate("a", BYTES)
     with pytest.raises(ClosedError, match="'first' is closed"):
         first.allocate("b", BYTES)
+
+
+@pytest.mark.parametrize("use", ["declare", "link", "fail"])
+def test_a_name_is_free_at_once_when_its_context_is_dropped(flow, device, program, use):
+    gc.collect()
+    gc.disable()  # nothing has to wait for the collector
+    try:
+        before = device.statistics().bytes_now
+        context = Context(flow, name="dropped")
+        context.allocate("y", BYTES, dtype=np.int32)
+        if use == "link":
+            names = {"x": "y", "y": "z"}
+            context.link(program, "add", grid=1, buffers=names, allocate={"z": memory("hosted")})(
+                amount=1
+            ).wait(LIMIT)
+        elif use == "fail":
+            with contextlib.suppress(InvalidArgumentError):
+                context.allocate("y", 4)
+        del context
+        device.wait_idle(LIMIT)
+        assert device.statistics().bytes_now == before
+        Context(flow, name="next").allocate("y", 4)
+    finally:
+        gc.enable()
+
+
+class During:
+    """Have something happen while a context allocates, once."""
+
+    def __init__(self, monkeypatch, flow, deed):
+        allocate = flow.allocate
+        self.made = []
+
+        def allocate_late(*args, **options):
+            monkeypatch.undo()
+            self.made.append(allocate(*args, **options))
+            collect_in_threads([deed])
+            return self.made[0]
+
+        monkeypatch.setattr(flow, "allocate", allocate_late)
+
+
+def test_threads_may_declare_the_same_name_at_once(flow, monkeypatch):
+    context = Context(flow, name="race")
+    late = During(monkeypatch, flow, lambda: context.allocate("n", 64, mode="hosted"))
+    context.allocate("n", 64, mode="hosted")
+    context.write("n", np.ones(64, np.uint8))
+    assert (context.numpy("n", timeout=LIMIT) == 1).all()
+    assert late.made[0].closed  # the other thread's is the one
+    late = During(monkeypatch, flow, lambda: context.from_host("m", NUMBERS))
+    with pytest.raises(InvalidArgumentError, match="'m' is declared as 256 bytes of int32, hosted"):
+        context.allocate("m", 64, mode="hosted")
+    assert late.made[0].closed
+    assert np.array_equal(context.numpy("m", timeout=LIMIT), NUMBERS)
+    # In two related contexts; only the one of both that comes from the other has it then.
+    child = context.child()
+    During(monkeypatch, flow, lambda: context.allocate("o", 64, mode="hosted"))
+    child.allocate("o", 64, mode="hosted")
+    child.write("o", np.full(64, 7, np.uint8))
+    assert (context.numpy("o", timeout=LIMIT) == 7).all()
+    During(monkeypatch, flow, lambda: child.allocate("p", 64, mode="hosted"))
+    with pytest.raises(InvalidArgumentError, match="'p' belongs to the context 'race/child'"):
+        context.allocate("p", 64, mode="hosted")
+
+
+def test_a_context_that_is_closed_during_a_declaration_keeps_nothing(flow, monkeypatch):
+    context = Context(flow, name="closing")
+    late = During(monkeypatch, flow, context.close)
+    with pytest.raises(ClosedError, match="'closing' is closed"):
+        context.allocate("n", 64)
+    assert late.made[0].closed
+    assert context.names == {}
+    Context(flow).allocate("n", 64)
 
 
 def test_a_link_that_fails_changes_nothing(root, program):

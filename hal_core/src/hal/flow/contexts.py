@@ -109,7 +109,7 @@ class Context:
         if memory.mode is MemoryMode.CONSTANT:
             message = f"{name!r} is constant and needs its content; use from_host or adopt"
             raise InvalidArgumentError(message)
-        self._declare(name, memory, lambda: self._allocate(memory))
+        self._declare(name, memory, lambda: self._allocate(memory), has_content=False)
 
     def from_host(
         self, name: str, array: object, *, mode: str | MemoryMode = MemoryMode.HOSTED
@@ -124,7 +124,6 @@ class Context:
             message = f"{name!r}: the array holds Python objects, which device memory cannot"
             raise ArgumentTypeError(message)
         memory = Memory(host.nbytes, host.dtype, mode)
-        self._check_content(name, memory)
         self._declare(name, memory, lambda: self.flow.from_host(host, self.device, hold=False))
 
     def adopt(
@@ -143,7 +142,6 @@ class Context:
             )
             raise InvalidArgumentError(message)
         memory = Memory(buffer.size, buffer.dtype, mode)
-        self._check_content(name, memory)
         self._declare(name, memory, lambda: buffer, is_lent=True)
 
     # What the host does
@@ -259,12 +257,12 @@ class Context:
 
         Contexts that come from it go on without them. May be called twice.
         """
-        self._closed = True
-        own, self.own = self.own, {}
-        _holders.leave(self, own)
+        with _holders.lock:
+            self._closed = True
+            own, self.own = self.own, {}
+            _holders.leave(self, own)
         for each in own.values():
-            if each.buffer is not None and not each.is_lent:
-                each.buffer.close()
+            each.close()
 
     def __enter__(self) -> Self:
         self._check_open()
@@ -294,10 +292,11 @@ class Context:
     def find(self, name: str) -> Named:
         """Return what a name stands for; raise where it is not this context's to use."""
         self._check_open()
-        found = self._look(name)
+        with _holders.lock:
+            found = self._look(name)
+            other = _holders.of(self, name) if found is None else None
         if found is not None:
             return found
-        other = _holders.of(self, name)
         if other is not None:
             message = (
                 f"{name!r} belongs to the context {other.name!r}, from which {self.name!r} does "
@@ -340,7 +339,11 @@ class Context:
     # Inside
 
     def _look(self, name: str) -> Named | None:
-        return next((each.own[name] for each in self.line() if name in each.own), None)
+        for each in self.line():
+            found = each.own.get(name)
+            if found is not None:
+                return found
+        return None
 
     def _allocate(self, memory: Memory) -> TrackedBuffer | None:
         if memory.mode is MemoryMode.LOCAL:
@@ -353,45 +356,59 @@ class Context:
         memory: Memory,
         make: Callable[[], TrackedBuffer | None],
         *,
+        has_content: bool = True,
         is_lent: bool = False,
     ) -> None:
         """Give a name memory, unless it has that very memory already."""
         if not isinstance(name, str) or not name:
             message = f"a name is text, not {name!r}"
             raise ArgumentTypeError(message)
-        self._check_open()
-        found = self._look(name)
-        if found is not None:
-            if found.memory != memory:
-                message = (
-                    f"{name!r} is declared as {found.memory} in {found.owner.name!r}, and as "
-                    f"{memory} here; use one declaration, or another name"
-                )
-                raise InvalidArgumentError(message)
-            return
-        buffer = make()
-        is_shared = memory.mode is not MemoryMode.LOCAL
-        other = _holders.take(self, name) if is_shared else None
-        if other is None:
-            self.own[name] = Named(memory, buffer, self, is_lent)
-        if other is not None:
-            if buffer is not None and not is_lent:
-                buffer.close()
-            message = (
-                f"{name!r} belongs to the context {other.name!r}, from which {self.name!r} does "
-                "not come; declare it in a context that both come from, or use another name"
-            )
-            raise InvalidArgumentError(message)
-
-    def _check_content(self, name: str, memory: Memory) -> None:
-        """Raise unless a name can get its first content now."""
-        if memory.mode is MemoryMode.LOCAL:
+        if has_content and memory.mode is MemoryMode.LOCAL:
             message = f"{name!r} is local: it has no content before a call; use allocate"
             raise InvalidArgumentError(message)
+        if self._has(name, memory, has_content=has_content):
+            return
+        named = Named(memory, make(), self.name, is_lent)  # which takes its time: under no lock
+        try:
+            with _holders.lock:
+                self._claim(name, named, has_content=has_content)
+        finally:
+            if self.own.get(name) is not named:
+                named.close()
+
+    def _claim(self, name: str, named: Named, *, has_content: bool) -> None:
+        """Take a name, unless another thread has declared the same; under the lock."""
+        if self._has(name, named.memory, has_content=has_content):
+            return
+        if named.buffer is not None:
+            other = _holders.of(self, name)
+            if other is not None:
+                message = (
+                    f"{name!r} belongs to the context {other.name!r}, from which {self.name!r} "
+                    "does not come; declare it in a context that both come from, or use another "
+                    "name"
+                )
+                raise InvalidArgumentError(message)
+        self.own[name] = named
+        if named.buffer is not None:
+            _holders.take(self, name)
+
+    def _has(self, name: str, memory: Memory, *, has_content: bool) -> bool:
+        """Return whether a name has such memory already; raise if it cannot get it."""
+        self._check_open()
         found = self._look(name)
-        if found is not None:
-            message = f"{name!r} has its content already, in {found.owner.name!r}; use write"
+        if found is None:
+            return False
+        if has_content:
+            message = f"{name!r} has its content already, in {found.owner!r}; use write"
             raise InvalidArgumentError(message)
+        if found.memory != memory:
+            message = (
+                f"{name!r} is declared as {found.memory} in {found.owner!r}, and as {memory} here; "
+                "use one declaration, or another name"
+            )
+            raise InvalidArgumentError(message)
+        return True
 
     def _for_host(self, name: str, deed: str, *, is_written: bool) -> TrackedBuffer:
         found = self.find(name)

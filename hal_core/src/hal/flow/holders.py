@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hal
 
@@ -28,50 +28,51 @@ class Named(NamedTuple):
     buffer
         The memory; None where each call has its own.
     owner
-        The context that has it.
+        What the context that has it is called.
     is_lent
         Whether the memory stays somebody else's to close.
     """
 
     memory: Memory
     buffer: TrackedBuffer | None
-    owner: Context
+    owner: str
     is_lent: bool
+
+    def close(self) -> None:
+        """Let the memory go, unless it is somebody else's; may be called twice."""
+        if self.buffer is not None and not self.is_lent:
+            self.buffer.close()
 
 
 class Holders:
-    """Remember, for each flow and device, who has a name, while that context lives."""
+    """Remember, for each flow and device, who has a name, while that context lives.
 
-    __slots__ = ("_lock", "_places")
+    Attributes
+    ----------
+    lock
+        Held by whoever calls a method, and while a context's own names change.
+    """
+
+    __slots__ = ("_places", "lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.lock: Final = threading.Lock()
         self._places: weakref.WeakKeyDictionary[
-            Flow, dict[tuple[hal.Device, str], weakref.ref[Context]]
+            Flow, weakref.WeakValueDictionary[tuple[hal.Device, str], Context]
         ] = weakref.WeakKeyDictionary()
 
     def of(self, context: Context, name: str) -> Context | None:
         """Return who has a name in the flow and on the device of a context."""
-        with self._lock:
-            return self._of(context, name)
+        places = self._places.get(context.flow)
+        return None if places is None else places.get((context.device, name))
 
-    def take(self, context: Context, name: str) -> Context | None:
-        """Give a name to a context, or return who else has it."""
-        with self._lock:
-            other = self._of(context, name)
-            if other is None:
-                places = self._places.setdefault(context.flow, {})
-                places[context.device, name] = weakref.ref(context)
-        return other
+    def take(self, context: Context, name: str) -> None:
+        """Give a name that nobody has to a context."""
+        places = self._places.setdefault(context.flow, weakref.WeakValueDictionary())
+        places[context.device, name] = context
 
     def leave(self, context: Context, names: Iterable[str]) -> None:
         """Take from a context the names that it has."""
         for name in names:
-            with self._lock:
-                is_own = self._of(context, name) is context
-                places = self._places[context.flow] if is_own else {}
-                places.pop((context.device, name), None)
-
-    def _of(self, context: Context, name: str) -> Context | None:
-        reference = self._places.get(context.flow, {}).get((context.device, name))
-        return None if reference is None else reference()
+            if self.of(context, name) is context:
+                del self._places[context.flow][context.device, name]
