@@ -159,6 +159,25 @@ def test_what_is_volatile_changes_between_calls_and_is_only_read_by_kernels(mode
     assert (modes.numpy("y", timeout=LIMIT) == 6).all()
 
 
+@pytest.mark.parametrize("first", ["constant", "volatile", "device", "hosted"])
+@pytest.mark.parametrize("second", ["constant", "volatile", "device", "hosted"])
+@pytest.mark.parametrize("where", ["same", "child", "unrelated"])
+def test_what_kernels_only_read_has_one_name(flow, first, second, where):
+    buffer = flow.from_host(NUMBERS)
+    context = Context(flow, name="one")
+    context.adopt("a", buffer.subspan(0, 128), mode=first)
+    other = {"same": context, "child": context.child(), "unrelated": Context(flow)}[where]
+    other.adopt("apart", buffer.subspan(128, 128), mode=second)
+    if {first, second} & {"constant", "volatile"}:
+        with pytest.raises(InvalidArgumentError, match=r"adopt 'b': .* 'a' in 'one', .* no second"):
+            other.adopt("b", buffer.subspan(124, 8), mode=second)
+        assert "b" not in other.names
+        context.close()
+    other = Context(flow)
+    other.adopt("b", buffer.subspan(64, 64), mode=second)
+    other.adopt("nothing", buffer.subspan(96, 0), mode=first)
+
+
 def test_adopted_memory_stays_the_callers(flow):
     buffer = flow.from_host(NUMBERS)
     with Context(flow) as context:

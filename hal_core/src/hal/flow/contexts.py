@@ -132,7 +132,9 @@ class Context:
         """Declare a name for a buffer of the flow, which stays the caller's too.
 
         What the caller does with it is ordered with the context's work, and
-        not held against the mode. Raises as `from_host`.
+        not held against the mode. Raises as `from_host`, and for bytes that
+        another name has, of any context of the flow's, if kernels only read
+        one of both: a constant, or what is volatile.
         """
         self.flow.check(buffer, f"adopt {name!r}")
         if buffer.device is not self.device:
@@ -389,9 +391,24 @@ class Context:
                     "name"
                 )
                 raise InvalidArgumentError(message)
+        if named.is_lent:
+            self._check_alone(name, named)
         self.own[name] = named
         if named.buffer is not None:
             _holders.take(self, name)
+
+    def _check_alone(self, name: str, named: Named) -> None:
+        """Raise if memory that kernels only read would have another name; under the lock."""
+        assert named.buffer is not None  # noqa: S101 - it was adopted
+        for other, known in _holders.sharing(self, named.buffer):
+            for mode in (named.memory.mode, known.memory.mode):
+                if not rights_of(mode).kernels_write:
+                    message = (
+                        f"adopt {name!r}: some of these bytes are {other!r} in {known.owner!r}, "
+                        f"and what is {mode.value} has no second name, through which it could be "
+                        "written; use the one that it has, or other bytes"
+                    )
+                    raise InvalidArgumentError(message)
 
     def _has(self, name: str, memory: Memory, *, has_content: bool) -> bool:
         """Return whether a name has such memory already; raise if it cannot get it."""

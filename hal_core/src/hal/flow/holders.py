@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import hal
@@ -70,6 +70,16 @@ class Holders:
         """Give a name that nobody has to a context."""
         places = self._places.setdefault(context.flow, weakref.WeakValueDictionary())
         places[context.device, name] = context
+
+    def sharing(self, context: Context, buffer: TrackedBuffer) -> Iterator[tuple[str, Named]]:
+        """Yield the names with memory in which some bytes are those of a buffer."""
+        for (_, name), owner in self._places.get(context.flow, {}).items():
+            named = owner.own[name]
+            known = named.buffer
+            if known is None or known.history is not buffer.history:
+                continue
+            if max(known.start, buffer.start) < min(known.stop, buffer.stop):
+                yield name, named
 
     def leave(self, context: Context, names: Iterable[str]) -> None:
         """Take from a context the names that it has."""
