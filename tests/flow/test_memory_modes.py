@@ -109,6 +109,36 @@ def test_reading_a_local_after_its_call_raises(modes, program, flow, device):
         modes.link(commands, buffers=["local", "y"])
 
 
+@pytest.mark.parametrize("way", ["copy", "dispatch", "one dispatch", "grid"])
+def test_a_recording_writes_a_local_before_it_reads_it(modes, program, flow, device, way):
+    kernels = device.load(program)
+
+    def read(commands, slot, target):
+        if way == "copy":
+            commands.copy(slot, target)
+        elif way == "dispatch":
+            commands.dispatch(kernels["scale"], grid=1, args=(slot, target, 1))
+        elif way == "one dispatch":  # which writes it, too, and what it reads was there before
+            args = {"y": slot, "x": slot, "amount": 1}
+            commands.dispatch(kernels["add"], grid=1, args=args)
+        else:
+            commands.dispatch(kernels["count"], grid=slot, args=(target,))
+
+    for is_written_first in (False, True):
+        with flow.record(slots=[(np.int32, BYTES)] * 2) as commands:
+            slot, target = commands.slots
+            if is_written_first:
+                commands.fill(slot, 1)
+            read(commands, slot, target)
+            commands.fill(slot, 2)
+        if is_written_first:
+            modes.link(commands, buffers=["local", "y"])().wait(LIMIT)
+        else:
+            with pytest.raises(InvalidArgumentError, match="slot 0 reads 'local', which is local"):
+                modes.link(commands, buffers=["local", "y"])
+            modes.link(commands, buffers=["device", "y"])
+
+
 def test_each_call_has_local_memory_of_its_own(root, program, device, gate):
     routine = root.link(
         program,

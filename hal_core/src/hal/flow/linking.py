@@ -116,7 +116,7 @@ def link_recording(
         user, is_written = f"the recording: slot {index}", use > 1
         found = context.check_use(name, user, is_written=is_written)
         names.setdefault(name, found)
-        if found.memory.mode is MemoryMode.LOCAL and use == 1:
+        if found.memory.mode is MemoryMode.LOCAL and index in recording.read_first:
             raise _read_before(name, user)
         if name in used and (is_written or used[name]):
             message = (

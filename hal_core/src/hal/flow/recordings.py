@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -48,16 +49,19 @@ class Recording:
         The raw command buffer.
     uses
         Of each slot: 0 unused, 1 read, 2 written.
+    read_first
+        The slots that are read before anything has written them.
     direct
         The accesses to buffers that were recorded directly.
     """
 
-    __slots__ = ("_scheduler", "commands", "direct", "uses")
+    __slots__ = ("_scheduler", "commands", "direct", "read_first", "uses")
 
     def __init__(self, scheduler: Scheduler, commands: hal.CommandBuffer) -> None:
         self._scheduler = scheduler
         self.commands: Final = commands
         self.uses = [_UNUSED] * len(commands.slots)
+        self.read_first: set[int] = set()
         self.direct: list[Access] = []
 
     @property
@@ -158,7 +162,7 @@ class Recording:
             writes=writes,
             name=name,
         )
-        for _, value, is_written in used:
+        for _, value, is_written in sorted(used, key=itemgetter(2)):  # what it reads was there
             self._note(value, _WRITTEN if is_written else _READ)
 
     def barrier(self) -> None:
@@ -198,6 +202,8 @@ class Recording:
 
     def _note(self, value: TrackedBuffer | hal.Slot, use: int) -> None:
         if isinstance(value, hal.Slot):
+            if use == _READ and self.uses[value.index] == _UNUSED:
+                self.read_first.add(value.index)
             self.uses[value.index] = max(self.uses[value.index], use)
             return
         access = value.writing if use == _WRITTEN else value.reading
