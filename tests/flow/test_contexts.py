@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 
 import numpy as np
@@ -114,6 +115,51 @@ def test_scalars_that_look_alike_are_not_mixed_up(flow):
         assert routine.context.numpy("y") == [index]
 
 
+class Pair(ctypes.Structure):
+    _fields_ = (("left", ctypes.c_int32), ("right", ctypes.c_int32))
+
+
+def changing(kind):
+    """Return a structure of 1 and 2, and what changes its first number."""
+    if kind == "structure":
+        pair = Pair(1, 2)
+        return pair, lambda: setattr(pair, "left", 7)
+    if kind == "record":
+        records = np.array([(1, 2)], "i4, i4")
+        return records[0], lambda: records.fill(7)
+    if kind in {"bytearray", "view"}:
+        raw = bytearray(bytes(Pair(1, 2)))
+        return memoryview(raw) if kind == "view" else raw, lambda: raw.__setitem__(0, 7)
+    array = np.array([1, 2], np.int32)
+    return array, lambda: array.fill(7)
+
+
+@pytest.mark.parametrize("kind", ["array", "structure", "record", "bytearray", "view"])
+def test_what_is_given_when_linking_may_change_then(root, kind):
+    value, change = changing(kind)
+    code = root.device.compile(
+        """
+        struct Pair { int left, right; };
+        __global__ void HAL_BLOCK(1) set(int *y, Pair v) { y[0] = v.left; y[1] = v.right; }
+        __global__ void HAL_BLOCK(1) nothing() {}
+        """
+    )
+    buffers, scalars = {"y": "y"}, {"v": value}
+    step = Step("set", 1, buffers=buffers, scalars=scalars)
+    routines = [
+        root.link(code, "set", grid=1, buffers=buffers, scalars=scalars),
+        root.link(code, [step]),
+        root.link(code, [step, Step("nothing", 1)]),
+    ]
+    change()
+    buffers["y"] = "x"
+    scalars.clear()
+    for routine in routines:
+        root.fill("y", 0)
+        routine()
+        assert root.numpy("y", timeout=LIMIT)[:2].tolist() == [1, 2]
+
+
 def test_a_recording_is_linked_by_slot(root, program, device, flow):
     kernels = device.load(program)
     with flow.record(slots=2) as commands:
@@ -125,6 +171,8 @@ def test_a_recording_is_linked_by_slot(root, program, device, flow):
     assert np.array_equal(root.numpy("y", timeout=LIMIT), NUMBERS + 7)
     with pytest.raises(InvalidArgumentError, match="has 2 slots, and buffers has 1 names"):
         root.link(commands, buffers=["x"])
+    with pytest.raises(ArgumentTypeError, match="a name for each slot"):
+        root.link(commands, buffers=5)
     with pytest.raises(InvalidArgumentError, match="'x' again"):
         root.link(commands, buffers=["x", "x"])
     own = flow.from_host(NUMBERS)
@@ -458,6 +506,10 @@ def test_what_is_no_output(root, talk, flow, device):
         ({"name": "a", "size": "4"}, ArgumentTypeError, "number of bytes"),
         ({"name": "a", "size": 5, "dtype": np.int32}, InvalidArgumentError, "5 bytes are no"),
         ({"name": "a", "size": -4}, InvalidArgumentError, "-4 bytes"),
+        ({"name": "a", "size": 64, "dtype": "S"}, InvalidArgumentError, "64 bytes are no"),
+        ({"name": "a", "size": 0, "dtype": "V0"}, InvalidArgumentError, "0 bytes are no"),
+        ({"name": "a", "size": 64, "dtype": object}, ArgumentTypeError, "holds Python objects"),
+        ({"name": "a", "size": 64, "dtype": "fast"}, ArgumentTypeError, "'fast' is no numpy dtype"),
         ({"name": "a", "size": 4, "mode": "fast"}, InvalidArgumentError, "constant, hosted, dev"),
         ({"name": "a", "size": 4, "mode": "constant"}, InvalidArgumentError, "needs its content"),
     ],
@@ -466,6 +518,12 @@ def test_wrong_declarations(root, arguments, kind, match):
     with pytest.raises(kind, match=match):
         root.allocate(**arguments)
     assert set(root.names) == {"x", "y"}
+
+
+def test_memory_that_no_device_has():
+    for dtype in (object, "O,i4"):
+        with pytest.raises(ArgumentTypeError, match="holds Python objects"):
+            Memory(64, dtype)
 
 
 def test_a_local_has_no_content_before_a_call(root, flow):
@@ -486,6 +544,16 @@ def test_a_local_has_no_content_before_a_call(root, flow):
         ({"entry": [Step("count", grid=1)], "grid": 1}, ArgumentTypeError, "each step says"),
         ({"entry": [Step("count"), Step("count", 1)]}, InvalidArgumentError, "has no grid"),
         ({"entry": "add", "allocate": {"z": 4}}, ArgumentTypeError, "'z' is a hal.flow.Memory"),
+        ({"entry": "add", "allocate": ["z"]}, ArgumentTypeError, "allocate is a mapping of"),
+        ({"entry": "add", "scalars": ["amount"]}, ArgumentTypeError, "scalars are a mapping of"),
+        ({"entry": "add", "buffers": "x"}, ArgumentTypeError, "buffers are a mapping of"),
+        ({"entry": "add", "reads": "y"}, ArgumentTypeError, r"reads are names.*\['x'\], not 'y'"),
+        ({"entry": "add", "writes": 5}, ArgumentTypeError, r"writes are names.*\['x'\], not 5"),
+        ({"entry": 5}, ArgumentTypeError, "a list of hal.flow.Step, not 5"),
+        ({"entry": ["add"]}, ArgumentTypeError, r"a list of hal.flow.Step, not \['add'\]"),
+        ({"entry": [Step("add", 1, reads="y")]}, ArgumentTypeError, "reads are names"),
+        ({"entry": [Step("add", 1, scalars=5)]}, ArgumentTypeError, "scalars are a mapping of"),
+        ({"entry": [Step("add", 1, buffers=["x"])]}, ArgumentTypeError, "buffers are a mapping"),
         ({"entry": "add", "reads": ["amount"]}, InvalidArgumentError, "are none"),
     ],
 )

@@ -211,7 +211,8 @@ class Context:
             Which name each pointer of the kernel takes; the parameter's own
             name unless given. Of a recording: the name for each slot.
         scalars
-            Values for other parameters; those that are not here stay open.
+            Values for other parameters, as they are now; those that are not
+            here stay open.
         reads, writes
             As for `Flow.dispatch`, by parameter.
         allocate
@@ -233,7 +234,7 @@ class Context:
         self._check_open()
         child = self.child(name or (entry if isinstance(entry, str) else "routine"))
         try:
-            child.allocate_all(allocate or {})
+            child.allocate_all({} if allocate is None else allocate)
             if isinstance(code, Recording):
                 return link_recording(child, code, entry, buffers)
             if isinstance(code, hal.Program):
@@ -242,10 +243,10 @@ class Context:
                 grid,
                 block,
                 buffers,
-                scalars or {},
+                () if scalars is None else scalars,
                 shared_memory,
-                tuple(reads),
-                tuple(writes),
+                reads,
+                writes,
             )
             return link_kernels(child, code, entry, given)
         except BaseException:
@@ -332,6 +333,9 @@ class Context:
 
     def allocate_all(self, wanted: Mapping[str, Memory]) -> None:
         """Declare what a routine brings along."""
+        if not isinstance(wanted, Mapping):
+            message = f"link: allocate is a mapping of names to hal.flow.Memory, not {wanted!r}"
+            raise ArgumentTypeError(message)
         for name, memory in wanted.items():
             if not isinstance(memory, Memory):
                 message = f"allocate: {name!r} is a hal.flow.Memory, not {memory!r}"

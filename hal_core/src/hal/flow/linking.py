@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import hal
 from hal.errors import ArgumentTypeError, InvalidArgumentError
@@ -75,15 +79,50 @@ def link_kernels(
     return Routine(context, steps, None, tuple(locals_), names, buffers, tuple(scalars), output)
 
 
-def _steps(code: object, entry: str | Sequence[Step] | None, given: Given) -> list[Step]:
+def _steps(code: object, entry: object, given: Given) -> list[Step]:
     """Return the steps with their kernels."""
     if entry is None or isinstance(entry, str):
-        grid, block, names, *rest = given
-        return [Step(_kernel(code, entry), grid, block, _check_buffers(names), *rest)]
+        kernel = _kernel(code, entry)
+        return [_taken(Step(kernel, *given), kernel)]
+    if not isinstance(entry, Sequence) or not all(isinstance(step, Step) for step in entry):
+        message = f"link: entry is the name of a kernel or a list of hal.flow.Step, not {entry!r}"
+        raise ArgumentTypeError(message)
     if any(given):
         message = "link: with a list of steps, each step says what it takes"
         raise ArgumentTypeError(message)
-    return [step.with_kernel(_kernel(code, step.kernel)) for step in entry]
+    return [_taken(step, _kernel(code, step.kernel)) for step in entry]
+
+
+def _taken(step: Step, kernel: hal.Kernel) -> Step:
+    """Return a step with its kernel, checked, and with copies of what may change."""
+    for what, given, values in (
+        ("buffers", step.buffers, "names"),
+        ("scalars", step.scalars, "values"),
+    ):
+        if given and not isinstance(given, Mapping):
+            message = f"link: {what} are a mapping of parameters to {values}, not {given!r}"
+            raise ArgumentTypeError(message)
+    for what, names in (("reads", step.reads), ("writes", step.writes)):
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            message = f"link: {what} are names of parameters, as in {what}=['x'], not {names!r}"
+            raise ArgumentTypeError(message)
+    return dataclasses.replace(
+        step,
+        kernel=kernel,
+        buffers=dict(step.buffers or {}),
+        scalars={name: _value(value) for name, value in dict(step.scalars or {}).items()},
+        reads=tuple(step.reads),
+        writes=tuple(step.writes),
+    )
+
+
+def _value(scalar: object) -> object:
+    """Return a scalar, or a copy of one whose bytes may change."""
+    if isinstance(scalar, (np.ndarray, np.void)):
+        return scalar.copy()
+    if isinstance(scalar, (bytearray, memoryview, ctypes.Structure, ctypes.Union)):
+        return bytes(scalar)
+    return scalar
 
 
 def link_recording(
@@ -93,7 +132,7 @@ def link_recording(
     buffers: Any,  # noqa: ANN401 - checked here
 ) -> Routine:
     """Check what a recording does with a context's names; return the routine."""
-    if entry is not None or isinstance(buffers, (Mapping, str)):
+    if entry is not None or isinstance(buffers, str) or not isinstance(buffers, Sequence):
         message = "link: a recording takes buffers=[...], a name for each slot, and no entry"
         raise ArgumentTypeError(message)
     slots = list(buffers)
@@ -166,13 +205,3 @@ def _kernel(code: object, entry: str | hal.Kernel | None) -> hal.Kernel:
         f"recording; not {type(code).__name__} with {entry!r}"
     )
     raise ArgumentTypeError(message)
-
-
-def _check_buffers(buffers: Mapping[str, str] | Sequence[str]) -> Mapping[str, str]:
-    """Return which name each pointer of a kernel takes."""
-    if isinstance(buffers, Mapping):
-        return dict(buffers)
-    if buffers:
-        message = "link: buffers of a kernel are a mapping of parameters to names"
-        raise ArgumentTypeError(message)
-    return {}

@@ -57,7 +57,8 @@ class Memory:
 
     Two declarations of a name agree when they are equal. Raises
     `InvalidArgumentError` for a mode that there is not, and for a size that is
-    no number of elements.
+    no number of elements; `ArgumentTypeError` for what is no type of elements,
+    and for Python objects, which device memory cannot hold.
 
     Attributes
     ----------
@@ -76,11 +77,18 @@ class Memory:
     def __init__(
         self, size: int, dtype: DTypeLike = np.uint8, mode: str | MemoryMode = MemoryMode.DEVICE
     ) -> None:
-        element = np.dtype(dtype)
+        try:
+            element = np.dtype(dtype)
+        except TypeError:
+            message = f"{dtype!r} is no numpy dtype"
+            raise ArgumentTypeError(message) from None
+        if element.hasobject:
+            message = f"{element} holds Python objects, which device memory cannot"
+            raise ArgumentTypeError(message)
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
             message = f"the size of a memory is a number of bytes, not {type(size).__name__}"
             raise ArgumentTypeError(message)
-        if size < 0 or size % element.itemsize:
+        if size < 0 or not element.itemsize or size % element.itemsize:
             message = f"{size} bytes are no number of elements of {element}"
             raise InvalidArgumentError(message)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,10 +44,6 @@ class Step:
     shared_memory: int | None = None
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
-
-    def with_kernel(self, kernel: hal.Kernel) -> Step:
-        """Return the step with the kernel itself."""
-        return dataclasses.replace(self, kernel=kernel)
 
 
 class Routine:
