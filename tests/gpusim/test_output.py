@@ -21,6 +21,7 @@ import {harness}
 {load}
 
 import hal
+from hal.flow import Context, Flow, Step
 
 device = hal.create_device({backend!r})
 program = device.compile('''
@@ -44,6 +45,12 @@ with device.record(slots=1) as commands:
     commands.dispatch(program["tell"], grid=1, args=(1, commands.slots[0]))
 output = hal.Output(device)
 print(str(output.read(wait=device.queue.execute(commands, bindings=[output]))).splitlines())
+with Flow(device) as flow:
+    context = Context(flow)
+    for steps in ([Step("tell", 1)], [Step("tell", 1)] * 2):
+        linked = context.link(program, steps)
+        output = hal.Output(device)
+        print(str(output.read(wait=linked(n=1, hal_output=output))).splitlines())
 device.close()
 """
 LOADS = {
@@ -69,4 +76,6 @@ def test_a_run_has_what_it_printed_c5(tmp_path, backend):
         "True",
         str([(0, i) for i in range(4)] + [(1, 0), (1, 1)]),
         "['helper 0 of all', 'i * 0.5f = 0.5']",
+        "['helper 0 of all', 'i * 0.5f = 0.5']",
+        str(["helper 0 of all", "i * 0.5f = 0.5"] * 2),
     ]
