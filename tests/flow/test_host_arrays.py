@@ -235,6 +235,11 @@ def test_arrays_that_were_filled_are_not_kept(flow):
     flow.wait_idle(LIMIT)
     gc.collect()
     assert [each() for each in gone] == [None] * 6
+    for _ in range(3):
+        queue = flow.devices[0].create_queue()
+        flow.read(buffer, np.zeros(1000, np.uint8), queue=queue).wait(LIMIT)
+        queue.close(LIMIT)
+    assert len(flow.reads_in_flight._lanes) == 2
 
 
 @pytest.mark.parametrize("kind", ["gaps", "turned round", "bytearray", "datetime", "column"])

@@ -402,15 +402,17 @@ class Context:
             _holders.take(self, name)
 
     def _check_alone(self, name: str, named: Named) -> None:
-        """Raise if memory that kernels only read would have another name; under the lock."""
+        """Raise if memory that kernels only read would have a name of another mode; the lock."""
         assert named.buffer is not None  # noqa: S101 - it was adopted
         for other, known in _holders.sharing(self, named.buffer):
+            if known.memory.mode is named.memory.mode:
+                continue
             for mode in (named.memory.mode, known.memory.mode):
                 if not rights_of(mode).kernels_write:
                     message = (
                         f"adopt {name!r}: some of these bytes are {other!r} in {known.owner!r}, "
-                        f"and what is {mode.value} has no second name, through which it could be "
-                        "written; use the one that it has, or other bytes"
+                        f"and what is {mode.value} has no name of another mode, through which it "
+                        "could be written; use that mode, or other bytes"
                     )
                     raise InvalidArgumentError(message)
 

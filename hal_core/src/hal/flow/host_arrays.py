@@ -175,6 +175,8 @@ class ReadsInFlight:
         lane = self._lanes.get(queue)
         if lane is None:
             lane = self._lanes.setdefault(queue, _Reads())
+            for other in [each for each in list(self._lanes) if each.closed]:
+                self._lanes.pop(other, None)  # a queue ends its work before it is closed
         # The submission keeps the memory as long as that is of interest.
         lane.reads.append((start, start + size, submission))
         # Somebody who is at it already does it for all.
