@@ -173,6 +173,9 @@ def test_a_recording_is_linked_by_slot(root, program, device, flow):
         root.link(commands, buffers=["x"])
     with pytest.raises(ArgumentTypeError, match="a name for each slot"):
         root.link(commands, buffers=5)
+    for others in ({"grid": 1}, {"scalars": {"amount": 1}}, {"reads": ["x"]}, {"entry": "add"}):
+        with pytest.raises(ArgumentTypeError, match="and nothing else"):
+            root.link(commands, buffers=["x", "y"], **others)
     with pytest.raises(InvalidArgumentError, match="'x' again"):
         root.link(commands, buffers=["x", "x"])
     own = flow.from_host(NUMBERS)

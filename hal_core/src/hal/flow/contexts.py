@@ -236,7 +236,8 @@ class Context:
         try:
             child.allocate_all({} if allocate is None else allocate)
             if isinstance(code, Recording):
-                return link_recording(child, code, entry, buffers)
+                others = (entry, grid, block, scalars, shared_memory, reads, writes)
+                return link_recording(child, code, buffers, others)
             if isinstance(code, hal.Program):
                 code = self.device.load(code)
             given = (

@@ -128,12 +128,15 @@ def _value(scalar: object) -> object:
 def link_recording(
     context: Context,
     recording: Recording,
-    entry: object,
     buffers: Any,  # noqa: ANN401 - checked here
+    others: Sequence[object],
 ) -> Routine:
     """Check what a recording does with a context's names; return the routine."""
-    if entry is not None or isinstance(buffers, str) or not isinstance(buffers, Sequence):
-        message = "link: a recording takes buffers=[...], a name for each slot, and no entry"
+    if any(others) or isinstance(buffers, str) or not isinstance(buffers, Sequence):
+        message = (
+            "link: a recording takes buffers=[...], a name for each slot, and nothing else that "
+            "kernels take: it has that already"
+        )
         raise ArgumentTypeError(message)
     slots = list(buffers)
     uses = recording.uses
