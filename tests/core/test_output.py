@@ -268,3 +268,50 @@ def test_formats_of_other_things_c5():
     assert _format("%d and %d", [(1, 1)]) == "1 and %d"  # C leaves undefined what C does here
     assert _format("%d %s", [(2, 0.5), (1, 3)]) == "0.5 3"
     assert np.isclose(float.fromhex(_format("%a", [(2, 0.1)])), 0.1)
+
+
+TEXTS = """
+__global__ void HAL_BLOCK(1) pointer(unsigned long long p) {
+  printf("%p %p %*d%% %p", (char *)p, nullptr, 3, 7, (const char *)p);
+}
+__global__ void HAL_BLOCK(1) start(char *text, int n) {
+  printf("%.3s|%.*s|%-6.2s|%.*s|%y %s", text, n, text, text, -1, text, "end");
+}
+__global__ void HAL_BLOCK(1) kinds(char *text) {
+  printf("%s|%s|%s|%s", (unsigned char *)text, (volatile char *)text, (const signed char *)text,
+         (void *)text);
+}
+__global__ void HAL_BLOCK(1) growing(unsigned long long p) { printf("<%s>", (const char *)p); }
+__global__ void HAL_BLOCK(1) missing(char *text) { printf("%.*s %*s %s %d", 2, text); }
+"""
+
+
+def test_a_pointer_is_read_for_a_text_only_c5(device):
+    printed = run(device, device.compile(TEXTS)["pointer"], 0x10)
+    assert str(printed) == "0x10 0x0   7% 0x10"
+
+
+def test_no_more_of_a_text_is_read_than_asked_for_c5(device):
+    text = device.upload(np.array([*b"x" * 8000, 0], np.uint8))
+    output = hal.Output(device, 20000)
+    printed = run(device, device.compile(TEXTS)["start"], text, 5, output=output)
+    assert (str(printed), printed.cut) == (f"xxx|xxxxx|xx    |{'x' * 8000}|%y end", 0)
+
+
+def test_texts_of_every_kind_of_pointer_c5(device):
+    text = device.upload(np.array([*b"text", 0], np.uint8))
+    assert str(run(device, device.compile(TEXTS)["kinds"], text)) == "text|text|text|text"
+
+
+def test_a_text_that_grows_meanwhile_stays_in_its_record_c5(device):
+    """It is where the record itself is written to."""
+    output = hal.Output(device, 256)
+    printed = run(device, device.compile(TEXTS)["growing"], output.address + 24, output=output)
+    assert str(printed) == "<>"
+    (size,) = output.numpy(np.uint64)[3:4]
+    assert not output.numpy(np.uint8)[24 + int(size) :].any()
+
+
+def test_a_format_with_too_few_values_c5(device):
+    text = device.upload(np.array([*b"text", 0], np.uint8))
+    assert str(run(device, device.compile(TEXTS)["missing"], text)) == "te %*s %s %d"

@@ -46,49 +46,77 @@ __device__ inline hal_printed *&hal_output_here() {
   __shared__ hal_printed *hal_here;
   return hal_here;
 }
-__device__ inline unsigned int hal_length(const char *hal_text) {
-  unsigned int hal_n = 0;
-  while (hal_text && hal_text[hal_n]) ++hal_n;
-  return hal_n;
+struct hal_item {
+  unsigned long long hal_kind;
+  union {
+    unsigned long long hal_bits;
+    double hal_number;
+    const char *hal_text;
+  };
+};
+__device__ inline hal_item hal_take(double hal_value) {
+  hal_item hal_taken;
+  hal_taken.hal_kind = 2, hal_taken.hal_number = hal_value;
+  return hal_taken;
 }
-__device__ inline unsigned int hal_room(const char *hal_text) {
-  return 8 + (hal_length(hal_text) + 7) / 8 * 8;
+__device__ inline hal_item hal_take(float hal_value) { return hal_take((double)hal_value); }
+template <typename hal_t> __device__ inline hal_item hal_take(hal_t *hal_value) {
+  hal_item hal_taken;
+  hal_taken.hal_kind = 3, hal_taken.hal_text = (const char *)hal_value;
+  return hal_taken;
 }
-__device__ inline unsigned int hal_room(char *hal_text) {
-  return hal_room((const char *)hal_text);
+__device__ inline hal_item hal_take(decltype(nullptr)) { return hal_take((const char *)0); }
+template <typename hal_t> __device__ inline hal_item hal_take(hal_t hal_value) {
+  hal_item hal_taken;
+  hal_taken.hal_kind = hal_t(-1) < hal_t(0) ? 1 : 5;
+  hal_taken.hal_bits = (unsigned long long)hal_value;
+  return hal_taken;
 }
-template <typename hal_t> __device__ inline unsigned int hal_room(hal_t) { return 16; }
-__device__ inline void hal_put(unsigned long long *&hal_at, const char *hal_text) {
-  const unsigned int hal_n = hal_length(hal_text);
-  *hal_at++ = 4ull | ((unsigned long long)hal_n << 8);
-  for (unsigned int hal_i = 0; hal_i < hal_n; ++hal_i) ((char *)hal_at)[hal_i] = hal_text[hal_i];
-  hal_at += (hal_n + 7) / 8;
+__device__ inline bool hal_has(const char *hal_letters, char hal_letter) {
+  while (*hal_letters && *hal_letters != hal_letter) ++hal_letters;
+  return *hal_letters;
 }
-__device__ inline void hal_put(unsigned long long *&hal_at, char *hal_text) {
-  hal_put(hal_at, (const char *)hal_text);
+// Of a text that another thread is writing only this length counts.
+__device__ inline void hal_measure(hal_item &hal_of, unsigned long long hal_most) {
+  unsigned long long hal_n = 0;
+  while (hal_of.hal_text && hal_n < hal_most && hal_of.hal_text[hal_n]) ++hal_n;
+  hal_of.hal_kind = 4 | hal_n << 8;
 }
-__device__ inline void hal_put(unsigned long long *&hal_at, double hal_value) {
-  *hal_at++ = 2;
-  *(double *)hal_at++ = hal_value;
+// A pointer is text for %s, and then no more than its precision may be read of it.
+__device__ inline void hal_find_texts(const char *hal_form, hal_item *hal_at, hal_item *hal_end) {
+  while (*hal_form) {
+    if (*hal_form++ != '%') continue;
+    unsigned long long hal_most = ~0ull;
+    bool hal_is_precise = false;
+    for (; *hal_form && hal_has("-+ #0123456789.*hlLjzt", *hal_form); ++hal_form) {
+      const char hal_letter = *hal_form;
+      if (hal_letter == '.') {
+        hal_is_precise = true, hal_most = 0;
+      } else if (hal_letter == '*') {
+        if (hal_at == hal_end) return;
+        const int hal_given = (int)hal_at++->hal_bits;
+        if (hal_is_precise) hal_most = hal_given < 0 ? ~0ull : (unsigned long long)hal_given;
+      } else if (hal_is_precise && hal_letter >= '0' && hal_letter <= '9') {
+        hal_most = 10 * hal_most + (unsigned long long)(hal_letter - '0');
+      }
+    }
+    const char hal_letter = *hal_form;
+    if (hal_letter) ++hal_form;
+    if (!hal_letter || !hal_has("diouxXcsfFeEgGaApV", hal_letter)) continue;
+    if (hal_at == hal_end) return;
+    if (hal_letter == 's' && hal_at->hal_kind == 3) hal_measure(*hal_at, hal_most);
+    ++hal_at;
+  }
 }
-__device__ inline void hal_put(unsigned long long *&hal_at, float hal_value) {
-  hal_put(hal_at, (double)hal_value);
+__device__ inline unsigned long long hal_words(const hal_item &hal_of) {
+  return (hal_of.hal_kind & 255) == 4 ? ((hal_of.hal_kind >> 8) + 7) / 8 : 1;
 }
-template <typename hal_t>
-__device__ inline void hal_put(unsigned long long *&hal_at, hal_t *hal_value) {
-  *hal_at++ = 3;
-  *hal_at++ = (unsigned long long)hal_value;
-}
-template <typename hal_t>
-__device__ inline void hal_put(unsigned long long *&hal_at, hal_t hal_value) {
-  *hal_at++ = hal_t(-1) < hal_t(0) ? 1 : 5;
-  *hal_at++ = (unsigned long long)hal_value;
-}
-template <typename... hal_t>
-__device__ inline int hal_record(hal_printed *hal_to, const char *hal_format, hal_t... hal_values) {
-  const unsigned int hal_rooms[] = {32u, hal_room(hal_format), hal_room(hal_values)...};
-  unsigned long long hal_size = 0;
-  for (unsigned int hal_each : hal_rooms) hal_size += hal_each;
+// The first item is the format.
+__device__ inline int hal_record(hal_printed *hal_to, hal_item *hal_items, int hal_count) {
+  hal_measure(hal_items[0], ~0ull);
+  hal_find_texts(hal_items[0].hal_text, hal_items + 1, hal_items + hal_count);
+  unsigned long long hal_size = 32;
+  for (int hal_i = 0; hal_i < hal_count; ++hal_i) hal_size += 8 + 8 * hal_words(hal_items[hal_i]);
   const unsigned long long hal_start = atomicAdd(&hal_to->hal_used, hal_size);
   if (hal_start + hal_size > hal_to->hal_capacity) {
     atomicAdd(&hal_to->hal_cut, 1ull);
@@ -100,21 +128,43 @@ __device__ inline int hal_record(hal_printed *hal_to, const char *hal_format, ha
   hal_where[0] = threadIdx.x, hal_where[1] = threadIdx.y, hal_where[2] = threadIdx.z;
   hal_where[3] = blockIdx.x, hal_where[4] = blockIdx.y, hal_where[5] = blockIdx.z;
   hal_at += 3;
-  hal_put(hal_at, hal_format);
-  const int hal_done[] = {0, (hal_put(hal_at, hal_values), 0)...};
-  return (int)sizeof...(hal_values) + hal_done[0];
+  for (int hal_i = 0; hal_i < hal_count; ++hal_i) {
+    const hal_item &hal_each = hal_items[hal_i];
+    const unsigned long long hal_n = hal_each.hal_kind >> 8;
+    *hal_at++ = hal_each.hal_kind;
+    if ((hal_each.hal_kind & 255) != 4) *hal_at = hal_each.hal_bits;
+    for (unsigned long long hal_j = 0; hal_j < hal_n; ++hal_j)
+      ((char *)hal_at)[hal_j] = hal_each.hal_text[hal_j];
+    hal_at += hal_words(hal_each);
+  }
+  return hal_count - 1;
 }
 template <typename... hal_t>
 __device__ inline int hal_pf(const char *hal_format, hal_t... hal_values) {
   hal_printed *const hal_to = hal_output_here();
-  if (hal_to) return hal_record(hal_to, hal_format, hal_values...);
+  if (hal_to) {
+    hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_values)...};
+    return hal_record(hal_to, hal_items, 1 + (int)sizeof...(hal_values));
+  }
   printf(hal_format, hal_values...);
   return (int)sizeof...(hal_values);
 }
 template <typename hal_t>
-__device__ inline void hal_trace(const char *hal_name, hal_t hal_value) {
+__device__ inline void hal_log(const char *hal_format, const char *hal_name, hal_t hal_value) {
   hal_printed *const hal_to = hal_output_here();
-  if (hal_to) hal_record(hal_to, "%N = %V\n", hal_name, hal_value);
+  if (!hal_to) return;
+  hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_name), hal_take(hal_value)};
+  hal_record(hal_to, hal_items, 3);
+}
+template <typename hal_t>
+__device__ inline void hal_trace(const char *hal_name, hal_t hal_value) {
+  hal_log("%s = %V\n", hal_name, hal_value);
+}
+__device__ inline void hal_trace(const char *hal_name, const char *hal_value) {
+  hal_log("%s = %s\n", hal_name, hal_value);
+}
+__device__ inline void hal_trace(const char *hal_name, char *hal_value) {
+  hal_log("%s = %s\n", hal_name, hal_value);
 }
 """
 

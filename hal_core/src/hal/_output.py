@@ -24,7 +24,7 @@ _WORD: Final = 8
 _LEAST: Final = HEADER + 64
 _PLACE: Final = struct.Struct("<6I")
 _CONVERSION: Final = re.compile(
-    r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t)?([diouxXcsfFeEgGaApNV%])"
+    r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t)?([diouxXcsfFeEgGaApV%])"
 )
 _BITS: Final = {"hh": 8, "h": 16, None: 32}
 _SIGNED, _FLOAT, _POINTER, _TEXT, _UNSIGNED = 1, 2, 3, 4, 5
