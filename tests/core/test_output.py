@@ -315,3 +315,50 @@ def test_a_text_that_grows_meanwhile_stays_in_its_record_c5(device):
 def test_a_format_with_too_few_values_c5(device):
     text = device.upload(np.array([*b"text", 0], np.uint8))
     assert str(run(device, device.compile(TEXTS)["missing"], text)) == "te %*s %s %d"
+
+
+@pytest.mark.parametrize("how", ["in order", "by name", "recorded", "flow", "flow recorded"])
+def test_no_other_buffer_is_printed_to_c5(device, program, how):
+    kernel = program["count"]
+    plain = device.upload(np.full(64, 7, np.uint64))
+    for wrong in (plain, hal.Output(device).subspan(0, 88), 5, np.zeros(64)):
+        with (
+            Flow(device) as flow,
+            pytest.raises(ArgumentTypeError, match=r"prints to, takes a hal\.Output\(device\)"),
+        ):
+            given = wrong
+            if "flow" in how and isinstance(wrong, hal.Buffer):
+                given = flow.adopt(wrong)
+            args = {"first": 1, "n": 1, "hal_output": given} if "name" in how else (1, 1, given)
+            if how == "recorded":
+                with device.record() as commands:
+                    commands.dispatch(kernel, grid=1, args=args)
+            elif how == "flow recorded":
+                with flow.record() as commands:
+                    commands.dispatch(kernel, grid=1, args=args)
+            else:
+                (flow if how == "flow" else device.queue).dispatch(kernel, grid=1, args=args)
+    assert (plain.numpy() == 7).all()
+    assert str(run(device, kernel, 3, 1)) == "3\n"
+
+
+def test_a_slot_to_print_to_takes_an_output_c5(device, program):
+    with device.record(slots=2) as commands:
+        commands.dispatch(program["quiet"], grid=1, args=(commands.slots[0],))
+        commands.dispatch(program["count"], grid=1, args=(8, 1, commands.slots[1]))
+        with pytest.raises(InvalidArgumentError, match="'hal_output' takes a slot as a whole"):
+            part = commands.slots[0].subspan(8)
+            commands.dispatch(program["count"], grid=1, args=(8, 1, part))
+    plain, output = device.upload(np.full(64, 7, np.uint64)), hal.Output(device)
+    with pytest.raises(ArgumentTypeError, match=r"prints to slot 1, .*Output\(device\), not Buffer"):
+        device.queue.execute(commands, bindings=[plain, plain])
+    assert (plain.numpy() == 7).all()
+    done = device.queue.execute(commands, bindings=[plain, output])
+    assert str(output.read(wait=done, timeout=LIMIT)) == "8\n"
+
+
+def test_an_output_that_a_flow_tracks_is_one_c5(device, program):
+    with Flow(device) as flow:
+        output = hal.Output(device)
+        done = flow.dispatch(program["count"], grid=1, args=(9, 1, flow.adopt(output)))
+        assert str(output.read(wait=done, timeout=LIMIT)) == "9\n"

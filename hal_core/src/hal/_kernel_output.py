@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hal.native import EntryPoint
 
-__all__ = ["HEADER", "PARAMETER", "mentions_output", "with_output"]
+__all__ = ["HEADER", "PARAMETER", "OutputPlace", "mentions_output", "with_output"]
 
 PARAMETER: Final = "hal_output"
 """What the hidden parameter is called."""
@@ -167,6 +167,12 @@ __device__ inline void hal_trace(const char *hal_name, char *hal_value) {
   hal_log("%s = %s\n", hal_name, hal_value);
 }
 """
+
+
+class OutputPlace:
+    """Be what the hidden parameter takes: a `hal.Output`, or a slot, which is bound to one."""
+
+    __slots__ = ()
 
 
 def mentions_output(source: str) -> bool:

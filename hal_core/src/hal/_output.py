@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from hal._buffer import Buffer
-from hal._kernel_output import HEADER
+from hal._kernel_output import HEADER, OutputPlace
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Printed:
         return text
 
 
-class Output(Buffer):
+class Output(Buffer, OutputPlace):
     """Be memory that one run prints into: the last argument of a kernel with printf in it.
 
     ``queue.dispatch(kernel, grid=1, args=(x, n, output))``, or by name, as

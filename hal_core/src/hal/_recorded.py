@@ -9,11 +9,12 @@ from hal._buffer import Buffer
 from hal._dispatch import check_counts, check_launch
 from hal._hazards import END
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
+from hal._kernel_output import PARAMETER
 from hal._parameters import POINTERS
 from hal._ranges import check_range
 from hal._slots import DIRECT, Slot, Slots
 from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
-from hal._usage import DISPATCH, INDIRECT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
+from hal._usage import DISPATCH, INDIRECT, OUTPUT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import (
     CopyNode,
@@ -185,6 +186,11 @@ def dispatch(
         rights = DISPATCH | READ if reading else DISPATCH | WRITE
         what = f"{kernel.name}: argument {parameter!r}"
         thing, memory, base, kept = _check(device, slots, argument, what, rights)
+        if parameter == PARAMETER and kernel.signature._has_output:
+            rights |= OUTPUT
+            if memory != DIRECT and base:
+                message = f"{what} takes a slot as a whole, not a part of one"
+                raise InvalidArgumentError(message)
         if not names:
             names.extend(each.name for each in kernel.signature.parameters)
         operands.append(Operand(memory, base, thing._size, names.index(parameter), 1, rights))

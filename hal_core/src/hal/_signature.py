@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof
 from typing import Any, Final
 
-from hal._kernel_output import PARAMETER
+from hal._kernel_output import PARAMETER, OutputPlace
 from hal._parameters import (
     POINTERS,
     SIZED,
@@ -155,8 +155,8 @@ class Signature:
         kernel_name
             What errors call the kernel.
         arguments
-            In order, or by name. A last one called ``hal_output`` may be left
-            out, and is null then.
+            In order, or by name. A last one called ``hal_output`` is a
+            `hal.Output`; it may be left out, and is null then.
         resolve
             Called once with each argument of a pointer that is not None; what
             it raises is passed on.
@@ -221,6 +221,14 @@ class Signature:
             missing = [parameter.name for parameter in self.parameters[len(arguments) :]]
             surplus = [f"argument {i + 1}" for i in range(count, len(arguments))]
             raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
+        last = arguments[-1] if self._has_output else None
+        if last is not None and not isinstance(last, OutputPlace):
+            message = (
+                f"kernel '{kernel_name}': parameter '{PARAMETER}', which it prints to, takes a "
+                "hal.Output(device), a slot, or None for the driver's printf, not "
+                f"{type(last).__name__}"
+            )
+            raise ArgumentTypeError(message)
         pointers: list[tuple[int, str]] = []
         conversions: list[tuple[int, Converter]] = []
         for index, parameter in enumerate(self.parameters):

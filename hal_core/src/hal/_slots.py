@@ -11,10 +11,12 @@ from numpy.typing import DTypeLike
 from hal._buffer import Buffer
 from hal._extent import check_dtype
 from hal._hazards import END, Access, Extents
+from hal._kernel_output import OutputPlace
+from hal._output import Output
 from hal._ranges import check_index
 from hal._storage import Storage
 from hal._transfers import check_buffer, late_address
-from hal._usage import explain_range
+from hal._usage import OUTPUT, explain_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ DIRECT: Final = -1
 """The memory, in the sense of `hal._hazards.Access`, of all buffers given directly."""
 
 
-class Slot:
+class Slot(OutputPlace):
     """Stand for a buffer that is given when the recording is executed.
 
     Taken from `CommandBuffer.slots`, and usable wherever that recording takes
@@ -158,7 +160,16 @@ class _SlotIndexError(InvalidArgumentError, IndexError):
 class SlotRules:
     """Check binding tables against what a recording needs; immutable."""
 
-    __slots__ = ("_alignments", "_copies", "_count", "_device", "_hazards", "_needed", "_rights")
+    __slots__ = (
+        "_alignments",
+        "_copies",
+        "_count",
+        "_device",
+        "_hazards",
+        "_needed",
+        "_outputs",
+        "_rights",
+    )
 
     def __init__(
         self,
@@ -177,6 +188,7 @@ class SlotRules:
         self._needed = tuple(slots._needed)
         self._alignments = tuple(slots._alignments)
         self._rights = tuple(slots._rights)
+        self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
         self._copies = tuple(copies)
         self._hazards = None
         if hazards is not None and self._count:
@@ -190,7 +202,8 @@ class SlotRules:
         """
         late: Late = []
         addresses: list[int | None] = []
-        for index, buffer in enumerate(self._in_order(bindings)):
+        buffers = self._in_order(bindings)
+        for index, buffer in enumerate(buffers):
             what = f"execute: the binding of slot {index}"
             storage = check_buffer(self._device, buffer, what, self._rights[index])
             if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
@@ -198,6 +211,13 @@ class SlotRules:
             address = storage.address
             addresses.append(None if address is None else address + buffer._offset)
             late.append((storage, buffer._offset, buffer._size))
+        for index in self._outputs:
+            if not isinstance(buffers[index], Output):
+                message = (
+                    f"execute: a kernel prints to slot {index}, which takes a hal.Output(device), "
+                    f"not {type(buffers[index]).__name__}"
+                )
+                raise ArgumentTypeError(message)
         storages = [storage for storage, _, _ in late]
         if None in addresses:
             return late, storages

@@ -14,6 +14,7 @@ __all__ = [
     "INDIRECT",
     "MAPPING",
     "MEMORY_TYPES",
+    "OUTPUT",
     "READ",
     "TRANSFER_SOURCE",
     "TRANSFER_TARGET",
@@ -53,6 +54,7 @@ TRANSFER_TARGET: Final = 2 | WRITE
 DISPATCH: Final = 4
 INDIRECT: Final = 8 | READ
 MAPPING: Final = 16
+OUTPUT: Final = 128  # what a slot may need, and `hal.Output` alone has
 ALL: Final = 31 | READ | WRITE
 
 _ACCESS: Final = {"all": READ | WRITE, "read": READ, "write": WRITE}
