@@ -64,6 +64,24 @@ def test_a_program_that_fits_nowhere_is_refused_with_what_to_do(wide, open_probe
     assert probe.calls["load_module"] == 0
 
 
+def test_what_to_do_needs_no_compiler(wide, device, monkeypatch):
+    """The vendor's library may be missing where a program is only loaded."""
+
+    class Missing(NativeCompiler):
+        compile = None
+
+        def target_of(self, info):
+            message = "there is no compiler"
+            raise UnimplementedError(message)
+
+        def rank(self, image, info):
+            return 0
+
+    monkeypatch.setattr(_registry, "compiler_of", lambda _: Missing())
+    with pytest.raises(OperationError, match=f"target='cpu:{device.info.architecture}'"):
+        device.load(wide)
+
+
 class Slow(NativeCompiler):
     """Compile nothing, and let as many compile at once as it takes to go on."""
 

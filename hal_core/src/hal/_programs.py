@@ -244,10 +244,16 @@ def compiler_or_none(backend: str) -> NativeCompiler | None:
 
 
 def target_of(device: Device) -> str:
-    """Return what to compile for to run on a device, as in ``"cuda:sm_90"``."""
-    compiler = compiler_or_none(device.backend)
+    """Return what to compile for to run on a device, as in ``"cuda:sm_90"``.
+
+    Without the backend's compiler that is the device's own architecture.
+    """
     info: DeviceInfo = device.info
-    target = compiler.target_of(info) if compiler else info.architecture
+    target = info.architecture
+    compiler = compiler_or_none(device.backend)
+    if compiler is not None:
+        with contextlib.suppress(UnimplementedError):  # the vendor's library is not here
+            target = compiler.target_of(info)
     return f"{device.backend}:{target}"
 
 
