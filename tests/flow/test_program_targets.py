@@ -202,7 +202,10 @@ def info(architecture, **properties):
     return DeviceInfo(0, "GPU", "U", architecture, 1, 1, 1, 1, 32, "driver", properties)
 
 
-CUDA = ("sm_80", "sm_86", "sm_90", "sm_90a", "sm_100f", "compute_75", "compute_90", "compute_90a")
+CUDA = (
+    *("sm_80", "sm_86", "sm_90", "sm_90a", "sm_100f"),
+    *("compute_75", "compute_90", "compute_90a", "compute_100f"),
+)
 HIP = ("gfx942", "gfx942:xnack-", "gfx942:sramecc+:xnack-", "gfx90a")
 
 
@@ -217,7 +220,8 @@ HIP = ("gfx942", "gfx942:xnack-", "gfx942:sramecc+:xnack-", "gfx90a")
             info("sm_90"),
             ["sm_90a", "compute_90a", "sm_90", "compute_90", "compute_75"],
         ),
-        ("cuda", CUDA, info("sm_103"), ["sm_100f", "compute_90", "compute_75"]),
+        ("cuda", CUDA, info("sm_103"), ["sm_100f", "compute_100f", "compute_90", "compute_75"]),
+        ("cuda", CUDA, info("sm_120"), ["compute_90", "compute_75"]),
         ("cuda", CUDA, info("sm_70"), []),
         (
             "hip",

@@ -31,8 +31,8 @@ class CudaCompiler(NativeCompiler):
 
     Targets are ``"sm_90"`` and the like, whose code runs on GPUs of the same
     major version that are not older; ``"compute_90"``, PTX that the driver
-    compiles for any GPU that is not older; and those with an ``a``, for one
-    kind of GPU only.
+    compiles for any GPU that is not older; those with an ``a``, for one kind
+    of GPU only; and those with an ``f``, for those of the same major version.
     """
 
     def compile(self, request: CompileRequest, target: str) -> CompiledImage:
@@ -84,10 +84,10 @@ class CudaCompiler(NativeCompiler):
         if wanted.suffix == "a":
             same = wanted.number == device.number
             return (_OWN + _CODE * wanted.is_code + wanted.number) * same
+        is_near = wanted.number // 10 == device.number // 10
         if wanted.is_code:
-            is_near = wanted.number // 10 == device.number // 10
             return (_CODE + wanted.number) * is_near
-        return wanted.number
+        return wanted.number * (is_near or wanted.suffix != "f")
 
 
 def _parse(text: str) -> _Target | None:
