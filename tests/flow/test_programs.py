@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 import os
 import pickle
 import subprocess
@@ -16,6 +18,7 @@ from program_harness import SIGNATURES, SOURCE, counted, scaled
 
 import hal
 from hal import _registry
+from hal._programs import MAGIC
 from hal.errors import (
     ArgumentTypeError,
     BackendNotFoundError,
@@ -98,6 +101,73 @@ def test_damaged_programs_are_refused(program, device):
         hal.Program.from_bytes(program.images[0].image)
     with pytest.raises(ArgumentTypeError):
         hal.Program.from_bytes("text")
+
+
+def bytes_of(head, images=b""):
+    """Return bytes of a program with a head as given: JSON of something, or bytes."""
+    head = head if isinstance(head, bytes) else json.dumps(head).encode()
+    body = len(head).to_bytes(8, "little") + head + images
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def heads():
+    """Yield heads that are wrong each in one way, with the bytes of the images."""
+    image = {
+        "backend": "cpu", "target": "native", "size": 4, "log": "", "properties": {},
+        "kernels": [["k", [["n", "int", 4, 4, False]], [4, 1, 1], 0]],
+    }  # fmt: skip
+    good = {"version": 1, "entry_points": ["k"], "metadata": {}, "images": [image]}
+    yield "good", good, b"abcd"
+    for name, wrong in {"not text": b"\xff\xfe", "no JSON": b"{", "list": [], "number": 5}.items():
+        yield name, wrong, b""
+    for name in good:
+        yield f"no {name}", {key: value for key, value in good.items() if key != name}, b"abcd"
+    for name, value in {
+        "entry_points": "k", "metadata": {"defines": 5}, "images": [5],
+    }.items():  # fmt: skip
+        yield f"odd {name}", {**good, name: value}, b"abcd"
+    for name, value in {
+        "backend": 5, "target": None, "size": 1.5, "log": [], "properties": [], "kernels": [1],
+    }.items():  # fmt: skip
+        yield f"odd {name}", {**good, "images": [{**image, name: value}]}, b"abcd"
+    for name, value in {
+        "parameter": [["k", [["n", "int", 5, 4, False]], None, 0]],
+        "parameter's name": [["k", [[7, "int", 4, 4, False]], None, 0]],
+        "block": [["k", [], [4, 1], 0]],
+        "shared memory": [["k", [], None, "0"]],
+    }.items():
+        yield f"odd {name}", {**good, "images": [{**image, "kernels": value}]}, b"abcd"
+    for name, content in {"too few": b"abc", "too many": b"abcde"}.items():
+        yield name, good, content
+    yield "negative", {**good, "images": [{**image, "size": 8}, {**image, "size": -4}]}, b"abcd"
+
+
+@pytest.mark.parametrize(
+    ("head", "images"), [pytest.param(*rest, id=name) for name, *rest in heads() if name != "good"]
+)
+def test_bytes_that_hal_never_wrote_are_refused(head, images):
+    with pytest.raises(InvalidArgumentError, match="not as hal writes them .*compile it again"):
+        hal.Program.from_bytes(bytes_of(head, images))
+
+
+def test_bytes_of_another_version_are_refused():
+    (good,) = ((head, images) for name, head, images in heads() if name == "good")
+    assert hal.Program.from_bytes(bytes_of(*good)).images[0].image == b"abcd"
+    with pytest.raises(InvalidArgumentError, match="version 2, and this hal reads 1; compile it"):
+        hal.Program.from_bytes(bytes_of({"version": 2}))
+
+
+def test_a_program_does_not_change(program):
+    for name in ("images", "entry_points", "metadata", "other"):
+        with pytest.raises(AttributeError):
+            setattr(program, name, ())
+    with pytest.raises(TypeError):
+        program.metadata["defines"] = ""
+
+
+def test_an_image_is_for_a_device(program):
+    with pytest.raises(ArgumentTypeError, match="image_for takes a device, not str"):
+        program.image_for("cpu")
 
 
 def test_a_program_in_another_process_runs(program, tmp_path):

@@ -14,7 +14,7 @@ from hal._image_tables import read_definitions, read_image_table
 from hal._kernel_output import mentions_output, with_output
 from hal._kernel_source import read_source, scan, type_table
 from hal._lifecycle import refuse_after_fork
-from hal._programs import Program, ProgramImage, target_of
+from hal._programs import Program, ProgramImage, is_device, target_of
 from hal.errors import (
     ArgumentTypeError,
     CompilationError,
@@ -242,7 +242,7 @@ def _check_targets(target: object) -> list[tuple[str, str]]:
     for each in given:
         text = each
         if not isinstance(each, str):
-            if not hasattr(each, "info") or not isinstance(getattr(each, "backend", None), str):
+            if not is_device(each):
                 message = (
                     "compile: a target is a string such as 'cpu' or 'cuda:sm_90', or a device, "
                     f"not {type(each).__name__}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import operator
 import os
 import pathlib
 import tempfile
@@ -32,7 +33,7 @@ from hal.native import CompiledImage, DeviceInfo, NativeCompiler
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "target_of"]
+__all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "is_device", "target_of"]
 
 MAGIC: Final = b"\x89hal-program\n"
 _VERSION: Final = 1
@@ -77,18 +78,9 @@ class Program:
     ``device.load(program)`` loads the image that suits the device best: once,
     while the program lives. Immutable; any thread may use it, any number of
     devices may load it, and it can be pickled.
-
-    Attributes
-    ----------
-    images
-        One for each target, in the order in which they were asked for.
-    entry_points
-        The names of the kernels that the source defines, in its order.
-    metadata
-        What made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text.
     """
 
-    __slots__ = ("__weakref__", "entry_points", "images", "metadata")
+    __slots__ = ("__weakref__", "_entry_points", "_images", "_metadata")
 
     def __init__(
         self,
@@ -96,9 +88,24 @@ class Program:
         entry_points: Sequence[str],
         metadata: Mapping[str, str],
     ) -> None:
-        self.images: Final = tuple(images)
-        self.entry_points: Final = tuple(entry_points)
-        self.metadata: Final[Mapping[str, str]] = MappingProxyType(dict(metadata))
+        self._images = tuple(images)
+        self._entry_points = tuple(entry_points)
+        self._metadata = MappingProxyType(dict(metadata))
+
+    @property
+    def images(self) -> tuple[ProgramImage, ...]:
+        """Return one for each target, in the order in which they were asked for."""
+        return self._images
+
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """Return the names of the kernels that the source defines, in its order."""
+        return self._entry_points
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Return what made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text."""
+        return self._metadata
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -127,6 +134,9 @@ class Program:
         Raises `OperationError` with the program's targets and the device's if
         there is none.
         """
+        if not is_device(device):
+            message = f"image_for takes a device, not {type(device).__name__}"
+            raise ArgumentTypeError(message)
         best = max(self.images, key=lambda each: _rank(each, device), default=None)
         if best is None or not _rank(best, device):
             message = (
@@ -182,29 +192,23 @@ class Program:
             message = "the program is damaged or cut off; compile it again"
             raise InvalidArgumentError(message)
         position = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "little")
-        head = json.loads(body[_LENGTH_BYTES:position])
-        if head["version"] != _VERSION:
+        try:
+            head = json.loads(body[_LENGTH_BYTES:position])
+            version = head["version"]
+            if version == _VERSION:
+                images = _unpack_images(head["images"], body, position)
+                return cls(images, _texts(head["entry_points"]), _unpack_texts(head["metadata"]))
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = (
-                f"the program's file is of version {head['version']}, and this hal reads "
-                f"{_VERSION}; compile it again"
+                "the bytes are a program's, but not as hal writes them "
+                f"({type(error).__name__}: {error}); compile it again"
             )
-            raise InvalidArgumentError(message)
-        images: list[ProgramImage] = []
-        for each in head["images"]:
-            image = body[position : position + each["size"]]
-            position += each["size"]
-            kernels = each["kernels"]
-            images.append(
-                ProgramImage(
-                    each["backend"],
-                    each["target"],
-                    image,
-                    None if kernels is None else _unpack(kernels),
-                    each["log"],
-                    MappingProxyType(each["properties"]),
-                )
-            )
-        return cls(images, head["entry_points"], head["metadata"])
+            raise InvalidArgumentError(message) from error
+        message = (
+            f"the program's file is of version {version}, and this hal reads {_VERSION}; compile "
+            "it again"
+        )
+        raise InvalidArgumentError(message)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all, which `open` and `Device.load` read.
@@ -233,6 +237,11 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<Program {', '.join(self.entry_points)} for {', '.join(self.targets)}>"
+
+
+def is_device(value: object) -> bool:
+    """Return whether something is a device, or all of one that matters here."""
+    return hasattr(value, "info") and isinstance(getattr(value, "backend", None), str)
 
 
 def compiler_or_none(backend: str) -> NativeCompiler | None:
@@ -284,14 +293,48 @@ def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool]]:
 
 
 def _unpack(rows: Sequence[Any]) -> Mapping[str, KernelEntry]:
-    """Return what `_pack` made rows of."""
-    return MappingProxyType(
-        {
-            name: KernelEntry(
-                Signature([Parameter(*each) for each in parameters]),
-                tuple(block) if block else None,
-                shared_memory,
+    """Return what `_pack` made rows of; for other rows raise anything."""
+    kernels: dict[str, KernelEntry] = {}
+    for name, parameters, block, shared_memory in rows:
+        _texts([name, *(each[0] for each in parameters)])
+        x, y, z, _ = map(operator.index, (*(block or (1, 1, 1)), shared_memory))
+        signature = Signature([Parameter(*each) for each in parameters])
+        kernels[name] = KernelEntry(signature, (x, y, z) if block else None, shared_memory)
+    return MappingProxyType(kernels)
+
+
+def _unpack_images(rows: Sequence[Any], body: bytes, position: int) -> list[ProgramImage]:
+    """Return the images, which begin at a place; raise anything for what are none."""
+    images: list[ProgramImage] = []
+    for each in rows:
+        begin, kernels = position, each["kernels"]
+        position += operator.index(each["size"])
+        if not begin <= position <= len(body):
+            break
+        backend, target, log = _texts([each["backend"], each["target"], each["log"]])
+        images.append(
+            ProgramImage(
+                backend,
+                target,
+                body[begin:position],
+                None if kernels is None else _unpack(kernels),
+                log,
+                MappingProxyType(_unpack_texts(each["properties"])),
             )
-            for name, parameters, block, shared_memory in rows
-        }
-    )
+        )
+    if position != len(body):
+        message = f"the images should end at byte {position}, and the bytes at {len(body)}"
+        raise ValueError(message)
+    return images
+
+
+def _unpack_texts(values: Mapping[str, str]) -> dict[str, str]:
+    return dict(zip(_texts(list(values)), _texts(list(values.values())), strict=True))
+
+
+def _texts(values: object) -> list[str]:
+    """Return the values, a list of texts; raise TypeError if they are something else."""
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        message = f"{values!r} is no list of texts"
+        raise TypeError(message)
+    return values
