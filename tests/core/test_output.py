@@ -10,7 +10,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._kernel_output import with_output
+from hal._kernel_output import UNTRACED, with_output
 from hal._kernel_source import scan
 from hal._output import _format
 from hal.errors import ArgumentTypeError, CompilationError, InvalidArgumentError
@@ -205,7 +205,7 @@ def test_bad_input_is_refused_c5(device, program):
 
 
 def rewritten(source):
-    return with_output(source, scan(source, filename="x"), "")
+    return with_output(source, scan(source, filename="x"), {}, "")
 
 
 @pytest.mark.parametrize(
@@ -218,12 +218,12 @@ def rewritten(source):
     ],
 )
 def test_what_is_no_call_of_ours_is_left_alone_c5(source):
-    assert rewritten(source) == ("", source)
+    assert rewritten(source) == (UNTRACED, source, {})
 
 
 @pytest.mark.parametrize("parameters", ["", "void", " /* none */ "])
 def test_the_parameter_of_a_kernel_without_any_c5(parameters):
-    _, source = rewritten(f"__global__ void k({parameters}) {{ printf(0); }}")
+    _, source, _ = rewritten(f"__global__ void k({parameters}) {{ printf(0); }}")
     assert source == (
         "__global__ void k(hal_printed *hal_output) { hal_output_here() = hal_output; hal_pf(0); }"
     )
@@ -362,3 +362,41 @@ def test_an_output_that_a_flow_tracks_is_one_c5(device, program):
         output = hal.Output(device)
         done = flow.dispatch(program["count"], grid=1, args=(9, 1, flow.adopt(output)))
         assert str(output.read(wait=done, timeout=LIMIT)) == "9\n"
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("how", ["header", "defines", "both"])
+def test_a_trace_is_there_wherever_it_is_written_c5(device, tmp_path, trace, how):
+    header = "__device__ void seen(int i) { HAL_TRACE(i); }\n"
+    (tmp_path / "seen.h").write_text(header)
+    source = {
+        "header": '#include "seen.h"\n__global__ void HAL_BLOCK(1) k(int i) { seen(i); }',
+        "defines": "__global__ void HAL_BLOCK(1) k(int i) { T(i); }",
+        "both": '#include "seen.h"\n__global__ void HAL_BLOCK(1) other(int i) { HAL_TRACE(i); }\n'
+        "__global__ void HAL_BLOCK(1) k(int i) { seen(i); }",
+    }[how]
+    program = device.compile(
+        source, trace=trace, include_directories=[tmp_path], defines={"T": "HAL_TRACE"}
+    )
+    if trace:
+        assert str(run(device, program["k"], 5)) == "i = 5\n"
+    else:
+        assert str(program["k"].signature) == "(i32 i)"
+        device.queue.dispatch(program["k"], grid=1, args=(5,)).wait(LIMIT)
+
+
+def test_a_macro_that_is_given_prints_too_c5(device):
+    source = 'inline __device__ void f(int i) { LOG("%d|", i); }\n'
+    source += "__global__ void HAL_BLOCK(1) k(int i) { f(i); SAY; }"
+    defines = {"LOG": "printf", "SAY": 'LOG("%s", "printf")'}
+    assert str(run(device, device.compile(source, defines=defines)["k"], 7)) == "7|printf"
+    program = hal.compile(source, target="cpu", defines=defines)
+    assert program.metadata["defines"] == 'LOG=printf\nSAY=LOG("%s", "printf")'
+
+
+def test_several_sources_do_not_trace_c5(device):
+    parts = {f"{name}.cpp": f"__global__ void {name}() {{ HAL_TRACE(1); }}" for name in "ab"}
+    for trace in (True, "threadIdx.x == 0"):
+        with pytest.raises(InvalidArgumentError, match="only one by itself can trace; compile"):
+            device.compile(parts, trace=trace)
+    assert str(device.compile(parts)["a"].signature) == "()"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from hal import _registry, _sync
 from hal._failure import placed
 from hal._image_tables import read_definitions, read_image_table
-from hal._kernel_output import mentions_output, with_output
+from hal._kernel_output import UNTRACED, may_print, with_output
 from hal._kernel_source import read_source, scan, type_table
 from hal._lifecycle import refuse_after_fork
 from hal._programs import Program, ProgramImage, is_device, target_of
@@ -71,8 +71,8 @@ def compile_program(
     include_directories
         Where ``#include`` looks, in order.
     trace
-        Whether ``HAL_TRACE(value)`` logs: True for all threads, or the
-        condition for a thread, such as ``"threadIdx.x == 0"``.
+        Whether ``HAL_TRACE(value)`` logs, in a single source: True for all
+        threads, or the condition for a thread, such as ``"threadIdx.x == 0"``.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def compile_program(
         The compiler or the linker refuses it; with the user's lines and the log.
     InvalidArgumentError
         There is no such target, it is given twice, or the source has no
-        kernel, or breaks a rule of the dialect.
+        kernel, or breaks a rule of the dialect; several are to trace.
     BackendNotFoundError, BackendUnavailableError, PluginError
         The backend is not installed, its bindings are not, or it is broken.
     UnimplementedError
@@ -117,7 +117,7 @@ def compile_program(
     first = requests[0]
     metadata = {
         "filenames": "\n".join(each.filename for each in first),
-        "defines": "\n".join(f"{key}={value}" for key, value in first[0].defines.items()),
+        "defines": "\n".join(f"{key}={value}" for key, value in (defines or {}).items()),
         "options": "\n".join(
             f"{name}: {option}" for name, given in by_backend.items() for option in given
         ),
@@ -157,15 +157,21 @@ def prepare(
     if not sources:
         message = "compile: there is no source"
         raise InvalidArgumentError(message)
+    if condition and len(sources) > 1:
+        message = (
+            "compile: several sources are linked, and only one by itself can trace; compile them "
+            "as one text, or without trace"
+        )
+        raise InvalidArgumentError(message)
+    macros = {str(key): str(value) for key, value in (defines or {}).items()}
     requests: list[CompileRequest] = []
     owners: dict[str, str] = {}
     for index, (name, text) in enumerate(sources.items()):
-        prelude, printing = "", text
-        if mentions_output(text):
-            # What a function of one source prints, a kernel of another one would have to know.
-            is_ours = len(sources) == 1
-            found = scan(text, filename=name) if is_ours else ()
-            prelude, printing = with_output(text, found, condition, prints=is_ours)
+        prelude, printing, given = UNTRACED, text, macros
+        # What a function of one source prints, a kernel of another one would have to know.
+        if len(sources) == 1 and may_print(text, macros, condition):
+            found = scan(text, filename=name)
+            prelude, printing, given = with_output(text, found, macros, condition)
         entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
             message = f"{name} defines no kernel: no __global__ function with a body was found"
@@ -184,7 +190,7 @@ def prepare(
                 filename=name,
                 entries=entries,
                 type_table=type_table(entries, _suffix(index, len(sources))),
-                defines={str(key): str(value) for key, value in (defines or {}).items()},
+                defines=given,
                 options=tuple(options),
                 include_directories=tuple(os.fspath(path) for path in include_directories),
                 part=len(sources) > 1,

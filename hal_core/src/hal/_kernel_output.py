@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Final
 from hal._cpp_tokens import Token, tokenize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hal.native import EntryPoint
 
-__all__ = ["HEADER", "PARAMETER", "OutputPlace", "mentions_output", "with_output"]
+__all__ = ["HEADER", "PARAMETER", "UNTRACED", "OutputPlace", "may_print", "with_output"]
 
 PARAMETER: Final = "hal_output"
 """What the hidden parameter is called."""
@@ -34,8 +34,10 @@ PARAMETER: Final = "hal_output"
 HEADER: Final = 24
 """Bytes in front of the records: how many they may take, how many were asked for, calls cut."""
 
+UNTRACED: Final = "#define HAL_TRACE(...) ((void)0)\n"
+"""What is put before a source that traces nothing."""
+
 _PRINT: Final = "printf"
-_TRACE: Final = "HAL_TRACE"
 # As long as what it stands for, so that columns stay.
 _RECORD: Final = "hal_pf"
 _ELSEWHERE: Final = frozenset({"::", ".", "->"})
@@ -175,65 +177,73 @@ class OutputPlace:
     __slots__ = ()
 
 
-def mentions_output(source: str) -> bool:
-    """Return whether a source may print or trace: whether a rewrite is worth a look."""
-    return _PRINT in source or _TRACE in source
+def may_print(source: str, defines: Mapping[str, str], trace: str) -> bool:
+    """Return whether a source prints, or traces on a condition: whether a rewrite is worth it."""
+    return bool(trace) or any(_PRINT in text for text in (source, *defines, *defines.values()))
 
 
 def with_output(
-    source: str, entries: Sequence[EntryPoint], trace: str, *, prints: bool = True
-) -> tuple[str, str]:
-    """Return a prelude, and a source whose kernels print to their hidden parameter.
+    source: str, entries: Sequence[EntryPoint], defines: Mapping[str, str], trace: str
+) -> tuple[str, str, dict[str, str]]:
+    """Return a prelude, and source and macros whose kernels print to their hidden parameter.
 
     Parameters
     ----------
     source, entries
         The text, and what `hal._kernel_source.scan` finds in it.
+    defines
+        Macros, name to value.
     trace
         The condition under which a thread traces, or empty for nothing.
-    prints
-        False leaves all to the driver's printf, and traces nothing.
     """
-    words: set[str] = set()
-    if prints:
-        words = {_PRINT, _TRACE} if trace else {_PRINT}
-    used = [token for token in _plain_words(source) if token.text in words]
-    edits: list[tuple[int, int, str]] = [
-        (token.start, token.end, _RECORD) for token in used if token.text == _PRINT
-    ]
-    places = [token.start for token in used]
-    is_anywhere = not all(
+    macros = {_renamed(name): _renamed(value) for name, value in defines.items()}
+    places = _calls(source)
+    if not trace and not places and macros == defines:
+        return UNTRACED, source, macros
+    # What a macro, or with a trace an included file, is used by, only the compiler knows.
+    is_anywhere = bool(trace) or macros != defines
+    is_anywhere |= not all(
         any(entry.body_start < place < entry.body_end for entry in entries) for place in places
     )
-    if used:
-        for entry in entries:
-            if not is_anywhere and not any(
-                entry.body_start < place < entry.body_end for place in places
-            ):
-                continue
-            hidden = f"hal_printed *{PARAMETER}"
-            if entry.parameters:
-                edits.append((entry.parameters_end, entry.parameters_end, f", {hidden}"))
-            else:  # `(void)` must go
-                edits.append((entry.parameters_start, entry.parameters_end, hidden))
-            begin = entry.body_start + 1
-            edits.append((begin, begin, f" hal_output_here() = {PARAMETER};"))
+    edits = [(place, place + len(_PRINT), _RECORD) for place in places]
+    for entry in entries:
+        if not is_anywhere and not any(
+            entry.body_start < place < entry.body_end for place in places
+        ):
+            continue
+        hidden = f"hal_printed *{PARAMETER}"
+        if entry.parameters:
+            edits.append((entry.parameters_end, entry.parameters_end, f", {hidden}"))
+        else:  # `(void)` must go
+            edits.append((entry.parameters_start, entry.parameters_end, hidden))
+        begin = entry.body_start + 1
+        edits.append((begin, begin, f" hal_output_here() = {PARAMETER};"))
     pieces: list[str] = []
     position = 0
     for start, end, text in sorted(edits):
         pieces += (source[position:start], text)
         position = end
     pieces.append(source[position:])
-    prelude = _PRELUDE if used else ""
-    if _TRACE in source:
-        prelude += f"#define {_TRACE}(...) {_trace(trace if prints else '')}\n"
-    return prelude, "".join(pieces)
+    traces = f"#define HAL_TRACE(...) {_trace(trace)}\n" if trace else UNTRACED
+    return _PRELUDE + traces, "".join(pieces), macros
 
 
 def _trace(condition: str) -> str:
-    if not condition:
-        return "((void)0)"
     return f"((({condition})) ? hal_trace(#__VA_ARGS__, (__VA_ARGS__)) : (void)0)"
+
+
+def _renamed(text: str) -> str:
+    """Return a text whose calls of printf record."""
+    for place in reversed(_calls(text)):
+        text = f"{text[:place]}{_RECORD}{text[place + len(_PRINT) :]}"
+    return text
+
+
+def _calls(source: str) -> list[int]:
+    """Return where printf is called."""
+    if _PRINT not in source:
+        return []
+    return [word.start for word in _plain_words(source) if word.text == _PRINT]
 
 
 def _plain_words(source: str) -> Iterator[Token]:
