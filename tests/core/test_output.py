@@ -319,41 +319,41 @@ def test_a_format_with_too_few_values_c5(device):
 
 @pytest.mark.parametrize("how", ["in order", "by name", "recorded", "flow", "flow recorded"])
 def test_no_other_buffer_is_printed_to_c5(device, program, how):
-    kernel = program["count"]
     plain = device.upload(np.full(64, 7, np.uint64))
-    for wrong in (plain, hal.Output(device).subspan(0, 88), 5, np.zeros(64)):
-        with (
-            Flow(device) as flow,
-            pytest.raises(ArgumentTypeError, match=r"prints to, takes a hal\.Output\(device\)"),
-        ):
-            given = wrong
-            if "flow" in how and isinstance(wrong, hal.Buffer):
-                given = flow.adopt(wrong)
+    flow = Flow(device)
+    target = {
+        "in order": device.queue,
+        "by name": device.queue,
+        "recorded": device.record(),
+        "flow": flow,
+        "flow recorded": flow.record(),
+    }[how]
+    with flow:
+        for wrong in (plain, hal.Output(device).subspan(0, 88), 5, np.zeros(64)):
+            is_tracked = "flow" in how and isinstance(wrong, hal.Buffer)
+            given = flow.adopt(wrong) if is_tracked else wrong
             args = {"first": 1, "n": 1, "hal_output": given} if "name" in how else (1, 1, given)
-            if how == "recorded":
-                with device.record() as commands:
-                    commands.dispatch(kernel, grid=1, args=args)
-            elif how == "flow recorded":
-                with flow.record() as commands:
-                    commands.dispatch(kernel, grid=1, args=args)
-            else:
-                (flow if how == "flow" else device.queue).dispatch(kernel, grid=1, args=args)
+            with pytest.raises(
+                ArgumentTypeError, match=r"prints to, takes a hal\.Output\(device\)"
+            ):
+                target.dispatch(program["count"], grid=1, args=args)
     assert (plain.numpy() == 7).all()
-    assert str(run(device, kernel, 3, 1)) == "3\n"
+    assert str(run(device, program["count"], 3, 1)) == "3\n"
 
 
 def test_a_slot_to_print_to_takes_an_output_c5(device, program):
     with device.record(slots=2) as commands:
-        commands.dispatch(program["quiet"], grid=1, args=(commands.slots[0],))
-        commands.dispatch(program["count"], grid=1, args=(8, 1, commands.slots[1]))
+        plain, printed = commands.slots
+        commands.dispatch(program["quiet"], grid=1, args=(plain,))
+        commands.dispatch(program["count"], grid=1, args=(8, 1, printed))
+        part = plain.subspan(8)
         with pytest.raises(InvalidArgumentError, match="'hal_output' takes a slot as a whole"):
-            part = commands.slots[0].subspan(8)
             commands.dispatch(program["count"], grid=1, args=(8, 1, part))
-    plain, output = device.upload(np.full(64, 7, np.uint64)), hal.Output(device)
-    with pytest.raises(ArgumentTypeError, match=r"prints to slot 1, .*Output\(device\), not Buffer"):
-        device.queue.execute(commands, bindings=[plain, plain])
-    assert (plain.numpy() == 7).all()
-    done = device.queue.execute(commands, bindings=[plain, output])
+    x, output = device.upload(np.full(64, 7, np.uint64)), hal.Output(device)
+    with pytest.raises(ArgumentTypeError, match=r"slot 1, which takes .*Output\(device\), not Buf"):
+        device.queue.execute(commands, bindings=[x, x])
+    assert (x.numpy() == 7).all()
+    done = device.queue.execute(commands, bindings=[x, output])
     assert str(output.read(wait=done, timeout=LIMIT)) == "8\n"
 
 
@@ -400,3 +400,24 @@ def test_several_sources_do_not_trace_c5(device):
         with pytest.raises(InvalidArgumentError, match="only one by itself can trace; compile"):
             device.compile(parts, trace=trace)
     assert str(device.compile(parts)["a"].signature) == "()"
+
+
+@pytest.mark.parametrize("flags", ["", "-", "+", " ", "0", "#", "+0"])
+@pytest.mark.parametrize("size", ["", "30", ".0", ".", ".3", ".13", ".20", "30.2", "12.1"])
+def test_hexadecimal_floats_are_cs_c5(flags, size):
+    values = [*FLOATS, 0.1, 1.5, 1.96875, 1.03125, 1.09375, 5e-324, 2.5e-310, -np.inf]
+    for letter, value in itertools.product("aA", map(float, values)):
+        form = f"<%{flags}{size}{letter}>"
+        assert _format(form, [(2, value)]) == c_printf(form, value), (form, value)
+
+
+def test_a_declaration_of_printf_is_left_alone_c5(device):
+    source = 'extern "C" int printf(const char *, ...);\n'
+    source += '__global__ void HAL_BLOCK(1) k(int i) { if (i) return; else printf("none"); }'
+    assert str(run(device, device.compile(source)["k"], 0)) == "none"
+
+
+def test_an_error_in_a_trace_is_named_so_c5(device):
+    source = "__global__ void k(int i) { HAL_TRACE(i); }"
+    with pytest.raises(CompilationError, match=r"\btrace:1:\d+: error: .*missing"):
+        device.compile(source, trace="missing == 0")

@@ -146,7 +146,7 @@ def heads():
     ("head", "images"), [pytest.param(*rest, id=name) for name, *rest in heads() if name != "good"]
 )
 def test_bytes_that_hal_never_wrote_are_refused(head, images):
-    with pytest.raises(InvalidArgumentError, match="not as hal writes them .*compile it again"):
+    with pytest.raises(InvalidArgumentError, match=r"not as hal writes them .*compile it again"):
         hal.Program.from_bytes(bytes_of(head, images))
 
 

@@ -40,7 +40,8 @@ UNTRACED: Final = "#define HAL_TRACE(...) ((void)0)\n"
 _PRINT: Final = "printf"
 # As long as what it stands for, so that columns stay.
 _RECORD: Final = "hal_pf"
-_ELSEWHERE: Final = frozenset({"::", ".", "->"})
+# Behind `int` it is declared.
+_ELSEWHERE: Final = frozenset({"::", ".", "->", "int"})
 
 _PRELUDE: Final = r"""
 struct hal_printed { unsigned long long hal_capacity, hal_used, hal_cut; };
@@ -224,7 +225,7 @@ def with_output(
         pieces += (source[position:start], text)
         position = end
     pieces.append(source[position:])
-    traces = f"#define HAL_TRACE(...) {_trace(trace)}\n" if trace else UNTRACED
+    traces = f'#line 1 "trace"\n#define HAL_TRACE(...) {_trace(trace)}\n' if trace else UNTRACED
     return _PRELUDE + traces, "".join(pieces), macros
 
 

@@ -26,6 +26,7 @@ _PLACE: Final = struct.Struct("<6I")
 _CONVERSION: Final = re.compile(
     r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t)?([diouxXcsfFeEgGaApV%])"
 )
+_HEX_DIGITS: Final = 13  # behind the point, of a double
 _BITS: Final = {"hh": 8, "h": 16, None: 32}
 _SIGNED, _FLOAT, _POINTER, _TEXT, _UNSIGNED = 1, 2, 3, 4, 5
 
@@ -195,12 +196,29 @@ def _convert(
         number = abs(float(value))
         sign = _sign(flags, is_negative=math.copysign(1, value) < 0)
         if letter in "aA":
-            body = number.hex()
-            return sign, body.upper() if letter == "A" else body
+            prefix, body = _hexadecimal(number, flags, precision)
+            return (sign + prefix, body) if letter == "a" else (sign + prefix.upper(), body.upper())
         form = f"%{'#' * ('#' in flags)}{'' if precision is None else f'.{precision}'}{letter}"
         return sign, form % number
     text = f"{value:#x}" if kind == _POINTER and isinstance(value, int) else f"{value}"
     return "", text if precision is None else text[: int(precision or 0)]
+
+
+def _hexadecimal(number: float, flags: str, precision: str | None) -> tuple[str, str]:
+    """Return the prefix of a number that is not negative, and its digits and its power of two."""
+    if not math.isfinite(number):
+        return "", number.hex()
+    whole, digits, power = re.split("[.p]", number.hex()[2:])
+    if precision is None:
+        digits = digits.rstrip("0")
+    else:
+        count = int(precision or 0)
+        kept = min(count, _HEX_DIGITS)
+        scale = 16 ** (_HEX_DIGITS - kept)
+        value, rest = divmod(int(whole + digits.ljust(_HEX_DIGITS, "0"), 16), scale)
+        value += 2 * rest + value % 2 > scale  # half to even
+        whole, digits = f"{value >> 4 * kept:x}", f"{value:0{kept + 1}x}"[1:].ljust(count, "0")
+    return "0x", f"{whole}{'.' if digits or '#' in flags else ''}{digits}p{power}"
 
 
 def _sign(flags: str, *, is_negative: bool) -> str:
