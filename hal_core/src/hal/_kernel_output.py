@@ -115,7 +115,8 @@ __device__ inline unsigned long long hal_words(const hal_item &hal_of) {
   return (hal_of.hal_kind & 255) == 4 ? ((hal_of.hal_kind >> 8) + 7) / 8 : 1;
 }
 // The first item is the format.
-__device__ inline int hal_record(hal_printed *hal_to, hal_item *hal_items, int hal_count) {
+__device__ __noinline__ inline int
+hal_record(hal_printed *hal_to, hal_item *hal_items, int hal_count) {
   hal_measure(hal_items[0], ~0ull);
   hal_find_texts(hal_items[0].hal_text, hal_items + 1, hal_items + hal_count);
   unsigned long long hal_size = 32;
