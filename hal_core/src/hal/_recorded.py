@@ -186,7 +186,7 @@ def dispatch(
         rights = DISPATCH | READ if reading else DISPATCH | WRITE
         what = f"{kernel.name}: argument {parameter!r}"
         thing, memory, base, kept = _check(device, slots, argument, what, rights)
-        if parameter == PARAMETER and kernel.signature._has_output:
+        if parameter == PARAMETER and kernel.signature.output:
             rights |= OUTPUT
             if memory != DIRECT and base:
                 message = f"{what} takes a slot as a whole, not a part of one"

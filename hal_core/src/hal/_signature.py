@@ -221,7 +221,7 @@ class Signature:
             missing = [parameter.name for parameter in self.parameters[len(arguments) :]]
             surplus = [f"argument {i + 1}" for i in range(count, len(arguments))]
             raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
-        last = arguments[-1] if self._has_output else None
+        last = arguments[-1] if self.output else None
         if last is not None and not isinstance(last, OutputPlace):
             message = (
                 f"kernel '{kernel_name}': parameter '{PARAMETER}', which it prints to, takes a "
