@@ -57,6 +57,9 @@ class Metric:
         As in the row.
     medians, lows, highs
         By side: the median, least and greatest sample.
+    ratios
+        By side but for the first: the median of the first side's sample divided by
+        this side's of the same round, in which the machine was as fast for both.
     rounds
         How many samples each side took.
     """
@@ -68,6 +71,7 @@ class Metric:
     medians: dict[str, float] = field(default_factory=dict)
     lows: dict[str, float] = field(default_factory=dict)
     highs: dict[str, float] = field(default_factory=dict)
+    ratios: dict[str, float] = field(default_factory=dict)
 
 
 def measure(row: Row, rounds: int) -> list[Metric]:
@@ -99,6 +103,10 @@ def measure(row: Row, rounds: int) -> list[Metric]:
             metric.medians[side] = statistics.median(samples)
             metric.lows[side] = min(samples)
             metric.highs[side] = max(samples)
+            first = next(iter(by_side))
+            if side != first:
+                pairs = zip(by_side[first], samples, strict=True)
+                metric.ratios[side] = statistics.median(one / other for one, other in pairs)
         metrics.append(metric)
     return metrics
 

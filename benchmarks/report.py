@@ -79,6 +79,7 @@ def write(
     for name, metrics in groups.items():
         lines += [f"## {name}: medians", "", *_markdown(metrics, best=False), ""]
         lines += [f"## {name}: the best sample of each", "", *_markdown(metrics, best=True), ""]
+        lines += [f"## {name}: the first, divided by each", "", *_ratios(metrics), ""]
     path.with_suffix(".md").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
 
 
@@ -93,6 +94,16 @@ def _markdown(metrics: Sequence[Metric], *, best: bool) -> Iterator[str]:
             values = metric.highs if metric.higher_is_better else metric.lows
         cells = (_number(values[side], values[side]) if side in values else "" for side in sides)
         yield f"| {metric.name} | {' | '.join(cells)} | {metric.unit} |"
+
+
+def _ratios(metrics: Sequence[Metric]) -> Iterator[str]:
+    """Yield the lines of a table of the ratios of samples of one round."""
+    sides = list(dict.fromkeys(side for metric in metrics for side in metric.ratios))
+    yield f"| what | {' | '.join(sides)} |"
+    yield f"|---|{'---:|' * len(sides)}"
+    for metric in metrics:
+        cells = (f"{metric.ratios[each]:.3f}" if each in metric.ratios else "" for each in sides)
+        yield f"| {metric.name} | {' | '.join(cells)} |"
 
 
 def _number(value: float, like: float) -> str:
