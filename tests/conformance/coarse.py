@@ -15,9 +15,9 @@ CPU = "hal_cpu.device"
 
 def raises_another(name, text, other):
     """Return the patch with which one class of errors makes errors of another one."""
-    line = f'    """{text}"""\n'
+    line = f'    """{text}'
     body = f"    def __new__(cls, *given, **named):\n        return {other}(*given)\n"
-    return ("hal.errors", f"class {name}{line}", f"class {name}{line}\n{body}")
+    return ("hal.errors", f"class {name}{line}", f"class {name}{body}{line}")
 
 
 COARSE = (

@@ -163,7 +163,7 @@ HOST = (
     (
         "macros do not reach the compiler",
         ["kernels/test_compile.py::test_defines_reach_the_source_c5"],
-        ("hal._compiling", "defines={str(key)", "defines={} and {str(key)"),
+        ("hal._compiling", "macros = {str(key)", "macros = {} and {str(key)"),
     ),
     (
         "folders of headers do not reach the compiler",
