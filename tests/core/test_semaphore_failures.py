@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import operator
@@ -238,3 +239,70 @@ def test_semaphore_failed_while_its_operation_runs_s4(open_probe, latch):
     with pytest.raises(OperationError, match="mine"):
         broken.wait(1, LIMIT)
     assert buffer.numpy().tolist() == [3, 3, 3, 3]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):  # noqa: N818 - of a test
+    """An error whose attributes cannot be set."""
+
+    code: int = 3
+
+
+class Silent(Exception):  # noqa: N818 - it says nothing
+    """An error that cannot be shown."""
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+
+@pytest.mark.parametrize("kind", [Frozen, Silent])
+def test_errors_of_any_kind_are_kept_s4(device, kind):
+    """S4: of a host call and of `fail`; waits, callbacks and texts hear of them."""
+    semaphore, heard = hal.create_semaphore(), threading.Event()
+
+    def fail():
+        raise kind
+
+    semaphore.on_reached(1, lambda error: heard.set() if error else None)
+    failed = device.queue.call(fail, signal=semaphore.at(1))
+    for wait in (lambda: failed.wait(LIMIT), lambda: semaphore.wait(1, LIMIT)):
+        with pytest.raises(HalError, match=kind.__name__) as caught:
+            wait()
+        assert type(caught.value.__cause__) is kind
+    assert heard.wait(LIMIT)
+    assert kind.__name__ in repr(semaphore)
+    other = hal.create_semaphore()
+    other.fail(kind())
+    with pytest.raises(HalError, match=kind.__name__):
+        other.query()
+
+
+def test_no_frame_is_kept_whatever_an_error_links_to_s4():
+    """S4: causes, contexts of what has a cause, and the members of a group."""
+    semaphore, gone = hal.create_semaphore(), []
+
+    class Local:
+        pass
+
+    def caught(error):
+        local = Local()
+        gone.append(weakref.ref(local))
+        try:
+            raise error  # noqa: TRY301 - to be caught
+        except BaseException as raised:  # noqa: BLE001
+            return raised
+
+    def chained():
+        context = caught(ValueError("context"))
+        try:
+            raise context
+        except ValueError:
+            return caught(KeyError("top"))
+
+    top = chained()
+    top.__cause__ = caught(ExceptionGroup("group", [caught(TypeError("member"))]))
+    semaphore.fail(top)
+    del top
+    gc.collect()
+    assert len(gone) == 4
+    assert [each() for each in gone] == [None] * 4

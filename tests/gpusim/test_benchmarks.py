@@ -57,7 +57,7 @@ def test_one_run_compares_two_backends(tmp_path):
     assert note in table
     heads = [line for line in table.splitlines() if line.startswith("| what |")]
     rows = [line for line in table.splitlines() if line.startswith("| submit |")]
-    assert len(heads) == 2  # the medians, and the best samples
+    assert len(heads) == 3  # the medians, the best samples, and the ratios of the rounds
     for head, row in zip(heads, rows, strict=True):
         assert head.count("|") == row.count("|")
         assert "| hal, hip, graph |" in head

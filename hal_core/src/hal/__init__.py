@@ -27,6 +27,7 @@ from hal._files import File as File
 from hal._heaps import MemoryHeap as MemoryHeap
 from hal._heaps import MemoryQuery as MemoryQuery
 from hal._heaps import MemoryStatistics as MemoryStatistics
+from hal._identity import refuse_copies as _refuse_copies
 from hal._lifecycle import install as _install
 from hal._output import Output as Output
 from hal._output import Printed as Printed
@@ -96,9 +97,16 @@ try:
 except _metadata.PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0"
 
-_install(
-    (
-        *(Buffer, CommandBuffer, Device, Executable, Fence, Kernel, Queue, Semaphore, Submission),
-        Timestamp,
-    )
+_kinds = (
+    Buffer,
+    CommandBuffer,
+    Device,
+    Executable,
+    Kernel,
+    Queue,
+    Semaphore,
+    Submission,
+    Timestamp,
 )
+_install((*_kinds, Fence))
+_refuse_copies(*_kinds, Output)

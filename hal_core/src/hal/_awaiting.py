@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
+from hal import _progress
+
 if TYPE_CHECKING:
     from hal._semaphore import Semaphore
     from hal.errors import HalError
@@ -49,8 +51,15 @@ async def _await_value(semaphore: Semaphore, value: int) -> None:
 
     if semaphore.poll(value):
         return
+    _progress.start()  # who closes a coroutine cannot
     callback = semaphore.on_reached(value, arrive)
     try:
         await future
-    finally:
+    except GeneratorExit:
+        # The collector closes what nobody awaits any more, wherever it runs: also on a thread
+        # that holds the timeline lock, which must not be taken here (I10).
+        _progress.cancel_later(callback)
+        raise
+    except BaseException:
         callback.cancel()
+        raise

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from hal.errors import HalError, SemaphoreFailedError
 
-__all__ = ["fresh", "keep", "placed"]
+__all__ = ["fresh", "keep", "placed", "told"]
+
+
+# Of the builtin class: a user's may do as it likes with its attributes.
+_traceback: Final[Any] = vars(BaseException)["__traceback__"]
+_cause: Final[Any] = vars(BaseException)["__cause__"]
+_context: Final[Any] = vars(BaseException)["__context__"]
+_members: Final[Any] = vars(BaseExceptionGroup)["exceptions"]
 
 
 def keep(error: BaseException) -> BaseException:
-    """Return `error` fit to be kept: without tracebacks, its own and its causes'.
+    """Return `error` fit to be kept: without tracebacks, its own and those of what it links to.
 
     The frames of a traceback would keep every buffer of their variables alive.
     """
     seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
+    rest: list[BaseException | None] = [error]
+    while rest:
+        link = rest.pop()
+        if link is None or id(link) in seen:
+            continue
         seen.add(id(link))
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
+        _traceback.__set__(link, None)
+        rest += (_cause.__get__(link), _context.__get__(link))
+        if isinstance(link, BaseExceptionGroup):
+            rest += _members.__get__(link)
     return error
+
+
+def told(error: BaseException) -> str:
+    """Return an error's `repr`, or what stands for one that raises."""
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - whatever user code raises
+        return object.__repr__(error)
 
 
 def fresh(error: BaseException) -> HalError:
@@ -34,7 +56,7 @@ def fresh(error: BaseException) -> HalError:
         copy.__dict__.update(error.__dict__)
         copy.__dict__.pop("__notes__", None)
     else:
-        copy = SemaphoreFailedError(f"the semaphore was failed with {error!r}")
+        copy = SemaphoreFailedError(f"the semaphore was failed with {told(error)}")
     copy.__cause__ = error
     return copy
 

@@ -47,7 +47,11 @@ class Dispatcher:
                 else:
                     start = False
             if start:
-                _sync.start_thread(self._name, self._run)
+                try:
+                    _sync.start_thread(self._name, self._run)
+                except BaseException:
+                    self._bell = None  # the next one tries again
+                    raise
         bell.ring()
 
     def _run(self) -> None:

@@ -9,6 +9,7 @@ runs no user code.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -20,9 +21,22 @@ from hal._timeline import CALLBACK, HOST, ISSUE, RELEASE, WAKE, WATCH, Work
 
 if TYPE_CHECKING:
     from hal._memory import Heap
+    from hal._operation import Operation
+    from hal._semaphore import Callback
     from hal._stream import StreamQueue
 
-__all__ = ["BUDGET", "dispatcher", "drain", "hand_over", "reap_later", "start", "watch"]
+__all__ = [
+    "BUDGET",
+    "broken",
+    "cancel_later",
+    "dispatcher",
+    "drain",
+    "hand_over",
+    "mend",
+    "reap_later",
+    "start",
+    "watch",
+]
 
 BUDGET: Final = 64
 """Operations that one call issues for others before it hands over (rule Q1)."""
@@ -34,7 +48,11 @@ _SHORT_SECONDS: Final = 0.001
 """Sleep while a notification for earlier work stands behind one for later work."""
 
 _REAP: Final = 100
-"""The kind of a heap to be reaped, besides those of `hal._timeline`."""
+_CANCEL: Final = 101
+"""The kinds of a heap to be reaped and a callback to be taken back, besides `hal._timeline`'s."""
+
+broken: Final[deque[tuple[StreamQueue, Operation, Work]]] = deque()
+"""Submissions that broke off where the stack had no room to put things right."""
 
 dispatcher = Dispatcher("hal-dispatcher")
 """What runs callbacks, in the order in which they are appended."""
@@ -85,9 +103,10 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
         # After Ctrl-C the rest is still there, and must not end with this call. The
         # entry in hand is done again: each of them may be.
         rest += work[position:]
-        work.clear()
-        if rest:
-            _progress.post(rest)
+        work[:] = rest  # kept by the caller, should there be no room on the stack for the call
+        if work:
+            _progress.post(work)
+            work.clear()
 
 
 def hand_over(work: Work) -> None:
@@ -118,6 +137,12 @@ class _Progress:
         if self._bell is not None:
             self._bell.ring()
 
+    def cancel(self, callback: Callback) -> None:
+        """Note a callback to be taken back, as `reap` does."""
+        self._inbox.append((_CANCEL, callback))
+        if self._bell is not None:
+            self._bell.ring()
+
     def bell(self) -> _sync.Doorbell:
         """Return the doorbell that wakes the thread, which is started on first need."""
         bell = self._bell
@@ -129,7 +154,11 @@ class _Progress:
             if bell is None:
                 bell = self._bell = _sync.Doorbell()
         if start:
-            _sync.start_thread("hal-progress", self._run)
+            try:
+                _sync.start_thread("hal-progress", self._run)
+            except BaseException:
+                self._bell = None  # the next one tries again
+                raise
         return bell
 
     def _run(self) -> None:
@@ -147,11 +176,16 @@ class _Progress:
         """Do what there is to do; return how long to sleep at most."""
         inbox, watched = self._inbox, self._watched
         work: Work = []
+        while broken:
+            queue, operation, left = broken.popleft()
+            queue._recover(operation, left)
         # Small steps, so that a flood does not hold up the watched.
         while inbox and len(work) < BUDGET:
             kind, item = inbox.popleft()
             if kind == WATCH:
                 watched[item] = None
+            elif kind == _CANCEL:
+                item.cancel()
             elif kind == _REAP:
                 _pool.run(item.reap)  # a native free may block until its device is idle
             else:
@@ -183,6 +217,18 @@ def reap_later(heap: Heap) -> None:
     It takes no lock, so it cannot start the thread: the allocation did.
     """
     _progress.reap(heap)
+
+
+def cancel_later(callback: Callback) -> None:
+    """Have the progress thread take a callback back; a finaliser may call this, as `reap_later`."""
+    _progress.cancel(callback)
+
+
+def mend() -> None:
+    """Have the progress thread put right what broke off on a full stack, if there is anything."""
+    if broken:
+        with contextlib.suppress(Exception):  # who comes next tries again
+            _progress.bell().ring()
 
 
 def start() -> None:

@@ -7,7 +7,7 @@ from typing import SupportsFloat, SupportsIndex, overload
 
 from hal import _progress, _timeline, _wait
 from hal._awaiting import Reached
-from hal._failure import fresh, keep
+from hal._failure import fresh, keep, told
 from hal._helpers import report
 from hal._spin import spin_for
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
@@ -27,7 +27,8 @@ class Semaphore(Timeline):
     __slots__ = ("__weakref__",)
 
     def __repr__(self) -> str:
-        state = f"value={self._value}" if self._failure is None else f"failed={self._failure!r}"
+        failure = self._failure
+        state = f"value={self._value}" if failure is None else f"failed={told(failure)}"
         return f"<Semaphore {self.name!r} {state}>"
 
     def at(self, value: SupportsIndex) -> Timepoint:

@@ -123,7 +123,7 @@ class StreamQueue(HostOperations):
 
     # Submission
 
-    def _submit(
+    def _submit(  # noqa: PLR0912 - calls are what it costs
         self,
         kind: str,
         payload: tuple[Any, ...],
@@ -140,6 +140,8 @@ class StreamQueue(HostOperations):
             operation = make(self, kind, payload, signals, is_host)
         work: Work = []
         try:
+            if _progress.broken:
+                _progress.mend()
             with _timeline.lock:
                 if self._closed:
                     self._context.refuse(self._name)
@@ -167,7 +169,11 @@ class StreamQueue(HostOperations):
         except HalError:
             raise  # refused: nothing has changed
         except BaseException:
-            self._recover(operation, work)
+            try:
+                self._recover(operation, work)
+            except RecursionError:
+                # No call of ours has room on this stack: who comes next has it put right.
+                _progress.broken.append((self, operation, work))
             raise
         return operation
 

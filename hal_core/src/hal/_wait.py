@@ -123,6 +123,7 @@ class HostWaiter:
         """Block as `wait_groups` says."""
         if timeout is not None:
             self._deadline = _sync.monotonic() + timeout
+        _progress.mend()
         work: Work = []
         points: list[Operation] = []
         may_poll = to_check = True

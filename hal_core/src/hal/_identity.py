@@ -1,0 +1,28 @@
+"""Refuse to copy and to pickle what stands for something of this process.
+
+A copy would be a second owner of the same native objects, and a pickled
+semaphore one that nobody in the other process ever signals.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from typing import NoReturn
+
+from hal.errors import ArgumentTypeError
+
+__all__ = ["refuse_copies"]
+
+
+def refuse_copies(*kinds: type) -> None:
+    """Have `copy` and `pickle` raise `ArgumentTypeError` for objects of these classes."""
+    for kind in kinds:
+        copyreg.pickle(kind, _refuse)
+
+
+def _refuse(what: object) -> NoReturn:
+    message = (
+        f"a {type(what).__name__} belongs to this process and is one: it can be neither copied nor "
+        "pickled; pass what it is made of (a device's name, an array), and make another there"
+    )
+    raise ArgumentTypeError(message)
