@@ -208,8 +208,8 @@ STATE = (
         ["queues/test_close.py::test_close_from_several_threads_q6"],
         (
             "hal._device",
-            "not in _lifecycle.devices:\n                return ()\n",
-            "not in _lifecycle.devices:\n                return (self._name,)\n",
+            "not in _lifecycle.devices:\n                    return (), ()\n",
+            "not in _lifecycle.devices:\n                    return (self._name,), ()\n",
         ),
     ),
     (

@@ -208,6 +208,77 @@ def test_close_from_several_threads_q6(open_probe):
             assert not wait.wait(0.001)
 
 
+def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):
+    """Q6: nothing is told to be clean that still runs; the second returns when the first does."""
+    device, _ = open_probe()
+    started = threading.Event()
+
+    def call():
+        started.set()
+        assert gate.wait(LIMIT)
+
+    running = device.queue.call(call)
+    assert started.wait(LIMIT)
+    cancelled = device.queue.barrier(wait=hal.create_semaphore().at(1))
+
+    def first():
+        return device.close(LIMIT)
+
+    def second():
+        with pytest.raises(CancelledError):
+            cancelled.wait(LIMIT)  # by the first, which is under way then
+        assert running.state == "issued"
+        (line,) = device.close(0.01)
+        assert device.name in line
+        assert "another thread is still closing" in line
+        gate.set()
+        assert device.close(LIMIT) == ()
+        return running.state
+
+    assert collect_in_threads([first, second]) == [(), "done"]
+
+
+def test_close_from_a_finaliser_in_the_middle_of_a_close_q6(open_probe, monkeypatch):
+    """Q6: the thread that closes a device does not wait for itself."""
+    device, probe = open_probe()
+    told = []
+    close = probe.close
+    monkeypatch.setattr(probe, "close", lambda: (told.append(device.close(LIMIT)), close()))
+    start = time.monotonic()
+    assert device.close(LIMIT) == ()
+    assert told == [()]
+    assert time.monotonic() - start < LIMIT / 2
+
+
+def test_close_goes_on_where_one_in_another_thread_was_interrupted_q6(
+    open_probe, gate, monkeypatch
+):
+    """Q6: whoever waits for a close that Ctrl-C ends does what is left of it."""
+    device, probe = open_probe()
+    inside = threading.Event()
+
+    def interrupted():
+        monkeypatch.undo()
+        inside.set()
+        assert gate.wait(LIMIT)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(device._timers), "close", lambda _: interrupted())
+
+    def first():
+        with pytest.raises(KeyboardInterrupt):
+            device.close(LIMIT)
+
+    def second():
+        assert inside.wait(LIMIT)
+        assert device.close(0) != ()
+        gate.set()
+        return device.close(LIMIT)
+
+    assert collect_in_threads([first, second]) == [None, ()]
+    assert probe.closed
+
+
 def test_close_while_others_submit_q6(open_probe):
     """Q6: submitters see `ClosedError`; every operation that was taken ends; nothing is left."""
     for _ in range(5):

@@ -53,6 +53,9 @@ from hal.native import (
 
 __all__ = ["Device", "Queues", "create_device"]
 
+_NAP_SECONDS: Final = 0.001
+"""Pause between two looks at another thread that is closing the device."""
+
 
 class Queues:
     """Hold the three queues that every device has, each with a stream of its own (Q3)."""
@@ -87,7 +90,7 @@ class Device:
         "_access",
         "_backend",
         "_closed",
-        "_closing",
+        "_closer",
         "_command_buffer",
         "_context",
         "_copy",
@@ -129,7 +132,7 @@ class Device:
         self._launch_indirect = native.launch_indirect
         self._name = f"{backend}:{native.info.index}"
         self._closed = False
-        self._closing = False
+        self._closer = 0  # the thread that is closing it
         self._command_buffer = "auto"
         self._queue_count = 0
         self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
@@ -547,15 +550,26 @@ class Device:
 
         Memory that a numpy view still shows is kept until the view is gone
         (M2). Returns a line for whatever had to be left behind, none if all
-        went well. May be called twice, and from ``with``; must not be called
-        from a host call of its own queues, which it would wait for.
+        went well. May be called twice, and from ``with``: while another thread
+        closes the device it waits for that, `timeout` seconds at most, and
+        returns a line if that was too short. Must not be called from a host
+        call of its own queues, which it would wait for.
         """
-        deadline = _sync.monotonic() + check_timeout(timeout)
-        with _timeline.lock:
-            if self._closing or self not in _lifecycle.devices:
-                return ()
-            self._closed = self._closing = True
+        abandoned, left = self._end(_sync.monotonic() + check_timeout(timeout))
+        return abandoned + left
+
+    def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Close the device; return lines for what was abandoned, and for what a view still shows."""
+        thread = _sync.get_ident()
+        if self._closer == thread:
+            return (), ()  # a finaliser calls, in the middle of our own close
         try:
+            while not self._begin_end(thread):
+                if self not in _lifecycle.devices:
+                    return (), ()
+                if _sync.monotonic() >= deadline:
+                    return (f"{self._name}, which another thread is still closing",), ()
+                _sync.nap(_NAP_SECONDS)
             context = self._context
             abandoned = context.close_queues(list(context.queues), deadline)
             abandoned += _peers.end_visits(context, deadline)
@@ -568,8 +582,18 @@ class Device:
             left = self._heap.close(release_context=not abandoned)
             _lifecycle.devices.pop(self, None)
         finally:
-            self._closing = False  # after Ctrl-C another call does what is left
-        return abandoned + left
+            if self._closer == thread:
+                self._closer = 0  # after Ctrl-C another call does what is left
+        return abandoned, left
+
+    def _begin_end(self, thread: int) -> bool:
+        """Make `thread` the one that closes the device, if there is anything left to do."""
+        with _timeline.lock:
+            if self._closer or self not in _lifecycle.devices:
+                return False
+            self._closed = True
+            self._closer = thread
+            return True
 
     def _live(self) -> None:
         """Raise unless the device is open."""
