@@ -129,6 +129,111 @@ def test_the_exit_hook_closes_every_device_q6(run_script):
     assert states.startswith("cancelled done [")
 
 
+STUCK = """
+    import _thread, atexit, sys, threading, time
+    sys.path.insert(0, sys.argv[1])
+
+    def look():  # after hal's own hook
+        print(time.monotonic() - start)
+        for device, probe in opened:
+            print(device.closed, device.lost, len(probe.live()))
+
+    atexit.register(look)
+    import hal
+    from hal import _lifecycle
+    from core_harness import open_native
+    from native_probe import Probe
+
+    driver = open_native()
+    opened = []
+    for _ in range(5):
+        probe = Probe(driver.open_device(0, {}))
+        opened.append((hal.Device("cpu", probe, None), probe))
+    idle, *others = [device for device, _ in opened]
+
+    def be_stuck(began):
+        began.set()
+        threading.Event().wait()
+
+    def call(device, function):
+        began = threading.Event()
+        device.queue.call(function, began)
+        assert began.wait(10)
+"""
+
+
+def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script):
+    """Q6: devices that hang do not wait one after the other, and each operation has a line."""
+    source = """
+    for device in others:
+        call(device, be_stuck)
+        device.queue.barrier(wait=hal.create_semaphore().at(1))  # cancelled, which is no news
+    view = idle.allocate(64).map()  # nor is what a view keeps
+    _lifecycle._EXIT_SECONDS = 2.0
+    start = time.monotonic()
+    """
+    result = run_script(STUCK + source, arguments=(HERE,))
+    assert result.returncode == 0
+    lines = result.stderr.splitlines()
+    assert lines == ["hal: abandoned at exit: call on cpu:0/compute"] * 4
+    seconds, first, *rest = result.stdout.splitlines()
+    assert 2 <= float(seconds) < 5
+    assert first == "True False 1"
+    assert [line.rpartition(" ")[0] for line in rest] == ["True True"] * 4
+
+
+def test_ctrl_c_in_the_exit_hook_closes_the_rest_at_once_q6(run_script):
+    """Q6: the waiting ends, not the closing."""
+    source = """
+    def interrupt(began):
+        began.set()
+        while not others[0].closed:  # the hook has come to the device of this call
+            time.sleep(0.001)
+        _thread.interrupt_main()
+        threading.Event().wait()
+
+    call(others[0], interrupt)
+    call(others[1], be_stuck)
+    _lifecycle._EXIT_SECONDS = 30.0
+    start = time.monotonic()
+    """
+    result = run_script(STUCK + source, arguments=(HERE,))
+    assert result.returncode == 0
+    assert result.stderr.splitlines() == ["hal: abandoned at exit: call on cpu:0/compute"] * 2
+    seconds, *rest = result.stdout.splitlines()
+    assert float(seconds) < 10
+    assert [line.rpartition(" ")[0] for line in rest] == (
+        ["True False"] + ["True True"] * 2 + ["True False"] * 2
+    )
+
+
+def test_the_exit_hook_waits_for_a_close_that_is_under_way_q6(run_script):
+    """Q6: a close in a daemon thread is not cut off."""
+    source = """
+    def brief(began):
+        began.set()
+        while len(calls) < 2:  # the hook calls, while the thread's close waits for this
+            time.sleep(0.001)
+
+    calls = []
+    end = hal.Device._end
+    def counted(device, deadline):
+        if device is idle:
+            calls.append(deadline)
+        return end(device, deadline)
+    hal.Device._end = counted
+
+    call(idle, brief)
+    threading.Thread(target=idle.close, daemon=True).start()
+    while not idle.closed:
+        time.sleep(0.001)
+    start = time.monotonic()
+    """
+    result = run_script(STUCK + source, arguments=(HERE,))
+    assert_quiet(result)
+    assert result.stdout.splitlines()[1:] == ["True False 0"] * 5
+
+
 # Fork
 
 FORK = """

@@ -111,13 +111,18 @@ class Context:
             _sync.nap(_NAP_SECONDS)
         return abandoned
 
+    def cancel(self) -> None:
+        """Refuse new operations and cancel what is not issued: the first part of a close."""
+        with _timeline.lock:
+            queues = self.queues
+            for queue in queues:
+                queue._closed = True
+        _cancel(queues)
+
     def _close_ours(self, ours: list[StreamQueue], deadline: float) -> tuple[str, ...]:
         """Do what `close_queues` does for queues that no other thread is closing."""
         work: Work = []
-        with _timeline.lock:
-            for queue in ours:
-                queue._cancel(CANCELLED, work)
-        _progress.drain(work)
+        _cancel(ours)
         abandoned: tuple[str, ...] = ()
         while True:
             if self.lost is None:
@@ -221,6 +226,15 @@ class Context:
         work: Work = []
         self.lose(error, work)
         _progress.drain(work)
+
+
+def _cancel(queues: list[StreamQueue]) -> None:
+    """Cancel what is not issued."""
+    work: Work = []
+    with _timeline.lock:
+        for queue in queues:
+            queue._cancel(CANCELLED, work)
+    _progress.drain(work)
 
 
 def _is_open(queue: StreamQueue) -> bool:

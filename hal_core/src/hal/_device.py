@@ -559,7 +559,7 @@ class Device:
         return abandoned + left
 
     def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Close the device; return lines for what was abandoned, and for what a view still shows."""
+        """Close the device; return lines for what was abandoned, and for what views still show."""
         thread = _sync.get_ident()
         if self._closer == thread:
             return (), ()  # a finaliser calls, in the middle of our own close

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from hal import _reaper, _timeline
+from hal import _reaper, _sync, _timeline
 from hal.errors import ClosedError
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ devices: dict[Device, None] = {}
 """Every open device of this process; what is not closed before is closed at exit."""
 
 _EXIT_SECONDS = 10.0
-"""How long the exit hook lets a device's work end."""
+"""How long the exit hook lets the work of all devices end."""
 
 _SPECIAL = frozenset(
     {"__await__", "__enter__", "__getitem__", "__init__", "__iter__", "__len__", "__or__"}
@@ -46,9 +48,23 @@ def refuse_after_fork() -> None:
 
 
 def _close_all() -> None:
+    """Close every device, and tell on standard error what is abandoned."""
+    try:
+        for device in list(devices):  # no device's work waits for what another's will never do
+            device._context.cancel()
+        _close_by(_sync.monotonic() + _EXIT_SECONDS)
+    except KeyboardInterrupt:
+        _close_by(_sync.monotonic())  # who presses Ctrl-C does not want to wait
+    finally:
+        _reaper.process.is_ending = True
+
+
+def _close_by(deadline: float) -> None:
+    """Close the devices that are open; their work ends by `deadline` or is abandoned."""
     for device in list(devices):
-        device.close(_EXIT_SECONDS)
-    _reaper.process.is_ending = True
+        for line in device._end(deadline)[0]:
+            with contextlib.suppress(Exception):  # nobody may be there to read it
+                sys.stderr.write(f"hal: abandoned at exit: {line}\n")
 
 
 def _disable(public_classes: tuple[type, ...]) -> None:
