@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -188,3 +189,59 @@ def test_the_command_line_needs_no_demo_library():
         "from hal._cli import main; raise SystemExit(main())"
     )
     assert result.returncode == 0, result.stderr
+
+
+# Standard output that cannot be written
+
+WAYS = pytest.mark.parametrize(
+    "arguments", [("devices",), ("devices", "--json"), ("--help",), ("--version",)]
+)
+
+
+def run_hal(arguments, redirections, **options):
+    """Run ``hal`` as a shell does that redirects it."""
+    command = f'exec "$0" "$@" {redirections}'
+    program = "import sys; from hal._cli import main; sys.exit(main())"
+    return subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable, "-c", program, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+        **options,
+    )
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [
+        (">&-", "standard output is closed"),
+        (">/dev/full", "standard output cannot be written: No space left on device"),
+    ],
+)
+def test_output_that_cannot_be_written_is_one_line_and_2(arguments, redirection, reason):
+    done = run_hal(arguments, redirection)
+    assert (done.returncode, done.stderr) == (2, f"hal: {reason}\n")
+
+
+@WAYS
+def test_a_reader_that_has_gone_is_told_as_shells_do(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run_hal(arguments, "", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("redirection", [">&- 2>&-", ">/dev/full 2>/dev/full"])
+def test_errors_that_nobody_can_read_change_no_exit_status(redirection):
+    assert run_hal(("devices",), redirection).returncode == 2
+
+
+def test_errors_that_nobody_reads_end_nothing():
+    done = run_hal(("doctor", "--json", "cpu"), "2>&-", stdout=subprocess.PIPE)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["passed"]

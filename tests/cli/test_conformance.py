@@ -64,6 +64,15 @@ def test_a_report_that_cannot_be_written_is_told_before_the_run(capsys, made_up,
     assert not (tmp_path / "taken.json").exists()
 
 
+@pytest.mark.parametrize("path", ["", ".", "/", ".."])
+def test_a_report_without_a_name_is_the_users_mistake(capsys, made_up, path):
+    assert run(["conformance", "acme", "--report", path]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("hal: the report cannot be written: ")
+    assert captured.err.count("\n") == 1
+    assert made_up == []
+
+
 def test_a_report_of_before_is_left_alone_until_the_new_one(capsys, made_up, tmp_path):
     (tmp_path / "r.json").write_text("old")
     assert run(["conformance", "acme", "--report", str(tmp_path / "r.json")]) == 0

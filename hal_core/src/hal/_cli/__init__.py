@@ -18,9 +18,10 @@ def main() -> int:
     """Run ``hal`` with the process's arguments; return the exit status.
 
     0: done. 1: it ran and the answer is no (a check failed), or the libraries
-    of the ``cli`` or ``demo`` extra are missing. 2: the user's mistake, or
-    something that this machine lacks, said in one line on standard error. 130:
-    stopped with Ctrl-C.
+    of the ``cli`` or ``demo`` extra are missing. 2: the user's mistake,
+    something that this machine lacks, or standard output that cannot be
+    written, said in one line on standard error. 130: stopped with Ctrl-C. 141:
+    whoever reads standard output has gone, as after SIGPIPE.
     """
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 
@@ -14,7 +16,7 @@ from hal._cli.conformance import conformance
 from hal._cli.demo import demo
 from hal._cli.devices import devices
 from hal._cli.doctor import doctor
-from hal._cli.output import write_error
+from hal._cli.output import GuardedOutput, OutputError, write_error
 from hal.errors import HalError
 
 __all__ = ["run"]
@@ -58,6 +60,28 @@ def _options(
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; return the exit status, as `hal._cli.main` says."""
+    # Python has None for what the shell has closed.
+    if cast("TextIO | None", sys.stderr) is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
+    if cast("TextIO | None", sys.stdout) is None:
+        write_error("standard output is closed")
+        return 2
+    output = GuardedOutput(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(cast("TextIO", output)):
+            status = _run(arguments)
+            output.flush()
+    except OutputError as error:
+        output.discard()
+        if error.is_broken_pipe:
+            return 141
+        write_error(str(error))
+        return 2
+    return status
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Do what `run` does, but for standard output."""
     try:
         app(args=list(arguments), prog_name="hal")
     except SystemExit as stop:

@@ -101,6 +101,9 @@ def conformance(
 
 def _check_writable(report: Path) -> None:
     """Exit unless the report can be written, which is known before a run of a minute."""
+    if not report.name:  # of nothing, of this folder, and of the root
+        write_error(f"the report cannot be written: '{report}' is no file")
+        raise typer.Exit(2)
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
         for path in (report, report.with_suffix(".md")):

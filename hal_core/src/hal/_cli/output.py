@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
-from typing import Final
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["console", "progress", "write_error", "write_json"]
+__all__ = ["GuardedOutput", "OutputError", "console", "progress", "write_error", "write_json"]
 
 _WIDTH_OF_A_PIPE: Final = 200
 """Columns where there is no terminal: enough that a table is not folded."""
+
+
+class OutputError(Exception):
+    """Say that standard output cannot be written: no `OSError`, which the libraries catch.
+
+    Attributes
+    ----------
+    is_broken_pipe
+        The reader has gone, which is no mistake.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output cannot be written: {error.strerror or error}")
+        self.is_broken_pipe = isinstance(error, BrokenPipeError)
+
+
+class GuardedOutput:
+    """Be standard output, whose errors are `OutputError`, apart from those of other files."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write as the stream does."""
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            raise OutputError(error) from None
+
+    def flush(self) -> None:
+        """Flush as the stream does."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise OutputError(error) from None
+
+    def discard(self) -> None:
+        """Lead what is still unwritten nowhere: the interpreter would fail on it at its end."""
+        with contextlib.suppress(OSError):  # a stream of another kind has no descriptor
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            try:
+                os.dup2(nowhere, self._stream.fileno())
+            finally:
+                os.close(nowhere)
 
 
 def console() -> Console:
@@ -43,4 +92,5 @@ def write_json(record: object) -> None:
 def write_error(message: str) -> None:
     """Write one line to standard error, whatever line breaks the message has."""
     line = " ".join(message.split())
-    sys.stderr.write(f"hal: {line}\n")
+    with contextlib.suppress(OSError):  # the exit status says it, too
+        sys.stderr.write(f"hal: {line}\n")
