@@ -185,6 +185,13 @@ def test_traces_of_every_kind_of_value_c5(device):
     ]  # fmt: skip
 
 
+def test_a_long_double_is_printed_as_a_double_c5(device):
+    program = device.compile(
+        '__global__ void HAL_BLOCK(1) k(double d) { printf("%Lf %d", 2.75L + d, 7); }'
+    )
+    assert str(run(device, program["k"], 1.0)) == "3.750000 7"
+
+
 def test_lines_of_errors_stay_where_they_are_c5(device):
     source = '__global__ void k(int n) {\n  printf("%d", n);\n  missing();\n}\n'
     with pytest.raises(CompilationError, match=r"x\.cpp:3:3: error: .*missing"):

@@ -63,6 +63,7 @@ __device__ inline hal_item hal_take(double hal_value) {
   return hal_taken;
 }
 __device__ inline hal_item hal_take(float hal_value) { return hal_take((double)hal_value); }
+__device__ inline hal_item hal_take(long double hal_value) { return hal_take((double)hal_value); }
 template <typename hal_t> __device__ inline hal_item hal_take(hal_t *hal_value) {
   hal_item hal_taken;
   hal_taken.hal_kind = 3, hal_taken.hal_text = (const char *)hal_value;
