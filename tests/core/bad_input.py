@@ -33,6 +33,16 @@ FILLS = {
     "negative offset": (lambda w: w.queue.fill(w.bytes, 1, offset=-1), InvalidArgumentError, "-1"),
     "float offset": (lambda w: w.queue.fill(w.bytes, 1, offset=1.0), ArgumentTypeError, "float"),
     "bool offset": (lambda w: w.queue.fill(w.bytes, 1, offset=True), ArgumentTypeError, "bool"),
+    "array offset": (
+        lambda w: w.queue.fill(w.bytes, 1, offset=np.array([1, 2])),
+        ArgumentTypeError,
+        "the offset is a number of bytes as an int, not ndarray",
+    ),
+    "masked size": (
+        lambda w: w.queue.fill(w.bytes, 1, size=np.ma.masked),
+        ArgumentTypeError,
+        "MaskedConstant",
+    ),
     "text offset": (lambda w: w.queue.fill(w.bytes, 1, offset="1"), ArgumentTypeError, "str"),
     "negative size": (lambda w: w.queue.fill(w.bytes, 1, size=-4), InvalidArgumentError, "-4"),
     "float size": (lambda w: w.queue.fill(w.bytes, 1, size=4.0), ArgumentTypeError, "float"),
@@ -185,6 +195,12 @@ TRANSFERS = {
     "numpy bad dtype": (lambda w: w.floats.numpy("nonsense"), ArgumentTypeError, "nonsense"),
     "numpy objects": (lambda w: w.floats.numpy(object), ArgumentTypeError, "objects"),
     "upload objects": (lambda w: w.device.upload([object()]), ArgumentTypeError, "objects"),
+    "allocate an array": (
+        lambda w: w.device.allocate(np.array([1, 2])),
+        ArgumentTypeError,
+        "size.*ndarray",
+    ),
+    "allocate a class": (lambda w: w.device.allocate(int), ArgumentTypeError, "size.*type"),
     "call of nothing": (lambda w: w.queue.call(None), ArgumentTypeError, "NoneType"),
     "call of a result": (lambda w: w.queue.call(len("")), ArgumentTypeError, "int"),
     "call of a coroutine": (lambda w: w.queue.call(5.0), ArgumentTypeError, "float"),
@@ -251,6 +267,17 @@ LISTS = {
         InvalidArgumentError,
         "-1",
     ),
+    **{
+        f"{side} {nothing!r}": (
+            lambda w, side=side, nothing=nothing: w.queue.barrier(**{side: nothing}),
+            ArgumentTypeError,
+            f"{side} list.*not {type(nothing).__name__}",
+        )
+        for side in ("wait", "signal")
+        for nothing in (0, False, 0.0, "", b"")
+    },
+    "wait array": (lambda w: w.queue.barrier(wait=np.zeros(2)), ArgumentTypeError, "float64"),
+    "signal array": (lambda w: w.queue.barrier(signal=np.zeros(2)), ArgumentTypeError, "float64"),
     "one bad among good": (
         lambda w: w.queue.fill(w.target, 1, wait=[w.three.at(1), w.three.at(2), None]),
         ArgumentTypeError,
@@ -299,6 +326,8 @@ SEMAPHORES = {
     "at 2**63": (lambda w: w.zero.at(2**63), InvalidArgumentError, r"2\*\*63 - 1"),
     "at float": (lambda w: w.zero.at(1.0), ArgumentTypeError, "float"),
     "at bool": (lambda w: w.zero.at(bool(1)), ArgumentTypeError, "bool"),
+    "at array": (lambda w: w.zero.at(np.array([1, 2])), ArgumentTypeError, "ndarray"),
+    "at class": (lambda w: w.zero.at(int), ArgumentTypeError, "int, not type"),
     "at None": (lambda w: w.zero.at(None), ArgumentTypeError, "NoneType"),
     "at nan": (lambda w: w.zero.at(float("nan")), ArgumentTypeError, "float"),
     "poll negative": (lambda w: w.zero.poll(-1), InvalidArgumentError, "-1"),

@@ -129,6 +129,12 @@ def test_integers_of_other_types_are_taken(device):
     semaphore.wait(np.int32(9), 0)
 
 
+@pytest.mark.parametrize("nothing", [None, (), [], hal.Fence()])
+def test_nothing_is_waited_for_and_signalled(device, nothing):
+    device.queue.barrier(wait=nothing).wait(LIMIT)
+    device.queue.barrier(wait=nothing, signal=nothing).wait(LIMIT)
+
+
 def test_host_memory_of_other_kinds_is_taken(device):
     """ctypes, multi-dimensional and typed memory."""
     buffer = device.allocate(16)

@@ -76,6 +76,8 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
         return (waits._as_timepoint(),)
     if isinstance(waits, Fence):
         return waits._entries
+    if isinstance(waits, (str, bytes)):  # an empty one has no entry to refuse
+        raise ArgumentTypeError(_not_waitable(waits))
     entries: list[Timepoint] = []
     try:
         iterator: Iterator[Any] = iter(waits)

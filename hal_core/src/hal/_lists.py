@@ -30,37 +30,36 @@ def check_lists(
     """
     waits: Waits = ()
     signals: _Pairs = ()
-    if wait:
-        kind = type(wait)
-        if kind is Submission or kind is Timepoint:
-            waits = (wait,)
-        elif (kind is list or kind is tuple) and _are_plain(wait):
-            waits = tuple(wait)
-        else:
-            waits = _distinct(wait_entries(wait))
-    if signal:
-        kind = type(signal)
-        if (kind is list or kind is tuple) and len(signal) == 1:
-            first = signal[0]
-            if type(first) is not Timepoint:
-                raise ArgumentTypeError(_not_signal(first))
-            signals = (first,)
-        else:
-            signals = _signal_entries(signal)
-        for timepoint in signals:
-            semaphore, value = timepoint._semaphore, timepoint._value
-            for each in waits:
-                other = each if isinstance(each, Timepoint) else each._private
-                if other is None:  # nobody has its semaphore
-                    continue
-                waited, least = other._semaphore, other._value
-                if waited is semaphore and value <= least:
-                    message = (
-                        f"the operation waits for {semaphore.name}@{least} and signals "
-                        f"{semaphore.name}@{value}: it would wait for itself; "
-                        f"signal more than {least}"
-                    )
-                    raise InvalidArgumentError(message)
+    kind = type(wait)
+    if kind is tuple or kind is list:
+        if wait:
+            waits = tuple(wait) if _are_plain(wait) else _distinct(wait_entries(wait))
+    elif kind is Submission or kind is Timepoint:
+        waits = (wait,)
+    elif wait is not None:  # what an array or a text is, its truth does not tell
+        waits = _distinct(wait_entries(wait))
+    kind = type(signal)
+    if (kind is not tuple and kind is not list) or len(signal) > 1:
+        signals = _signal_entries(signal)
+    elif signal:
+        first = signal[0]
+        if type(first) is not Timepoint:
+            raise ArgumentTypeError(_not_signal(first))
+        signals = (first,)
+    for timepoint in signals:
+        semaphore, value = timepoint._semaphore, timepoint._value
+        for each in waits:
+            other = each if isinstance(each, Timepoint) else each._private
+            if other is None:  # nobody has its semaphore
+                continue
+            waited, least = other._semaphore, other._value
+            if waited is semaphore and value <= least:
+                message = (
+                    f"the operation waits for {semaphore.name}@{least} and signals "
+                    f"{semaphore.name}@{value}: it would wait for itself; "
+                    f"signal more than {least}"
+                )
+                raise InvalidArgumentError(message)
     return waits, signals
 
 
@@ -88,8 +87,12 @@ def _distinct(waits: _Pairs) -> _Pairs:
 
 def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
     """Return a signal list as pairs, or raise what is wrong with it."""
+    if signal is None:
+        return ()
     if isinstance(signal, Timepoint):
         return (signal,)
+    if isinstance(signal, (str, bytes)):  # an empty one has no entry to refuse
+        raise ArgumentTypeError(_not_signal(signal))
     try:
         entries = tuple(signal)
     except TypeError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from hal._usage import explain_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -12,15 +14,21 @@ def check_index(value: object, what: str) -> int:
     """Return a size or an offset as an int >= 0, or raise what is wrong with it."""
     if type(value) is int:
         number: int = value
-    elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        message = f"{what} is a number of bytes as an int, not {type(value).__name__}"
-        raise ArgumentTypeError(message)
+    elif isinstance(value, bool):
+        raise ArgumentTypeError(_not_index(value, what))
     else:
-        number = int(value.__index__())
+        try:  # an array has `__index__`, and refuses it
+            number = operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise ArgumentTypeError(_not_index(value, what)) from None
     if number < 0:
         message = f"{what} is 0 or more bytes; {number} was given"
         raise InvalidArgumentError(message)
     return number
+
+
+def _not_index(value: object, what: str) -> str:
+    return f"{what} is a number of bytes as an int, not {type(value).__name__}"
 
 
 def check_range(whole: int, offset: object, size: object, what: str) -> tuple[int, int]:
