@@ -259,6 +259,8 @@ __global__ void HAL_BLOCK(N * width, height) HAL_SHARED_MEMORY(sizeof(long long)
 HAL_BLOCK(2) __global__ void b() {}
 __global__ void HAL_SHARED_MEMORY(0) c() {}
 __global__ void HAL_BLOCK(unsigned(1), 2u, 3ull) d() {}
+enum class Size : short { four = 4 };
+__global__ void HAL_BLOCK(Size::four, 2.0, char(1)) HAL_SHARED_MEMORY(0xffffffff) e() {}
 """
 
 
@@ -270,12 +272,13 @@ def test_compiler_evaluates_the_marks(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "hal_" not in done.stderr
-    found = read_type_table(*load_table(library, 5))
+    found = read_type_table(*load_table(library, 6))
     assert {name: entry[1:] for name, entry in found.items()} == {
         "a": ((28, 3, 1), 56),
         "b": ((2, 1, 1), 0),
         "c": (None, 0),
         "d": ((1, 2, 3), 0),
+        "e": ((4, 2, 1), 0xFFFFFFFF),
     }
 
 
@@ -287,6 +290,11 @@ def test_compiler_evaluates_the_marks(tmp_path):
         ("HAL_BLOCK(4, -1)", "kernel 'k': HAL_BLOCK takes 1 or more"),
         ("HAL_SHARED_MEMORY(-1)", "kernel 'k': HAL_SHARED_MEMORY takes 0 or more"),
         ("HAL_BLOCK(variable)", "constant"),
+        ("HAL_BLOCK(4294967296LL + 64)", "kernel 'k': HAL_BLOCK takes whole numbers below 2**32"),
+        ("HAL_BLOCK(4, 0x100000000)", "kernel 'k': HAL_BLOCK takes whole numbers below 2**32"),
+        ("HAL_BLOCK(1.9)", "kernel 'k': HAL_BLOCK takes whole numbers"),
+        ("HAL_SHARED_MEMORY(0.5)", "kernel 'k': HAL_SHARED_MEMORY takes whole numbers"),
+        ("HAL_SHARED_MEMORY(1ull << 32)", "kernel 'k': HAL_SHARED_MEMORY takes whole numbers"),
     ],
 )
 def test_compiler_refuses_wrong_marks(tmp_path, mark, message):

@@ -76,6 +76,9 @@ template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t>, h
   static constexpr unsigned int hal_alignment = alignof(hal_t);
   static constexpr bool hal_copyable = __is_trivially_copyable(hal_t);
 };
+template <typename hal_t> constexpr bool hal_fits(hal_t hal_value) {
+  return hal_t((long long)hal_value) == hal_value && (long long)hal_value <= 0xffffffffll;
+}
 }
 """
 
@@ -126,6 +129,8 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
         lines += [
             f"static_assert((long long){text} >= {least}, "
             f"\"kernel '{entry.name}': {mark} takes {least} or more\");\n"
+            f"static_assert(hal_detail::hal_fits({text}), "
+            f"\"kernel '{entry.name}': {mark} takes whole numbers below 2**32\");\n"
             for texts, least, mark in ((sizes, 1, "HAL_BLOCK"), ([shared], 0, "HAL_SHARED_MEMORY"))
             for text in texts
         ]
