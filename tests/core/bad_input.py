@@ -200,6 +200,21 @@ TRANSFERS = {
         ArgumentTypeError,
         "size.*ndarray",
     ),
+    "allocate subarrays": (
+        lambda w: w.device.allocate(64, dtype=("f4", (2, 2))),
+        ArgumentTypeError,
+        r"float32 with a shape of its own, \(2, 2\).*use the dtype float32",
+    ),
+    "view subarrays": (
+        lambda w: w.floats.subspan(0, 16, dtype=np.dtype(("f4", 4))),
+        ArgumentTypeError,
+        "use the dtype float32",
+    ),
+    "numpy subarrays": (
+        lambda w: w.floats.numpy(("f4", (2, 2))),
+        ArgumentTypeError,
+        "use the dtype float32",
+    ),
     "allocate a class": (lambda w: w.device.allocate(int), ArgumentTypeError, "size.*type"),
     "call of nothing": (lambda w: w.queue.call(None), ArgumentTypeError, "NoneType"),
     "call of a result": (lambda w: w.queue.call(len("")), ArgumentTypeError, "int"),

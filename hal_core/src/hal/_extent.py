@@ -113,10 +113,18 @@ def no_address(storage: Storage, kind: type[HalError]) -> HalError:
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a numpy type, or raise that it is none."""
     try:
-        return np.dtype(dtype)
+        found = np.dtype(dtype)
     except TypeError:
         message = f"{dtype!r} is no numpy dtype"
         raise ArgumentTypeError(message) from None
+    if found.subdtype is not None:
+        base, shape = found.subdtype
+        message = (
+            f"{dtype!r} is {base} with a shape of its own, {shape}, and a shape is the array's; "
+            f"use the dtype {base}, and reshape what it is read into"
+        )
+        raise ArgumentTypeError(message)
+    return found
 
 
 def check_allocation(
