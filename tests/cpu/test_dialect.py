@@ -20,6 +20,28 @@ extern "C" __global__ void kernel(float a, const float *x, float *y, int n) {
         assert (y == 3 * (np.arange(count) % 1000) + np.arange(count) % 77).all()
 
 
+def test_functions_between_kernels_know_their_thread(lab):
+    """What is defined behind a kernel is a declaration of its own."""
+    image = lab.image("""
+__global__ void first(int *out) { out[0] = 1; }
+__device__ int thread() { return threadIdx.x; }
+__device__ int beyond() { return thread() + 10; }
+__global__ void second(int *out) { out[threadIdx.x] = beyond(); }
+__device__ void meet() { __syncthreads(); }
+__global__ void third(int *out) {
+  __shared__ int last;
+  if (threadIdx.x == 3) last = out[3];
+  meet();
+  out[thread()] = last;
+}
+""")
+    module = lab.load(image)
+    out = lab.array(np.zeros(4), "i4")
+    for name, expected in (("second", [10, 11, 12, 13]), ("third", [13] * 4)):
+        lab.run(lab.device.get_function(module, name), 1, 4, out)
+        assert out.tolist() == expected
+
+
 class Small(ctypes.Structure):
     _fields_ = [("a", ctypes.c_byte), ("b", ctypes.c_double), ("c", ctypes.c_short)]
 

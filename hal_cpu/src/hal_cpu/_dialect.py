@@ -304,6 +304,7 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
     for index, token in enumerate(tokens):
         while places and token.start >= places[0][1]:
             places.pop(0)
+            reader.end_declaration()  # the reader has seen the kernel's head
         kernel = text.kernels[places[0][2]] if places and token.start >= places[0][0] else None
         if token.kind == "directive":
             macros = list(_directive(token.text))
