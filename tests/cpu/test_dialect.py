@@ -5,6 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
+from hal.errors import CompilationError
+
 
 def test_vector_add(lab):
     kernel = lab.function("""
@@ -40,6 +42,27 @@ __global__ void third(int *out) {
     for name, expected in (("second", [10, 11, 12, 13]), ("third", [13] * 4)):
         lab.run(lab.device.get_function(module, name), 1, 4, out)
         assert out.tolist() == expected
+
+
+def test_kernels_may_be_declared_ahead(lab):
+    """With their lines where they were, and preprocessor lines between them left alone."""
+    source = """
+__global__ void kernel(int *out,
+                       int n);
+extern "C" __global__ void kernel(int *, int); __device__ int line() { return __LINE__; }
+extern "C" { __global__ void other(void); }
+#if 1
+__global__ void kernel(int *out, int n);
+#endif
+__global__ void other() {}
+__global__ void kernel(int *out, int n) { out[threadIdx.x] = n + line(); }
+"""
+    out = lab.array(np.zeros(4), "i4")
+    lab.run(lab.function(source), 1, 4, out, np.int32(100))
+    assert out.tolist() == [104] * 4
+    with pytest.raises(CompilationError, match=r":5:\d+: error: .*nothing"):
+        lab.image("\n__global__ void kernel(int *out,\n  int n); \n\nnothing x;\n"
+                  "__global__ void kernel(int *out, int n) {}")  # fmt: skip
 
 
 class Small(ctypes.Structure):

@@ -5,7 +5,8 @@ core's scan and a small tokeniser of our own give:
 
 - each kernel takes one more parameter, ``hal_thread``;
 - after each kernel stands the macro that exports it;
-- ``extern __shared__ T name[]`` becomes a pointer to the block's memory.
+- ``extern __shared__ T name[]`` becomes a pointer to the block's memory;
+- a declaration of a kernel ahead of its definition is left out.
 
 Lines and columns of what the user wrote stay what they were, so that the
 compiler's messages need no translation but for the name of the file.
@@ -124,7 +125,7 @@ class _Text:
     dynamic
         The names at namespace scope that stand for dynamic shared memory.
     edits
-        What to change for shared memory.
+        What to change for shared memory and for kernels' declarations.
     """
 
     chunks: list[_Chunk] = field(default_factory=list)
@@ -310,6 +311,7 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
             macros = list(_directive(token.text))
             text.macros += macros
             text.chunks += macros
+            reader.split()
             continue
         if token.text == "__shared__":
             local = kernel is not None or reader.opaque()
@@ -331,6 +333,7 @@ class _Reader:
         self._chunk = _Chunk()
         self._head: list[_Token] = []  # the chunk's tokens outside of braces
         self._function: _Body | None = None
+        self._is_split = False  # by a preprocessor line, which must stay
 
     def opaque(self) -> bool:
         """Return whether the place is inside a function, a class or an initialiser."""
@@ -359,13 +362,27 @@ class _Reader:
             if self._function is not None:
                 self._function.end = token.end
                 self._text.functions.append(self._function)
+            if token.text == ";":
+                self._leave_out_kernel(token.end)
             self.end_declaration()
+
+    def split(self) -> None:
+        """Note that a preprocessor line stands here, perhaps inside of a declaration."""
+        self._is_split = bool(self._head)
+
+    def _leave_out_kernel(self, end: int) -> None:
+        """Have a kernel's declaration ahead of it vanish: it lacks the parameter that is added."""
+        words = {token.text for token in self._head}
+        is_ours = "__global__" in words and not words.isdisjoint(self._text.kernels)
+        if is_ours and "template" not in words and not self._is_split:
+            self._text.edits.append(_Edit(self._head[0].start, end, ""))
 
     def end_declaration(self) -> None:
         """Put the declaration away and begin the next."""
         self._chunk.names |= _names(self._head)
         self._text.chunks.append(self._chunk)
         self._chunk, self._head, self._function = _Chunk(), [], None
+        self._is_split = False
 
 
 def _is_function(head: list[_Token]) -> bool:
