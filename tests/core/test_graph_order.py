@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from core_harness import LIMIT
 
-from hal.errors import InvalidArgumentError
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import EmptyNode
 
 
@@ -108,8 +108,9 @@ def test_reads_and_writes_may_be_narrowed_c2(open_probe, image):
                     commands.dispatch(
                         program["add"], grid=1, block=1, args=(x, y, 1), **{what: names}
                     )
-        with pytest.raises(TypeError, match="list of parameters' names"):
-            commands.dispatch(program["add"], grid=1, block=1, args=(x, y, 1), reads="x")
+        for names in ("x", 3, None):
+            with pytest.raises(ArgumentTypeError, match=f"parameters' names, not {names!r}"):
+                commands.dispatch(program["add"], grid=1, block=1, args=(x, y, 1), reads=names)
     device.queue.execute(commands).wait(LIMIT)
     dependencies = next(iter(probe.graphs.values()))[1]
     assert [sorted(each) for each in dependencies] == [[], [0], [0], [1, 2]]

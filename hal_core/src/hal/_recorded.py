@@ -176,6 +176,9 @@ def dispatch(
     operands: list[Operand] = []
     resources: list[object] = []
     names: list[str] = []
+    if reads != () or writes != ():
+        _check_names(kernel, reads, "reads")
+        _check_names(kernel, writes, "writes")
 
     def resolve(argument: object, parameter: str) -> int | None:
         if not isinstance(argument, (Buffer, Slot)):
@@ -200,9 +203,6 @@ def dispatch(
     blocks, threads, shared, parameters = check_launch(
         device, kernel, grid, block, args, shared_memory, resolve
     )
-    if reads != () or writes != ():
-        _check_names(kernel, reads, "reads")
-        _check_names(kernel, writes, "writes")
     function, address = kernel._function, parameters.address
     resources += (kernel._module, parameters)
     if blocks is not None:
