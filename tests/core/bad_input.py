@@ -215,6 +215,33 @@ TRANSFERS = {
         ArgumentTypeError,
         "use the dtype float32",
     ),
+    "upload ragged": (
+        lambda w: w.device.upload([[1, 2], [3]]),
+        ArgumentTypeError,
+        "upload: numpy makes no array of this list: .*inhomogeneous",
+    ),
+    "output of a number": (lambda w: hal.Output(3), ArgumentTypeError, "a device, not of int"),
+    **{
+        f"surrogate in {place}": (
+            lambda w, given=given: w.device.compile(
+                **{"source": "__global__ void k(int n) {}", **given}
+            ),
+            InvalidArgumentError,
+            f"compile: {place} has the lone surrogate .*udc80' in {where}, which",
+        )
+        for place, given, where in (
+            (
+                "kernel.cpp: the source",
+                {"source": "__global__ void k(int n) {}\n// \udc80"},
+                "line 2, column 4",
+            ),
+            ("a filename", {"filename": "\udc80.cpp"}, "line 1, column 1"),
+            ("the name of a macro", {"defines": {"A\udc80": 1}}, "line 1, column 2"),
+            (r"defines\['A'\]", {"defines": {"A": "\udc80"}}, "line 1, column 1"),
+            ("an option", {"options": ["-DA=\udc80"]}, "line 1, column 5"),
+            ("the condition of trace", {"trace": "\udc80"}, "line 1, column 1"),
+        )
+    },
     "allocate a class": (lambda w: w.device.allocate(int), ArgumentTypeError, "size.*type"),
     "call of nothing": (lambda w: w.queue.call(None), ArgumentTypeError, "NoneType"),
     "call of a result": (lambda w: w.queue.call(len("")), ArgumentTypeError, "int"),

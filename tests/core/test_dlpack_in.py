@@ -158,6 +158,15 @@ def test_buffers_go_from_device_to_device_by_dlpack_m2(device, second_device):
     assert_soon(device, lambda: device.statistics().allocations == 0)
 
 
+@pytest.mark.parametrize("told", [None, 3, (1,), ("a", 0), (1, 0, 0), (float("inf"), 0)])
+def test_a_producer_that_names_no_device_is_refused(device, told):
+    producer = Producer(np.arange(4, dtype="f4"))
+    producer.__class__ = type("Odd", (Producer,), {"__dlpack_device__": lambda self: told})
+    with pytest.raises(ExchangeError, match=r"from_dlpack of Odd: its __dlpack_device__ returned"):
+        device.from_dlpack(producer)
+    assert producer.asked == []
+
+
 STRIDED = {
     "transposed": lambda: np.arange(12, dtype="f4").reshape(3, 4).T,
     "columns": lambda: np.arange(12, dtype="f4").reshape(3, 4)[:, :2],

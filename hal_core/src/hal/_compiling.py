@@ -164,6 +164,16 @@ def prepare(
         )
         raise InvalidArgumentError(message)
     macros = {str(key): str(value) for key, value in (defines or {}).items()}
+    _check_characters(
+        [
+            *(("a filename", name) for name in sources),
+            *((f"{name}: the source", text) for name, text in sources.items()),
+            *(("the name of a macro", key) for key in macros),
+            *((f"defines[{key!r}]", value) for key, value in macros.items()),
+            *(("an option", option) for option in options),
+            ("the condition of trace", condition),
+        ]
+    )
     requests: list[CompileRequest] = []
     owners: dict[str, str] = {}
     for index, (name, text) in enumerate(sources.items()):
@@ -231,6 +241,21 @@ def check_texts(what: str, values: object, *also: type) -> None:
         if not isinstance(value, kinds):
             message = f"compile: {what} is text, not {type(value).__name__}"
             raise ArgumentTypeError(message)
+
+
+def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
+    """Raise unless files can hold these texts, each behind what it is: no lone surrogate."""
+    for what, text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            line = text.count("\n", 0, error.start) + 1
+            column = error.start - text.rfind("\n", 0, error.start)
+            message = (
+                f"compile: {what} has the lone surrogate {text[error.start]!r} in line {line}, "
+                f"column {column}, which no compiler reads; decode the text with its own encoding"
+            )
+            raise InvalidArgumentError(message) from None
 
 
 def _suffix(index: int, count: int) -> str:

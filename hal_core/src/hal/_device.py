@@ -314,7 +314,11 @@ class Device:
         Blocks until the buffer is ready on every queue.
         """
         self._live()
-        given = np.asarray(array)
+        try:
+            given = np.asarray(array)
+        except (TypeError, ValueError) as error:
+            message = f"upload: numpy makes no array of this {type(array).__name__}: {error}"
+            raise ArgumentTypeError(message) from error
         shape_of(given.nbytes, given.dtype, "upload")
         host = np.ascontiguousarray(given)
         storage = self._heap.allocate(host.nbytes or 1, 0)

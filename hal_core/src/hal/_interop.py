@@ -259,8 +259,13 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
             "copied by device.upload(array)"
         )
         raise ArgumentTypeError(message)
-    kind, number = tensor.__dlpack_device__()
-    where = (int(kind), int(number))
+    told = tensor.__dlpack_device__()
+    try:
+        kind, number = told
+        where = (int(kind), int(number))
+    except (TypeError, ValueError, OverflowError):
+        message = f"{what}: its __dlpack_device__ returned {told!r}, and not a pair of ints"
+        raise ExchangeError(message) from None
     memory = _device_tensors.memory_at(device, where)
     if memory is not None:
         return _device_tensors.take_dlpack(

@@ -12,7 +12,8 @@ import numpy as np
 
 from hal._buffer import Buffer
 from hal._kernel_output import HEADER, OutputPlace
-from hal.errors import InvalidArgumentError
+from hal._programs import is_device
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -98,6 +99,9 @@ class Output(Buffer, OutputPlace):
         if not isinstance(size, int) or isinstance(size, bool) or size < _LEAST - HEADER:
             message = f"the size of an output is a number of bytes, 64 or more, not {size!r}"
             raise InvalidArgumentError(message)
+        if not is_device(device):
+            message = f"an output is memory of a device, not of {type(device).__name__}"
+            raise ArgumentTypeError(message)
         words = np.zeros(HEADER // _WORD + -(-size // _WORD), np.uint64)
         words[0] = words.nbytes - HEADER
         raw = device.upload(words)
