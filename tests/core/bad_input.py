@@ -242,6 +242,16 @@ TRANSFERS = {
             ("the condition of trace", {"trace": "\udc80"}, "line 1, column 1"),
         )
     },
+    "negative slots": (
+        lambda w: w.device.record(slots=-1),
+        InvalidArgumentError,
+        "record: the number of slots is 0 or more; -1 was given",
+    ),
+    "array of slots": (
+        lambda w: w.device.record(slots=np.array([1, 2])),
+        ArgumentTypeError,
+        "slots are a number as an int, or a list, not ndarray",
+    ),
     "allocate a class": (lambda w: w.device.allocate(int), ArgumentTypeError, "size.*type"),
     "call of nothing": (lambda w: w.queue.call(None), ArgumentTypeError, "NoneType"),
     "call of a result": (lambda w: w.queue.call(len("")), ArgumentTypeError, "int"),

@@ -182,6 +182,14 @@ def test_a_dispatch_without_any_block_c5(compiled):
         commands.dispatch(program["count"], grid=1, args=(out,))
 
 
+def test_a_block_of_a_dispatch_is_one_thread_or_more_c5(compiled):
+    device, program = compiled
+    with pytest.raises(InvalidArgumentError, match=NO_BLOCK + "-1"):
+        device.queue.dispatch(program["count"], grid=1, block=-1, args=(None,))
+    with pytest.raises(InvalidArgumentError, match="the grid is one to three numbers of 0 or more"):
+        device.queue.dispatch(program["count"], grid=-1, block=1, args=(None,))
+
+
 def test_block_and_shared_memory_can_be_given_with_the_kernel_c5(compiled):
     device, program = compiled
     kernel = program.kernel("shape", block=(5, 2))
@@ -197,23 +205,26 @@ def test_block_and_shared_memory_can_be_given_with_the_kernel_c5(compiled):
         device.queue.dispatch(program.kernel("count", block=2048), grid=1, args=(None,))
 
 
+NO_BLOCK = "the block is one to three numbers of 1 or more, not "
+
+
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("given", "error", "match"),
     [
-        ({"block": 0}, InvalidArgumentError),
-        ({"block": (1, 1, 1, 1)}, InvalidArgumentError),
-        ({"block": ()}, InvalidArgumentError),
-        ({"block": -1}, InvalidArgumentError),
-        ({"block": 1.5}, ArgumentTypeError),
-        ({"block": "4"}, ArgumentTypeError),
-        ({"shared_memory": -1}, InvalidArgumentError),
-        ({"shared_memory": "4"}, ArgumentTypeError),
+        ({"block": 0}, InvalidArgumentError, NO_BLOCK + "0"),
+        ({"block": (1, 1, 1, 1)}, InvalidArgumentError, NO_BLOCK),
+        ({"block": ()}, InvalidArgumentError, NO_BLOCK),
+        ({"block": -1}, InvalidArgumentError, NO_BLOCK + "-1"),
+        ({"block": 1.5}, ArgumentTypeError, "the block is one to three ints, not float"),
+        ({"block": "4"}, ArgumentTypeError, "the block is one to three ints, not str"),
+        ({"shared_memory": -1}, InvalidArgumentError, "0 or more bytes; -1"),
+        ({"shared_memory": "4"}, ArgumentTypeError, "a number of bytes as an int, not str"),
     ],
     ids=repr,
 )
-def test_wrong_descriptions_of_a_kernel_c5(compiled, given, error):
+def test_wrong_descriptions_of_a_kernel_c5(compiled, given, error, match):
     _, program = compiled
-    with pytest.raises(error, match="'scale'"):
+    with pytest.raises(error, match=f"'scale'.*{match}"):
         program.kernel("scale", **given)
 
 

@@ -104,6 +104,8 @@ def test_memory_limit_m1(open_probe):
         device.allocate(1)
     assert "1,048,576 bytes in 2 allocations" in str(caught.value)
     other.close()
+    with pytest.raises(OutOfMemoryError, match="524,288 bytes in 1 allocation and"):
+        device.allocate(MIB)
     assert device.allocate(512 * KIB).size == 512 * KIB
     assert kept.size == 512 * KIB
 

@@ -87,8 +87,9 @@ def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int
         except (TypeError, AttributeError):
             numbers = [_one(value, name, kernel, verb)]
     if not 1 <= len(numbers) <= 3 or min(numbers) < 0:  # noqa: PLR2004 - three dimensions
+        least = 0 if name == "grid" else 1
         message = (
-            f"{verb} of {kernel.name!r}: the {name} is one to three numbers of 0 or more, "
+            f"{verb} of {kernel.name!r}: the {name} is one to three numbers of {least} or more, "
             f"not {value!r}"
         )
         raise InvalidArgumentError(message)

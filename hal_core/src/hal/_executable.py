@@ -16,7 +16,7 @@ from hal._buffer import Buffer
 from hal._extent import check_dtype, shape_of
 from hal._interop import module_storage
 from hal._kernel_source import read_type_table
-from hal._ranges import check_index
+from hal._ranges import as_int, check_index
 from hal._signature import Parameter, Signature
 from hal._storage import Module
 from hal._type_table import KernelEntry
@@ -365,8 +365,8 @@ def _listed(sizes: tuple[int, ...]) -> str:
 def _check_block(name: str, block: object) -> tuple[int, int, int]:
     """Return a default block as three numbers."""
     given = block if isinstance(block, (tuple, list)) else (block,)
-    numbers = [check_index(each, f"kernel {name!r}: the block") for each in given]
-    if not 1 <= len(numbers) <= 3 or not all(numbers):  # noqa: PLR2004 - three dimensions
+    numbers = [as_int(each, f"kernel {name!r}: the block is one to three ints") for each in given]
+    if not 1 <= len(numbers) <= 3 or min(numbers) < 1:  # noqa: PLR2004 - three dimensions
         message = f"kernel {name!r}: the block is one to three numbers of 1 or more, not {block!r}"
         raise InvalidArgumentError(message)
     first, second, third = (*numbers, 1, 1)[:3]

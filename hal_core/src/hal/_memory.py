@@ -218,10 +218,11 @@ class Heap(Reaper):
             there = "the device does not tell how much is free"
         with self._lock:
             used = self._recount()
+        plural = "" if used == 1 else "s"
         return OutOfMemoryError(
             f"{size:,} bytes of {memory.value} memory were asked for; {there}, and hal holds "
-            f"{self._now:,} bytes in {used} allocations and {self._cached:,} in its cache; close "
-            f"buffers or ask for less ({error})",
+            f"{self._now:,} bytes in {used} allocation{plural} and {self._cached:,} in its cache; "
+            f"close buffers or ask for less ({error})",
             native_name=error.native_name,
             native_code=error.native_code,
         )

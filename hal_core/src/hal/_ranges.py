@@ -7,28 +7,31 @@ import operator
 from hal._usage import explain_range
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
-__all__ = ["check_index", "check_range"]
+__all__ = ["as_int", "check_index", "check_range"]
+
+
+def as_int(value: object, rule: str) -> int:
+    """Return an int of any type as an int, or raise the rule that says what is taken."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        pass  # an array has `__index__`, and refuses it
+    message = f"{rule}, not {type(value).__name__}"
+    raise ArgumentTypeError(message)
 
 
 def check_index(value: object, what: str) -> int:
     """Return a size or an offset as an int >= 0, or raise what is wrong with it."""
+    number: int
     if type(value) is int:
-        number: int = value
-    elif isinstance(value, bool):
-        raise ArgumentTypeError(_not_index(value, what))
+        number = value
     else:
-        try:  # an array has `__index__`, and refuses it
-            number = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise ArgumentTypeError(_not_index(value, what)) from None
+        number = as_int(value, f"{what} is a number of bytes as an int")
     if number < 0:
         message = f"{what} is 0 or more bytes; {number} was given"
         raise InvalidArgumentError(message)
     return number
-
-
-def _not_index(value: object, what: str) -> str:
-    return f"{what} is a number of bytes as an int, not {type(value).__name__}"
 
 
 def check_range(whole: int, offset: object, size: object, what: str) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from hal._extent import check_dtype
 from hal._hazards import END, Access, Extents
 from hal._kernel_output import OutputPlace
 from hal._output import Output
-from hal._ranges import check_index
+from hal._ranges import as_int, check_index
 from hal._storage import Storage
 from hal._transfers import check_buffer, late_address
 from hal._usage import OUTPUT, explain_range
@@ -375,7 +375,10 @@ class _Apart:
 def _read_specs(specs: object) -> list[tuple[Any, object]]:
     """Return the type and the size, or None, of each slot."""
     if specs.__class__ is int or (hasattr(specs, "__index__") and not isinstance(specs, bool)):
-        count = check_index(specs, "record: the number of slots")
+        count = as_int(specs, "record: slots are a number as an int, or a list")
+        if count < 0:
+            message = f"record: the number of slots is 0 or more; {count} was given"
+            raise InvalidArgumentError(message)
         return [(np.uint8, None)] * count
     if isinstance(specs, (str, bytes, bool)) or not isinstance(specs, Sequence):
         message = (
