@@ -76,9 +76,10 @@ template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t>, h
   static constexpr unsigned int hal_alignment = alignof(hal_t);
   static constexpr bool hal_copyable = __is_trivially_copyable(hal_t);
 };
-template <typename hal_t> constexpr bool hal_fits(hal_t hal_value) {
-  return hal_t((long long)hal_value) == hal_value && (long long)hal_value <= 0xffffffffll;
-}
+// A number's own type. No function compares it: NVRTC takes none that is not a device's.
+template <typename hal_t> struct hal_bare { using hal_type = hal_t; };
+template <typename hal_t> struct hal_bare<hal_t &> { using hal_type = hal_t; };
+template <typename hal_t> struct hal_bare<hal_t &&> { using hal_type = hal_t; };
 }
 """
 
@@ -129,7 +130,8 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
         lines += [
             f"static_assert((long long){text} >= {least}, "
             f"\"kernel '{entry.name}': {mark} takes {least} or more\");\n"
-            f"static_assert(hal_detail::hal_fits({text}), "
+            f"static_assert((long long){text} <= 0xffffffffll && "
+            f"(hal_detail::hal_bare<decltype({text})>::hal_type)(long long){text} == {text}, "
             f"\"kernel '{entry.name}': {mark} takes whole numbers below 2**32\");\n"
             for texts, least, mark in ((sizes, 1, "HAL_BLOCK"), ([shared], 0, "HAL_SHARED_MEMORY"))
             for text in texts
