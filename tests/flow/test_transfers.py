@@ -170,6 +170,7 @@ def test_wrong_arguments(flow, device):
         lambda: flow.read(buffer, 3),
         lambda: flow.read(buffer, bytes(10)),
         lambda: flow.fill(buffer, 1, offset=1.0),
+        lambda: flow.fill(buffer, 1, offset=np.array([1, 2])),
         lambda: flow.fill(buffer, 1, size="4"),
         lambda: flow.copy(buffer, buffer, source_offset=True),
         lambda: Flow(device, chunk=0),

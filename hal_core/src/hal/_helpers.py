@@ -142,7 +142,7 @@ def report(function: Callable[..., object], error: BaseException) -> None:
         else:
             return
     with contextlib.suppress(Exception):  # nobody may be there to read it
-        print(f"{unraisable.err_msg}: {unraisable.object!r}", file=sys.stderr)  # noqa: T201
+        sys.stderr.write(f"{unraisable.err_msg}: {unraisable.object!r}\n")
         traceback.print_exception(unraisable.exc_value, file=sys.stderr)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -221,10 +222,13 @@ def index_of(number: object, what: str) -> int:
     """Return an integer of any kind as an int, which does not overflow."""
     if type(number) is int:
         return number
-    if not isinstance(number, SupportsIndex) or isinstance(number, bool):
-        message = f"{what} is a number of bytes, not {number!r}"
-        raise ArgumentTypeError(message)
-    return number.__index__()
+    try:
+        if not isinstance(number, bool):
+            return operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
+        pass  # an array has `__index__`, and refuses it
+    message = f"{what} is a number of bytes, not {number!r}"
+    raise ArgumentTypeError(message)
 
 
 def check_bytes(name: str, value: object, least: int) -> int:
