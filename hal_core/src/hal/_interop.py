@@ -18,6 +18,7 @@ from hal import _buffer, _device_tensors, _dlpack
 from hal._dlpack import CPU, describe_device
 from hal._external import is_external, wait_for_issued
 from hal._host_view import view_of
+from hal._ranges import as_int
 from hal._storage import Module, Storage
 from hal._usage import WRITE
 from hal.errors import (
@@ -203,10 +204,7 @@ def _check_stream(stream: object, where: tuple[int, int]) -> None:
     kind = where[0]
     if stream is None:
         return
-    if isinstance(stream, bool) or not hasattr(stream, "__index__"):
-        message = f"__dlpack__: stream is None or an int, not {type(stream).__name__}"
-        raise ArgumentTypeError(message)
-    number = int(stream.__index__())
+    number = as_int(stream, "__dlpack__: stream is None or an int")
     if kind == CPU:
         message = f"__dlpack__: host memory has no streams; stream is None, not {number}"
     elif number < -1:

@@ -131,15 +131,9 @@ class _Progress:
         self._inbox.extend(work)
         self.bell().ring()
 
-    def reap(self, heap: Heap) -> None:
-        """Note a heap to be reaped, with no lock taken: appends, and posts at the most."""
-        self._inbox.append((_REAP, heap))
-        if self._bell is not None:
-            self._bell.ring()
-
-    def cancel(self, callback: Callback) -> None:
-        """Note a callback to be taken back, as `reap` does."""
-        self._inbox.append((_CANCEL, callback))
+    def note(self, kind: int, item: object) -> None:
+        """Note what a finaliser leaves, with no lock taken: appends, and posts at the most."""
+        self._inbox.append((kind, item))
         if self._bell is not None:
             self._bell.ring()
 
@@ -216,12 +210,12 @@ def reap_later(heap: Heap) -> None:
 
     It takes no lock, so it cannot start the thread: the allocation did.
     """
-    _progress.reap(heap)
+    _progress.note(_REAP, heap)
 
 
 def cancel_later(callback: Callback) -> None:
     """Have the progress thread take a callback back; a finaliser may call this, as `reap_later`."""
-    _progress.cancel(callback)
+    _progress.note(_CANCEL, callback)
 
 
 def mend() -> None:

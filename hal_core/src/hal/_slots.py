@@ -123,10 +123,7 @@ class Slots(Sequence[Slot]):
         return len(self._sizes)
 
     def __getitem__(self, index: int) -> Slot:  # type: ignore[override] # slots are not sliced
-        if isinstance(index, bool) or not hasattr(index, "__index__"):
-            message = f"a slot's index is an int, not {type(index).__name__}"
-            raise ArgumentTypeError(message)
-        number = index.__index__()
+        number = as_int(index, "a slot's index is an int")
         if number < 0:
             number += len(self)
         if not 0 <= number < len(self):

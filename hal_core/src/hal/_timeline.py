@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import operator
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
 from hal import _sync
 from hal._compiled import is_compiled
+from hal._ranges import as_int
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -344,18 +344,8 @@ class Timepoint:
 
 def check_value(value: object) -> int:
     """Return a semaphore's value as an int, or raise what is wrong with it."""
-    number = value if type(value) is int else _as_int(value)
+    number = value if type(value) is int else as_int(value, "a semaphore's value is an int")
     if not 0 <= number <= MAX_VALUE:
         message = f"a semaphore's value is 0 to 2**63 - 1; {number} was asked for"
         raise InvalidArgumentError(message)
     return number
-
-
-def _as_int(value: object) -> int:
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        pass  # an array has `__index__`, and refuses it
-    message = f"a semaphore's value is an int, not {type(value).__name__}"
-    raise ArgumentTypeError(message)
