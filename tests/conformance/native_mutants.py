@@ -15,6 +15,14 @@ CPU = "hal_cpu.device"
 OTHER_QUEUE = (
     "semaphores/test_visibility.py::test_a_seen_value_means_that_other_queues_work_is_done_s7"
 )
+LAUNCHES = '        """Enqueue a launch; the arguments are copied now."""\n'
+SHARED = """
+        state = globals().setdefault("_of_functions", {{}})
+        state[function] = {name}
+        __import__("time").sleep(0)  # a call of the vendor's library
+        {name} = state[function]
+"""
+"""What a launch does whose API sets the state of a kernel before it launches it."""
 
 NATIVE = (
     # Name, tests, patches
@@ -78,5 +86,15 @@ NATIVE = (
             "            *block,\n            shared_memory,\n        )\n        if error := self._enqueue(stream):\n            self._check(error)\n\n    def launch_indirect",
             "            *block,\n            0,\n        )\n        if error := self._enqueue(stream):\n            self._check(error)\n\n    def launch_indirect",
         ),
+    ),
+    (
+        "a kernel's arguments are set and launched in two steps",
+        ["kernels/test_dispatch.py::test_threads_dispatch_one_kernel_c5"],
+        (CPU, LAUNCHES, LAUNCHES + SHARED.format(name="parameters")),
+    ),
+    (
+        "a kernel's grid is set and launched in two steps",
+        ["kernels/test_dispatch.py::test_threads_dispatch_one_kernel_over_several_grids_c5"],
+        (CPU, LAUNCHES, LAUNCHES + SHARED.format(name="grid")),
     ),
 )

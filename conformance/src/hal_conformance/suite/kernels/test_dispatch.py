@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -265,20 +267,55 @@ def test_what_a_dispatch_uses_is_kept_c5(
     assert len(others) == 8
 
 
+@pytest.fixture
+def eager_switches() -> Iterator[None]:
+    """Have threads take turns as often as the interpreter can, inside of a plugin's calls too."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("eager_switches")
 def test_threads_dispatch_one_kernel_c5(
     device: hal.Device, make_queue: MakeQueue, program: hal.Executable
 ) -> None:
-    """C5: four threads dispatch one kernel on four queues, each with its own arguments."""
-    source = device.upload(INPUT)
+    """C5: four threads dispatch one kernel on four queues, each launch with its own arguments."""
+    kernel, turns = program["write_constants"], range(100)
 
-    def work(number: int) -> list[int]:
-        target, queue = device.upload(np.zeros(4, np.int32)), make_queue()
-        for offset in range(50):
-            scale(queue, program, source, target, number, offset).wait(LIMIT)
-        return list(target.numpy(timeout=LIMIT).tolist())
+    def work(number: int) -> list[list[int]]:
+        queue = make_queue()
+        targets = device.upload(np.zeros((len(turns), 4), np.int32))
+        for turn in turns:
+            arguments = (targets.subspan(16 * turn, 16), number, turn, number + turn, -turn)
+            queue.dispatch(kernel, grid=1, block=1, args=arguments)
+        queue.barrier().wait(LIMIT)
+        return list(targets.numpy(timeout=LIMIT).tolist())
 
     results = in_threads([partial(work, number) for number in range(4)])
-    assert results == [[number * each + 49 for each in (1, 2, 3, 4)] for number in range(4)]
+    for number, rows in enumerate(results):
+        assert rows == [[number, turn, number + turn, -turn] for turn in turns]
+
+
+@pytest.mark.usefixtures("eager_switches")
+def test_threads_dispatch_one_kernel_over_several_grids_c5(
+    device: hal.Device, make_queue: MakeQueue, program: hal.Executable
+) -> None:
+    """C5: four threads dispatch one kernel on four queues, each launch with a grid and a block."""
+    kernel, turns = program["count"], range(100)
+
+    def work(number: int) -> list[int]:
+        queue = make_queue()
+        counters = device.upload(np.zeros(len(turns), np.uint32))
+        for turn in turns:
+            counter = counters.subspan(4 * turn, 4)
+            queue.dispatch(kernel, grid=number + 1, block=turn % 7 + 1, args=(counter,))
+        queue.barrier().wait(LIMIT)
+        return list(counters.numpy(timeout=LIMIT).tolist())
+
+    results = in_threads([partial(work, number) for number in range(4)])
+    for number, counts in enumerate(results):
+        assert counts == [(number + 1) * (turn % 7 + 1) for turn in turns]
 
 
 BAD: dict[str, tuple[type[Exception], dict[str, Any]]] = {
