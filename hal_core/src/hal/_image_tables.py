@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from hal import elf
 from hal._type_table import KernelEntry, read_type_table
 from hal.errors import InvalidArgumentError
 
 __all__ = ["read_definitions", "read_image_table"]
 
-_ELF: Final = b"\x7fELF\x02\x01"  # 64 bits, little-endian
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
-_SYMBOL_TABLES: Final = {2, 11}
 _NOTHING_STORED: Final = 8
 _RESERVED: Final = 0xFF00  # section numbers that are no sections
 _GLOBAL: Final = 1
+_MOST_STORED: Final = 1 << 24  # bytes of a constant in PTX, whose zeros need no text
 _ARRAY: Final = re.compile(rb"\.b8\s+(hal_\w+)\[(\d+)\]\s*=\s*\{([\d,\s]*)\}")
 
 
@@ -36,7 +34,7 @@ def read_image_table(
     """
     names = [f"hal_{what}{suffix}" for suffix in suffixes for what in ("kernels", "parameters")]
     try:
-        found = _from_elf(image, names) if image.startswith(_ELF) else _from_ptx(image)
+        found = _from_elf(image, names) if elf.is_readable(image) else _from_ptx(image)
     except (struct.error, IndexError, ValueError):
         return None
     if any(name not in found for name in names):
@@ -55,13 +53,15 @@ def read_image_table(
 def _from_elf(image: bytes, names: Sequence[str]) -> dict[str, bytes]:
     """Return the bytes of constants by name."""
     found: dict[str, bytes] = {}
-    for name, _, section, value, size in _symbols(image):
-        if name in names and section[1] != _NOTHING_STORED:
+    sections = elf.sections(image)
+    for symbol in elf.symbols(image, sections):
+        if symbol.name in names and 0 < symbol.section < _RESERVED:
+            section = sections[symbol.section]
             # An address, or in files that are to be linked, where it stands in its section.
-            first = section[4] + value - section[3]
-            content = image[first : first + size]
-            if len(content) == size:
-                found[name] = content
+            first = section.start + symbol.value - section.address
+            content = image[first : first + symbol.size]
+            if section.kind != _NOTHING_STORED and len(content) == symbol.size:
+                found[symbol.name] = content
     return found
 
 
@@ -70,33 +70,11 @@ def read_definitions(image: bytes) -> set[str]:
 
     None for what is no ELF file.
     """
-    if not image.startswith(_ELF):
-        return set()
     try:
-        return {name for name, binding, *_ in _symbols(image) if binding == _GLOBAL}
-    except (struct.error, IndexError, ValueError):
+        found = list(elf.symbols(image))
+    except ValueError:
         return set()
-
-
-def _symbols(image: bytes) -> Iterator[tuple[str, int, tuple[int, ...], int, int]]:
-    """Yield name, binding, section, value and size of all that an ELF file defines."""
-    (offset,) = struct.unpack_from("<Q", image, 40)
-    entry, count = struct.unpack_from("<HH", image, 58)
-    sections = [
-        _SECTION.unpack_from(image, offset + index * entry)
-        for index in range(count if offset else 0)
-    ]
-    for section in sections:
-        kind, start, length, link = section[1], section[4], section[5], section[6]
-        if kind not in _SYMBOL_TABLES:
-            continue
-        names = sections[link][4]
-        for position in range(start, start + length - _SYMBOL.size + 1, _SYMBOL.size):
-            name_at, info, _, place, value, size = _SYMBOL.unpack_from(image, position)
-            if 0 < place < _RESERVED:
-                end = image.index(b"\0", names + name_at)
-                name = image[names + name_at : end].decode(errors="replace")
-                yield name, info >> 4, sections[place], value, size
+    return {each.name for each in found if each.binding == _GLOBAL and 0 < each.section < _RESERVED}
 
 
 def _from_ptx(image: bytes) -> dict[str, bytes]:
@@ -104,4 +82,5 @@ def _from_ptx(image: bytes) -> dict[str, bytes]:
     return {
         name.decode(): bytes(map(int, values.split(b","))).ljust(int(size), b"\0")
         for name, size, values in _ARRAY.findall(image)
+        if int(size) <= _MOST_STORED
     }

@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from hal import elf
 from hal.errors import OperationError
 
 __all__ = ["Symbol", "read_symbols"]
@@ -21,12 +22,8 @@ _MACHINES: Final = {
     243: "riscv64",
 }
 _SHARED_OBJECT: Final = 3
-_SYMBOL_TABLES: Final = {2, 11}  # .symtab and .dynsym
-_DYNAMIC_TABLE: Final = 11
 _FUNCTION: Final = 2
 _THREAD_LOCAL: Final = 6
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ def read_symbols(image: bytes) -> dict[str, Symbol]:
     _check(image)
     try:
         return _read_symbols(image)
-    except (struct.error, IndexError, ValueError) as error:
+    except ValueError as error:
         message = f"the image is a damaged ELF file: {error}"
         raise OperationError(message) from error
 
@@ -74,7 +71,7 @@ def _check(image: bytes) -> None:
     if image[:4] != b"\x7fELF":
         message = f"{wanted}, and this image is {_guess(image)}"
         raise OperationError(message)
-    if len(image) < 64 or image[4:6] != b"\x02\x01":  # noqa: PLR2004 - the header's size
+    if not elf.is_readable(image):
         message = f"{wanted}, and this image is a 32-bit, big-endian or damaged ELF file"
         raise OperationError(message)
     kind, number = struct.unpack_from("<HH", image, 16)
@@ -101,27 +98,12 @@ def _guess(image: bytes) -> str:
 
 def _read_symbols(image: bytes) -> dict[str, Symbol]:
     """Read the symbol tables of a checked image."""
-    (offset,) = struct.unpack_from("<Q", image, 40)
-    entry_size, count = struct.unpack_from("<HH", image, 58)
-    sections = [
-        _SECTION.unpack_from(image, offset + index * entry_size)
-        for index in range(count if offset else 0)
-    ]
     symbols: dict[str, Symbol] = {}
-    for section in sections:
-        kind, start, size, link = section[1], section[4], section[5], section[6]
-        if kind not in _SYMBOL_TABLES:
-            continue
-        names = sections[link]
-        strings = image[names[4] : names[4] + names[5]]
-        for position in range(start, start + size - _SYMBOL.size + 1, _SYMBOL.size):
-            name_at, info, _, place, _, length = _SYMBOL.unpack_from(image, position)
-            name = strings[name_at : strings.index(b"\0", name_at)].decode(errors="replace")
-            exported = kind == _DYNAMIC_TABLE
-            known = symbols.get(name)
-            if place and name and (known is None or (exported and not known.exported)):
-                kind_of = info & 15
-                symbols[name] = Symbol(
-                    name, length, exported, kind_of == _THREAD_LOCAL, kind_of == _FUNCTION
-                )
+    for each in elf.symbols(image):
+        exported = each.table == elf.DYNAMIC
+        known = symbols.get(each.name)
+        if each.section and each.name and (known is None or (exported and not known.exported)):
+            symbols[each.name] = Symbol(
+                each.name, each.size, exported, each.kind == _THREAD_LOCAL, each.kind == _FUNCTION
+            )
     return symbols

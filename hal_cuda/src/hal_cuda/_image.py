@@ -28,9 +28,10 @@ _OTHERS: Final = {
     b"\x03\x02\x23\x07": "SPIR-V",
     b"\xb1\x43\x62\x46": "the wrapper around a fat binary, which has its address and not its bytes",
 }
+_LEAST_PART: Final = 32  # the bytes of its head
 _PARTS: Final = {1: "PTX", 2: "cubin", 8: "LTO-IR"}
 _SPACE: Final = re.compile(rb"(?:\s+|//[^\n]*\n?|/\*.*?\*/)*", re.DOTALL)
-_TARGET: Final = re.compile(rb"^\s*\.target\s+(\w+)", re.MULTILINE)
+_TARGET: Final = re.compile(rb"^[ \t]*\.target\s+(\w+)", re.MULTILINE)
 TAKES: Final = "a CUDA device takes PTX, cubins, fat binaries and LTO-IR"
 
 
@@ -98,7 +99,7 @@ def _read_fatbin(image: bytes) -> Image:
             (number,) = struct.unpack_from("<I", image, position + 28)
             kinds.add(kind)
             parts.append(f"{_PARTS.get(kind, f'part {kind}')} for {number}")
-            position += max(length + size, 1)
+            position += max(length, _LEAST_PART) + size
     except struct.error as error:
         message = f"{TAKES}, and this image is a damaged fat binary: {error}"
         raise OperationError(message) from error

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgpack
 
+from hal import elf
 from hal.errors import OperationError
 
 __all__ = ["Image", "KernelData", "read"]
@@ -28,16 +29,10 @@ _MACHINES: Final = {
 _AMD: Final = 224
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED: Final = b"CCOB"
-_HEADER_SIZE: Final = 64
-_SEGMENT: Final = struct.Struct("<IIQQQQQQ")
-_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL: Final = struct.Struct("<IBBHQQ")
-_NOTE: Final = struct.Struct("<III")
-_NOTE_SEGMENT: Final = 4
-_SYMBOL_TABLES: Final = {2, 11}  # .symtab and .dynsym
 _FUNCTION: Final = 2
 _METADATA: Final = (b"AMDGPU\0", 32)
 _MOST_BUNDLED: Final = 1024
+_MOST_ELEMENTS: Final = 1 << 16  # kernels of an image, parameters of a kernel
 _TRIPLE: Final = re.compile(r"hip(?:v4)?-amdgcn-amd-amdhsa-(?:\w+)?-(.+)")
 _DAMAGED: Final = (
     *(struct.error, ValueError, TypeError, AttributeError),
@@ -153,7 +148,7 @@ def _fits(name: str, target: str) -> bool:
 
 def _read_elf(image: bytes) -> Image:
     """Read a code object, or another ELF file, which the runtime may know what to do with."""
-    if len(image) < _HEADER_SIZE or image[4:6] != b"\x02\x01":
+    if not elf.is_readable(image):
         message = f"{_TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
         raise OperationError(message)
     (machine,) = struct.unpack_from("<H", image, 18)
@@ -182,10 +177,16 @@ def _kernel(kernel: Mapping[str, Any]) -> KernelData:
 
 def _metadata(image: bytes) -> Mapping[str, Any]:
     """Return the metadata in the notes of a code object, empty if there are none."""
-    for name, kind, content in _notes(image):
+    for name, kind, content in elf.notes(image):
         if (name, kind) == _METADATA:
-            # No list can be longer than all the bytes, whatever its head says.
-            unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(content) or 1)
+            # Room is made for as many elements as the head of a list or a map tells.
+            most = min(len(content), _MOST_ELEMENTS)
+            unpacker = msgpack.Unpacker(
+                strict_map_key=False,
+                max_buffer_size=len(content) or 1,
+                max_array_len=most,
+                max_map_len=most,
+            )
             unpacker.feed(content)
             try:
                 found = unpacker.unpack()
@@ -197,56 +198,15 @@ def _metadata(image: bytes) -> Mapping[str, Any]:
     return {}
 
 
-def _notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """Yield name, type and content of every note of a loadable ELF file."""
-    (table,) = struct.unpack_from("<Q", image, 32)
-    entry, count = struct.unpack_from("<HH", image, 54)
-    for index in range(count):
-        kind, _, start, _, _, size, _, _ = _SEGMENT.unpack_from(image, table + index * entry)
-        if kind != _NOTE_SEGMENT:
-            continue
-        end = start + size
-        if end > len(image):
-            message = "its notes end behind the image's end"
-            raise ValueError(message)
-        while start + _NOTE.size <= end:
-            name_size, content_size, number = _NOTE.unpack_from(image, start)
-            name = start + _NOTE.size
-            content = name + _aligned(name_size)
-            yield (
-                image[name : name + name_size],
-                number,
-                image[content : content + content_size],
-            )
-            start = content + _aligned(content_size)
-
-
-def _aligned(size: int) -> int:
-    return (size + 3) & ~3
-
-
 def _functions(image: bytes) -> Iterator[str]:
     """Yield the names of the functions that an ELF file defines."""
-    (table,) = struct.unpack_from("<Q", image, 40)
-    entry, count = struct.unpack_from("<HH", image, 58)
-    if table + entry * count > len(image):
-        message = "its sections end behind the image's end"
-        raise ValueError(message)
-    sections = [_SECTION.unpack_from(image, table + index * entry) for index in range(count)]
     seen = set()
-    for section in sections:
-        if section[1] not in _SYMBOL_TABLES:
-            continue
-        names = sections[section[6]]
-        strings = image[names[4] : names[4] + names[5]]
-        start, size = section[4], section[5]
-        for position in range(start, start + size - _SYMBOL.size + 1, _SYMBOL.size):
-            at, info, _, place, _, _ = _SYMBOL.unpack_from(image, position)
-            name = strings[at : strings.index(b"\0", at)].decode(errors="replace")
-            # A compiler's own helpers begin with a sign that no name in a source has.
-            if place and info & 15 == _FUNCTION and name not in seen and name[:1] != "$":
-                seen.add(name)
-                yield name
+    for each in elf.symbols(image):
+        # A compiler's own helpers begin with a sign that no name in a source has.
+        is_named = each.name not in seen and each.name[:1] != "$"
+        if each.section and each.kind == _FUNCTION and is_named:
+            seen.add(each.name)
+            yield each.name
 
 
 def _guess(image: bytes) -> str:
