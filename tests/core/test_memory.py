@@ -248,6 +248,21 @@ def test_out_of_memory_says_what_was_asked_and_what_is_there_m1(device):
     assert kept.size == 12345
 
 
+@pytest.mark.parametrize(
+    "size", [2**63, 2**64, 2**70, 10**5000], ids=lambda size: size.bit_length()
+)
+def test_no_native_call_is_asked_for_more_bytes_than_it_has_a_number_for_m1(open_probe, size):
+    device, probe = open_probe()
+    calls = probe.calls["allocate"]
+    for memory in ("device", "host", "shared"):
+        with pytest.raises(OutOfMemoryError, match=f"of {memory} memory were asked for"):
+            device.allocate(size, memory=memory)
+    with pytest.raises(OutOfMemoryError, match="of device memory were asked for"):
+        device.queue.alloca(size).allocation.wait(LIMIT)
+    assert size < 2**64 or probe.calls["allocate"] == calls
+    device.queue.fill(device.allocate(16), 1).wait(LIMIT)
+
+
 def test_out_of_memory_frees_what_nobody_holds_first_m1(open_probe):
     """M1: finished work is retired and what only that held is given back, then it tries again."""
     device, probe = open_probe()

@@ -13,7 +13,12 @@ import hal
 from hal._kernel_output import UNTRACED, with_output
 from hal._kernel_source import scan
 from hal._output import _format
-from hal.errors import ArgumentTypeError, CompilationError, InvalidArgumentError
+from hal.errors import (
+    ArgumentTypeError,
+    CompilationError,
+    InvalidArgumentError,
+    OperationError,
+)
 from hal.flow import Flow
 
 SOURCE = """
@@ -275,6 +280,30 @@ def test_formats_of_other_things_c5():
     assert _format("%d and %d", [(1, 1)]) == "1 and %d"  # C leaves undefined what C does here
     assert _format("%d %s", [(2, 0.5), (1, 3)]) == "0.5 3"
     assert np.isclose(float.fromhex(_format("%a", [(2, 0.1)])), 0.1)
+
+
+def test_no_width_and_no_precision_asks_for_gigabytes_c5():
+    most = 4096
+    assert len(_format("%*d", [(1, 2 * 10**9), (1, 7)])) == most
+    assert len(_format("%*d", [(1, -2 * 10**9), (1, 7)])) == most
+    assert len(_format("%.*d", [(1, 2 * 10**9), (1, 7)])) == most
+    assert len(_format("%0999999999d", [(1, 7)])) == most
+    assert len(_format("%.*f", [(1, 2 * 10**9), (2, 1.5)])) == most + 2
+    assert len(_format("%.*a", [(1, 2 * 10**9), (2, 1.5)])) == most + len("0x1.p+0")
+    assert len(_format(f"%{'9' * 5000}.{'9' * 5000}d", [(1, 7)])) == most
+    # A precision cuts a text, and adds nothing to it.
+    assert len(_format("%.*s", [(1, 9000), (4, "x" * 8000)])) == 8000
+    assert len(_format(f"%.{'9' * 5000}s", [(4, "x" * 8000)])) == 8000
+    assert _format("%*d", [(2, float("inf")), (1, 7)]) == "%*d"
+
+
+def test_an_output_that_was_overwritten_says_so_c5(device):
+    output = hal.Output(device)
+    words = np.zeros(5, np.uint64)
+    words[:4] = [1 << 16, 1 << 16, 0, 16]  # a record of 16 bytes is shorter than its own head
+    device.queue.update(output.subspan(0, words.nbytes), words).wait(LIMIT)
+    with pytest.raises(OperationError, match="something else has written to its byte 24"):
+        output.read(timeout=LIMIT)
 
 
 TEXTS = """

@@ -127,6 +127,34 @@ def test_another_users_files_are_not_used(lab, cache, compiler):
     os.chown(cache, 0, -1)
 
 
+@pytest.mark.parametrize("what", ["a folder", "a pipe", "a link", "a short file"])
+def test_what_is_no_entry_is_passed_over(cache, tmp_path, what):
+    key = _toolchain.CACHE.key("a")
+    _toolchain.CACHE.store(key, b"content")
+    entry = cache / key
+    entry.rename(tmp_path / "kept")
+    make = {
+        "a folder": entry.mkdir,
+        "a pipe": lambda: os.mkfifo(entry, 0o600),  # to read it would last for ever
+        "a link": lambda: entry.symlink_to(tmp_path / "kept"),
+        "a short file": lambda: entry.write_bytes(b"short"),
+    }
+    make[what]()
+    assert _toolchain.CACHE.load(key) is None
+    _toolchain.CACHE.store(key, b"content")
+    assert _toolchain.CACHE.load(key) == (None if what == "a folder" else b"content")
+
+
+def test_what_killed_processes_left_is_cleared(cache):
+    cache.mkdir(parents=True, mode=0o700)
+    left, fresh = cache / ".new-left", cache / ".new-fresh"
+    for path in (left, fresh):
+        path.write_bytes(b"half an entry")
+    os.utime(left, (1, 1))
+    _toolchain.CACHE.store("0" * 64, b"x")
+    assert sorted(path.name for path in cache.iterdir()) == [".new-fresh", "0" * 64]
+
+
 def test_without_a_place_for_it(lab, compiler, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HAL_CACHE_DIR", str(tmp_path / "file"))

@@ -70,6 +70,14 @@ def test_parse_refuses_other_text(text):
         Signature.parse(text)
 
 
+@pytest.mark.parametrize("size", ["9" * 5000, "99999999999", "1048577"], ids=len)
+@pytest.mark.parametrize("word", ["any", "bytes"])
+def test_no_parameter_has_more_bytes_than_a_launch_takes(word, size):
+    with pytest.raises(InvalidArgumentError, match=r"is no parameter|larger than") as caught:
+        Signature.parse(f"({word}[{size}] p)")
+    assert len(str(caught.value)) < 1000  # the user's text is quoted, but not all of it
+
+
 def test_parse_error_lists_the_types():
     with pytest.raises(InvalidArgumentError, match=r"'int n' is no parameter.*f32.*bytes\[N\]"):
         Signature.parse("(ptr x, int n)")

@@ -28,8 +28,18 @@ if TYPE_CHECKING:
     from hal._settings import MemorySettings
     from hal._storage import Storage
 
-__all__ = ["ALIGNMENT", "LARGE", "Allocator", "Block", "Owner", "Ticket", "block_size"]
+__all__ = [
+    "ALIGNMENT",
+    "LARGE",
+    "Allocator",
+    "Block",
+    "Owner",
+    "Ticket",
+    "block_size",
+    "check_countable",
+]
 
+_ADDRESS_BITS: Final = 64
 ALIGNMENT: Final = 256
 """Bytes that the address of every allocation is a multiple of."""
 
@@ -154,6 +164,13 @@ def block_size(size: int) -> int:
     return (size + step - 1) & -step
 
 
+def check_countable(size: int) -> None:
+    """Raise `OutOfMemoryError` for more bytes than drivers have numbers for."""
+    if size >> _ADDRESS_BITS:
+        message = f"no address has more than {_ADDRESS_BITS} bits"
+        raise OutOfMemoryError(message)
+
+
 class Allocator:
     """Allocate blocks on one native device, cache and count them."""
 
@@ -227,6 +244,7 @@ class Allocator:
         """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
         native, memory = self._context.native, MEMORY_TYPES[index]
         need = block_size(size)
+        check_countable(need)
         with self._growing:
             self._check_open()
             if self._memory_limit is not None:

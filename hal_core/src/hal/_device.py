@@ -397,7 +397,8 @@ class Device:
         is as the image says. A kernel of which neither tells takes numpy
         scalars and buffers of its parameters' sizes only (C5). Raises
         `OSError` for a file that cannot be read, `InvalidArgumentError` for an
-        empty one and for a signature that contradicts the image,
+        empty one, one of more than 1 GiB, a device or a pipe in its place, and
+        for a signature that contradicts the image,
         `OperationError` for an image of another kind of device and a program
         that has none for this kind, and `NotFoundError` for a kernel that is
         not in it.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from hal._ranges import as_int, check_index
 from hal._signature import Parameter, Signature
 from hal._storage import Module
 from hal._type_table import KernelEntry
+from hal._whole_files import read_whole
 from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -273,11 +273,7 @@ def read_image(image: object) -> bytes:
     where = "the image"
     if isinstance(image, (str, os.PathLike)):
         where = f"the file {os.fspath(image)!r}"
-        try:
-            content = pathlib.Path(image).read_bytes()
-        except ValueError as error:  # a zero byte
-            message = f"load: {os.fspath(image)!r} is no path: {error}"
-            raise InvalidArgumentError(message) from error
+        content = read_whole(image, "load")
     elif isinstance(image, (bytes, bytearray, memoryview)):
         content = bytes(image)
     else:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 
 from hal import _progress
-from hal._allocator import ASYNC, DIRECT, FOREIGN, Block, Owner, Ticket, block_size
+from hal._allocator import ASYNC, DIRECT, FOREIGN, Block, Owner, Ticket, block_size, check_countable
 from hal._host_view import Adopted
 from hal._reaper import UNLOAD, Doomed, Reaper
 from hal._storage import Handle, Module, Storage
@@ -72,10 +72,12 @@ class Heap(Reaper):
         """Get a storage a block by `allocate_async` on a stream; never blocks."""
         native = self._context.native
         try:
+            check_countable(size)
             address = native.allocate_async(stream, size)
         except OutOfMemoryError as error:
             self.absorb()
             try:
+                check_countable(size)
                 address = native.allocate_async(stream, size)
             except OutOfMemoryError:
                 raise self._out_of_memory(size, MemoryType.DEVICE, error) from error
@@ -219,8 +221,10 @@ class Heap(Reaper):
         with self._lock:
             used = self._recount()
         plural = "" if used == 1 else "s"
+        # Python prints no number of thousands of digits.
+        asked = f"{size:,}" if size < 1 << 64 else f"2**{size.bit_length() - 1} or more"
         return OutOfMemoryError(
-            f"{size:,} bytes of {memory.value} memory were asked for; {there}, and hal holds "
+            f"{asked} bytes of {memory.value} memory were asked for; {there}, and hal holds "
             f"{self._now:,} bytes in {used} allocation{plural} and {self._cached:,} in its cache; "
             f"close buffers or ask for less ({error})",
             native_name=error.native_name,

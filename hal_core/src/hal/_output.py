@@ -13,7 +13,7 @@ import numpy as np
 from hal._buffer import Buffer
 from hal._kernel_output import HEADER, OutputPlace
 from hal._programs import is_device
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -27,6 +27,10 @@ _PLACE: Final = struct.Struct("<6I")
 _CONVERSION: Final = re.compile(
     r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t)?([diouxXcsfFeEgGaApV%])"
 )
+_WIDEST: Final = 4096
+"""Letters of a padded number or text at most: two numbers could ask for gigabytes."""
+_LONGEST: Final = 1 << 62
+_DIGITS: Final = 18
 _HEX_DIGITS: Final = 13  # behind the point, of a double
 _BITS: Final = {"hh": 8, "h": 16, None: 32}
 _SIGNED, _FLOAT, _POINTER, _TEXT, _UNSIGNED = 1, 2, 3, 4, 5
@@ -111,7 +115,8 @@ class Output(Buffer, OutputPlace):
         """Return what was printed, once `wait` has ended: the run's submission.
 
         Blocks for `timeout` seconds at most, and raises what
-        `Submission.wait` raises.
+        `Submission.wait` raises, and `OperationError` where something else
+        wrote to the memory. A number is padded to 4096 letters at most.
         """
         data = self.numpy(np.uint8, wait=wait, timeout=timeout).tobytes()
         capacity, used, cut = struct.unpack_from("<3Q", data)
@@ -122,7 +127,14 @@ class Output(Buffer, OutputPlace):
             (size,) = struct.unpack_from("<Q", data, position)
             if size == 0 or position + size > end:
                 break  # what was cut first
-            lines.append(_read(data[position + _WORD : position + size]))
+            try:
+                lines.append(_read(data[position + _WORD : position + size]))
+            except (struct.error, IndexError) as error:
+                message = (
+                    "the output does not hold what printf wrote: something else has written to "
+                    f"its byte {position}, or near it"
+                )
+                raise OperationError(message) from error
             position += size
         return Printed(tuple(lines), cut)
 
@@ -159,29 +171,39 @@ def _format(form: str, values: list[tuple[int, _Value]]) -> str:
             return "%"
         try:
             if width == "*":
-                number = int(next(rest)[1])
-                flags, width = (flags + "-", str(-number)) if number < 0 else (flags, str(number))
+                width = str(int(next(rest)[1]))
+                flags += "-" * (width[0] == "-")
             if precision == "*":
-                number = int(next(rest)[1])
-                precision = None if number < 0 else str(number)
+                precision = str(int(next(rest)[1]))
+                precision = None if precision[0] == "-" else precision
             kind, value = next(rest)
-        except (StopIteration, ValueError):
+        except (StopIteration, ValueError, OverflowError):
             return match.group()
-        sign, body = _convert(flags, precision, length, letter, kind, value)
+        room = _number(width or "", _WIDEST)
+        # What is cut off a text is no growth.
+        most = _LONGEST if isinstance(value, str) else _WIDEST
+        digits = None if precision is None else _number(precision, most)
+        sign, body = _convert(flags, digits, length, letter, kind, value)
         # Zeros go between the sign and the number.
         zeros = "0" in flags and "-" not in flags and letter in _NUMBERS
         if letter in _INTEGERS:
-            zeros = zeros and precision is None
+            zeros = zeros and digits is None
         if zeros and not isinstance(value, str) and math.isfinite(value):
-            body = body.rjust(int(width or 0) - len(sign), "0")
+            body = body.rjust(room - len(sign), "0")
         body = sign + body
-        return body.ljust(int(width or 0)) if "-" in flags else body.rjust(int(width or 0))
+        return body.ljust(room) if "-" in flags else body.rjust(room)
 
     return _CONVERSION.sub(one, form)
 
 
+def _number(text: str, most: int) -> int:
+    """Return a width or a precision without its sign, 0 for none, at most `most`."""
+    text = text.lstrip("-0")
+    return min(int(text or 0), most) if len(text) <= _DIGITS else most
+
+
 def _convert(
-    flags: str, precision: str | None, length: str | None, letter: str, kind: int, value: _Value
+    flags: str, precision: int | None, length: str | None, letter: str, kind: int, value: _Value
 ) -> tuple[str, str]:
     """Return a value's sign or prefix, and the rest, without padding."""
     if letter in "di" and isinstance(value, int):
@@ -205,10 +227,10 @@ def _convert(
         form = f"%{'#' * ('#' in flags)}{'' if precision is None else f'.{precision}'}{letter}"
         return sign, form % number
     text = f"{value:#x}" if kind == _POINTER and isinstance(value, int) else f"{value}"
-    return "", text if precision is None else text[: int(precision or 0)]
+    return "", text[:precision]
 
 
-def _hexadecimal(number: float, flags: str, precision: str | None) -> tuple[str, str]:
+def _hexadecimal(number: float, flags: str, precision: int | None) -> tuple[str, str]:
     """Return the prefix of a number that is not negative, and its digits and its power of two."""
     if not math.isfinite(number):
         return "", number.hex()
@@ -216,12 +238,11 @@ def _hexadecimal(number: float, flags: str, precision: str | None) -> tuple[str,
     if precision is None:
         digits = digits.rstrip("0")
     else:
-        count = int(precision or 0)
-        kept = min(count, _HEX_DIGITS)
+        kept = min(precision, _HEX_DIGITS)
         scale = 16 ** (_HEX_DIGITS - kept)
         value, rest = divmod(int(whole + digits.ljust(_HEX_DIGITS, "0"), 16), scale)
         value += 2 * rest + value % 2 > scale  # half to even
-        whole, digits = f"{value >> 4 * kept:x}", f"{value:0{kept + 1}x}"[1:].ljust(count, "0")
+        whole, digits = f"{value >> 4 * kept:x}", f"{value:0{kept + 1}x}"[1:].ljust(precision, "0")
     return "0x", f"{whole}{'.' if digits or '#' in flags else ''}{digits}p{power}"
 
 
@@ -229,11 +250,11 @@ def _sign(flags: str, *, is_negative: bool) -> str:
     return "-" if is_negative else "+" if "+" in flags else " " if " " in flags else ""
 
 
-def _digits(digits: str, value: int, precision: str | None) -> str:
+def _digits(digits: str, value: int, precision: int | None) -> str:
     """Return digits, at least as many as the precision; 0 with a precision of 0 has none."""
     if precision is None:
         return digits
-    return digits.rjust(int(precision or 0), "0") if value or int(precision or 0) else ""
+    return digits.rjust(precision, "0") if value or precision else ""
 
 
 def _mask(length: str | None) -> int:

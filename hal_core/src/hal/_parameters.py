@@ -69,6 +69,7 @@ _TAKES: Final = {
 _PLAIN: Final = (bytes, bytearray, memoryview, np.void, ctypes.Structure, ctypes.Union)
 _UNSIZED: Final = (int, float, complex, str, np.ndarray, np.generic)
 _LARGEST: Final = {2: 65504.0, 4: 3.4028234663852886e38, 8: 1.7976931348623157e308}
+_MOST_BYTES: Final = 1 << 20  # more than any driver takes for a whole launch
 _PRINTABLE_BITS: Final = 1024
 _DOUBLE: Final = 8
 _DOUBLE_BITS: Final = 53
@@ -81,7 +82,7 @@ class Parameter:
     """Describe one parameter of a kernel.
 
     Raises `InvalidArgumentError` for a kind that does not come in that size,
-    and for a constant that is no pointer.
+    for more than 1 MiB, and for a constant that is no pointer.
 
     Attributes
     ----------
@@ -111,6 +112,9 @@ class Parameter:
             message = f"parameter '{self.name}': only a pointer is const, and {self.kind} is none"
             raise InvalidArgumentError(message)
         power_of_two = self.alignment > 0 and self.alignment & (self.alignment - 1) == 0
+        if self.size > _MOST_BYTES or self.alignment > _MOST_BYTES:
+            message = f"parameter '{self.name}' is larger than {_MOST_BYTES:,} bytes"
+            raise InvalidArgumentError(message)
         if not known or self.size < 1 or not power_of_two:
             message = (
                 f"parameter '{self.name}': there is no kind {self.kind!r} of {self.size} bytes "

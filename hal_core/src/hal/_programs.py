@@ -11,8 +11,6 @@ import hashlib
 import json
 import operator
 import os
-import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from hal import _registry
 from hal._signature import Parameter, Signature
 from hal._type_table import KernelEntry
+from hal._whole_files import read_whole, write_whole
 from hal.errors import (
     ArgumentTypeError,
     BackendError,
@@ -213,24 +212,19 @@ class Program:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all, which `open` and `Device.load` read.
 
-        Raises `OSError`.
+        Links, devices and pipes stay what they are, and are written to. Raises
+        `OSError` with the path.
         """
-        target = pathlib.Path(path)
-        handle, name = tempfile.mkstemp(prefix=".new-", dir=target.absolute().parent)
-        try:
-            with open(handle, "wb") as file:
-                file.write(self.to_bytes())
-            os.chmod(name, 0o644)
-            os.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write_whole(path, self.to_bytes())
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; raises `OSError`, and what `from_bytes` does."""
-        return cls.from_bytes(pathlib.Path(path).read_bytes())
+        """Read what `save` wrote; raises what `from_bytes` does.
+
+        Raises `OSError` for a file that cannot be read, and
+        `InvalidArgumentError` for a device, a pipe and more than 1 GiB.
+        """
+        return cls.from_bytes(read_whole(path, "open"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)

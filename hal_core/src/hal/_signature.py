@@ -38,8 +38,9 @@ _POINTER: Final = 8
 _RECORD_ALIGNMENT: Final = 16  # what C++ gives a structure without alignas, at most
 _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; more is arranged here
 _MAX_PLANS: Final = 64
+_SHOWN: Final = 200
 _DECLARATION: Final = re.compile(
-    r"\s*(?P<const>const\s+)?(?P<type>\w+)(?:\[(?P<size>[0-9]+)\])?(?:\s+(?P<name>[\w$]+))?\s*"
+    r"\s*(?P<const>const\s+)?(?P<type>\w+)(?:\[(?P<size>[0-9]{1,18})\])?(?:\s+(?P<name>[\w$]+))?\s*"
 )
 
 
@@ -128,9 +129,9 @@ class Signature:
             parameter = _parameter(match, index) if match else None
             if parameter is None:
                 message = (
-                    f"signature {text!r}: {part.strip()!r} is no parameter; write a type and a "
-                    f"name, as in '(f32 a, const ptr x)', with one of {', '.join(TYPES)}, "
-                    f"const ptr, bytes[N], any[N]"
+                    f"signature {_shortened(text)}: {_shortened(part.strip())} is no parameter; "
+                    "write a type and a name, as in '(f32 a, const ptr x)', with one of "
+                    f"{', '.join(TYPES)}, const ptr, bytes[N], any[N]"
                 )
                 raise InvalidArgumentError(message)
             parameters.append(parameter)
@@ -269,6 +270,10 @@ class Signature:
             f"kernel '{kernel_name}' takes {len(self.parameters)} arguments {self}, got {given} "
             f"({'; '.join(wrong)})"
         )
+
+
+def _shortened(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
 def _parameter(match: re.Match[str], index: int) -> Parameter | None:

@@ -10,14 +10,18 @@ import contextlib
 import hashlib
 import os
 import stat
-import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from hal._whole_files import UNFINISHED, replace_whole
+
 __all__ = ["DiskCache"]
 
 _ENTRIES_AT_MOST: Final = 2000
+_LONGEST_WRITE: Final = 3600.0
+"""Seconds after which nobody is still writing an entry."""
 _DIGEST: Final = hashlib.sha256().digest_size
 
 
@@ -85,14 +89,20 @@ class DiskCache:
         if directory is None:
             return None
         try:
-            handle = os.open(directory / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # What stands there may be a pipe, which must not hold anybody up.
+            handle = os.open(
+                directory / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            )
+            try:
+                about = os.fstat(handle)
+                if not stat.S_ISREG(about.st_mode) or not _is_private(about):
+                    return None
+                with open(handle, "rb", closefd=False) as file:
+                    data = file.read()
+            finally:
+                os.close(handle)
         except OSError:
             return None
-        with open(handle, "rb") as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode) or not _is_private(about):
-                return None
-            data = file.read()
         digest, content = data[:_DIGEST], data[_DIGEST:]
         return content if hashlib.sha256(content).digest() == digest else None
 
@@ -103,14 +113,8 @@ class DiskCache:
             return
         # A process that looks at the same time sees the old entry or the new one.
         with contextlib.suppress(OSError):
-            handle, name = tempfile.mkstemp(prefix=".new-", dir=directory)
-            try:
-                with open(handle, "wb") as file:
-                    file.write(hashlib.sha256(content).digest() + content)
-                os.replace(name, directory / key)
-            except BaseException:
-                os.unlink(name)
-                raise
+            entry = hashlib.sha256(content).digest() + content
+            replace_whole(str(directory / key), entry, 0o600)
             _prune(directory)
 
     def image(self, key: str | None, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
@@ -137,14 +141,18 @@ def _is_private(about: os.stat_result) -> bool:
 
 
 def _prune(directory: Path) -> None:
-    """Remove the oldest entries when there are too many."""
+    """Remove the oldest entries when there are too many, and what killed processes left."""
     entries = list(directory.iterdir())
-    if len(entries) <= _ENTRIES_AT_MOST:
-        return
     ages: list[tuple[float, Path]] = []
+    is_full = len(entries) > _ENTRIES_AT_MOST
     for entry in entries:
-        with contextlib.suppress(OSError):
-            ages.append((entry.lstat().st_mtime, entry))
-    for _, entry in sorted(ages)[: len(ages) // 4]:
-        with contextlib.suppress(OSError):
-            entry.unlink()
+        if is_full or entry.name.startswith(UNFINISHED):
+            with contextlib.suppress(OSError):
+                ages.append((entry.lstat().st_mtime, entry))
+    ages.sort()
+    oldest = {entry for _, entry in ages[: len(ages) // 4]} if is_full else set()
+    for written, entry in ages:
+        is_left = entry.name.startswith(UNFINISHED) and written < time.time() - _LONGEST_WRITE
+        if is_left or entry in oldest:
+            with contextlib.suppress(OSError):
+                entry.unlink()

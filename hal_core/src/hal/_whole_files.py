@@ -1,0 +1,93 @@
+"""Read and write files as a whole: with a limit, and never in the place of a device or a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from typing import Final
+
+from hal.errors import InvalidArgumentError
+
+__all__ = ["MOST_BYTES", "UNFINISHED", "read_whole", "replace_whole", "write_whole"]
+
+MOST_BYTES: Final = 1 << 30
+"""What is read of a file at most."""
+UNFINISHED: Final = ".new-"
+"""What the names of files begin with that are being written."""
+_LEAST_ROOM: Final = 1 << 20  # some systems' own files tell no size
+
+_Path = str | os.PathLike[str]
+
+
+def read_whole(path: _Path, what: str) -> bytes:
+    """Return what a regular file holds.
+
+    Raises `OSError` for one that cannot be read, and `InvalidArgumentError`,
+    which begins with `what`, for a path that no file can have, for a device or
+    a pipe, which may never end, and for more than `MOST_BYTES`.
+    """
+    shown = os.fspath(path)
+    try:
+        # Without O_NONBLOCK a pipe that nobody writes to would hold the caller up.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a zero byte
+        message = f"{what}: {shown!r} is no path: {error}"
+        raise InvalidArgumentError(message) from error
+    try:
+        about = os.fstat(handle)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+        if not stat.S_ISREG(about.st_mode):
+            message = f"{what}: {shown!r} is a device or a pipe, and no file; pass its bytes"
+            raise InvalidArgumentError(message)
+        with open(handle, "rb", closefd=False) as file:
+            room = min(max(about.st_size, _LEAST_ROOM), MOST_BYTES)
+            content = file.read(room + 1)
+    finally:
+        os.close(handle)
+    if len(content) > room:
+        message = f"{what}: {shown!r} has more than {room:,} bytes, which no image has"
+        raise InvalidArgumentError(message)
+    return content
+
+
+def write_whole(path: _Path, content: bytes) -> None:
+    """Write a file whole or not at all; raises `OSError` with the path.
+
+    A link stays, and what it leads to is written. A file that is replaced
+    keeps its permissions. What is no regular file, such as ``/dev/stdout``
+    or a pipe that somebody reads from, is written to and never replaced.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG | 0o644
+    if not stat.S_ISREG(mode):
+        # A pipe that nobody reads from is refused, and would hold the caller up without this.
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "wb") as file:
+            os.set_blocking(handle, True)
+            file.write(content)
+        return
+    target = os.path.realpath(path)
+    try:
+        replace_whole(target, content, stat.S_IMODE(mode))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def replace_whole(target: str, content: bytes, mode: int) -> None:
+    """Put a file in the place of what is there, if anything is; raises `OSError`."""
+    handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=os.path.dirname(target))
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, mode)
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
