@@ -163,6 +163,7 @@ extern const size_t cu_line_count;
 #define INIT SIM_NEEDS_INIT
 #define CONTEXT SIM_NEEDS_CONTEXT
 #define HANDLE SIM_WANTS_CONTEXT
+#define UNSAFE SIM_UNSAFE
 
 /* Turns a default stream's handle into the stream, and a wrong one into an error. */
 #define STREAM(handle_)                          \

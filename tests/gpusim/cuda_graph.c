@@ -266,17 +266,17 @@ static int instantiate(struct sim_exec **exec, struct sim_graph *graph) {
 }
 
 API cuGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {
-  CALL(cuGraphInstantiateWithFlags, CONTEXT);
+  CALL(cuGraphInstantiateWithFlags, CONTEXT | UNSAFE);
   return flags & ~15ull ? SIM_INVALID_VALUE : instantiate(exec, graph);
 }
 API cuGraphInstantiate_v2(struct sim_exec **exec, struct sim_graph *graph, struct sim_node **error_node, char *log, size_t size) {
-  CALL(cuGraphInstantiate, CONTEXT);
+  CALL(cuGraphInstantiate, CONTEXT | UNSAFE);
   (void)log, (void)size;
   if (error_node) *error_node = NULL;
   return instantiate(exec, graph);
 }
 API cuGraphInstantiateWithParams(struct sim_exec **exec, struct sim_graph *graph, struct cu_instantiate *p) {
-  CALL(cuGraphInstantiateWithParams, CONTEXT);
+  CALL(cuGraphInstantiateWithParams, CONTEXT | UNSAFE);
   GIVEN(p);
   int status = instantiate(exec, graph);
   p->error_node = NULL;
@@ -284,7 +284,7 @@ API cuGraphInstantiateWithParams(struct sim_exec **exec, struct sim_graph *graph
   return status;
 }
 API cuGraphExecDestroy(struct sim_exec *exec) {
-  CALL(cuGraphExecDestroy, INIT | SIM_ALLOWED_AFTER_ERROR);
+  CALL(cuGraphExecDestroy, INIT | SIM_ALLOWED_AFTER_ERROR | UNSAFE);
   if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
   return sim_exec_destroy(exec);
 }

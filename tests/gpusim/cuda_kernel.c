@@ -27,7 +27,11 @@ static int load(struct sim_module_handle **module, const void *image) {
   int status = sim_module_load(module, image, 0, cu_device(), why, sizeof why);
   if (status == SIM_NO_BINARY) status = refusal(image);
   if (!status && (status = check_architecture(sim_image_architecture((*module)->image)))) sim_module_unload(*module);
-  if (!status) status = sim_device_synchronize(cu_device());
+  if (!status) {
+    sim_lock();
+    status = sim_device_synchronize_locked(cu_device());
+    sim_unlock();
+  }
   if (status && why[0]) {
     sim_lock();
     sim_note("image refused: %s", why);
@@ -55,7 +59,7 @@ API cuModuleLoadFatBinary(struct sim_module_handle **module, const void *image) 
 }
 
 API cuModuleUnload(struct sim_module_handle *module) {
-  CALL(cuModuleUnload, HANDLE);
+  CALL(cuModuleUnload, HANDLE | UNSAFE);
   ALIVE(module, SIM_MODULE);
   return sim_module_unload(module);
 }
@@ -115,7 +119,7 @@ API cuLibraryLoadData(struct sim_module_handle **library, const void *image, voi
 }
 
 API cuLibraryUnload(struct sim_module_handle *library) {
-  CALL(cuLibraryUnload, CONTEXT);
+  CALL(cuLibraryUnload, CONTEXT | UNSAFE);
   ALIVE(library, SIM_MODULE);
   return sim_module_unload(library);
 }

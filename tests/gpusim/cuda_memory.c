@@ -11,53 +11,53 @@ static int allocate(void **address, size_t size, enum sim_memory memory, unsigne
 }
 
 API cuMemAlloc_v2(cu_address *address, size_t size) {
-  CALL(cuMemAlloc, CONTEXT);
+  CALL(cuMemAlloc, CONTEXT | UNSAFE);
   GIVEN(address);
   return allocate((void **)address, size, SIM_DEVICE, 0);
 }
 
 API cuMemAllocPitch_v2(cu_address *address, size_t *pitch, size_t width, size_t height, unsigned element) {
-  CALL(cuMemAllocPitch, CONTEXT);
+  CALL(cuMemAllocPitch, CONTEXT | UNSAFE);
   if (!address || !pitch || !width || !height || (element != 4 && element != 8 && element != 16)) return SIM_INVALID_VALUE;
   *pitch = (width + 511) / 512 * 512;
   return allocate((void **)address, *pitch * height, SIM_DEVICE, 0);
 }
 
 API cuMemAllocManaged(cu_address *address, size_t size, unsigned flags) {
-  CALL(cuMemAllocManaged, CONTEXT);
+  CALL(cuMemAllocManaged, CONTEXT | UNSAFE);
   if (!address || (flags != 1 && flags != 2)) return SIM_INVALID_VALUE;
   return allocate((void **)address, size, SIM_MANAGED, flags);
 }
 
 API cuMemFree_v2(cu_address address) {
-  CALL(cuMemFree, HANDLE);
+  CALL(cuMemFree, HANDLE | UNSAFE);
   return address ? sim_free((void *)(uintptr_t)address, SIM_DEVICE, cu_device()) : SIM_OK;
 }
 
 API cuMemHostAlloc(void **address, size_t size, unsigned flags) {
-  CALL(cuMemHostAlloc, CONTEXT);
+  CALL(cuMemHostAlloc, CONTEXT | UNSAFE);
   if (!address || flags > 7) return SIM_INVALID_VALUE;
   return allocate(address, size, SIM_HOST, flags);
 }
 
 API cuMemAllocHost_v2(void **address, size_t size) {
-  CALL(cuMemAllocHost, CONTEXT);
+  CALL(cuMemAllocHost, CONTEXT | UNSAFE);
   GIVEN(address);
   return allocate(address, size, SIM_HOST, 0);
 }
 
 API cuMemFreeHost(void *address) {
-  CALL(cuMemFreeHost, HANDLE);
+  CALL(cuMemFreeHost, HANDLE | UNSAFE);
   return address ? sim_free(address, SIM_HOST, cu_device()) : SIM_OK;
 }
 
 API cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
-  CALL(cuMemHostRegister, CONTEXT);
+  CALL(cuMemHostRegister, CONTEXT | UNSAFE);
   return flags > 15 ? SIM_INVALID_VALUE : sim_register(address, size, cu_device(), flags);
 }
 
 API cuMemHostUnregister(void *address) {
-  CALL(cuMemHostUnregister, HANDLE);
+  CALL(cuMemHostUnregister, HANDLE | UNSAFE);
   return sim_unregister(address, cu_device());
 }
 
@@ -184,14 +184,14 @@ API cuPointerSetAttribute(const void *value, unsigned which, cu_address address)
 /* Stream-ordered allocation and pools */
 
 API cuMemAllocAsync(cu_address *address, size_t size, struct sim_stream *stream) {
-  CALL(cuMemAllocAsync, HANDLE);
+  CALL(cuMemAllocAsync, HANDLE | UNSAFE);
   STREAM(stream);
   GIVEN(address);
   return sim_pool_allocate((void **)address, size, sim.devices[stream->device].pool, stream);
 }
 
 API cuMemAllocFromPoolAsync(cu_address *address, size_t size, struct sim_pool *pool, struct sim_stream *stream) {
-  CALL(cuMemAllocFromPoolAsync, HANDLE);
+  CALL(cuMemAllocFromPoolAsync, HANDLE | UNSAFE);
   STREAM(stream);
   GIVEN(address);
   ALIVE(pool, SIM_POOL);
@@ -199,7 +199,7 @@ API cuMemAllocFromPoolAsync(cu_address *address, size_t size, struct sim_pool *p
 }
 
 API cuMemFreeAsync(cu_address address, struct sim_stream *stream) {
-  CALL(cuMemFreeAsync, HANDLE);
+  CALL(cuMemFreeAsync, HANDLE | UNSAFE);
   STREAM(stream);
   if (!address) return SIM_OK;
   return sim_pool_free((void *)(uintptr_t)address, stream);
@@ -230,7 +230,7 @@ API cuDeviceSetMemPool(int device, struct sim_pool *pool) {
 }
 
 API cuMemPoolCreate(struct sim_pool **pool, const struct cu_pool_props *props) {
-  CALL(cuMemPoolCreate, INIT);
+  CALL(cuMemPoolCreate, INIT | UNSAFE);
   if (!pool || !props || props->allocation_type != 1 || props->location.type != 1) return SIM_INVALID_VALUE;
   if (!cu_is_device(props->location.id)) return SIM_INVALID_VALUE;
   if (props->handle_types) return SIM_NOT_SUPPORTED;
@@ -241,7 +241,7 @@ API cuMemPoolCreate(struct sim_pool **pool, const struct cu_pool_props *props) {
 }
 
 API cuMemPoolDestroy(struct sim_pool *pool) {
-  CALL(cuMemPoolDestroy, INIT);
+  CALL(cuMemPoolDestroy, INIT | UNSAFE);
   if (!sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
   return sim_pool_destroy(pool);
 }
@@ -257,7 +257,7 @@ API cuMemPoolGetAttribute(struct sim_pool *pool, unsigned which, void *value) {
 }
 
 API cuMemPoolSetAttribute(struct sim_pool *pool, unsigned which, void *value) {
-  CALL(cuMemPoolSetAttribute, INIT);
+  CALL(cuMemPoolSetAttribute, INIT | UNSAFE);
   if (!value || which < 1 || which > 8 || which == 5 || which == 7 || !sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
   if (which >= 6 && *(uint64_t *)value) return SIM_INVALID_VALUE; /* a high mark can only be reset */
   sim_lock();
@@ -268,13 +268,13 @@ API cuMemPoolSetAttribute(struct sim_pool *pool, unsigned which, void *value) {
 }
 
 API cuMemPoolTrimTo(struct sim_pool *pool, size_t keep) {
-  CALL(cuMemPoolTrimTo, INIT);
+  CALL(cuMemPoolTrimTo, INIT | UNSAFE);
   (void)keep; /* nothing is kept: what is freed is gone */
   return sim_handle_alive(pool, SIM_POOL) ? SIM_OK : SIM_INVALID_VALUE;
 }
 
 API cuMemPoolSetAccess(struct sim_pool *pool, const struct cu_access *access, size_t count) {
-  CALL(cuMemPoolSetAccess, INIT);
+  CALL(cuMemPoolSetAccess, INIT | UNSAFE);
   if (!sim_handle_alive(pool, SIM_POOL) || (count && !access)) return SIM_INVALID_VALUE;
   for (size_t i = 0; i < count; i++) {
     if (access[i].location.type != 1 || !cu_is_device(access[i].location.id)) return SIM_INVALID_VALUE;

@@ -29,13 +29,13 @@ API cuStreamDestroy_v2(struct sim_stream *stream) {
 }
 
 API cuStreamQuery(struct sim_stream *stream) {
-  CALL(cuStreamQuery, HANDLE);
+  CALL(cuStreamQuery, HANDLE | UNSAFE);
   STREAM(stream);
   return sim_stream_query(stream);
 }
 
 API cuStreamSynchronize(struct sim_stream *stream) {
-  CALL(cuStreamSynchronize, HANDLE);
+  CALL(cuStreamSynchronize, HANDLE | UNSAFE);
   STREAM(stream);
   return sim_stream_synchronize(stream);
 }
@@ -60,8 +60,11 @@ API cuStreamGetFlags(struct sim_stream *stream, unsigned *flags) {
   CALL(cuStreamGetFlags, HANDLE);
   STREAM(stream);
   GIVEN(flags);
+  sim_lock();
+  int status = stream->capture ? sim_capture_asked(stream) : SIM_OK; /* as a driver does */
+  sim_unlock();
   *flags = !stream->blocking;
-  return SIM_OK;
+  return status;
 }
 
 API cuStreamGetId(struct sim_stream *stream, unsigned long long *id) {
@@ -101,30 +104,33 @@ API cuStreamIsCapturing(struct sim_stream *stream, unsigned *status) {
   CALL(cuStreamIsCapturing, HANDLE);
   STREAM(stream);
   GIVEN(status);
-  *status = 0;
-  return SIM_OK;
+  return sim_capture_status(status, stream);
 }
 
 API cuStreamGetCaptureInfo(struct sim_stream *stream, unsigned *status) { /* the further arguments stay as they are */
   CALL(cuStreamGetCaptureInfo, HANDLE);
   STREAM(stream);
   GIVEN(status);
-  *status = 0;
-  return SIM_OK;
+  return sim_capture_status(status, stream);
 }
 
 API cuStreamBeginCapture_v2(struct sim_stream *stream, unsigned mode) {
   CALL(cuStreamBeginCapture, CONTEXT);
-  (void)mode;
   STREAM(stream);
-  return SIM_NOT_SUPPORTED;
+  return sim_capture_begin(stream, mode);
+}
+
+API cuStreamEndCapture(struct sim_stream *stream, struct sim_graph **graph) {
+  CALL(cuStreamEndCapture, HANDLE);
+  STREAM(stream);
+  GIVEN(graph);
+  return sim_capture_end(graph, stream);
 }
 
 API cuThreadExchangeStreamCaptureMode(unsigned *mode) {
-  CALL(cuThreadExchangeStreamCaptureMode, INIT);
+  CALL(cuThreadExchangeStreamCaptureMode, ANY | SIM_ALLOWED_AFTER_ERROR);
   GIVEN(mode);
-  *mode = 0;
-  return SIM_OK;
+  return sim_capture_exchange(mode);
 }
 
 /* Events */

@@ -204,7 +204,7 @@
   ENTRY(cuLinkCreate, 5050, no_cuLinkCreate) \
   ENTRY(cuCtxCreate, 3020, no_cuCtxCreate) \
   ENTRY(cuLaunchCooperativeKernel, 9000, no_cuLaunchCooperativeKernel) \
-  ENTRY(cuStreamEndCapture, 10000, no_cuStreamEndCapture) \
+  ENTRY(cuStreamEndCapture, 10000, cuStreamEndCapture) \
   ENTRY(cuStreamBeginCaptureToGraph, 12030, no_cuStreamBeginCaptureToGraph) \
   ENTRY(cuMemAddressReserve, 10020, no_cuMemAddressReserve) \
   ENTRY(cuMemCreate, 10020, no_cuMemCreate) \

@@ -23,12 +23,18 @@ int sim_event_destroy(struct sim_event *event) {
 int sim_event_record(struct sim_event *event, struct sim_stream *stream) {
   if (event->device != stream->device) return SIM_INVALID_HANDLE;
   sim_lock();
+  if (stream->capture) {
+    int captured = sim_capture_record(event, stream);
+    sim_unlock();
+    return captured;
+  }
   struct sim_op op = {.kind = SIM_OP_RECORD, .record = {event, event->record + 1}};
   struct sim_point point;
   int status = sim_enqueue_locked(stream, &op, &point);
   if (!status) {
     event->record = op.record.record;
     event->recorded = true;
+    event->capture = NULL;
     event->point = point;
   }
   sim_unlock();
@@ -37,6 +43,11 @@ int sim_event_record(struct sim_event *event, struct sim_stream *stream) {
 
 int sim_event_wait(struct sim_stream *stream, struct sim_event *event) {
   sim_lock();
+  if (stream->capture || event->capture) {
+    int captured = sim_capture_wait(stream, event);
+    sim_unlock();
+    return captured;
+  }
   if (!event->recorded) {
     if (sim_strict_about(&sim.devices[stream->device]))
       sim_abort(stream, "stream %u is to wait for event %u, which was never recorded (I1)", stream->ordinal, event->ordinal);
@@ -52,6 +63,7 @@ int sim_event_query(struct sim_event *event) {
   sim_lock();
   if (sim.stepped) sim_step_some();
   int status = sim.devices[event->device].error;
+  if (!status) status = sim_capture_event(event);
   if (!status && event->recorded && !sim_done(event->point)) status = SIM_NOT_READY;
   sim_unlock();
   return status;
@@ -62,6 +74,7 @@ int sim_event_synchronize(struct sim_event *event) {
   bool recorded = event->recorded;
   struct sim_point point = event->point;
   int status = sim.devices[event->device].error;
+  if (!status) status = sim_capture_event(event);
   sim_unlock();
   return recorded && !status ? sim_point_synchronize(point) : status;
 }

@@ -80,6 +80,7 @@ int sim_enter(struct sim_site *site, int device, unsigned needs) {
     sim_fail_device(device, lose_code, "lost on request");
   }
   if (!status && device >= 0 && !(needs & SIM_ALLOWED_AFTER_ERROR)) status = sim.devices[device].error;
+  if (!status && needs & SIM_UNSAFE) status = sim_capture_unsafe();
   sim_unlock();
   return status;
 }

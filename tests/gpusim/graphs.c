@@ -50,18 +50,16 @@ static bool depends(const struct sim_node *node, const struct sim_node *on) {
 }
 
 /* The node takes over what the operation holds, also when it cannot be added. */
-int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
-                  const struct sim_op *op) {
+int sim_graph_add_locked(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
+                         const struct sim_op *op) {
   int status = SIM_OK;
   for (size_t i = 0; i < count && !status; i++) {
     if (!sim_handle_alive(dependencies[i], SIM_NODE) || dependencies[i]->graph != graph) status = SIM_INVALID_VALUE;
     for (size_t j = 0; j < i && !status; j++)
       if (dependencies[i] == dependencies[j]) status = SIM_INVALID_VALUE;
   }
-  sim_lock();
   if (status) {
     sim_op_release(op);
-    sim_unlock();
     return status;
   }
   struct sim_node *node = calloc(1, sizeof *node);
@@ -80,10 +78,17 @@ int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_nod
   }
   node->index = graph->count;
   graph->nodes[graph->count++] = node;
-  sim_unlock();
   sim_handle_add(node, SIM_NODE);
   *out = node;
   return SIM_OK;
+}
+
+int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
+                  const struct sim_op *op) {
+  sim_lock();
+  int status = sim_graph_add_locked(out, graph, dependencies, count, op);
+  sim_unlock();
+  return status;
 }
 
 int sim_graph_depend(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count) {

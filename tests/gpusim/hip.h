@@ -44,6 +44,7 @@ struct sim_copy hip_line(void *target, const void *source, size_t size);
   }
 #define ANY SIM_NEEDS_INIT
 #define CURRENT SIM_NEEDS_CONTEXT
+#define UNSAFE SIM_UNSAFE
 #define FAIL(status_) return hip_result(status_)
 #define STREAM(handle_)            \
   handle_ = hip_stream(handle_);   \

@@ -145,13 +145,13 @@ API hipGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *c
 /* Instances */
 
 API hipGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {
-  CALL(hipGraphInstantiateWithFlags, CURRENT);
+  CALL(hipGraphInstantiateWithFlags, CURRENT | UNSAFE);
   if (!exec || flags || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
   FAIL(sim_exec_create(exec, graph));
 }
 
 API hipGraphInstantiate(struct sim_exec **exec, struct sim_graph *graph, struct sim_node **error_node, char *log, size_t size) {
-  CALL(hipGraphInstantiate, CURRENT);
+  CALL(hipGraphInstantiate, CURRENT | UNSAFE);
   if (!exec || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
   if (error_node) *error_node = NULL;
   if (log && size) *log = 0;
@@ -159,7 +159,7 @@ API hipGraphInstantiate(struct sim_exec **exec, struct sim_graph *graph, struct 
 }
 
 API hipGraphExecDestroy(struct sim_exec *exec) {
-  CALL(hipGraphExecDestroy, ANY);
+  CALL(hipGraphExecDestroy, ANY | UNSAFE);
   FAIL(sim_handle_alive(exec, SIM_EXEC) ? sim_exec_destroy(exec) : SIM_INVALID_VALUE);
 }
 

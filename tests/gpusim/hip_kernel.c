@@ -27,7 +27,7 @@ API hipModuleLoadDataEx(struct sim_module_handle **module, const void *image, un
 }
 
 API hipModuleUnload(struct sim_module_handle *module) {
-  CALL(hipModuleUnload, CURRENT);
+  CALL(hipModuleUnload, CURRENT | UNSAFE);
   ALIVE(module, SIM_MODULE);
   FAIL(sim_module_unload(module));
 }

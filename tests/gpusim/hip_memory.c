@@ -16,39 +16,39 @@ static int allocate(void **address, size_t size, enum sim_memory memory, unsigne
 }
 
 API hipMalloc(void **address, size_t size) {
-  CALL(hipMalloc, CURRENT);
+  CALL(hipMalloc, CURRENT | UNSAFE);
   return allocate(address, size, SIM_DEVICE, 0);
 }
 
 API hipMallocManaged(void **address, size_t size, unsigned flags) {
-  CALL(hipMallocManaged, CURRENT);
+  CALL(hipMallocManaged, CURRENT | UNSAFE);
   if (flags != 1 && flags != 2) FAIL(SIM_INVALID_VALUE);
   return allocate(address, size, SIM_MANAGED, flags);
 }
 
 API hipFree(void *address) {
-  CALL(hipFree, CURRENT);
+  CALL(hipFree, CURRENT | UNSAFE);
   FAIL(address ? sim_free(address, SIM_DEVICE, hip_device) : SIM_OK);
 }
 
 API hipHostMalloc(void **address, size_t size, unsigned flags) {
-  CALL(hipHostMalloc, CURRENT);
+  CALL(hipHostMalloc, CURRENT | UNSAFE);
   if (flags & ~(HOST_FLAGS | COHERENCE | NUMA_USER)) FAIL(SIM_INVALID_VALUE);
   return allocate(address, size, SIM_HOST, flags & HOST_FLAGS);
 }
 
 API hipHostFree(void *address) {
-  CALL(hipHostFree, CURRENT);
+  CALL(hipHostFree, CURRENT | UNSAFE);
   FAIL(address ? sim_free(address, SIM_HOST, hip_device) : SIM_OK);
 }
 
 API hipHostRegister(void *address, size_t size, unsigned flags) {
-  CALL(hipHostRegister, CURRENT);
+  CALL(hipHostRegister, CURRENT | UNSAFE);
   FAIL(flags > REGISTER_FLAGS ? SIM_INVALID_VALUE : sim_register(address, size, hip_device, flags));
 }
 
 API hipHostUnregister(void *address) {
-  CALL(hipHostUnregister, CURRENT);
+  CALL(hipHostUnregister, CURRENT | UNSAFE);
   FAIL(sim_unregister(address, hip_device));
 }
 
@@ -106,7 +106,7 @@ API hipPointerGetAttributes(hip_pointer_attributes *out, void *address) {
 /* Stream-ordered allocation and pools */
 
 API hipMallocAsync(void **address, size_t size, struct sim_stream *stream) {
-  CALL(hipMallocAsync, CURRENT);
+  CALL(hipMallocAsync, CURRENT | UNSAFE);
   STREAM(stream);
   GIVEN(address);
   *address = NULL;
@@ -114,7 +114,7 @@ API hipMallocAsync(void **address, size_t size, struct sim_stream *stream) {
 }
 
 API hipMallocFromPoolAsync(void **address, size_t size, struct sim_pool *pool, struct sim_stream *stream) {
-  CALL(hipMallocFromPoolAsync, CURRENT);
+  CALL(hipMallocFromPoolAsync, CURRENT | UNSAFE);
   STREAM(stream);
   GIVEN(address);
   if (!sim_handle_alive(pool, SIM_POOL)) FAIL(SIM_INVALID_VALUE);
@@ -123,7 +123,7 @@ API hipMallocFromPoolAsync(void **address, size_t size, struct sim_pool *pool, s
 }
 
 API hipFreeAsync(void *address, struct sim_stream *stream) {
-  CALL(hipFreeAsync, CURRENT);
+  CALL(hipFreeAsync, CURRENT | UNSAFE);
   STREAM(stream);
   FAIL(sim_pool_free(address, stream));
 }
@@ -153,7 +153,7 @@ API hipDeviceSetMemPool(int device, struct sim_pool *pool) {
 }
 
 API hipMemPoolCreate(struct sim_pool **pool, const hip_pool_props *props) {
-  CALL(hipMemPoolCreate, ANY);
+  CALL(hipMemPoolCreate, ANY | UNSAFE);
   if (!pool || !props || props->allocation_type != 1 || props->location.type != 1) FAIL(SIM_INVALID_VALUE);
   if (!hip_is_device(props->location.id)) FAIL(SIM_INVALID_VALUE);
   if (props->handle_types || sim_setting("GPUSIM_NO_POOLS", 0)) FAIL(SIM_NOT_SUPPORTED);
@@ -164,7 +164,7 @@ API hipMemPoolCreate(struct sim_pool **pool, const hip_pool_props *props) {
 }
 
 API hipMemPoolDestroy(struct sim_pool *pool) {
-  CALL(hipMemPoolDestroy, ANY);
+  CALL(hipMemPoolDestroy, ANY | UNSAFE);
   FAIL(sim_handle_alive(pool, SIM_POOL) ? sim_pool_destroy(pool) : SIM_INVALID_VALUE);
 }
 
@@ -181,7 +181,7 @@ API hipMemPoolGetAttribute(struct sim_pool *pool, int which, void *value) {
 }
 
 API hipMemPoolSetAttribute(struct sim_pool *pool, int which, void *value) {
-  CALL(hipMemPoolSetAttribute, ANY);
+  CALL(hipMemPoolSetAttribute, ANY | UNSAFE);
   if (!value || which < 1 || which > LAST_ATTRIBUTE || which == RESERVED || which == USED) FAIL(SIM_INVALID_VALUE);
   if (!sim_handle_alive(pool, SIM_POOL)) FAIL(SIM_INVALID_VALUE);
   if (which > FIRST_NUMBER && *(uint64_t *)value) FAIL(SIM_INVALID_VALUE); /* a high mark can only be reset */
@@ -193,13 +193,13 @@ API hipMemPoolSetAttribute(struct sim_pool *pool, int which, void *value) {
 }
 
 API hipMemPoolTrimTo(struct sim_pool *pool, size_t keep) {
-  CALL(hipMemPoolTrimTo, ANY);
+  CALL(hipMemPoolTrimTo, ANY | UNSAFE);
   (void)keep; /* nothing is kept: what is freed is gone */
   FAIL(sim_handle_alive(pool, SIM_POOL) ? SIM_OK : SIM_INVALID_VALUE);
 }
 
 API hipMemPoolSetAccess(struct sim_pool *pool, const hip_access *access, size_t count) {
-  CALL(hipMemPoolSetAccess, ANY);
+  CALL(hipMemPoolSetAccess, ANY | UNSAFE);
   if (!sim_handle_alive(pool, SIM_POOL) || (count && !access)) FAIL(SIM_INVALID_VALUE);
   for (size_t i = 0; i < count; i++) {
     if (access[i].location.type != 1 || !hip_is_device(access[i].location.id)) FAIL(SIM_INVALID_VALUE);

@@ -33,13 +33,13 @@ API hipStreamDestroy(struct sim_stream *stream) {
 }
 
 API hipStreamQuery(struct sim_stream *stream) {
-  CALL(hipStreamQuery, CURRENT);
+  CALL(hipStreamQuery, CURRENT | UNSAFE);
   STREAM(stream);
   FAIL(sim_stream_query(stream));
 }
 
 API hipStreamSynchronize(struct sim_stream *stream) {
-  CALL(hipStreamSynchronize, CURRENT);
+  CALL(hipStreamSynchronize, CURRENT | UNSAFE);
   STREAM(stream);
   FAIL(sim_stream_synchronize(stream));
 }
@@ -80,15 +80,29 @@ API hipStreamIsCapturing(struct sim_stream *stream, int *status) {
   CALL(hipStreamIsCapturing, CURRENT);
   STREAM(stream);
   GIVEN(status);
-  *status = 0;
-  return SIM_OK;
+  unsigned found;
+  int result = sim_capture_status(&found, stream);
+  *status = (int)found;
+  FAIL(result);
 }
 
 API hipStreamBeginCapture(struct sim_stream *stream, int mode) {
   CALL(hipStreamBeginCapture, CURRENT);
-  (void)mode;
   STREAM(stream);
-  FAIL(SIM_NOT_SUPPORTED);
+  FAIL(sim_capture_begin(stream, (unsigned)mode));
+}
+
+API hipStreamEndCapture(struct sim_stream *stream, struct sim_graph **graph) {
+  CALL(hipStreamEndCapture, CURRENT);
+  STREAM(stream);
+  GIVEN(graph);
+  FAIL(sim_capture_end(graph, stream));
+}
+
+API hipThreadExchangeStreamCaptureMode(unsigned *mode) {
+  CALL(hipThreadExchangeStreamCaptureMode, ANY | SIM_ALLOWED_AFTER_ERROR);
+  GIVEN(mode);
+  FAIL(sim_capture_exchange(mode));
 }
 
 /* Events */

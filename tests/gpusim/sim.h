@@ -34,6 +34,20 @@ size_t sim_history(const struct sim_stream *stream, int last, char *text, size_t
 _Noreturn void sim_abort(const struct sim_stream *stream, const char *format, ...) __attribute__((format(printf, 2, 3)));
 const char *sim_op_name(enum sim_op_kind kind);
 
+/* captures.c */
+int sim_capture_begin(struct sim_stream *stream, unsigned mode);
+int sim_capture_end(struct sim_graph **out, struct sim_stream *stream);
+int sim_capture_exchange(unsigned *mode);
+int sim_capture_status(unsigned *status, struct sim_stream *stream);
+int sim_capture_unsafe(void);                                    /* lock held: before a call that captures may forbid */
+int sim_capture_asked(struct sim_stream *stream);                /* lock held: before a call that looks at a stream */
+int sim_capture_device(int device);                              /* lock held: before a call that waits for a device */
+int sim_capture_op(struct sim_stream *stream, const struct sim_op *op); /* lock held: the stream captures */
+int sim_capture_record(struct sim_event *event, struct sim_stream *stream); /* lock held: the same */
+int sim_capture_wait(struct sim_stream *stream, struct sim_event *event);   /* lock held: one of them captures */
+int sim_capture_event(struct sim_event *event);                  /* lock held: before an event is asked, which is unsafe */
+void sim_capture_drop(struct sim_stream *stream);                /* lock held: it is destroyed */
+
 /* faults.c: entered at the top of every call of a face */
 struct sim_site {
   const char *name;
@@ -48,6 +62,7 @@ enum {
   SIM_WANTS_CONTEXT = 5, /* a driver takes it from the handle; strict, the thread has to have bound one */
   SIM_ALLOWED_IN_HOST = 8,
   SIM_ALLOWED_AFTER_ERROR = 16,
+  SIM_UNSAFE = 32, /* a capture may forbid it, and is broken by it then */
 };
 int sim_enter(struct sim_site *site, int device, unsigned needs); /* device: the current one, or -1 */
 extern __thread int sim_in_host_function;
@@ -140,6 +155,8 @@ int sim_graph_create(struct sim_graph **out, int device);
 int sim_graph_destroy(struct sim_graph *graph);
 int sim_graph_add(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
                   const struct sim_op *op);
+int sim_graph_add_locked(struct sim_node **out, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count,
+                         const struct sim_op *op); /* lock held */
 int sim_graph_depend(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count);
 int sim_graph_clone(struct sim_graph **out, struct sim_graph *graph);
 int sim_node_set(struct sim_node *node, const struct sim_op *op);

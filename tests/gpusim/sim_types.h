@@ -25,6 +25,7 @@ enum sim_status {
   SIM_NO_BINARY = 209,
   SIM_PEER_UNSUPPORTED = 217,
   SIM_INVALID_HANDLE = 400,
+  SIM_ILLEGAL_STATE = 401,
   SIM_NOT_FOUND = 500,
   SIM_NOT_READY = 600,
   SIM_ILLEGAL_ADDRESS = 700,
@@ -36,6 +37,15 @@ enum sim_status {
   SIM_LAUNCH_FAILED = 719,
   SIM_NOT_PERMITTED = 800,
   SIM_NOT_SUPPORTED = 801,
+  SIM_CAPTURE_UNSUPPORTED = 900,
+  SIM_CAPTURE_INVALIDATED = 901,
+  SIM_CAPTURE_MERGE = 902,
+  SIM_CAPTURE_UNMATCHED = 903,
+  SIM_CAPTURE_UNJOINED = 904,
+  SIM_CAPTURE_ISOLATION = 905,
+  SIM_CAPTURE_IMPLICIT = 906,
+  SIM_CAPTURED_EVENT = 907,
+  SIM_CAPTURE_WRONG_THREAD = 908,
   SIM_UPDATE_FAILURE = 910,
 };
 
@@ -137,6 +147,17 @@ struct sim_queued {
   struct sim_op op;
 };
 
+enum sim_capture_mode { SIM_CAPTURE_GLOBAL, SIM_CAPTURE_THREAD_LOCAL, SIM_CAPTURE_RELAXED };
+
+struct sim_capture { /* of one stream, and of those that it drew in; kept for the events recorded in it */
+  struct sim_stream *origin; /* NULL once it has ended */
+  struct sim_graph *graph;
+  enum sim_capture_mode mode;
+  const void *thread; /* who began it */
+  bool invalidated;
+  struct sim_capture *next;
+};
+
 struct sim_item { /* what a scheduler runs in one go: a stream's head, or a node of the graph at its head */
   struct sim_stream *stream;
   struct sim_run *run;
@@ -157,6 +178,10 @@ struct sim_stream {
   struct sim_item grant;
   struct sim_queued *head, *tail;
   uint64_t enqueued, completed;
+  struct sim_capture *capture;  /* that it is part of, or NULL */
+  struct sim_node **after;      /* in a capture: what its next node depends on */
+  int after_count;
+  bool joined;                  /* in a capture: its origin has waited for all of it */
   size_t freeing; /* bytes of stream-ordered frees enqueued here and not yet run */
   pthread_cond_t wake;
   struct sim_stream *next;
@@ -168,6 +193,10 @@ struct sim_event {
   unsigned ordinal;
   bool recorded;
   struct sim_point point;
+  struct sim_capture *capture; /* that the last record went into, or NULL */
+  struct sim_stream *captured; /* on this stream of it */
+  struct sim_node **after;     /* behind these nodes of it */
+  int after_count;
   uint64_t record; /* counts the records */
   uint64_t time;   /* nanoseconds when the last one ran, 0 before */
 };
@@ -257,6 +286,7 @@ struct sim_state {
   struct sim_device devices[SIM_MAX_DEVICES];
   struct sim_stream *streams;
   struct sim_run *runs; /* begun graph launches */
+  struct sim_capture *captures; /* under way */
   bool initialized, forked;
   bool stepped, strict, stepping;
   uint64_t seed;

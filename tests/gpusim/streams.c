@@ -189,6 +189,7 @@ int sim_stream_destroy(struct sim_stream *stream) {
   if (stream->internal) return SIM_INVALID_HANDLE;
   sim_lock();
   stream->destroyed = true;
+  sim_capture_drop(stream);
   sim_handle_kill(stream);
   if (stream->started) {
     pthread_cond_signal(&stream->wake);
@@ -244,6 +245,14 @@ static bool has_room(void *argument) {
 
 int sim_enqueue_locked(struct sim_stream *stream, const struct sim_op *op, struct sim_point *out) {
   if (sim.devices[stream->device].error) return sim.devices[stream->device].error;
+  if (stream->capture) {
+    if (out) *out = (struct sim_point){NULL, 0};
+    return sim_capture_op(stream, op);
+  }
+  if (stream == sim.devices[stream->device].legacy) {
+    int captured = sim_capture_asked(stream);
+    if (captured) return captured;
+  }
   if (!has_room(stream)) {
     sim.blocked++;
     int status = sim_wait(has_room, stream, stream->device);
@@ -266,6 +275,7 @@ int sim_stream_query(struct sim_stream *stream) {
   sim_lock();
   if (sim.stepped) sim_step_some();
   int status = sim.devices[stream->device].error;
+  if (!status) status = sim_capture_asked(stream);
   if (!status && stream->completed < stream->enqueued) status = SIM_NOT_READY;
   sim_unlock();
   return status;
@@ -283,7 +293,9 @@ int sim_point_synchronize(struct sim_point point) {
 int sim_stream_synchronize(struct sim_stream *stream) {
   sim_lock();
   struct sim_point point = {stream, stream->enqueued};
-  int status = sim_wait(point_done, &point, stream->device);
+  int status = sim.devices[stream->device].error;
+  if (!status) status = sim_capture_asked(stream);
+  if (!status) status = sim_wait(point_done, &point, stream->device);
   sim_unlock();
   return status;
 }
@@ -305,7 +317,9 @@ int sim_device_synchronize_locked(int device) {
 
 int sim_device_synchronize(int device) {
   sim_lock();
-  int status = sim_device_synchronize_locked(device);
+  int status = sim.devices[device].error;
+  if (!status) status = sim_capture_device(device);
+  if (!status) status = sim_device_synchronize_locked(device);
   sim_unlock();
   return status;
 }

@@ -45,6 +45,7 @@ int sim_copy(struct sim_stream *stream, const struct sim_copy *copy, bool target
    * has no device on either side. */
   bool blocks = synchronous || sim_is_pageable(copy->target) || sim_is_pageable(copy->source) ||
                 sim_is_between_hosts(copy);
+  if (stream->capture) blocks = false; /* nothing runs */
   if (!status) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_COPY, .copy = *copy}, &point);
   sim_unlock();
   if (!status && blocks) status = sim_point_synchronize(point);

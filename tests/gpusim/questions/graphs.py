@@ -384,6 +384,7 @@ def capture() -> dict[str, Any]:
     answers["wait of another stream"] = ask(cu.cuStreamWaitEvent, t, e, 0)
     answers["kernel there"] = lab.launch(lab.function("add"), t, p, 1)
     answers["end unjoined"] = ask(cu.cuStreamEndCapture, s)
+    get(cu.cuStreamSynchronize, t)
     get(cu.cuStreamBeginCapture, s, mode)
     get(cu.cuMemsetD32Async, p, 9, 1, s)
     lab.launch(lab.function("add"), s, p, 1)
