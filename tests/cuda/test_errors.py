@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from hal.errors import (
     DeviceLostError,
+    HalError,
     OperationError,
     OutOfMemoryError,
     UnimplementedError,
@@ -22,9 +25,16 @@ CASES = [
     (710, "CUDA_ERROR_ASSERT", DeviceLostError),
     (719, "CUDA_ERROR_LAUNCH_FAILED", DeviceLostError),
     (801, "CUDA_ERROR_NOT_SUPPORTED", UnimplementedError),
+    (900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", OperationError),
     (910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", OperationError),
-    (999, "CUDA_ERROR_UNKNOWN", DeviceLostError),
+    (999, "CUDA_ERROR_UNKNOWN", OperationError),
 ]
+FATAL = re.compile(r"must\s+be\s+(terminated|destroyed)")
+"""How the driver's documentation calls an error that ends the context."""
+ENDED = {3, 4, 201, 709}
+"""No driver, or no context, any more."""
+BROKEN = {214, 220}
+"""Memory or a link of the GPU: what is there can be trusted no more."""
 
 
 @pytest.mark.parametrize(("code", "name", "kind"), CASES)
@@ -54,13 +64,41 @@ def test_calls_raise_it(lab, simulator, code, name, kind):
     lab.device.destroy_event(event)
 
 
-@pytest.mark.parametrize("code", [1, 700, 999])
-def test_asking_an_event_raises_nothing_but_device_lost_s5(lab, simulator, code):
+def test_what_the_vendor_documents_as_fatal_loses_a_device_and_nothing_else_o2(driver):
+    from hal_cuda import _driver  # noqa: PLC0415
+
+    documented = {int(each) for each in _driver.cuda.CUresult if FATAL.search(each.__doc__ or "")}
+    assert len(documented) > 10
+    ours = {
+        int(each)
+        for each in _driver.cuda.CUresult
+        if isinstance(_driver.error_of(each, "cuThis"), DeviceLostError)
+    }
+    assert ours == documented | ENDED | BROKEN
+
+
+@pytest.mark.parametrize(("code", "name", "kind"), CASES)
+def test_asking_an_event_raises_an_error_as_any_call_does_o2(lab, simulator, code, name, kind):
     event = lab.device.create_event()
     simulator.fail("cuEventQuery", 1, code)
-    with pytest.raises(DeviceLostError) as caught:
+    with pytest.raises(HalError) as caught:
         lab.device.query_event(event)
-    assert caught.value.native_code == code
+    assert type(caught.value) is kind
+    assert (caught.value.native_name, caught.value.native_code) == (name, code)
+    assert lab.device.query_event(event)
+    lab.device.destroy_event(event)
+
+
+def test_an_error_that_the_bindings_do_not_know_is_told_by_its_number_o2(lab, simulator):
+    event = lab.device.create_event()
+    for function, action in (
+        ("cuEventQuery", lambda: lab.device.query_event(event)),
+        ("cuStreamCreate", lab.device.create_stream),
+    ):
+        simulator.fail(function, 1, 4711)
+        with pytest.raises(OperationError, match=f"{function} failed with error 4711") as caught:
+            action()
+        assert caught.value.native_code == 4711
     lab.device.destroy_event(event)
 
 

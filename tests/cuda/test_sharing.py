@@ -188,6 +188,7 @@ def test_devices_wait_for_each_others_events_s3(open_lab):
 
 
 def test_a_stream_that_is_none_is_refused(lab, simulator):
-    simulator.fail("cuStreamGetFlags", 1, 400)
-    with pytest.raises(OperationError):
-        lab.device.adopt_stream(lab.stream())
+    simulator.fail("cuStreamIsCapturing", 1, 400)
+    with pytest.raises(OperationError) as caught:
+        lab.device.adopt_stream(4096)
+    assert caught.value.native_code == 400

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from hal.errors import DeviceLostError, UnimplementedError
 from hal.native import NativeDevice
 from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
@@ -22,14 +20,22 @@ _PEER_ENABLED: Final = 704
 _LOST_CONTEXT: Final = frozenset({_driver.INVALID_CONTEXT, _driver.INVALID_HANDLE})
 
 # What every submission calls, looked up once.
-_query: Final = cuda.cuEventQuery
+_query: Final = _driver.query
 _record: Final = cuda.cuEventRecord
 _wait: Final = cuda.cuStreamWaitEvent
 _NOT_READY: Final = _driver.NOT_READY
 
+
+class _Streams(dict[int, Any]):
+    """Our streams' objects by handle; one of others is looked at each time that it is used."""
+
+    def __missing__(self, stream: int) -> Any:  # noqa: ANN401 - the bindings' object
+        return _driver.uncaptured(stream)
+
+
 # The bindings' own objects for our handles, for they take those faster than numbers. Of all
-# devices, which wait for each other's events. What was adopted stays: there are never many.
-streams: Final[dict[int, Any]] = {}
+# devices, which wait for each other's events. Events that were adopted stay: there are never many.
+streams: Final = _Streams()
 _events: Final[dict[int, Any]] = {}
 
 _tokens: Final = itertools.count(1)
@@ -82,7 +88,8 @@ class ContextDevice(NativeDevice):
 
     def _enter(self) -> None:
         """Make the context current, whatever is."""
-        call(cuda.cuCtxSetCurrent, self.context)
+        if error := cuda.cuCtxSetCurrent(self.context)[0]:
+            _driver.fail(error, cuda.cuCtxSetCurrent)
         _thread.token = self.token
 
     def _again(self, error: int, function: Callable[..., Any], *arguments: object) -> None:
@@ -144,7 +151,7 @@ class ContextDevice(NativeDevice):
 
     def query_event(self, event: int) -> bool:
         """Return whether the event's last record has completed."""
-        error = _query(_events[event])[0]
+        error = _query(_events[event])
         if not error:
             return True
         if error == _NOT_READY:
@@ -153,15 +160,10 @@ class ContextDevice(NativeDevice):
 
     def _query_again(self, error: int, event: int) -> bool:
         if int(error) in _LOST_CONTEXT and self._was_elsewhere():
-            error = _query(event)[0]
+            error = _query(_events[event])
             if not error or error == _NOT_READY:
                 return not error
-        problem = _driver.error_of(error, "the device's work")
-        if isinstance(problem, DeviceLostError):
-            raise problem
-        raise DeviceLostError(
-            str(problem), native_name=problem.native_name, native_code=problem.native_code
-        ) from problem
+        raise _driver.error_of(error, "the device's work")
 
     def notify(self, stream: int, function: int, argument: int) -> None:
         """Call a plain C function on the driver's thread after the stream's work so far."""
@@ -182,7 +184,7 @@ class ContextDevice(NativeDevice):
         if other.ordinal == self.ordinal:
             return
         self._enter()
-        (error,) = cuda.cuCtxEnablePeerAccess(other.context, 0)
+        (error,) = _driver.relaxed(cuda.cuCtxEnablePeerAccess, other.context, 0)
         if error and int(error) != _PEER_ENABLED:
             _driver.fail(error, cuda.cuCtxEnablePeerAccess)
         if other.pool is not None:
@@ -237,12 +239,12 @@ class ContextDevice(NativeDevice):
         return stream
 
     def adopt_stream(self, handle: int) -> int:
-        """Return the stream itself; 0 is the legacy default stream."""
+        """Return the stream itself; 0 is the legacy default stream.
+
+        Raises `OperationError`, as do all calls on it, while it is captured.
+        """
         stream = handle or _LEGACY_STREAM
-        found = cuda.CUstream(stream)
-        with contextlib.suppress(UnimplementedError):
-            call(cuda.cuStreamGetFlags, found)
-        streams[stream] = found
+        streams[stream]
         return stream
 
     def release_stream(self, stream: int) -> None:

@@ -4,6 +4,12 @@ The only module that touches ``cuda.bindings``. The functions that every
 submission calls are offered as they are: they take integers for handles and
 return a tuple whose first item is the error, zero for none. All others are
 called through `call`, which raises.
+
+While another library captures a stream into a graph, some calls are forbidden,
+in every thread or in one, and make the capture fail: queries, waits, allocations,
+frees, and what ends modules and instances of graphs. A thread whose capture mode is
+relaxed may make them. `call` and `query` exchange the mode for the time of a call (O1);
+no call that only enqueues work needs it.
 """
 
 from __future__ import annotations
@@ -14,6 +20,8 @@ import functools
 import importlib
 import importlib.metadata
 import pathlib
+import re
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -47,6 +55,9 @@ __all__ = [
     "link",
     "link_parts",
     "probe",
+    "query",
+    "relaxed",
+    "uncaptured",
 ]
 
 # Typed as Any: the bindings ship no types.
@@ -62,13 +73,14 @@ NOT_READY: Final = 600
 
 _LINKED: Final = {"ltoir": "LTO-IR", "fatbin": "LTO-IR", "cubin": "one of several parts"}
 _UNNAMED: Final = "CUDA_ERROR_UNKNOWN"
+_NO_RESULT: Final = re.compile(r"(-?\d+) is not a valid CUresult")
+_RELAXED: Final = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _CLASSES: Final[dict[int, type[HalError]]] = {
     OUT_OF_MEMORY: OutOfMemoryError,
     801: UnimplementedError,  # NOT_SUPPORTED
-    # From here on the context cannot go on.
-    3: DeviceLostError,  # NOT_INITIALIZED, as after a fork
+    # What the driver's documentation calls the end of the context, or of the process (O2).
+    3: DeviceLostError,  # NOT_INITIALIZED: it was, so this is a fork
     4: DeviceLostError,  # DEINITIALIZED, as at the process's end
-    46: DeviceLostError,  # DEVICE_UNAVAILABLE
     INVALID_CONTEXT: DeviceLostError,  # after it was made current: somebody has destroyed it
     214: DeviceLostError,  # ECC_UNCORRECTABLE
     220: DeviceLostError,  # NVLINK_UNCORRECTABLE
@@ -84,11 +96,76 @@ _CLASSES: Final[dict[int, type[HalError]]] = {
     718: DeviceLostError,  # INVALID_PC
     719: DeviceLostError,  # LAUNCH_FAILED
     721: DeviceLostError,  # TENSOR_MEMORY_LEAK
-    807: DeviceLostError,  # MPS_CLIENT_TERMINATED
+    810: DeviceLostError,  # MPS_CLIENT_TERMINATED
     911: DeviceLostError,  # EXTERNAL_DEVICE
-    999: DeviceLostError,  # UNKNOWN: when in doubt, it is lost
 }
 """What an error means; one that is not listed failed its own call, and the context lives."""
+
+
+class _Word(threading.local):
+    """Hold the word through which a thread's capture mode is exchanged.
+
+    It is relaxed before an exchange and after the one back, and the thread's own
+    mode in between.
+    """
+
+    # The driver's function, once it is initialised. It keeps the interpreter lock, for letting
+    # that go takes longer than the call.
+    exchange: Callable[..., int] = staticmethod(lambda _reference: 0)
+
+    def __init__(self) -> None:
+        self.word = ctypes.c_int(_RELAXED)
+        self.reference = ctypes.byref(self.word)
+
+
+_mode: Final = _Word()
+
+
+def relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
+    """Call a function of the driver that a capture may forbid; return what it returns."""
+    word, exchange, reference = _mode.word, _mode.exchange, _mode.reference
+    if word.value != _RELAXED:  # inside another such call: a signal handler calls
+        return function(*arguments)
+    try:
+        exchange(reference)
+        return function(*arguments)
+    finally:
+        if word.value != _RELAXED:
+            exchange(reference)
+
+
+def query(event: object) -> int:
+    """Return ``cuEventQuery``'s error for an event, as `relaxed` would, and faster."""
+    word, exchange, reference = _mode.word, _mode.exchange, _mode.reference
+    if word.value != _RELAXED:
+        return _query(event)[0]  # type: ignore[no-any-return]
+    try:
+        exchange(reference)
+        return _query(event)[0]  # type: ignore[no-any-return]
+    except ValueError as problem:
+        raise _unknown("cuEventQuery", problem) from problem
+    finally:
+        if word.value != _RELAXED:
+            exchange(reference)
+
+
+_query: Final = cuda.cuEventQuery
+
+
+def uncaptured(stream: int) -> Any:  # noqa: ANN401 - the bindings' object
+    """Return the object of a stream of others; raises `OperationError` while it is captured.
+
+    What is put on it then would not run but become part of their graph, and an
+    event that is recorded there would draw our streams into the capture.
+    """
+    found = cuda.CUstream(stream)
+    if call(cuda.cuStreamIsCapturing, found):
+        message = (
+            f"stream {stream:#x} is being captured into a graph, and work of hal's cannot become "
+            "part of that: end the capture first, or use a queue of the device's own"
+        )
+        raise OperationError(message)
+    return found
 
 
 def error_of(error: int, what: str) -> HalError:
@@ -118,7 +195,7 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     the driver lacks the function.
     """
     try:
-        error, *results = function(*arguments)
+        error, *results = relaxed(function, *arguments)
     except RuntimeError as problem:
         raise _missing(function.__name__, problem) from problem
     except ValueError as problem:
@@ -142,9 +219,17 @@ def launch_host_function(stream: int, function: int, argument: int) -> None:
 @functools.cache
 def _host_function_entry() -> Callable[[int, int, int], int]:
     """Return ``cuLaunchHostFunc`` as the driver has it."""
-    address, _ = call(cuda.cuGetProcAddress, b"cuLaunchHostFunc", 10000, 0)
     pointer = ctypes.c_void_p
-    return ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer)(int(address))
+    address = _address("cuLaunchHostFunc", 10000)
+    return ctypes.CFUNCTYPE(ctypes.c_int, pointer, pointer, pointer)(address)
+
+
+def _address(name: str, version: int) -> int:
+    """Return where the driver has a function."""
+    error, address, _ = cuda.cuGetProcAddress(name.encode(), version, 0)
+    if error:
+        fail(error, cuda.cuGetProcAddress)
+    return int(address)
 
 
 def _missing(name: str, problem: RuntimeError) -> HalError:
@@ -158,10 +243,15 @@ def _missing(name: str, problem: RuntimeError) -> HalError:
 
 def _unknown(name: str, problem: ValueError) -> Exception:
     """Return the exception for a number that the bindings have no name for."""
-    if "CUresult" not in str(problem):
+    found = _NO_RESULT.search(str(problem))
+    if found is None:
         return problem
-    # A driver that is newer than the bindings; when in doubt, the context is lost.
-    return DeviceLostError(f"{name} failed with an unknown error: {problem}")
+    # A driver that is newer than the bindings.
+    return OperationError(
+        f"{name} failed with error {found[1]}, which the bindings do not know: the driver is newer",
+        native_name=f"CUDA_ERROR_{found[1]}",
+        native_code=int(found[1]),
+    )
 
 
 # Devices
@@ -187,6 +277,8 @@ def probe() -> None:
             native_name=known.native_name,
             native_code=known.native_code,
         )
+    exchange = _address("cuThreadExchangeStreamCaptureMode", 10010)
+    _Word.exchange = staticmethod(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
     if device_count() == 0:
         message = "the NVIDIA driver is here, and no device; CUDA_VISIBLE_DEVICES may hide it"
         raise BackendUnavailableError(message, native_name="CUDA_ERROR_NO_DEVICE", native_code=100)

@@ -6,7 +6,7 @@ from typing import Final
 
 from hal.errors import HalError, OperationError
 from hal.host_pins import HostPins, Undo
-from hal_cuda._driver import call, cuda
+from hal_cuda._driver import call, cuda, relaxed
 
 __all__ = ["pins", "register"]
 
@@ -42,7 +42,8 @@ def _register(address: int, size: int) -> bool:
     except OperationError as error:
         code = error.native_code
         if code in _REFUSED:
-            (again,) = cuda.cuMemHostRegister(address, size, _PORTABLE_MAPPED | _READ_ONLY)
+            flags = _PORTABLE_MAPPED | _READ_ONLY
+            (again,) = relaxed(cuda.cuMemHostRegister, address, size, flags)
             if not again:
                 return True
         if not _is_pinned_by_others(address, size):

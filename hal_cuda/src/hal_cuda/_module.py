@@ -67,7 +67,7 @@ def _jit_log(image: bytes) -> str:
     except (RuntimeError, TypeError):
         return ""
     if not error:
-        cuda.cuModuleUnload(module)
+        _driver.relaxed(cuda.cuModuleUnload, module)
     return bytes(log).split(b"\0")[0].decode(errors="replace").strip()
 
 

@@ -114,7 +114,7 @@ class CudaDevice(ContextDevice):
             call(cuda.cuMemPoolSetAttribute, pool, name, limit)
         except HalError as error:
             if pool is not None:
-                cuda.cuMemPoolDestroy(pool)
+                _driver.relaxed(cuda.cuMemPoolDestroy, pool)
             if isinstance(error, (OperationError, UnimplementedError)):
                 return None
             raise
@@ -154,7 +154,7 @@ class CudaDevice(ContextDevice):
         try:
             address = int(call(cuda.cuMemHostGetDevicePointer, host, 0))
         except BaseException:
-            cuda.cuMemFreeHost(host)
+            _driver.relaxed(cuda.cuMemFreeHost, host)
             raise
         if address != host:  # never so where host and device have one address space
             self._own_host_addresses[address] = host
