@@ -84,7 +84,7 @@ def test_the_deleter_is_called_once_after_the_last_use_m2(open_probe, latch, ver
     buffer.close()
     del buffer
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert producer.deleted == []
     view = part.map()
     del part

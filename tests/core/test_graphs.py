@@ -183,12 +183,12 @@ def test_an_instance_lives_as_long_as_whoever_took_it_i7(open_probe):
     running = device.queue.execute(commands)
     del commands
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert probe.live()["instance"] == 1
     latch.open()
     running.wait(LIMIT)
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert "instance" not in probe.live()
 
 
@@ -258,7 +258,7 @@ def test_instances_live_until_the_last_execution_has_retired_i7(open_probe):
     ]
     del commands
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert probe.live()["instance"] == 4
     latch.open(4)
     hal.wait_all(submissions, LIMIT)
@@ -267,7 +267,7 @@ def test_instances_live_until_the_last_execution_has_retired_i7(open_probe):
     del submissions
     gc.collect()
     device.wait_idle(LIMIT)
-    device.statistics()
+    device.trim(1 << 40)
     assert "instance" not in probe.live()
     assert "graph" not in probe.live()
 
@@ -323,10 +323,10 @@ def test_finalisers_make_no_native_call_i10(open_probe):
     with device.record(command_buffer="graph") as commands:
         commands.fill(device.allocate(4), 1)
     device.queue.execute(commands).wait(LIMIT)
-    device.statistics()
+    device.trim(1 << 40)
     before = probe.callers["destroy_graph_instance", threading.get_ident()]
     del commands
     gc.collect()
     assert probe.callers["destroy_graph_instance", threading.get_ident()] == before
-    device.statistics()
+    device.trim(1 << 40)
     assert "instance" not in probe.live()

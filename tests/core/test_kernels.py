@@ -422,19 +422,19 @@ def test_modules_live_as_long_as_their_work_q5(open_probe, latch):
     )
     del program
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert probe.live()["module"] == 1
     probe.hold(latch)
     gate.signal(1)
     assert pending.state == "issued"
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert probe.live()["module"] == 1
     latch.open()
     assert x.numpy(wait=pending).tolist() == [3] * 4
     device.wait_idle(LIMIT)
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     assert "module" not in probe.live()
 
 
@@ -442,12 +442,12 @@ def test_a_kernel_keeps_its_program(open_probe):
     device, probe = open_probe()
     kernel = device.compile(SOURCE)["nothing"]
     gc.collect()
-    device.statistics()
+    device.trim(1 << 40)
     device.queue.dispatch(kernel, grid=1, block=1).wait(LIMIT)
     del kernel
     gc.collect()
     device.wait_idle(LIMIT)
-    device.statistics()
+    device.trim(1 << 40)
     assert "module" not in probe.live()
 
 

@@ -45,6 +45,33 @@ def test_a_free_that_blocks_holds_up_no_callback_m1(open_probe, second_device):
         leave.set()
 
 
+def test_statistics_wait_for_no_free_m1(open_probe):
+    """M1: what nobody uses is not counted, whether or not the driver has taken it back."""
+    device, probe = open_probe(settings=MemorySettings(cache_limit=0))
+    entered, leave, left = threading.Event(), threading.Event(), []
+    free = probe.free
+
+    def blocking_free(address, memory):
+        entered.set()
+        left.append(leave.wait(LIMIT))
+        free(address, memory)
+
+    probe.free = blocking_free
+    try:
+        device.allocate(MIB).close()
+        assert entered.wait(LIMIT)
+        device.allocate(MIB).close()
+        device.allocate(100 * MIB).close()  # is not cached, whatever the limit
+        now = device.statistics()
+        assert (now.bytes_now, now.allocations) == (0, 0)
+        assert now.bytes_held > 100 * MIB
+        assert left == []
+    finally:
+        leave.set()
+    device.trim()
+    assert device.statistics().bytes_held == 0
+
+
 def test_what_exceeds_the_cache_limit_is_freed_by_a_thread_of_ours_m1(open_probe):
     """M1: not by whoever drops it; and what fits stays."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=64 * KIB))
@@ -66,10 +93,9 @@ def test_nothing_is_cached_with_a_limit_of_zero_m1(open_probe):
     device, probe = open_probe(settings=MemorySettings(cache_limit=0))
     for _ in range(3):
         device.allocate(4096).close()
-        device.statistics()
+        device._heap.reap()
     assert device.statistics().bytes_cached == 0
     assert probe.calls["allocate"] >= 1
-    device.statistics()
     assert "allocation" not in probe.live()
 
 
@@ -223,7 +249,7 @@ def test_no_allocation_after_close_q6(open_probe, cached):
     device, probe = open_probe()
     if cached:
         device.allocate(4096).close()
-        device.statistics()
+        device.trim(1 << 40)
     heap = device._heap
     device.close(LIMIT)
     with pytest.raises(ClosedError):

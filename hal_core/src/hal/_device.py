@@ -529,6 +529,8 @@ class Device:
     def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
         """Return what memory is allocated, after retiring and putting by what has ended.
 
+        Never blocks: what a driver frees only when the device is idle is held until
+        a thread of hal's has given it back, and not counted as allocated.
         With `reset_peak` the peak starts again from what is allocated now.
         """
         self._live()

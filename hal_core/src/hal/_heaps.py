@@ -32,8 +32,8 @@ class MemoryStatistics:
     bytes_cached
         Bytes that nobody uses and that wait for the next allocation.
     bytes_held
-        Bytes allocated natively: the cached ones, those asked for, and what
-        size classes add to them.
+        Bytes allocated natively: the cached ones, those asked for, what size
+        classes add to them, and what is about to be given back.
     allocations
         Allocations that exist now.
     """

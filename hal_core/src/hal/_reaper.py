@@ -142,15 +142,20 @@ class Reaper(Allocator):
         return tuple(kept)
 
     def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
-        """Return what is allocated, after putting into the cache what nobody holds."""
-        self._reap(self._cache_limit)
-        self._drop_owners()
+        """Return what is allocated, after putting into the cache what nobody holds.
+
+        Never blocks: what takes a native call to give back is held until a
+        thread of the pool has done so.
+        """
+        self.absorb()
         with self._lock:
             used = self._recount()
+            gone = dict(filter(None, map(_lies_waste, self._waste.copy())))
+            now = self._now - sum(gone.values())
             peak = self._peak
             if reset_peak:
-                self._peak = self._now
-        return MemoryStatistics(self._now, peak, self._cached, self._held, used)
+                self._peak = now
+        return MemoryStatistics(now, peak, self._cached, self._held, used - len(gone))
 
     def _work_off(self) -> None:
         """Take in all that finalisers have left; under the lock.
@@ -212,15 +217,13 @@ class Reaper(Allocator):
 
     def _clear_waste(self) -> None:
         while self._waste:
-            try:
-                what = self._waste.popleft()
-            except IndexError:
-                return
+            what = self._waste[0]
             if isinstance(what, Ticket):
                 self._end_use(what)
             else:
                 kind, handle = what
                 self._destroy(kind, handle)
+            self._waste.popleft()
         self._close_native()
 
     def _end_use(self, ticket: Ticket) -> None:
@@ -297,6 +300,13 @@ class Reaper(Allocator):
             self._stream = 0
         self._native_closed = True
         native.close()
+
+
+def _lies_waste(what: Doomed) -> tuple[Block, int] | None:
+    """Return the block and the bytes of a use that is over and not given back; under the lock."""
+    if not isinstance(what, Ticket) or what.block.ticket is not what or what.block.way == FOREIGN:
+        return None
+    return what.block, what.size
 
 
 def _drop(owner: Owner) -> None:
