@@ -86,7 +86,7 @@ def test_the_deleter_is_called_once_after_the_last_use_m2(open_probe, latch, ver
     gc.collect()
     device.trim(1 << 40)
     assert producer.deleted == []
-    view = part.map()
+    view = part.map(wait=())
     del part
     latch.open()
     work.wait(LIMIT)

@@ -162,7 +162,7 @@ def test_their_stream_waits_for_a_queue(shared):
     assert not theirs.is_done()
     latch.open()
     theirs.synchronize()
-    assert (copied.map() == 5).all()
+    assert (copied.map(wait=()) == 5).all()
     marker.wait(LIMIT)
 
 

@@ -398,7 +398,7 @@ def test_the_pinned_memory_of_a_direct_copy_is_kept_q5(staged):
     gc.collect()
     others = [device.allocate(MANY, memory="host") for _ in range(2)]
     for other in others:
-        other.map()[:] = 0
+        other.map(wait=())[:] = 0
     gate.signal(1)
     assert (buffer.numpy(wait=written, timeout=LIMIT) == 9).all()
 

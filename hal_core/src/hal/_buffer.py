@@ -9,15 +9,16 @@ from numpy.typing import DTypeLike, NDArray
 
 from hal import _interop
 from hal._extent import Extent, address_of, check_dtype, shape_of
+from hal._fence import Waits, wait_all
 from hal._host_view import view_of
 from hal._ranges import check_range
 from hal._submission import Submission
+from hal._submitted import wait_before
 from hal._usage import READ, WRITE, BufferUsage, describe_rights, explain_refusal, mapping_need
 from hal.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from hal._device import Device
-    from hal._fence import Waits
 
 __all__ = ["Buffer"]
 
@@ -121,18 +122,27 @@ class Buffer(Extent):
                 part._end()
         return part
 
-    def map(self, access: str = "all") -> NDArray[Any]:
+    def map(
+        self, access: str = "all", *, wait: Waits | None = None, timeout: float | None = None
+    ) -> NDArray[Any]:
         """Return a numpy view of the memory, without a copy, where the host can see it.
 
+        Blocks until everything that was submitted to the device's queues
+        before has ended, well or not, or with `wait` for that alone: ``()`` is
+        nothing. In a host function (`Queue.call`) nothing is waited for unless
+        `wait` says so.
+
         The memory lives as long as the view. The view shows what the memory
-        holds when it is read: wait for the work that writes it first. `access`
-        is what the view is for: ``"all"``, ``"read"`` (it is read-only then),
-        ``"write"``, or ``"discard"`` to write it whole, whatever it held.
+        holds when it is read: wait for work that is submitted later, too.
+        `access` is what the view is for: ``"all"``, ``"read"`` (it is
+        read-only then), ``"write"``, or ``"discard"`` to write it whole,
+        whatever it held.
 
         Raises `UnimplementedError` where the memory is not host-visible; use
         `numpy` or a queue's ``read`` there. Raises `InvalidArgumentError` if
         the buffer's usage or access does not allow it, and what `address`
-        does before an alloca was issued.
+        does before an alloca was issued. Raises `DeadlineExceededError` after
+        `timeout` seconds, and the failures of `wait`.
         """
         need = mapping_need(access)
         storage = self._live()
@@ -145,6 +155,10 @@ class Buffer(Extent):
                 "copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
             )
             raise UnimplementedError(message)
+        if wait is None:
+            wait_before(self._device._context, timeout, "map()")
+        else:
+            wait_all(wait, timeout)
         if self._size:
             raw = np.asarray(view_of(storage))[self._offset : self._offset + self._size]
             array = raw.view(self._dtype).reshape(self._shape)
@@ -158,27 +172,41 @@ class Buffer(Extent):
         self,
         dtype: DTypeLike | None = None,
         *,
-        wait: Waits = (),
+        wait: Waits | None = None,
         timeout: float | None = None,
     ) -> NDArray[Any]:
-        """Copy to a new numpy array, after `wait`; blocks until it is there.
+        """Copy to a new numpy array, and block until it is there.
 
-        With the dtype and shape of the upload; or with `dtype`, flat. Raises
-        what `Submission.wait` raises.
+        After everything that was submitted to the device's queues before has
+        ended, well or not; or with `wait` after that alone: ``()`` is nothing.
+        In a host function (`Queue.call`) nothing is waited for unless `wait`
+        says so. With the dtype and shape of the upload; or with `dtype`, flat.
+
+        Operations that have failed do not make it raise, not even one that was
+        to write this buffer: the array has what the memory holds. Ask their
+        submissions, or pass them as `wait`, whose failures are raised. Raises
+        what `Submission.wait` raises; `DeadlineExceededError` after `timeout`
+        seconds says which operations have not ended, and why.
         """
         self._live()
         kind = self._dtype if dtype is None else check_dtype(dtype)
         shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")
         array = np.empty(shape, kind)
+        if wait is None:
+            wait = ()
+            timeout = wait_before(self._device._context, timeout, "numpy()")
         self._device.queues.download.read(self, array, wait=wait).wait(timeout)
         return array
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001
-        """Return what `map` does, for ``np.asarray(buffer)``; a TypeError where it cannot be."""
+        """Return what ``map()`` does, for ``np.asarray(buffer)``; a TypeError where it cannot be.
+
+        It waits as ``map()`` does; ``buffer.map(wait=...)`` waits for less.
+        """
         return _interop.as_array(self, dtype, copy)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """Return a view as `map` does, for ``memoryview(buffer)`` from Python 3.12 on."""
+        """Return a view as ``map()`` does, after what that waits for; from Python 3.12 on."""
         return _interop.host_view(self).data
 
     def __dlpack__(
@@ -191,15 +219,15 @@ class Buffer(Extent):
     ) -> object:
         """Return a DLPack capsule over the memory, which lives as long as its consumer's tensor.
 
-        Memory of the host: wait for the work that writes the buffer first, as
-        for `map`; nothing is ordered, and `stream` is None. Memory of a device
-        only: the consumer's `stream`, numbered as the standard has it, waits
-        for what was submitted to this device so far, on all its queues, but
-        not for what waits itself for something that nobody has promised, or
-        stands behind a host function; None is the default stream, -1 asks for
-        no order. This blocks while such work is not yet on its stream, and
-        until it has ended where the device knows no streams of others. A copy
-        is made after the same work, and blocks.
+        Memory of the host: this blocks until everything that was submitted to
+        the device has ended, as ``map()`` does, and `stream` is None. Memory
+        of a device only: the consumer's `stream`, numbered as the standard has
+        it, waits for what was submitted to this device so far, on all its
+        queues, but not for what waits itself for something that nobody has
+        promised, or stands behind a host function; None is the default stream,
+        -1 asks for no order. This blocks while such work is not yet on its
+        stream. Where the device knows no streams of others, and for a copy, it
+        blocks until everything has ended.
 
         `max_version` is what the consumer reads, `dl_device` where it wants
         the memory; `copy` is True, False, or None for where it must be. Raises

@@ -20,8 +20,8 @@ from hal._external import (
     is_external,
     let_stream_wait,
     settle,
-    wait_for_issued,
 )
+from hal._submitted import wait_before
 from hal._usage import WRITE
 from hal.errors import (
     ArgumentTypeError,
@@ -58,13 +58,13 @@ def order_consumer(device: Device, where: tuple[int, int], stream: int | None) -
     """Make the stream of who takes device memory wait for what was submitted so far.
 
     `stream` is DLPack's, which says -1 for no order, and None for the default
-    stream of CUDA or ROCm. Where the device knows no streams of others the
-    host waits instead.
+    stream of CUDA or ROCm, or for the host where it sees the memory. The host
+    waits then, and where the device knows no streams of others.
     """
-    if stream == -1 or (stream is None and where[0] in _PINNED):
+    if stream == -1:
         return
-    if not is_external(device):
-        wait_for_issued(device._context)
+    if not is_external(device) or (stream is None and where[0] in _PINNED):
+        wait_before(device._context, None, "__dlpack__()")
         return
     if stream is None:
         stream = 0 if where[0] == _ROCM else 1
@@ -74,7 +74,7 @@ def order_consumer(device: Device, where: tuple[int, int], stream: int | None) -
 def stream_of_producer(device: Device) -> int | None:
     """Return a stream that ends when all that was submitted so far has; None if that has ended."""
     if not is_external(device):
-        wait_for_issued(device._context)
+        wait_before(device._context, None, "__cuda_array_interface__")
         return None
     settle(device._context)
     return device._external.outgoing()

@@ -245,8 +245,8 @@ def load_executable(
     found = True
     try:
         if known is None:
-            names = _global_variable(device, module, "hal_kernels", np.uint8).numpy()
-            table = _global_variable(device, module, "hal_parameters", np.uint8).numpy()
+            names = _global_variable(device, module, "hal_kernels", np.uint8).numpy(wait=())
+            table = _global_variable(device, module, "hal_parameters", np.uint8).numpy(wait=())
             entries = read_type_table(names.tobytes(), table.tobytes())
     except NotFoundError:
         found = False

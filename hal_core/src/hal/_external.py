@@ -20,7 +20,6 @@ from hal.errors import (
     ArgumentTypeError,
     ClosedError,
     DeadlineExceededError,
-    HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
@@ -47,7 +46,6 @@ __all__ = [
     "notify",
     "settle",
     "stream_handle",
-    "wait_for_issued",
     "wait_payload",
 ]
 
@@ -411,15 +409,3 @@ def _ready(queue: StreamQueue) -> list[Submission]:
             continue
         found.append(operation)
     return cast("list[Submission]", found)
-
-
-def wait_for_issued(context: Context) -> None:
-    """Block until all that was submitted and goes by itself has ended, well or not."""
-    settle(context)
-    with _timeline.lock:
-        last = _newest(context)
-    for operation in cast("list[Submission]", last):
-        try:
-            operation.wait()
-        except HalError:
-            continue  # its error is its own

@@ -1,8 +1,8 @@
 """Share memory with other libraries: DLPack, numpy, variables of loaded code (rule M2).
 
-None of this orders anything where the host sees the memory: who hands it over,
-or takes it, waits for the work that writes it first, as with `Buffer.map`. What
-is another device's alone goes by streams: `hal._device_tensors`.
+Where the host sees the memory, handing it out blocks as `Buffer.map` does, and who
+takes it waits for the work that writes it first. What is another device's alone goes
+by streams: `hal._device_tensors`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from hal import _buffer, _device_tensors, _dlpack
 from hal._dlpack import CPU, describe_device
-from hal._external import is_external, wait_for_issued
+from hal._external import is_external
 from hal._host_view import view_of
 from hal._ranges import as_int
 from hal._storage import Module, Storage
+from hal._submitted import wait_before
 from hal._usage import WRITE
 from hal.errors import (
     ArgumentTypeError,
@@ -33,6 +34,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._buffer import Buffer
     from hal._device import Device
+    from hal._fence import Waits
     from hal._queue import Queue
 
 __all__ = [
@@ -87,9 +89,9 @@ def host_view(buffer: Buffer) -> NDArray[Any]:
         raise ArgumentTypeError(str(error)) from None
 
 
-def _mapped(buffer: Buffer) -> NDArray[Any]:
+def _mapped(buffer: Buffer, wait: Waits | None = None) -> NDArray[Any]:
     """Return a view with the rights that the buffer gives; one that denies reading has none."""
-    return buffer.map("read" if buffer.access == "read" else "all")
+    return buffer.map("read" if buffer.access == "read" else "all", wait=wait)
 
 
 def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[Any]:
@@ -136,29 +138,28 @@ def export_buffer(
     wanted = _pair(dl_device, "dl_device") or where
     _check_copy(copy)
     _dlpack.check_elements(buffer.dtype)
-    on_host = where[0] in _HOST_KINDS
     if wanted not in {where, _HOST_DEVICE}:
         message = (
             f"the buffer is in {describe_device(where)}, and cannot be handed out in "
             f"{describe_device(wanted)}; upload it there from buffer.numpy()"
         )
         raise ExchangeError(message)
+    on_host = where[0] in _HOST_KINDS
     moves = wanted != where and not on_host
-    device = buffer.device
-    if moves or (copy and not on_host):
-        wait_for_issued(device._context)  # the copy is made for now
-    elif wanted == where and where[0] != CPU:
-        _device_tensors.order_consumer(device, where, _number(stream))
     if moves and copy is False:
         message = (
             f"the buffer is in {describe_device(where)}: handing it out in "
             f"{describe_device(wanted)} takes a copy, and copy=False forbids one"
         )
         raise ExchangeError(message)
+    by_stream = wanted == where and where[0] != CPU and not copy
+    if by_stream:
+        _device_tensors.order_consumer(buffer.device, where, _number(stream))
     if moves:
         array = buffer.numpy()
     elif on_host:
-        array = _mapped(buffer).copy() if copy else _mapped(buffer)
+        array = _mapped(buffer, () if by_stream else None)
+        array = array.copy() if copy else array
     else:
         array = _address_view(_copy(buffer) if copy else buffer)
     return _dlpack.export_array(array, wanted, version, is_copy=moves or bool(copy))
@@ -186,8 +187,9 @@ def _address_view(buffer: Buffer) -> NDArray[Any]:
 
 
 def _copy(buffer: Buffer) -> Buffer:
-    """Return a copy in the device's memory, once it is there."""
+    """Return a copy in the device's memory, made after all that was submitted so far."""
     device = buffer.device
+    wait_before(device._context, None, "__dlpack__()")
     copy = device.allocate(buffer.size, dtype=buffer.dtype)
     device.queue.copy(buffer, copy).wait()
     copy._shape = buffer.shape

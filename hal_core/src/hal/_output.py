@@ -111,9 +111,10 @@ class Output(Buffer, OutputPlace):
         raw = device.upload(words)
         super().__init__(device, raw._live(), 0, raw.size, raw.dtype, raw.shape)
 
-    def read(self, *, wait: Waits = (), timeout: float | None = None) -> Printed:
+    def read(self, *, wait: Waits | None = None, timeout: float | None = None) -> Printed:
         """Return what was printed, once `wait` has ended: the run's submission.
 
+        Or, unless given, all that was submitted before, as `Buffer.numpy`.
         Blocks for `timeout` seconds at most, and raises what
         `Submission.wait` raises, and `OperationError` where something else
         wrote to the memory. A number is padded to 4096 letters at most.

@@ -25,6 +25,7 @@ from hal._progress import BUDGET, drain
 from hal._slots import Bindings
 from hal._stream import StreamQueue
 from hal._submission import Submission
+from hal._submitted import call
 from hal._timeline import Timepoint, Work
 from hal._timeouts import check_timeout
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
@@ -261,7 +262,8 @@ class Queue(StreamQueue):
             message = f"call() takes a function, not {type(function).__name__}"
             raise ArgumentTypeError(message)
         waits, signals = check_lists(wait, signal)
-        return self._submit("call", (function, arguments, None), waits, signals, True)  # noqa: FBT003
+        payload = (call, (function, *arguments), None)
+        return self._submit("call", payload, waits, signals, True)  # noqa: FBT003
 
     def execute(
         self,

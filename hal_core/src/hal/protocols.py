@@ -217,17 +217,19 @@ class Buffer(Protocol):
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> hal.Buffer:
         """Return a buffer of `size` bytes from `offset` on that shares the memory (M2)."""
 
-    def map(self, access: str = "all") -> NDArray[Any]:
-        """Return a numpy view of host-visible memory, which lives as long as the view (M2)."""
+    def map(
+        self, access: str = "all", *, wait: Waits | None = None, timeout: float | None = None
+    ) -> NDArray[Any]:
+        """Return a numpy view of host-visible memory, after `wait` or all that came before (M2)."""
 
     def numpy(
         self,
         dtype: DTypeLike | None = None,
         *,
-        wait: Waits = (),
+        wait: Waits | None = None,
         timeout: float | None = None,
     ) -> NDArray[Any]:
-        """Copy to a new numpy array, after `wait`; blocks for `timeout` seconds at most."""
+        """Copy to a new numpy array, after `wait`, or all that was submitted before (M2)."""
 
     def close(self) -> None:
         """Let the memory go, once no unretired operation and no view uses it (Q5, M2)."""

@@ -90,13 +90,13 @@ class Hold:
     ) -> None:
         self._flag = device.allocate(4, dtype=np.uint32, memory="host")
         self._seen = device.upload(np.zeros(1, np.uint32))
-        self._flag.map()[:] = 0
+        self._flag.map(wait=())[:] = 0
         arguments = (self._flag, self._seen, turns)
         self.submission = queue.dispatch(program["hold"], grid=1, block=1, args=arguments)
 
     def open(self) -> None:
         """Let it go."""
-        self._flag.map()[:] = 1
+        self._flag.map(wait=())[:] = 1
 
     def __enter__(self) -> Self:
         return self
@@ -216,11 +216,13 @@ class Operations:
             return self.called > 0
         if kind == "read":
             return bool((self.out == 7).all())
-        return kind == "barrier" or bool((self.buffer.numpy(timeout=LIMIT) == 7).all())
+        return kind == "barrier" or bool((self.buffer.numpy(wait=(), timeout=LIMIT) == 7).all())
 
     def nothing_has_run(self) -> bool:
         """Return whether no operation has had any effect."""
-        return not (self.called or self.out.any() or self.buffer.numpy(timeout=LIMIT).any())
+        return not (
+            self.called or self.out.any() or self.buffer.numpy(wait=(), timeout=LIMIT).any()
+        )
 
 
 def pattern(size: int, seed: int = 0) -> NDArray[np.uint8]:

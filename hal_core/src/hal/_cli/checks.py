@@ -223,7 +223,7 @@ def _check_wait(device: hal.Device) -> None:
         raise _WrongResultError("wait: the device did not wait for the host's signal")
     ready.signal(1)
     done.wait(1, LIMIT)
-    _same("wait", buffer.numpy(timeout=LIMIT), np.zeros(_COUNT, np.int32))
+    _same("wait", buffer.numpy(wait=(), timeout=LIMIT), np.zeros(_COUNT, np.int32))
 
 
 def _check_kernel(device: hal.Device) -> None:

@@ -194,7 +194,7 @@ class Copies(Scheduler):
                 blocks.append(room.device.allocate(length, memory=hal.MemoryType.HOST))
             block = blocks[index % _SLOTS]
             before = [read] if index < _SLOTS else [read, writes[index - _SLOTS]]
-            array = block.map()[:length]
+            array = block.map(wait=())[:length]
             read = download.read(part, array, offset=begin, wait=before)
             is_last = begin + length == size
             writes.append(

@@ -271,7 +271,7 @@ class Transfers(Copies):
             if is_asked:
                 raise
             return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
-        np.copyto(block.map("discard"), host)
+        np.copyto(block.map("discard", wait=()), host)
         return self.run(
             accesses,
             lane,

@@ -181,7 +181,7 @@ def test_a_dispatch_behind_an_open_wait_c5(
     source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
     pending = scale(queue, program, source, target, 2, 0, wait=gate.at(1))
     assert pending.state == "pending"
-    assert not target.numpy(timeout=LIMIT).any()
+    assert not target.numpy(wait=(), timeout=LIMIT).any()
     gate.signal(1)
     pending.wait(LIMIT)
     assert target.numpy(timeout=LIMIT).tolist() == [2, 4, 6, 8]

@@ -31,7 +31,7 @@ class Held:
     def __init__(self, device: hal.Device, queue: hal.Queue, program: hal.Executable) -> None:
         self._flag = device.allocate(4, dtype=np.uint32, memory="host")
         self._seen = device.upload(np.zeros(1, np.uint32))
-        self._view = self._flag.map()
+        self._view = self._flag.map(wait=())
         self._view[0] = 0
         self._queue = queue
         self._kernel = program["hold"]
@@ -150,8 +150,8 @@ def test_other_queues_run_beside_a_kernel_q3(
     """Q3: copies on other queues do not wait for a kernel that runs."""
     running = held.start()
     source, target = device.upload(np.arange(64, dtype=np.uint8)), device.allocate(64)
-    make_queue().copy(source, target).wait(LIMIT)
-    assert target.numpy(timeout=LIMIT).tolist() == list(range(64))
+    copied = make_queue().copy(source, target)
+    assert target.numpy(wait=copied, timeout=LIMIT).tolist() == list(range(64))
     assert not running.done
 
 

@@ -13,7 +13,9 @@ import hal
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
+    DeadlineExceededError,
     InvalidArgumentError,
+    OperationError,
     OutOfMemoryError,
     UnimplementedError,
 )
@@ -216,6 +218,37 @@ def test_map_shows_the_memory_m2(device: hal.Device, queue: hal.Queue, memory: s
     assert np.array_equal(target.numpy(timeout=LIMIT), pattern(4096, 1))
     queue.fill(buffer, 7).wait(LIMIT)
     assert (view == 7).all()
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_reading_waits_for_what_was_submitted_m2(
+    device: hal.Device, queue: hal.Queue, memory: str
+) -> None:
+    """M2: `numpy` and `map` show what the operations before them write, on whatever queue."""
+    buffer = device.upload(pattern(1 << 16)) if memory == "device" else None
+    buffer = buffer or device.allocate(1 << 16, memory=memory)
+    for number in range(1, 11):
+        queue.call(lambda: None)
+        queue.fill(buffer, number)
+        assert (buffer.numpy(timeout=LIMIT) == number).all()
+        if memory != "device":
+            queue.fill(buffer, number + 100)
+            assert (buffer.map(timeout=LIMIT) == number + 100).all()
+
+
+def test_a_read_that_waits_for_nothing_m2(
+    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
+) -> None:
+    """M2: an empty wait list reads at once; without one a time-out says who is waited for."""
+    buffer = device.upload(pattern(64))
+    pending = queue.fill(buffer, 7, wait=gate.at(1))
+    assert np.array_equal(buffer.numpy(wait=(), timeout=LIMIT), pattern(64))
+    with pytest.raises(DeadlineExceededError, match=rf"fill on {queue.name}.* by nobody"):
+        buffer.numpy(timeout=0.001)
+    gate.fail(OperationError("on purpose"))
+    assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(64))
+    with pytest.raises(OperationError, match="on purpose"):
+        buffer.numpy(wait=pending, timeout=LIMIT)
 
 
 @pytest.mark.parametrize("memory", ["host", "shared"])

@@ -1,0 +1,147 @@
+"""What a buffer does that blocks by itself waits for everything that was submitted before (M2)."""
+
+import threading
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, wait_until
+
+import hal
+from hal.errors import DeadlineExceededError, OperationError
+
+READS = {
+    "numpy": lambda buffer: buffer.numpy(),
+    "map": lambda buffer: buffer.map(),
+    "asarray": np.asarray,
+    "from_dlpack": np.from_dlpack,
+    "copied": np.array,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("place", ["compute", "upload", "download", "unordered"])
+def test_reading_waits_for_what_was_submitted_m2(device, gate, read, place):
+    """M2: `queue.dispatch(...)` and then `numpy()` gives what the dispatch has written."""
+    buffer = device.upload(np.zeros(64, np.uint8))
+    start = hal.create_semaphore()
+    queue = getattr(device.queues, place, None) or device.create_queue(ordered=False)
+    held = queue.call(gate.wait, LIMIT, signal=start.at(1))
+    filled = queue.fill(buffer, 7, wait=start.at(1))
+    found = []
+    reader = threading.Thread(target=lambda: found.append(read(buffer)), daemon=True)
+    reader.start()
+    # Who waits for a submission makes a timepoint for it.
+    wait_until(lambda: found or held._private or filled._private)
+    assert not found
+    gate.set()
+    reader.join(LIMIT)
+    assert found
+    assert (found[0] == 7).all()
+
+
+def test_reading_waits_for_what_stands_in_a_backlog_m2(small_device):
+    """M2: not only for what was issued: 100 operations of which two are in flight at a time."""
+    buffer = small_device.upload(np.zeros(4, np.int32))
+    opened = hal.create_semaphore()
+    small_device.queue.barrier(wait=opened.at(1))
+    for number in range(1, 101):
+        small_device.queue.fill(buffer, number)
+    opened.signal(1)
+    assert buffer.numpy().tolist() == [100] * 4
+
+
+def test_reading_waits_for_nothing_where_it_is_told_so_m2(device):
+    """M2: an empty wait list waits for nothing, whatever stands in the queues."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    never = hal.create_semaphore()
+    device.queue.fill(buffer, 7, wait=never.at(1))
+    assert buffer.numpy(wait=(), timeout=LIMIT).tolist() == [0] * 4
+    assert buffer.map(wait=(), timeout=LIMIT).tolist() == [0] * 4
+
+
+def test_a_mapping_waits_for_what_it_is_told_m2(device):
+    buffer = device.upload(np.zeros(4, np.uint8))
+    never, soon = hal.create_semaphore(), hal.create_semaphore()
+    device.queue.fill(buffer, 7, wait=never.at(1))
+    filled = device.queues.upload.fill(buffer, 9, wait=soon.at(1))
+    with pytest.raises(DeadlineExceededError):
+        buffer.map(wait=filled, timeout=0)
+    soon.signal(1)
+    assert buffer.map(wait=filled, timeout=LIMIT).tolist() == [9] * 4
+    soon.fail(OperationError("on purpose"))
+    with pytest.raises(OperationError, match="on purpose"):
+        buffer.map(wait=soon.at(1), timeout=LIMIT)
+
+
+@pytest.mark.parametrize("method", ["numpy", "map"])
+def test_a_wait_that_cannot_end_says_what_it_waits_for_s9(device, method):
+    """S9: the operation, its queue, and what nobody has promised."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    never = hal.create_semaphore(name="never")
+    device.create_queue(name="stuck").fill(buffer, 7, wait=never.at(3))
+    with pytest.raises(DeadlineExceededError) as caught:
+        getattr(buffer, method)(timeout=0.01)
+    text = str(caught.value)
+    assert text == (
+        f"{method}() waited 0.01 s for fill on cpu:0/stuck@1 (now 0), promised by fill on "
+        "cpu:0/stuck, which is not issued and waits for [never@3 (now 0), promised by nobody]; it "
+        "waits for all that was submitted to cpu:0 before, unless wait= says otherwise"
+    )
+    never.signal(3)
+    assert getattr(buffer, method)(timeout=LIMIT).tolist() == [7] * 4
+
+
+def test_failures_of_earlier_operations_are_theirs_m2(device):
+    """M2: whether they failed before, or while it waits; a wait list raises them."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    broken, later = hal.create_semaphore(), hal.create_semaphore()
+    broken.fail(OperationError("on purpose"))
+    failed = device.queue.fill(buffer, 7, wait=broken.at(1))
+    assert buffer.numpy().tolist() == [0] * 4
+    device.queue.fill(buffer, 7, wait=later.at(1))
+    device.queues.upload.call(later.fail, OperationError("later"))
+    assert buffer.numpy(timeout=LIMIT).tolist() == [0] * 4
+    with pytest.raises(OperationError, match="on purpose"):
+        buffer.numpy(wait=failed, timeout=LIMIT)
+
+
+@pytest.mark.parametrize("method", ["numpy", "map"])
+def test_a_host_function_does_not_wait_for_itself_m2(device, method):
+    """M2: nor for what stands behind it; its own waits say what came before."""
+    buffer = device.upload(np.zeros(4, np.uint8))
+    seen = []
+    device.queue.fill(buffer, 7)
+    device.queue.call(lambda: seen.append(getattr(buffer, method)().tolist()))
+    device.queue.fill(buffer, 9).wait(LIMIT)
+    assert seen == [[7] * 4]
+    assert buffer.numpy(timeout=LIMIT).tolist() == [9] * 4
+
+
+def test_loading_a_kernel_waits_for_nothing(device):
+    """Its table is read with the same functions; work that waits for the host holds up no load."""
+    never = hal.create_semaphore()
+    device.queue.barrier(wait=never.at(1))
+    program = device.compile("__global__ void load_beside_pending(int *p) { p[0] = 1; }")
+    assert program["load_beside_pending"].signature.parameters[0].name == "p"
+    never.signal(1)
+
+
+def test_reading_an_idle_device_makes_no_semaphore_and_one_wait(device, monkeypatch):
+    """What has ended costs a look at the queues, and nothing else."""
+    made = []
+    real = hal.Submission._make_timepoint
+    monkeypatch.setattr(
+        hal.Submission, "_make_timepoint", lambda self: (made.append(self), real(self))[1]
+    )
+    buffer = device.upload(np.arange(4, dtype=np.uint8))
+    waited = []
+    wait = hal.Submission.wait
+    monkeypatch.setattr(
+        hal.Submission,
+        "wait",
+        lambda self, *given: (waited.append(self.kind), wait(self, *given))[1],
+    )
+    for _ in range(3):
+        assert buffer.numpy().tolist() == [0, 1, 2, 3]
+    assert waited == ["read"] * 3
+    assert made == [] or all(each.kind == "read" for each in made)  # a read may take its time
