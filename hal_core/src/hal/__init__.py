@@ -18,6 +18,7 @@ from hal._commands import CommandBuffer as CommandBuffer
 from hal._compiling import compile_program as compile  # noqa: A004 - hal.compile
 from hal._device import Device as Device
 from hal._device import create_device as create_device
+from hal._dump import dump as dump
 from hal._executable import Executable as Executable
 from hal._executable import Kernel as Kernel
 from hal._fence import Fence as Fence
@@ -84,6 +85,7 @@ __all__ = [
     "create_device",
     "create_semaphore",
     "devices",
+    "dump",
     "errors",
     "native",
     "plugin",

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from hal._operation import Operation
     from hal._stream import StreamQueue
 
-__all__ = ["describe_wait"]
+__all__ = ["describe_operation", "describe_wait"]
 
 _PENDING: Final = 0
 """The state of `hal._submission`, which imports this module."""
+
+_DONE: Final = 3
+"""The state from which on an operation has ended."""
 
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
@@ -34,6 +37,21 @@ def describe_wait(groups: Sequence[Sequence[Timepoint]]) -> str:
         shown.append(f"{len(lines) - _WIDTH} more")
     mode = "for" if len(groups) == 1 else "for any of"
     return f"{mode} " + "; ".join(shown)
+
+
+def describe_operation(operation: Operation) -> str:
+    """Return what an operation does and waits for, nothing if it has ended. No lock held."""
+    everything = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
+    with _timeline.lock:
+        if operation._state >= _DONE or operation._retired:
+            return ""
+        if operation._state == _PENDING:
+            state = "is not issued"
+        elif operation in operation._queue._hosts:
+            state = _host_state(operation)
+        else:
+            state = "is running"
+        return _story(operation, state, everything, ())
 
 
 def _lines(groups: Sequence[Sequence[Timepoint]], everything: list[StreamQueue]) -> list[str]:
