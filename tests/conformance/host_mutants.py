@@ -73,8 +73,8 @@ HOST = (
         ["semaphores/test_values.py::test_initial_value_s1"],
         (
             "hal._semaphore",
-            "return Semaphore(check_value(initial), name)",
-            "return Semaphore(0 * check_value(initial), name)",
+            "return Semaphore(check_value(initial),",
+            "return Semaphore(0 * check_value(initial),",
         ),
     ),
     (
@@ -82,8 +82,8 @@ HOST = (
         ["semaphores/test_values.py::test_default_value_is_zero_s1"],
         (
             "hal._semaphore",
-            "return Semaphore(check_value(initial), name)",
-            "return Semaphore(check_value(initial) or 1, name)",
+            "return Semaphore(check_value(initial),",
+            "return Semaphore(check_value(initial) or 1,",
         ),
     ),
     (
@@ -163,12 +163,12 @@ HOST = (
     (
         "macros do not reach the compiler",
         ["kernels/test_compile.py::test_defines_reach_the_source_c5"],
-        ("hal._compiling", "macros = {str(key)", "macros = {} and {str(key)"),
+        ("hal._compiling", "macros = {\n", "macros = {} and {\n"),
     ),
     (
         "folders of headers do not reach the compiler",
         ["executables/test_executables.py::test_headers_are_found_c5"],
-        ("hal._compiling", "include_directories=tuple(", "include_directories=() and tuple("),
+        ("hal._compiling", "include_directories=includes", "include_directories=()"),
     ),
     (
         "the compiler is told another file name",

@@ -243,8 +243,8 @@ STATE = (
         ],
         (
             "hal._fence",
-            "    groups = [wait_entries(entry) for entry in _as_list(timepoints)]\n",
-            "    groups = [wait_entries(entry) for entry in _as_list(timepoints)] or [()]\n",
+            "    groups = [wait_entries((entry,)) for entry in as_items(timepoints, _RULE)]\n",
+            "    groups = [wait_entries((entry,)) for entry in as_items(timepoints, _RULE)] or [()]\n",
         ),
         (
             "hal._fence",

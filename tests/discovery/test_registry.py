@@ -333,7 +333,7 @@ def test_specifications(plugins, spec, keywords, index, parameters):
         ("one:x", "'x' in the device specification"),
         ("one:-1", "'-1' in the device specification"),
         ("one:1:2", "'1:2' in the device specification"),
-        ("one?a", "'a' in the device specification 'one\\?a' is not of the form key=value"),
+        ("one?a", "'a' in the device specification 'one\\?a' is not key=value"),
         ("one?=b", "'=b' in the device"),
         ("one?a=b&", "'' in the device"),
         ("one?a=1&a=2", "'a' is given twice"),

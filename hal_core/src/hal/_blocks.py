@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Final, SupportsIndex
 
+from hal._arguments import as_three, shown
 from hal._ranges import check_index
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from hal._executable import Kernel
 
-__all__ = ["check_block", "occupancy", "three"]
+__all__ = ["check_block", "check_shared_memory", "occupancy", "three"]
+
+MAX_COUNT: Final = 2**31 - 1
+"""Blocks along an axis that are surely a grid; `as_three` looks at what is more."""
 
 
 def check_block(
@@ -40,19 +44,25 @@ def check_block(
             f"takes 1 to {kernel.max_threads_per_block} on {kernel.device.name}"
         )
         raise InvalidArgumentError(message)
-    shared = kernel.shared_memory
-    if shared_memory is not None:
-        shared = check_index(shared_memory, f"{verb} of {kernel.name!r}: the shared memory")
-    most_shared = kernel.device.info.max_shared_memory - kernel.static_shared_memory
-    if shared > most_shared:
-        message = (
-            f"{verb} of {kernel.name!r}: {shared} bytes of dynamic shared memory were asked for, "
-            f"and {most_shared} are left beside the kernel's own {kernel.static_shared_memory}"
-        )
-        raise InvalidArgumentError(message)
+    shared = check_shared_memory(kernel, shared_memory, f"{verb} of {kernel.name!r}")
     if is_number and shared_memory is None:
         kernel._blocks[block] = threads, shared
     return threads, shared
+
+
+def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int:
+    """Return bytes of dynamic shared memory that a kernel may have; None is its own default."""
+    shared = kernel.shared_memory
+    if shared_memory is not None:
+        shared = check_index(shared_memory, f"{what}: the shared memory")
+    most = kernel.device.info.max_shared_memory - kernel.static_shared_memory
+    if shared > most:
+        message = (
+            f"{what}: {shown(shared)} bytes of dynamic shared memory were asked for, "
+            f"and {most} are left beside the kernel's own {kernel.static_shared_memory}"
+        )
+        raise InvalidArgumentError(message)
+    return shared
 
 
 def occupancy(
@@ -77,33 +87,9 @@ def occupancy(
 
 def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
     """Return a grid or a block as three numbers, 1 where none is given."""
-    if type(value) is int and value >= 0:
+    if type(value) is int and 0 <= value <= MAX_COUNT:
         return value, 1, 1  # the short way
-    if type(value) is int:
-        numbers: list[int] = [value]
-    else:
-        try:
-            numbers = [int(number.__index__()) for number in value]  # type: ignore[attr-defined]
-        except (TypeError, AttributeError):
-            numbers = [_one(value, name, kernel, verb)]
-    if not 1 <= len(numbers) <= 3 or min(numbers) < 0:  # noqa: PLR2004 - three dimensions
-        least = 0 if name == "grid" else 1
-        message = (
-            f"{verb} of {kernel.name!r}: the {name} is one to three numbers of {least} or more, "
-            f"not {value!r}"
-        )
-        raise InvalidArgumentError(message)
-    first, second, third = (*numbers, 1, 1)[:3]
-    return first, second, third
-
-
-def _one(value: object, name: str, kernel: Kernel, verb: str) -> int:
-    """Return a grid or a block of one number, or raise what else may be given."""
-    try:
-        if not isinstance(value, bool):
-            return int(value.__index__())  # type: ignore[attr-defined]
-    except (TypeError, AttributeError):
-        pass  # an array has the method and may refuse it
-    also = ", or a buffer that has it" if name == "grid" else ""
-    message = f"{verb} of {kernel.name!r}: the {name} is an int or up to three{also}, not {value!r}"
-    raise ArgumentTypeError(message)
+    what = f"{verb} of {kernel.name!r}: the {name}"
+    if name == "grid":
+        return as_three(value, what, 0, ", or a buffer that has it")
+    return as_three(value, what, 1)

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from hal import _recorded
+from hal._arguments import as_name, as_text
 from hal._command_events import CommandEvent
 from hal._instances import SlotUses
 from hal._lowering import lower
 from hal._program import Program
-from hal._recording import Group, Recording, check_name
+from hal._recording import Group, Recording
 from hal._slots import Slot, SlotRules, Slots
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import InvalidArgumentError
 from hal.native import IndirectLaunchNode
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class CommandBuffer(Recording):
         """Return an event of this recording, not signalled: a barrier in two halves."""
         self._recording()
         self._events += 1
-        return CommandEvent(self, check_name(name) or f"event{self._events}")
+        return CommandEvent(self, as_name(name, "an event") or f"event{self._events}")
 
     def signal_event(self, event: CommandEvent) -> None:
         """Signal an event once all commands recorded so far have ended.
@@ -213,10 +214,7 @@ class CommandBuffer(Recording):
         Groups nest: ``"frame/blur/rows"``. They order nothing.
         """
         self._recording()
-        if not isinstance(name, str):
-            message = f"the name of a group is a str, not {type(name).__name__}"
-            raise ArgumentTypeError(message)
-        return Group(self, name)
+        return Group(self, as_text(name, "the name of a group is a str"))
 
     def end(self) -> None:
         """End the recording; raises `InvalidArgumentError` if it has ended or a group is open."""

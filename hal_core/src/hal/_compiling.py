@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import numpy as np
 
 from hal import _registry, _sync
+from hal._arguments import as_items, as_mapping, as_path, as_text, ask, shown
 from hal._failure import placed
 from hal._image_tables import read_definitions, read_image_table
 from hal._kernel_output import UNTRACED, may_print, with_output
@@ -27,9 +31,22 @@ from hal.native import CompiledImage, CompileRequest, NativeCompiler
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["Includes", "Options", "Source", "Target", "Trace", "compile_program", "prepare"]
+__all__ = [
+    "Includes",
+    "Options",
+    "Source",
+    "Target",
+    "Trace",
+    "check_options",
+    "compile_program",
+    "prepare",
+]
 
 _Result = TypeVar("_Result")
+
+_LONGEST_PATH: Final = 4096
+_PATH: Final = re.compile(r"[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
+"""What a source's text looks like that is the name of a file."""
 
 Source: TypeAlias = str | Mapping[str, str]
 Target: TypeAlias = "str | Device"
@@ -90,7 +107,7 @@ def compile_program(
     refuse_after_fork()
     wanted = _check_targets(target)
     compilers = [_registry.compiler_of(name) for name, _ in wanted]
-    by_backend = _check_options(options, [name for name, _ in wanted])
+    by_backend = check_options(options, [name for name, _ in wanted])
     requests = [
         prepare(source, filename, defines, by_backend.get(name, ()), include_directories, trace)
         for name, _ in wanted
@@ -117,7 +134,9 @@ def compile_program(
     first = requests[0]
     metadata = {
         "filenames": "\n".join(each.filename for each in first),
-        "defines": "\n".join(f"{key}={value}" for key, value in (defines or {}).items()),
+        "defines": "\n".join(
+            f"{key}={value}" for key, value in ({} if defines is None else defines).items()
+        ),
         "options": "\n".join(
             f"{name}: {option}" for name, given in by_backend.items() for option in given
         ),
@@ -134,26 +153,24 @@ def prepare(
     trace: Trace,
 ) -> list[CompileRequest]:
     """Check what a user gives to a compiler, and return a request for each source."""
-    if not isinstance(trace, (bool, str)):
-        message = f"compile: trace is True, False or a condition, not {type(trace).__name__}"
-        raise ArgumentTypeError(message)
-    condition = ("true" if trace else "") if isinstance(trace, bool) else trace
+    condition = _check_trace(trace)
     if "\n" in condition or "\r" in condition:
         message = "compile: the condition of trace has a line break"
         raise InvalidArgumentError(message)
-    sources = source
     if not isinstance(source, Mapping):
-        check_texts("source", [source])
-        check_texts("filename", [filename])
-        sources = {filename: source}
-    assert isinstance(sources, Mapping)  # noqa: S101 - it was made one
-    check_texts("source", list(sources.values()))
-    check_texts("filename", list(sources))
-    check_texts("options", options)
-    check_texts("include_directories", include_directories, os.PathLike)
-    if defines is not None and not isinstance(defines, Mapping):
-        message = f"compile: defines is a mapping, not {type(defines).__name__}"
-        raise ArgumentTypeError(message)
+        source = {as_text(filename, "compile: a filename is text"): source}
+    given_sources = as_mapping(source, "compile: sources by name are a mapping")
+    sources = {
+        as_text(name, "compile: a filename is text"): as_text(text, _source_rule(text))
+        for name, text in given_sources.items()
+    }
+    options = check_texts("options", options)
+    includes = tuple(
+        [
+            as_path(each, "compile: each of include_directories")
+            for each in as_items(include_directories, "compile: include_directories is a list")
+        ]
+    )
     if not sources:
         message = "compile: there is no source"
         raise InvalidArgumentError(message)
@@ -163,7 +180,14 @@ def prepare(
             "as one text, or without trace"
         )
         raise InvalidArgumentError(message)
-    macros = {str(key): str(value) for key, value in (defines or {}).items()}
+    macros = {
+        as_text(key, "compile: a macro's name is text"): ask(
+            str, value, f"compile: defines[{key!r}]"
+        )
+        for key, value in as_mapping(
+            {} if defines is None else defines, "compile: defines is a mapping"
+        ).items()
+    }
     _check_characters(
         [
             *(("a filename", name) for name in sources),
@@ -185,6 +209,11 @@ def prepare(
         entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
             message = f"{name} defines no kernel: no __global__ function with a body was found"
+            if _looks_like_path(text):
+                message = (
+                    f"compile takes a source's text, and {shown(text)} is a path; read the file: "
+                    f"compile(pathlib.Path({shown(text)}).read_text(), filename={shown(text)})"
+                )
             raise InvalidArgumentError(message)
         for entry in entries:
             other = owners.setdefault(entry.name, name)
@@ -201,8 +230,8 @@ def prepare(
                 entries=entries,
                 type_table=type_table(entries, _suffix(index, len(sources))),
                 defines=given,
-                options=tuple(options),
-                include_directories=tuple(os.fspath(path) for path in include_directories),
+                options=options,
+                include_directories=includes,
                 part=len(sources) > 1,
                 prelude=prelude,
             )
@@ -231,16 +260,30 @@ def describe(
     )
 
 
-def check_texts(what: str, values: object, *also: type) -> None:
-    """Raise unless `values` is a list of texts; a single text is none."""
-    kinds = (str, *also)
-    if isinstance(values, (str, *also)) or not isinstance(values, Iterable):
-        message = f"compile: {what} is a sequence of texts, not {type(values).__name__}"
-        raise ArgumentTypeError(message)
-    for value in values:
-        if not isinstance(value, kinds):
-            message = f"compile: {what} is text, not {type(value).__name__}"
-            raise ArgumentTypeError(message)
+def check_texts(what: str, values: object) -> tuple[str, ...]:
+    """Return a list of texts; a single text is none."""
+    items = as_items(values, f"compile: {what} is a sequence of texts", ordered=True)
+    return tuple([as_text(each, f"compile: {what} is text") for each in items])
+
+
+def _check_trace(trace: object) -> str:
+    """Return the condition of the threads that trace; "" for none."""
+    if isinstance(trace, (bool, np.bool_)):
+        return "true" if trace else ""
+    return as_text(trace, "compile: trace is True, False or a condition")
+
+
+def _source_rule(source: object) -> str:
+    """Return what a source is, and how the text of a file is had."""
+    hint = ""
+    if isinstance(source, os.PathLike):
+        hint = ": pass path.read_text(), and the path as filename="
+    return f"compile: a source is text{hint}"
+
+
+def _looks_like_path(text: str) -> bool:
+    """Return whether a text without a kernel is rather the name of a file."""
+    return len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None
 
 
 def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
@@ -265,14 +308,18 @@ def _suffix(index: int, count: int) -> str:
 
 def _check_targets(target: object) -> list[tuple[str, str]]:
     """Return backend and architecture of each target."""
-    given: Sequence[Any] = target if isinstance(target, (list, tuple)) else [target]
+    given: Sequence[Any] = [target]
+    if isinstance(target, (list, tuple)):
+        given = as_items(target, "compile: the targets are a list")
     if not given:
         message = "compile: there is no target; give one such as 'cpu' or 'cuda:sm_90'"
         raise InvalidArgumentError(message)
     wanted: list[tuple[str, str]] = []
     for each in given:
         text = each
-        if not isinstance(each, str):
+        if isinstance(each, str):
+            text = as_text(each, "a target is text")
+        else:
             if not is_device(each):
                 message = (
                     "compile: a target is a string such as 'cpu' or 'cuda:sm_90', or a device, "
@@ -288,20 +335,23 @@ def _check_targets(target: object) -> list[tuple[str, str]]:
     return wanted
 
 
-def _check_options(options: object, backends: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Return the options of each backend."""
+def check_options(
+    options: object, backends: Sequence[str], *, only: bool = True
+) -> dict[str, Sequence[str]]:
+    """Return the options of each backend; with `only` there may be none for others."""
     if not isinstance(options, Mapping):
-        check_texts("options", options)
-        return dict.fromkeys(backends, tuple(options))  # type: ignore[arg-type]
-    for name, given in options.items():
-        if name not in backends:
+        return dict.fromkeys(backends, check_texts("options", options))
+    found: dict[str, Sequence[str]] = dict.fromkeys(backends, ())
+    for key, given in as_mapping(options, "compile: options by backend are a mapping").items():
+        name = as_text(key, "compile: options are by the name of a backend")
+        if only and name not in backends:
             message = (
-                f"compile: there are options for {name!r}, and none of the targets is of that "
+                f"compile: there are options for {shown(name)}, and none of the targets is of that "
                 f"backend: {', '.join(backends)}"
             )
             raise InvalidArgumentError(message)
-        check_texts(f"options[{name!r}]", given)
-    return dict(options)
+        found[name] = check_texts(f"options[{name!r}]", given)
+    return found
 
 
 def _task(

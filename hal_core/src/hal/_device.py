@@ -13,9 +13,19 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
+from hal._arguments import as_array, as_flag, as_function, as_mapping, as_name, number_of, shown
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
-from hal._compiling import Includes, Options, Source, Trace, compile_program, describe, prepare
+from hal._compiling import (
+    Includes,
+    Options,
+    Source,
+    Trace,
+    check_options,
+    compile_program,
+    describe,
+    prepare,
+)
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
 from hal._extent import check_allocation, shape_of
@@ -222,9 +232,8 @@ class Device:
         device without the feature ``"external_streams"``.
         """
         self._live()
-        if name is not None and not isinstance(name, str):
-            message = f"the name of a queue is a str, not {type(name).__name__}"
-            raise ArgumentTypeError(message)
+        name = as_name(name, "a queue")
+        ordered = as_flag(ordered, "create_queue: ordered")
         borrowed = None
         if stream is not None:
             _external.check_features(self, "create_queue")
@@ -233,7 +242,7 @@ class Device:
             self._queue_count += 1
             count = self._queue_count
         title = f"{self._name}/{name or f'queue{count}'}"
-        queue = Queue(self, self._context, title, ordered=bool(ordered), borrowed=borrowed)
+        queue = Queue(self, self._context, title, ordered=ordered, borrowed=borrowed)
         with _timeline.lock:
             self._context.queues = [*self._context.queues, queue]
         return queue
@@ -282,9 +291,8 @@ class Device:
         `OperationError` where the driver refuses the memory.
         """
         self._live()
-        if release is not None and not callable(release):
-            message = f"import_array: release is a function, not {type(release).__name__}"
-            raise ArgumentTypeError(message)
+        if release is not None:
+            as_function(release, "import_array: release")
         if not isinstance(array, np.ndarray):
             message = f"import_array takes a numpy array, not {type(array).__name__}"
             raise ArgumentTypeError(message)
@@ -314,11 +322,7 @@ class Device:
         Blocks until the buffer is ready on every queue.
         """
         self._live()
-        try:
-            given = np.asarray(array)
-        except (TypeError, ValueError) as error:
-            message = f"upload: numpy makes no array of this {type(array).__name__}: {error}"
-            raise ArgumentTypeError(message) from error
+        given = as_array(array, "upload")
         shape_of(given.nbytes, given.dtype, "upload")
         host = np.ascontiguousarray(given)
         storage = self._heap.allocate(host.nbytes or 1, 0)
@@ -346,7 +350,11 @@ class Device:
         the user's lines and the compiler's log.
         """
         self._live()
-        if isinstance(source, Mapping) and len(source) != 1:
+        if isinstance(options, Mapping):
+            options = check_options(options, [self._backend], only=False)[self._backend]
+        if isinstance(source, Mapping):
+            source = as_mapping(source, "compile: sources by name are a mapping")
+        if isinstance(source, dict) and len(source) != 1:
             program = compile_program(
                 source,
                 target=self,
@@ -356,8 +364,6 @@ class Device:
                 trace=trace,
             )
             return self.load(program)
-        if isinstance(options, Mapping):
-            options = options.get(self._backend, ())
         (request,) = prepare(source, filename, defines, options, include_directories, trace)
         if "compile" not in self._native.features:
             reason = ""
@@ -396,7 +402,7 @@ class Device:
         ``{"saxpy": "(f32 a, const ptr x, ptr y, i32 n)"}``; what it leaves out
         is as the image says. A kernel of which neither tells takes numpy
         scalars and buffers of its parameters' sizes only (C5). Raises
-        `OSError` for a file that cannot be read, `InvalidArgumentError` for an
+        `FileError` for a file that cannot be read, `InvalidArgumentError` for an
         empty one, one of more than 1 GiB, a device or a pipe in its place, and
         for a signature that contradicts the image,
         `OperationError` for an image of another kind of device and a program
@@ -406,9 +412,7 @@ class Device:
         self._live()
         parsed = None
         if signatures is not None:
-            if not isinstance(signatures, Mapping):
-                message = f"load: signatures is a mapping, not {type(signatures).__name__}"
-                raise ArgumentTypeError(message)
+            signatures = as_mapping(signatures, "load: signatures is a mapping")
             parsed = {name: check_signature(name, each) for name, each in signatures.items()}
         if isinstance(image, Program):
             return self._load_program(image, parsed)
@@ -534,8 +538,9 @@ class Device:
         With `reset_peak` the peak starts again from what is allocated now.
         """
         self._live()
+        is_reset = as_flag(reset_peak, "statistics: reset_peak")
         self._context.harvest()
-        return self._heap.statistics(reset_peak=reset_peak)
+        return self._heap.statistics(reset_peak=is_reset)
 
     def trim(self, keep: int = 0) -> int:
         """Give cached memory back until `keep` bytes of it are left; return how many went.
@@ -632,10 +637,10 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     limit_text = rest.pop("max_in_flight", None)
     limit = None
     if limit_text is not None:
-        if not (limit_text.isascii() and limit_text.isdecimal() and int(limit_text)):
-            message = f"max_in_flight is a number of 1 or more, not {limit_text!r}"
+        limit = number_of(limit_text)
+        if limit < 1:
+            message = f"max_in_flight is a number of 1 or more, not {shown(limit_text)}"
             raise InvalidArgumentError(message)
-        limit = int(limit_text)
     mode = rest.pop("command_buffer", "auto")
     check_mode(mode, FEATURES, spec)
     settings = take_settings(rest)

@@ -20,7 +20,7 @@ from hal.native import IndirectLaunchNode
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["Grid", "check_counts", "check_dispatch", "check_launch"]
+__all__ = ["Grid", "check_counts", "check_dispatch", "check_kernel", "check_launch"]
 
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
 """One to three numbers, or the memory that has three of 32 bits when the kernel is launched."""
@@ -118,9 +118,7 @@ def check_launch(
     resolve: Resolver,
 ) -> tuple[tuple[int, int, int] | None, tuple[int, int, int], int, ParameterBlock]:
     """Return the grid, or None if it is in memory, the block, the shared memory, the arguments."""
-    if not isinstance(kernel, Kernel):
-        message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
-        raise ArgumentTypeError(message)
+    check_kernel(kernel)
     if kernel._device is not device:
         message = (
             f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device.name}, and this queue "
@@ -135,6 +133,13 @@ def check_launch(
             raise InvalidArgumentError(_too_large(kernel, blocks))
     threads, shared = check_block(kernel, block, shared_memory, "dispatch")
     return blocks, threads, shared, kernel._signature.pack(kernel._name, args, resolve)
+
+
+def check_kernel(kernel: object) -> None:
+    """Raise unless something is a kernel."""
+    if not isinstance(kernel, Kernel):
+        message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
+        raise ArgumentTypeError(message)
 
 
 def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:

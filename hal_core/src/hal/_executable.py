@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _blocks
+from hal._arguments import as_path, as_text, as_three, shown
 from hal._buffer import Buffer
 from hal._extent import check_dtype, shape_of
 from hal._interop import module_storage
 from hal._kernel_source import read_type_table
-from hal._ranges import as_int, check_index
 from hal._signature import Parameter, Signature
 from hal._storage import Module
 from hal._type_table import KernelEntry
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hal._device import Device
 
 __all__ = ["Executable", "Kernel", "check_signature", "load_executable", "read_image"]
+
+
+_LONGEST_NAME: Final = 8192
 
 
 class Kernel:
@@ -178,21 +181,21 @@ class Executable(Mapping[str, Kernel]):
         contradicts the sizes in the image.
         """
         self._device._live()
-        _check_symbol(name, "kernel")
+        name = _check_symbol(name, "kernel")
         known = self._kernels.get(name)
         if known is None and self._lists_all:
-            message = f"there is no kernel {name!r}; there are: {', '.join(self._kernels)}"
+            message = f"there is no kernel {shown(name)}; there are: {', '.join(self._kernels)}"
             raise NotFoundError(message)
         parameters = known.signature if known else None
         if signature is not None:
             parameters = check_signature(name, signature)
         threads = known.block if known else None
         if block is not None:
-            threads = _check_block(name, block)
+            threads = as_three(block, f"kernel {name!r}: the block", 1)
         shared = known.shared_memory if known else 0
-        if shared_memory is not None:
-            shared = check_index(shared_memory, f"kernel {name!r}: the shared memory")
-        return Kernel(self._device, self._module, name, parameters, threads, shared)
+        made = Kernel(self._device, self._module, name, parameters, threads, shared)
+        made.shared_memory = _blocks.check_shared_memory(made, shared_memory, f"kernel {name!r}")
+        return made
 
     def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> Buffer:
         """Return the memory of a ``__device__`` or ``__constant__`` variable at global scope.
@@ -202,10 +205,11 @@ class Executable(Mapping[str, Kernel]):
         as for `Device.allocate`. Raises `NotFoundError` for an unknown name.
         """
         self._device._live()
-        _check_symbol(name, "variable")
+        name = _check_symbol(name, "variable")
         return _global_variable(self._device, self._module, name, dtype)
 
     def __getitem__(self, name: str) -> Kernel:
+        name = _check_symbol(name, "kernel")
         kernel = self._kernels.get(name) or self._found.get(name)
         return kernel or self._found.setdefault(name, self.kernel(name))
 
@@ -225,9 +229,9 @@ class Executable(Mapping[str, Kernel]):
         return len(self._kernels)
 
     def __contains__(self, name: object) -> bool:
-        if self._lists_all or not isinstance(name, str):
-            return name in self._kernels
-        return self.get(name) is not None
+        if not isinstance(name, str):
+            return False
+        return str.__str__(name) in self._kernels if self._lists_all else self.get(name) is not None
 
     def __repr__(self) -> str:
         return f"<Executable {', '.join(self._kernels)}>"
@@ -272,8 +276,9 @@ def read_image(image: object) -> bytes:
     """Return the bytes of an image that is given as such or as a path, or raise what is wrong."""
     where = "the image"
     if isinstance(image, (str, os.PathLike)):
-        where = f"the file {os.fspath(image)!r}"
-        content = read_whole(image, "load")
+        path = as_path(image, "load")
+        where = f"the file {shown(path)}"
+        content = read_whole(path, "load")
     elif isinstance(image, (bytes, bytearray, memoryview)):
         content = bytes(image)
     else:
@@ -287,29 +292,24 @@ def read_image(image: object) -> bytes:
 
 def check_signature(name: object, given: object) -> Signature:
     """Return the signature that a user gives to a kernel, or raise that it is none."""
-    if not isinstance(name, str):
-        message = f"the name of a kernel is a str, not {type(name).__name__}"
-        raise ArgumentTypeError(message)
+    title = as_text(name, "the name of a kernel is a str")
     if isinstance(given, Signature):
         return given
-    if not isinstance(given, str):
-        message = (
-            f"the signature of kernel {name!r} is text such as '(f32 a, ptr x)', "
-            f"not {type(given).__name__}"
-        )
-        raise ArgumentTypeError(message)
-    return Signature.parse(given)
+    rule = f"the signature of kernel {shown(title)} is text such as '(f32 a, ptr x)'"
+    return Signature.parse(as_text(given, rule))
 
 
-def _check_symbol(name: object, what: str) -> None:
-    """Raise unless `name` can be the name of something in an image."""
-    if not isinstance(name, str):
-        message = f"a {what}'s name is a str, not {type(name).__name__}"
-        raise ArgumentTypeError(message)
+def _check_symbol(name: object, what: str) -> str:
+    """Return a name, or raise that nothing in an image can have it."""
+    text = as_text(name, f"a {what}'s name is a str")
     # Drivers take C strings, and call an empty one invalid.
-    if not name or "\0" in name:
-        message = f"there is no {what} {name!r}: no name is empty or has a zero character"
+    if not text or "\0" in text or len(text) > _LONGEST_NAME:
+        message = (
+            f"there is no {what} {shown(text)}: a name is not empty, has no zero character, and "
+            f"at most {_LONGEST_NAME} letters"
+        )
         raise NotFoundError(message)
+    return text
 
 
 def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike) -> Buffer:
@@ -356,14 +356,3 @@ def _wrong_size(
 
 def _listed(sizes: tuple[int, ...]) -> str:
     return ", ".join(map(str, sizes)) or "no"
-
-
-def _check_block(name: str, block: object) -> tuple[int, int, int]:
-    """Return a default block as three numbers."""
-    given = block if isinstance(block, (tuple, list)) else (block,)
-    numbers = [as_int(each, f"kernel {name!r}: the block is one to three ints") for each in given]
-    if not 1 <= len(numbers) <= 3 or min(numbers) < 1:  # noqa: PLR2004 - three dimensions
-        message = f"kernel {name!r}: the block is one to three numbers of 1 or more, not {block!r}"
-        raise InvalidArgumentError(message)
-    first, second, third = (*numbers, 1, 1)[:3]
-    return first, second, third

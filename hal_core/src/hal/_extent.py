@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import DTypeLike
 
+from hal._arguments import ask, shown
 from hal._compiled import mypyc_attr
 from hal._failure import fresh
 from hal._operation import DONE
@@ -33,6 +34,9 @@ __all__ = [
 
 _DEALLOCATED: Final = 1 << 16
 """What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
+
+_DTYPES: Final = (np.dtype, type, str, list, tuple, dict)
+"""What a dtype is given as; numpy takes whatever has a ``dtype``, a buffer too, for one."""
 
 _BYTES: Final = np.dtype(np.uint8)
 
@@ -112,15 +116,18 @@ def no_address(storage: Storage, kind: type[HalError]) -> HalError:
 
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a numpy type, or raise that it is none."""
+    if not isinstance(dtype, _DTYPES):
+        message = f"{shown(dtype)} is no numpy dtype"
+        raise ArgumentTypeError(message)
     try:
-        found = np.dtype(dtype)
-    except TypeError:
-        message = f"{dtype!r} is no numpy dtype"
-        raise ArgumentTypeError(message) from None
+        found: np.dtype[Any] = ask(np.dtype, dtype, "")
+    except ArgumentTypeError as error:
+        message = f"{shown(dtype)} is no numpy dtype"
+        raise ArgumentTypeError(message) from error.__cause__
     if found.subdtype is not None:
         base, shape = found.subdtype
         message = (
-            f"{dtype!r} is {base} with a shape of its own, {shape}, and a shape is the array's; "
+            f"{shown(dtype)} is {base} with a shape of its own, {shape}, and that is the array's; "
             f"use the dtype {base}, and reshape what it is read into"
         )
         raise ArgumentTypeError(message)
@@ -149,7 +156,8 @@ def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
         raise ArgumentTypeError(message)
     if not dtype.itemsize or size % dtype.itemsize:
         message = (
-            f"{what}: {size} bytes are no whole number of {dtype} ({dtype.itemsize} bytes each)"
+            f"{what}: {shown(size)} bytes are no whole number of {dtype} "
+            f"({dtype.itemsize} bytes each)"
         )
         raise InvalidArgumentError(message)
     return (size // dtype.itemsize,)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal import _sync, _timeline
+from hal._arguments import as_int, ask, shown
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, PENDING
 from hal._submission import Submission
@@ -161,6 +162,9 @@ class Intake:
 # Arguments
 
 
+_HANDLE_BITS: Final = 64
+
+
 def is_external(device: Device) -> bool:
     """Return whether a device can meet the streams of others."""
     return _FEATURE in device._native.features
@@ -179,7 +183,7 @@ def check_features(device: Device, what: str) -> None:
 def check_stream(device: Device, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
     """Return the vendor's handle of a stream: an int, or what has ``__cuda_stream__``."""
     if isinstance(given, int) and not isinstance(given, bool):
-        return _not_negative(given, what)
+        return _not_negative(as_int(given, f"{what} takes a handle as an int"), what)
     protocol = getattr(given, "__cuda_stream__", None)
     if protocol is None:
         message = (
@@ -191,11 +195,13 @@ def check_stream(device: Device, given: Any, what: str) -> int:  # noqa: ANN401 
     if where is None or where[0] not in {_CUDA, _ROCM}:
         message = f"{what}: {type(given).__name__} is a stream of CUDA, and {device.name} is not"
         raise InvalidArgumentError(message)
-    version, handle = protocol()
+    version, handle = ask(_called, protocol, f"{what} takes a stream with __cuda_stream__")
     if version != 0:
-        message = f"{what}: its __cuda_stream__ has version {version}, and hal knows version 0"
+        message = (
+            f"{what}: its __cuda_stream__ has version {shown(version)}, and hal knows version 0"
+        )
         raise InvalidArgumentError(message)
-    return _not_negative(int(handle), what)
+    return _not_negative(as_int(handle, f"{what}: the handle is an int"), what)
 
 
 def _check_event(given: Any, what: str) -> int:  # noqa: ANN401 - another library's
@@ -207,16 +213,21 @@ def _check_event(given: Any, what: str) -> int:  # noqa: ANN401 - another librar
             f"{type(given).__name__}"
         )
         raise ArgumentTypeError(message)
-    handle = _not_negative(int(number), what)
+    handle = _not_negative(ask(int, number, f"{what}: the handle of an event is an int"), what)
     if not handle:
         message = f"{what}: 0 is no event"
         raise InvalidArgumentError(message)
     return handle
 
 
+def _called(protocol: Any) -> tuple[Any, Any]:  # noqa: ANN401 - another library's
+    version, handle = protocol()
+    return version, handle
+
+
 def _not_negative(handle: int, what: str) -> int:
-    if handle < 0:
-        message = f"{what}: a handle is 0 or more, not {handle}"
+    if not 0 <= handle < 1 << _HANDLE_BITS:
+        message = f"{what}: a handle is 0 or more, of {_HANDLE_BITS} bits, not {shown(handle)}"
         raise InvalidArgumentError(message)
     return handle
 

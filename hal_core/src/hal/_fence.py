@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, SupportsFloat, TypeAlias
+from typing import Final, SupportsFloat, TypeAlias
 
 from hal import _wait
+from hal._arguments import as_items
 from hal._semaphore import Semaphore
 from hal._submission import Submission
 from hal._timeline import Timepoint
@@ -76,14 +77,8 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
         return (waits._as_timepoint(),)
     if isinstance(waits, Fence):
         return waits._entries
-    if isinstance(waits, (str, bytes)):  # an empty one has no entry to refuse
-        raise ArgumentTypeError(_not_waitable(waits))
     entries: list[Timepoint] = []
-    try:
-        iterator: Iterator[Any] = iter(waits)
-    except TypeError:
-        raise ArgumentTypeError(_not_waitable(waits)) from None
-    for wait in iterator:
+    for wait in as_items(waits, _RULE):
         if isinstance(wait, Timepoint):
             entries.append(wait)
         elif isinstance(wait, Submission):
@@ -91,15 +86,12 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
         elif isinstance(wait, Fence):
             entries.extend(wait._entries)
         else:
-            raise ArgumentTypeError(_not_waitable(wait))
+            message = f"{_RULE}, not {type(wait).__name__}"
+            raise ArgumentTypeError(message)
     return tuple(entries)
 
 
-def _not_waitable(wait: object) -> str:
-    return (
-        "a wait list takes timepoints (semaphore.at(value)), submissions and fences, "
-        f"not {type(wait).__name__}"
-    )
+_RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions and fences"
 
 
 def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
@@ -119,14 +111,7 @@ def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | N
     fence counts as a whole. A failure in the set ends the wait even if
     another entry is reached (S6).
     """
-    groups = [wait_entries(entry) for entry in _as_list(timepoints)]
-    return _wait.wait_groups(groups, timeout)
-
-
-def _as_list(timepoints: Waits) -> list[Any]:
     if isinstance(timepoints, (Timepoint, Submission, Fence)):
-        return [timepoints]
-    try:
-        return list(timepoints)
-    except TypeError:
-        raise ArgumentTypeError(_not_waitable(timepoints)) from None
+        timepoints = (timepoints,)
+    groups = [wait_entries((entry,)) for entry in as_items(timepoints, _RULE)]
+    return _wait.wait_groups(groups, timeout)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from hal import _transfers
+from hal._arguments import as_path, shown
 from hal._buffer import Buffer
 from hal._host_view import view_of
 from hal._ranges import check_index, check_range
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET
-from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+from hal.errors import InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -58,19 +59,14 @@ class File:
         offset: int = 0,
         size: int | None = None,
     ) -> None:
-        try:
-            text = os.fsdecode(path)
-        except TypeError:
-            message = f"File takes a path as text, bytes or os.PathLike, not {type(path).__name__}"
-            raise ArgumentTypeError(message) from None
-        if not text or "\0" in text:
-            message = f"File: {text!r} is no path"
-            raise InvalidArgumentError(message)
-        self._path = os.path.join(os.getcwd(), text)  # ".." behind a link stays
+        self._path = os.path.join(os.getcwd(), as_path(path, "File"))  # ".." behind a link stays
         self._offset = check_index(offset, "File: the offset")
         self._size = None if size is None else check_index(size, "File: the size")
         if self._offset + (self._size or 0) > _MAX_OFFSET:
-            message = f"File: no file has bytes behind {_MAX_OFFSET}; offset {offset} was given"
+            message = (
+                f"File: no file has bytes behind {_MAX_OFFSET}; "
+                f"offset {shown(self._offset)} was given"
+            )
             raise InvalidArgumentError(message)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hal._allocator import ALIGNMENT, block_size
+from hal._arguments import shown
 from hal._usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
 from hal.errors import HalError
 from hal.native import MemoryType
@@ -136,9 +137,10 @@ def query(device: Device, index: int, denied: int, size: int) -> MemoryQuery:
     total = _host_total() if memory is MemoryType.HOST else device.info.total_memory
     largest = _largest(device, total)
     reason = ""
+    asked = f"{size:,}" if need < 1 << 64 else shown(size)
     if need > largest:
         reason = (
-            f"{size:,} bytes of {memory.value} memory are more than one allocation can have "
+            f"{asked} bytes of {memory.value} memory are more than one allocation can have "
             f"({largest:,})"
         )
     visible = _is_visible(device, index)

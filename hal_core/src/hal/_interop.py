@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hal import _buffer, _device_tensors, _dlpack
+from hal._arguments import as_int, as_items, ask, shown
 from hal._dlpack import CPU, describe_device
+from hal._extent import check_dtype
 from hal._external import is_external
 from hal._host_view import view_of
-from hal._ranges import as_int
 from hal._storage import Module, Storage
 from hal._submitted import wait_before
 from hal._usage import WRITE
@@ -96,12 +97,14 @@ def _mapped(buffer: Buffer, wait: Waits | None = None) -> NDArray[Any]:
 
 def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[Any]:
     """Do what numpy asks of ``__array__``."""
+    _check_copy(copy)
     view = host_view(buffer)
-    if dtype is not None and np.dtype(dtype) != view.dtype:
+    kind = view.dtype if dtype is None else check_dtype(dtype)
+    if kind != view.dtype:
         if copy is False:
-            message = f"the buffer holds {view.dtype}, and {np.dtype(dtype)} of it would be a copy"
+            message = f"the buffer holds {view.dtype}, and {kind} of it would be a copy"
             raise InvalidArgumentError(message)
-        return view.astype(dtype)
+        return view.astype(kind)
     return view.copy() if copy else view
 
 
@@ -208,9 +211,9 @@ def _check_stream(stream: object, where: tuple[int, int]) -> None:
         return
     number = as_int(stream, "__dlpack__: stream is None or an int")
     if kind == CPU:
-        message = f"__dlpack__: host memory has no streams; stream is None, not {number}"
+        message = f"__dlpack__: host memory has no streams; stream is None, not {shown(number)}"
     elif number < -1:
-        message = f"__dlpack__: stream is -1 (no order is wanted) or more, not {number}"
+        message = f"__dlpack__: stream is -1 (no order is wanted) or more, not {shown(number)}"
     elif kind == _ROCM and number in {1, 2}:
         message = f"__dlpack__: ROCm has no stream {number}; its default stream is 0"
     elif kind != _ROCM and number == 0:
@@ -259,12 +262,12 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
             "copied by device.upload(array)"
         )
         raise ArgumentTypeError(message)
-    told = tensor.__dlpack_device__()
+    told = ask(_device_of, tensor, f"{what}: its __dlpack_device__ returns a pair of ints")
     try:
         kind, number = told
         where = (int(kind), int(number))
     except (TypeError, ValueError, OverflowError):
-        message = f"{what}: its __dlpack_device__ returned {told!r}, and not a pair of ints"
+        message = f"{what}: its __dlpack_device__ returned {shown(told)}, and not a pair of ints"
         raise ExchangeError(message) from None
     memory = _device_tensors.memory_at(device, where)
     if memory is not None:
@@ -272,7 +275,7 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
             device, memory, functools.partial(_ask, tensor), copy, what
         )
     if where[0] in _HOST_KINDS:
-        taken = _dlpack.take_capsule(_ask(tensor, {}), what)
+        taken = _dlpack.take_capsule(_ask_for_itself(tensor, what), what)
     elif copy is False:
         message = (
             f"{what}: it is in {describe_device(where)}, which is not memory of {device.name}; "
@@ -329,10 +332,24 @@ def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - ano
     return tensor.__dlpack__(**asked)
 
 
+def _device_of(tensor: Any) -> Any:  # noqa: ANN401 - another library's
+    return tensor.__dlpack_device__()
+
+
+def _ask_for_itself(tensor: object, what: str) -> object:
+    try:
+        return _ask(tensor, {})
+    except HalError:
+        raise
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        message = f"{what}: it does not hand itself out: {error}"
+        raise ExchangeError(message) from error
+
+
 def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:
     try:
         return _ask(tensor, {"dl_device": _HOST_DEVICE})
-    except (BufferError, TypeError, ValueError) as error:
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
         message = (
             f"{what}: it is in {describe_device(where)}, and does not copy itself to the host "
             f"({error}); do that first, as tensor.cpu() does"
@@ -341,7 +358,7 @@ def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> obj
 
 
 def _check_copy(copy: object) -> None:
-    if copy is not None and not isinstance(copy, bool):
+    if copy is not None and not isinstance(copy, (bool, np.bool_)):
         message = f"copy is True, False or None (where it must be), not {type(copy).__name__}"
         raise ArgumentTypeError(message)
 
@@ -350,10 +367,9 @@ def _pair(value: object, what: str) -> tuple[int, int] | None:
     """Return a version or a device of DLPack's as two ints, or None for None."""
     if value is None:
         return None
-    try:
-        pair: tuple[Any, ...] = tuple(value)  # type: ignore[arg-type]
-        first, second = pair
-        return int(first), int(second)
-    except (TypeError, ValueError):
-        message = f"__dlpack__: {what} is None or a pair of ints, not {value!r}"
-        raise ArgumentTypeError(message) from None
+    rule = f"__dlpack__: {what} is None or a pair of ints"
+    numbers = [as_int(each, rule) for each in as_items(value, rule, ordered=True)]
+    if len(numbers) != 2:  # noqa: PLR2004 - a pair
+        message = f"{rule}, not {shown(value)}"
+        raise ArgumentTypeError(message)
+    return numbers[0], numbers[1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from hal._arguments import as_items
 from hal._fence import Fence, wait_entries
 from hal._semaphore import Semaphore
 from hal._submission import Submission
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["check_lists"]
 
 _Pairs: TypeAlias = tuple[Timepoint, ...]
+
+_SIGNALS: Final = "a signal list takes timepoints (semaphore.at(value))"
 
 
 def check_lists(
@@ -91,12 +94,7 @@ def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
         return ()
     if isinstance(signal, Timepoint):
         return (signal,)
-    if isinstance(signal, (str, bytes)):  # an empty one has no entry to refuse
-        raise ArgumentTypeError(_not_signal(signal))
-    try:
-        entries = tuple(signal)
-    except TypeError:
-        raise ArgumentTypeError(_not_signal(signal)) from None
+    entries = as_items(signal, _SIGNALS)
     seen: set[Semaphore] = set()
     for entry in entries:
         if not isinstance(entry, Timepoint):
@@ -109,4 +107,4 @@ def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
 
 
 def _not_signal(entry: object) -> str:
-    return f"a signal list takes timepoints (semaphore.at(value)), not {type(entry).__name__}"
+    return f"{_SIGNALS}, not {type(entry).__name__}"

@@ -13,6 +13,7 @@ import numpy as np
 from hal._buffer import Buffer
 from hal._kernel_output import HEADER, OutputPlace
 from hal._programs import is_device
+from hal._ranges import check_index
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
@@ -100,15 +101,18 @@ class Output(Buffer, OutputPlace):
 
     def __init__(self, device: Device, size: int = 1 << 16) -> None:
         """Allocate and clear the memory; blocks until it is ready on every queue."""
-        if not isinstance(size, int) or isinstance(size, bool) or size < _LEAST - HEADER:
-            message = f"the size of an output is a number of bytes, 64 or more, not {size!r}"
+        size = check_index(size, "the size of an output")
+        if size < _LEAST - HEADER:
+            message = f"the size of an output is 64 or more bytes, not {size}"
             raise InvalidArgumentError(message)
         if not is_device(device):
             message = f"an output is memory of a device, not of {type(device).__name__}"
             raise ArgumentTypeError(message)
-        words = np.zeros(HEADER // _WORD + -(-size // _WORD), np.uint64)
-        words[0] = words.nbytes - HEADER
-        raw = device.upload(words)
+        whole = HEADER + -(-size // _WORD) * _WORD
+        raw = device.allocate(whole, dtype=np.uint64)
+        capacity = np.array([whole - HEADER], np.uint64)
+        cleared = device.queue.fill(raw, b"\0")
+        device.queue.update(raw, capacity, wait=cleared).wait()
         super().__init__(device, raw._live(), 0, raw.size, raw.dtype, raw.shape)
 
     def read(self, *, wait: Waits | None = None, timeout: float | None = None) -> Printed:

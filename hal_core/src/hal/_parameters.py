@@ -11,6 +11,7 @@ from typing import Any, Final, SupportsInt
 
 import numpy as np
 
+from hal._arguments import memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 __all__ = [
@@ -263,8 +264,8 @@ def wrong_type(kernel_name: str, parameter: Parameter, argument: object) -> HalE
     hint = ""
     if parameter.kind == "ptr" and isinstance(argument, (int, np.integer)):
         hint = "; a number is never taken for an address"
-    elif parameter.kind in POINTERS and isinstance(argument, np.ndarray):
-        hint = "; copy the array to the device first, with device.upload(array)"
+    elif parameter.kind in POINTERS:
+        hint = memory_hint(argument)
     elif parameter.kind == "record" and isinstance(argument, np.generic):
         hint = "; if its bytes are meant, pass value.tobytes()"
     takes = _TAKES[parameter.kind]

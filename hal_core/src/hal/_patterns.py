@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 import numpy as np
 
+from hal._arguments import ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["pattern_of"]
@@ -21,10 +23,10 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
         return value[0] | value[1] << 8 | value[2] << 16 | value[3] << 24, 4
     if isinstance(value, (bytes, bytearray)):
         pattern = bytes(value)
-    elif isinstance(value, np.generic):
+    elif isinstance(value, np.generic) and value.dtype.kind not in "OU":
         pattern = value.tobytes()
     elif isinstance(value, (bool, int, float)):
-        pattern = _number(value, dtype)
+        pattern = ask(functools.partial(_number, dtype), value, "fill takes a number")
     else:
         message = (
             f"fill takes 1, 2 or 4 bytes, a numpy scalar or a number, not {type(value).__name__}"
@@ -38,17 +40,19 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
         pattern = pattern[:half]
     if len(pattern) not in _WIDTHS:
         message = (
-            f"fill: a pattern has 1, 2 or 4 bytes; {value!r} has {len(pattern)}; "
+            f"fill: a pattern has 1, 2 or 4 bytes; {shown(value)} has {len(pattern)}; "
             "use update or write for longer ones"
         )
         raise InvalidArgumentError(message)
     return int.from_bytes(pattern, "little"), len(pattern)
 
 
-def _number(value: Any, dtype: np.dtype[Any]) -> bytes:  # noqa: ANN401 - checked in here
+def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checked in here
     """Return the bytes of a Python number as an element of `dtype`."""
     if dtype.kind in "iub" and isinstance(value, float):
-        message = f"fill: {value!r} is no {dtype}, the buffer's type; pass an int or a numpy scalar"
+        message = (
+            f"fill: {shown(value)} is no {dtype}, the buffer's type; pass an int or a numpy scalar"
+        )
         raise ArgumentTypeError(message)
     try:
         with np.errstate(over="raise"):
@@ -58,8 +62,8 @@ def _number(value: Any, dtype: np.dtype[Any]) -> bytes:  # noqa: ANN401 - checke
                 else (np.array(value, dtype).tobytes())
             )
     except (OverflowError, FloatingPointError):
-        message = f"fill: {value!r} does not fit into {dtype}, the buffer's type"
+        message = f"fill: {shown(value)} does not fit into {dtype}, the buffer's type"
         raise InvalidArgumentError(message) from None
     except (TypeError, ValueError):
-        message = f"fill: {value!r} is no {dtype}, the buffer's type; pass 1, 2 or 4 bytes"
+        message = f"fill: {shown(value)} is no {dtype}, the buffer's type; pass 1, 2 or 4 bytes"
         raise ArgumentTypeError(message) from None

@@ -213,15 +213,15 @@ class Program:
         """Write it to a file, whole or not at all, which `open` and `Device.load` read.
 
         Links, devices and pipes stay what they are, and are written to. Raises
-        `OSError` with the path.
+        `FileError` with the path.
         """
-        write_whole(path, self.to_bytes())
+        write_whole(path, self.to_bytes(), "save")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; raises what `from_bytes` does.
 
-        Raises `OSError` for a file that cannot be read, and
+        Raises `FileError` for a file that cannot be read, and
         `InvalidArgumentError` for a device, a pipe and more than 1 GiB.
         """
         return cls.from_bytes(read_whole(path, "open"))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _alloca, _external, _files, _interop, _peer_copies, _sync, _transfers
+from hal._arguments import as_function
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
 from hal._context import Context, wait_idle
@@ -29,7 +30,7 @@ from hal._submitted import call
 from hal._timeline import Timepoint, Work
 from hal._timeouts import check_timeout
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
-from hal.errors import ArgumentTypeError, HalError
+from hal.errors import HalError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -258,9 +259,7 @@ class Queue(StreamQueue):
         `ArgumentTypeError`, and something that its own signals would have to
         bring about with `InvalidArgumentError` (S1). Anything else is dropped.
         """
-        if not callable(function):
-            message = f"call() takes a function, not {type(function).__name__}"
-            raise ArgumentTypeError(message)
+        as_function(function, "call()")
         waits, signals = check_lists(wait, signal)
         payload = (call, (function, *arguments), None)
         return self._submit("call", payload, waits, signals, True)  # noqa: FBT003

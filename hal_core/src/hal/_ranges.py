@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-
+from hal._arguments import as_int, shown
 from hal._usage import explain_range
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import InvalidArgumentError
 
-__all__ = ["as_int", "check_index", "check_range"]
-
-
-def as_int(value: object, rule: str) -> int:
-    """Return an int of any type as an int, or raise the rule that says what is taken."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        pass  # an array has `__index__`, and refuses it
-    message = f"{rule}, not {type(value).__name__}"
-    raise ArgumentTypeError(message)
+__all__ = ["check_index", "check_range"]
 
 
 def check_index(value: object, what: str) -> int:
@@ -29,7 +17,7 @@ def check_index(value: object, what: str) -> int:
     else:
         number = as_int(value, f"{what} is a number of bytes as an int")
     if number < 0:
-        message = f"{what} is 0 or more bytes; {number} was given"
+        message = f"{what} is 0 or more bytes; {shown(number)} was given"
         raise InvalidArgumentError(message)
     return number
 

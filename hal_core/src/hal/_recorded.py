@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from hal._arguments import as_names, shown
 from hal._buffer import Buffer
-from hal._dispatch import check_counts, check_launch
+from hal._dispatch import check_counts, check_kernel, check_launch
 from hal._hazards import END
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._kernel_output import PARAMETER
@@ -15,7 +16,7 @@ from hal._ranges import check_range
 from hal._slots import DIRECT, Slot, Slots
 from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
 from hal._usage import DISPATCH, INDIRECT, OUTPUT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import InvalidArgumentError
 from hal.native import (
     CopyNode,
     FillNode,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from hal.native import Node
 
 __all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed", "update"]
+
+
+_NO_NAMES: Final = ()
 
 
 class Operand(NamedTuple):
@@ -176,9 +180,10 @@ def dispatch(
     operands: list[Operand] = []
     resources: list[object] = []
     names: list[str] = []
-    if reads != () or writes != ():
-        _check_names(kernel, reads, "reads")
-        _check_names(kernel, writes, "writes")
+    if reads is not _NO_NAMES or writes is not _NO_NAMES:
+        check_kernel(kernel)
+        reads = _check_names(kernel, reads, "reads")
+        writes = _check_names(kernel, writes, "writes")
 
     def resolve(argument: object, parameter: str) -> int | None:
         if not isinstance(argument, (Buffer, Slot)):
@@ -296,20 +301,17 @@ def _parts(length: int) -> list[tuple[int, int]]:
     return [(start, min(CHUNK, length - start)) for start in range(0, length, CHUNK)]
 
 
-def _check_names(kernel: Kernel, names: Sequence[str], what: str) -> None:
-    """Raise unless all of these are pointers of the kernel."""
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        message = (
-            f"dispatch of {kernel.name!r}: {what} is a list of parameters' names, not {names!r}"
-        )
-        raise ArgumentTypeError(message)
-    for name in names:
+def _check_names(kernel: Kernel, names: object, what: str) -> tuple[str, ...]:
+    """Return names, or raise unless all of them are pointers of the kernel."""
+    checked = as_names(names, f"dispatch of {kernel.name!r}: {what}")
+    for name in checked:
         for parameter in kernel.signature.parameters:
             if parameter.name == name and parameter.kind in POINTERS:
                 break
         else:
             message = (
-                f"dispatch of {kernel.name!r}: {what} names {name!r}, which is no pointer of the "
-                f"kernel; its parameters are {kernel.signature}"
+                f"dispatch of {kernel.name!r}: {what} names {shown(name)}, which is no pointer of "
+                f"the kernel; its parameters are {kernel.signature}"
             )
             raise InvalidArgumentError(message)
+    return checked

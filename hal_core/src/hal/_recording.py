@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Self
 
 from hal import _recorded
+from hal._arguments import as_choice, as_flag, as_name
 from hal._command_events import CommandEvent
 from hal._failure import placed
 from hal._hazards import Access
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from hal._program import Program
     from hal.native import Node
 
-__all__ = ["Group", "Recording", "check_mode", "check_name"]
+__all__ = ["Group", "Recording", "check_mode"]
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
@@ -73,8 +74,8 @@ class Recording:
         command_buffer: str | None = None,
     ) -> None:
         """Check the settings; see `Device.record`."""
-        _check_choice(hazards, _HAZARDS, "record: hazards")
-        _check_choice(categories, _CATEGORIES, "record: categories")
+        as_choice(hazards, _HAZARDS, "record: hazards")
+        as_choice(categories, _CATEGORIES, "record: categories")
         self._mode = device._command_buffer
         if command_buffer is not None:
             self._mode = check_mode(command_buffer, device._native.features, device.name)
@@ -82,7 +83,7 @@ class Recording:
         self._hazards = hazards == "auto"
         self._category = categories
         # A one-shot recording has one token, which its execution takes.
-        self._runs: list[None] | None = [None] if one_shot else None
+        self._runs: list[None] | None = [None] if as_flag(one_shot, "record: one_shot") else None
         self._slots = Slots(device, slots)
         self._functions: list[Callable[..., object]] = []
         self._nodes: list[Node] = []
@@ -116,7 +117,7 @@ class Recording:
                 "categories='all'"
             )
             raise InvalidArgumentError(message)
-        label = check_name(name) or ""
+        label = as_name(name, "a command") or ""
         if self._groups:
             label = "/".join([*self._groups, label]) if label else "/".join(self._groups)
         try:
@@ -236,7 +237,7 @@ class Group:
 
 def check_mode(mode: object, features: Iterable[str], device: str) -> str:
     """Return a way to run command buffers, or raise that there is none such, or not here."""
-    checked = _check_choice(mode, _MODES, "command_buffer")
+    checked = as_choice(mode, _MODES, "command_buffer")
     if checked == "graph" and "graphs" not in features:
         message = (
             f"command_buffer='graph' was asked for, and {device} has no native graphs (the feature "
@@ -244,17 +245,3 @@ def check_mode(mode: object, features: Iterable[str], device: str) -> str:
         )
         raise UnimplementedError(message)
     return checked
-
-
-def _check_choice(value: object, choices: Sequence[str], what: str) -> str:
-    if not isinstance(value, str) or value not in choices:
-        message = f"{what} is one of {', '.join(map(repr, choices))}, not {value!r}"
-        raise InvalidArgumentError(message)
-    return value
-
-
-def check_name(name: object) -> str | None:
-    if name is not None and not isinstance(name, str):
-        message = f"the name of a command is a str, not {type(name).__name__}"
-        raise ArgumentTypeError(message)
-    return name

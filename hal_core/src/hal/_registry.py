@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Final, NamedTuple, NoReturn
 
+import numpy as np
+
+from hal._arguments import as_flag, as_text, ask, number_of, shown
 from hal._lifecycle import refuse_after_fork
 from hal._plugins import BackendStatus, DeviceDescription, Plugin, load_all
 from hal._sync import Lock, get_ident
@@ -132,7 +135,8 @@ class Registry:
 
     def backends(self, *, probe: bool) -> tuple[BackendStatus, ...]:
         """Do what `backends` does."""
-        return tuple(plugin.status(probe=probe) for plugin in self._search())
+        is_probed = as_flag(probe, "backends: probe")
+        return tuple(plugin.status(probe=is_probed) for plugin in self._search())
 
     def devices(self) -> tuple[DeviceDescription, ...]:
         """Do what `devices` does."""
@@ -148,8 +152,9 @@ class Registry:
         """Do what `resolve` does."""
         if not isinstance(spec, str):
             raise ArgumentTypeError(
-                f"a device specification is a string such as 'cpu' or 'cuda:1', not {spec!r}"
+                f"a device specification is a string such as 'cpu' or 'cuda:1', not {shown(spec)}"
             )
+        spec = as_text(spec, "a device specification is a string")
         head, _, query = spec.partition("?")
         merged = _parse_parameters(spec, query)
         merged.update((key, _parameter_text(key, value)) for key, value in parameters.items())
@@ -169,7 +174,7 @@ class Registry:
         if index >= count:
             valid = ", ".join(f"{plugin.name}:{i}" for i in range(count))
             raise NotFoundError(
-                f"asked for {head!r}; backend {plugin.name!r} has {count} "
+                f"asked for {shown(head)}; backend {plugin.name!r} has {count} "
                 f"device{'s' if count > 1 else ''}: {valid}"
             )
         return Target(plugin.backend(), driver, index, merged)
@@ -209,7 +214,7 @@ class Registry:
         if len(matches) > 1:
             specs = " and ".join(device.spec for device in matches)
             raise InvalidArgumentError(
-                f"asked for the device {uuid!r}, which is both {specs}; ask for one of these"
+                f"asked for the device {shown(uuid)}, which is both {specs}; ask for one of these"
             )
         return matches[0]
 
@@ -226,40 +231,40 @@ def _parse_parameters(spec: str, query: str) -> dict[str, str]:
         key, equals, value = part.partition("=")
         if not key or not equals:
             raise InvalidArgumentError(
-                f"{part!r} in the device specification {spec!r} is not of the form key=value"
+                f"{shown(part)} in the device specification {shown(spec)} is not key=value"
             )
         if key in parameters:
-            raise InvalidArgumentError(f"{key!r} is given twice in {spec!r}")
+            raise InvalidArgumentError(f"{shown(key)} is given twice in {shown(spec)}")
         parameters[key] = value
     return parameters
 
 
 def _parameter_text(key: str, value: object) -> str:
     """Return a keyword parameter the way it would stand in a specification."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
+    rule = f"device parameter {shown(key)} must be a string, a number or a boolean"
+    if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
+    if isinstance(value, str):
+        return as_text(value, rule)
     if isinstance(value, numbers.Real):
-        return str(value)
-    raise ArgumentTypeError(
-        f"device parameter {key!r} must be a string, a number or a boolean, not {value!r}"
-    )
+        return ask(str, value, rule)
+    raise ArgumentTypeError(f"{rule}, not {shown(value)}")
 
 
 def _parse_index(spec: str, text: str) -> int:
     """Return the device index of a specification."""
-    if not (text.isascii() and text.isdecimal()):
+    index = number_of(text)
+    if index < 0:
         raise InvalidArgumentError(
-            f"{text!r} in the device specification {spec!r} is no device index; "
+            f"{shown(text)} in the device specification {shown(spec)} is no device index; "
             "write it as in 'cuda:1'"
         )
-    return int(text)
+    return index
 
 
 def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
     """Raise that nothing of this name is installed, with the next step where it is known."""
-    message = f"asked for {name!r}; installed: {', '.join(installed) or 'no backend at all'}"
+    message = f"asked for {shown(name)}; installed: {', '.join(installed) or 'no backend at all'}"
     close = difflib.get_close_matches(name.lower(), {*installed, *_FIRST_PARTY}, n=1)
     if name in _FIRST_PARTY:
         message += f"; install it with: pip install {_FIRST_PARTY[name]}"

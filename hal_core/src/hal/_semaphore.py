@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import SupportsFloat, SupportsIndex, overload
 
 from hal import _progress, _timeline, _wait
+from hal._arguments import as_function, as_name
 from hal._awaiting import Reached
 from hal._failure import fresh, keep, told
 from hal._helpers import report
 from hal._spin import spin_for
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
+from hal._timeouts import check_timeout
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 __all__ = ["Callback", "Semaphore", "create_semaphore"]
@@ -72,6 +74,8 @@ class Semaphore(Timeline):
         """
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
+        if timeout is not None:
+            timeout = check_timeout(timeout)
         if self._points and self._failure is None and self._value < value:
             spin_for(self, value, timeout)
         if self._failure is None and self._value >= value:
@@ -143,10 +147,7 @@ class Semaphore(Timeline):
         `sys.unraisablehook`.
         """
         value = check_value(value)
-        if not callable(function):
-            message = f"on_reached() takes a function, not {type(function).__name__}"
-            raise ArgumentTypeError(message)
-        callback = Callback(self, value, function)
+        callback = Callback(self, value, as_function(function, "on_reached()"))
         work: Work = []
         try:
             with _timeline.lock:
@@ -221,10 +222,7 @@ def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Sema
     `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
     pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for others.
     """
-    if name is not None and not isinstance(name, str):
-        message = f"the name of a semaphore is a str, not {type(name).__name__}"
-        raise ArgumentTypeError(message)
-    return Semaphore(check_value(initial), name)
+    return Semaphore(check_value(initial), as_name(name, "a semaphore"))
 
 
 def _harvest(semaphore: Semaphore) -> None:

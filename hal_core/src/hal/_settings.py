@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from hal._arguments import number_of, shown
 from hal.errors import InvalidArgumentError
 
 __all__ = ["MemorySettings", "take_settings"]
@@ -51,7 +52,7 @@ def take_settings(parameters: dict[str, str]) -> MemorySettings:
         settings = settings._replace(staging=_size("staging", parameters, _SMALLEST_STAGING))
     text = parameters.pop("async_allocations", "false")
     if text.lower() not in {"true", "false", "1", "0"}:
-        message = f"async_allocations is 'true' or 'false', not {text!r}"
+        message = f"async_allocations is 'true' or 'false', not {shown(text)}"
         raise InvalidArgumentError(message)
     return settings._replace(async_allocations=text.lower() in {"true", "1"})
 
@@ -62,11 +63,11 @@ def _size(name: str, parameters: dict[str, str], least: int) -> int:
     digits, factor = text, 1
     if text and text[-1].upper() in _FACTORS:
         digits, factor = text[:-1], _FACTORS[text[-1].upper()]
-    size = int(digits) * factor if digits.isascii() and digits.isdecimal() else -1
+    size = number_of(digits) * factor
     if not least <= size <= _LARGEST:
         message = (
             f"{name} is a number of bytes of {least} or more, with K, M or G behind it for "
-            f"2**10, 2**20 or 2**30 of them, as in {name}=512M; not {text!r}"
+            f"2**10, 2**20 or 2**30 of them, as in {name}=512M; not {shown(text)}"
         )
         raise InvalidArgumentError(message)
     return size

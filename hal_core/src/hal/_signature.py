@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof
 from typing import Any, Final
 
+from hal._arguments import as_items, as_mapping, as_text, shown
 from hal._kernel_output import PARAMETER, OutputPlace
 from hal._parameters import (
     POINTERS,
@@ -120,6 +121,7 @@ class Signature:
         of that size) as far as its size allows. Raises `InvalidArgumentError`
         for anything else, and lists the types there are.
         """
+        text = as_text(text, "a signature is text such as '(f32 a, ptr x)'")
         inside = text.strip()
         if inside.startswith("(") and inside.endswith(")"):
             inside = inside[1:-1].strip()
@@ -246,15 +248,16 @@ class Signature:
 
     def _in_order(self, kernel_name: str, arguments: object) -> tuple[object, ...]:
         if isinstance(arguments, Mapping):
+            arguments = as_mapping(arguments, "arguments by name are a mapping")
             if self.output is not None and PARAMETER not in arguments:
                 arguments = {**arguments, PARAMETER: None}
             if arguments.keys() == self._names.keys():
                 return tuple(map(arguments.__getitem__, self._names))
             missing = [name for name in self._names if name not in arguments]
-            surplus = [str(name) for name in arguments if name not in self._names]
+            surplus = [shown(name) for name in arguments if name not in self._names]
             raise self._wrong_count(kernel_name, len(arguments), missing, surplus)
         if isinstance(arguments, Sequence) and not isinstance(arguments, (str, bytes, bytearray)):
-            return tuple(arguments)
+            return as_items(arguments, f"kernel '{kernel_name}': args are a tuple")
         message = (
             f"kernel '{kernel_name}' takes its arguments as a tuple or, by name, as a mapping, "
             f"not as {type(arguments).__name__}; write (value,) for a single one"

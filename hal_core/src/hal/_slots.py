@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
+from hal._arguments import as_int, as_items, as_mapping, shown
 from hal._buffer import Buffer
-from hal._extent import check_dtype
+from hal._extent import check_dtype, shape_of
 from hal._hazards import END, Access, Extents
 from hal._kernel_output import OutputPlace
 from hal._output import Output
-from hal._ranges import as_int, check_index
+from hal._ranges import check_index
 from hal._storage import Storage
 from hal._transfers import check_buffer, late_address
 from hal._usage import OUTPUT, explain_range
@@ -36,6 +37,8 @@ Table: TypeAlias = tuple[int, ...]
 Late: TypeAlias = list[tuple[Storage, int, int]]
 """Of each slot's buffer the storage, the offset and the size: not all have an address yet (M3)."""
 
+_MOST: Final = 1 << 16
+"""Slots of one recording."""
 DIRECT: Final = -1
 """The memory, in the sense of `hal._hazards.Access`, of all buffers given directly."""
 
@@ -113,7 +116,9 @@ class Slots(Sequence[Slot]):
         self._sizes: list[int] = []
         for index, (dtype, size) in enumerate(_read_specs(specs)):
             what = f"slot {index}"
-            self._dtypes.append(check_dtype(dtype))
+            kind = check_dtype(dtype)
+            shape_of(0, kind, what)
+            self._dtypes.append(kind)
             self._sizes.append(END if size is None else check_index(size, f"{what}: the size"))
         self._needed = [0 if size == END else size for size in self._sizes]
         self._alignments = [1] * len(self._sizes)
@@ -128,8 +133,8 @@ class Slots(Sequence[Slot]):
             number += len(self)
         if not 0 <= number < len(self):
             message = (
-                f"there is no slot {index}: the recording has {len(self)}; ask for more with "
-                "device.record(slots=...)"
+                f"there is no slot {shown(number)}: the recording has {len(self)}; ask for more "
+                "with device.record(slots=...)"
             )
             raise _SlotIndexError(message)
         return Slot(self, number, 0, self._sizes[number], self._dtypes[number])
@@ -152,6 +157,9 @@ class Slots(Sequence[Slot]):
 
 class _SlotIndexError(InvalidArgumentError, IndexError):
     """Report a slot that there is not; an `IndexError`, too, which iterating relies on."""
+
+
+_BINDINGS: Final = "execute: bindings are a list of buffers, or a mapping of slots to buffers"
 
 
 class SlotRules:
@@ -247,23 +255,20 @@ class SlotRules:
     def _in_order(self, bindings: object) -> list[Buffer]:
         count = self._count
         if isinstance(bindings, Mapping):
+            bindings = as_mapping(bindings, "execute: bindings by slot are a mapping")
             unknown = [key for key in bindings if key not in range(count)]
             missing = [index for index in range(count) if index not in bindings]
             if unknown or missing:
                 told = [f"nothing for slots {missing}"] if missing else []
-                told += [f"something for {unknown}, which are no slots"] if unknown else []
+                told += [f"something for {shown(unknown)}, which are no slots"] if unknown else []
                 message = (
                     f"execute: the recording has {count} slots, and the bindings have "
                     f"{' and '.join(told)}"
                 )
                 raise InvalidArgumentError(message)
             return [bindings[index] for index in range(count)]
-        if isinstance(bindings, (str, bytes)) or not isinstance(bindings, Sequence):
-            message = (
-                "execute: bindings are a sequence of buffers, or a mapping of slots to buffers, "
-                f"not {type(bindings).__name__}"
-            )
-            raise ArgumentTypeError(message)
+        if type(bindings) is not list:
+            bindings = as_items(bindings, _BINDINGS, ordered=True)
         if len(bindings) != count:
             message = (
                 f"execute: the recording has {count} slots, and {len(bindings)} bindings were "
@@ -371,19 +376,19 @@ class _Apart:
 
 def _read_specs(specs: object) -> list[tuple[Any, object]]:
     """Return the type and the size, or None, of each slot."""
-    if specs.__class__ is int or (hasattr(specs, "__index__") and not isinstance(specs, bool)):
-        count = as_int(specs, "record: slots are a number as an int, or a list")
+    rule = "record: slots are a number, or a list of a dtype or a (dtype, bytes) for each"
+    if isinstance(specs, (list, tuple, range)):
+        given = as_items(specs, rule)
+    else:
+        count = as_int(specs, rule)
         if count < 0:
-            message = f"record: the number of slots is 0 or more; {count} was given"
+            message = f"record: the number of slots is 0 or more; {shown(count)} was given"
             raise InvalidArgumentError(message)
-        return [(np.uint8, None)] * count
-    if isinstance(specs, (str, bytes, bool)) or not isinstance(specs, Sequence):
-        message = (
-            "record: slots are a number, or a list of a dtype or a (dtype, bytes) for each, not "
-            f"{specs!r}"
-        )
-        raise ArgumentTypeError(message)
+        given = ((np.uint8, None),) * min(count, _MOST + 1)
+    if len(given) > _MOST:
+        message = f"record: a recording has {_MOST} slots at most, not {shown(specs)}"
+        raise InvalidArgumentError(message)
     return [
         each if isinstance(each, tuple) and len(each) == 2 else (each, None)  # noqa: PLR2004 - a pair
-        for each in specs
+        for each in given
     ]

@@ -11,6 +11,7 @@ from hal._operation import DONE, ISSUED, ISSUING, Operation
 from hal._semaphore import Semaphore
 from hal._spin import spin_for_operation
 from hal._timeline import Timepoint
+from hal._timeouts import check_timeout
 from hal.errors import HalError
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Submission(Operation):
 
         Raises its error afresh, or `DeadlineExceededError`. Ctrl-C ends the wait.
         """
+        if timeout is not None:
+            timeout = check_timeout(timeout)
         if self._state == ISSUED:
             spin_for_operation(self, timeout)
         if self._state == DONE:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
 from hal import _sync
+from hal._arguments import as_int, shown
 from hal._compiled import is_compiled
-from hal._ranges import as_int
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -346,6 +346,6 @@ def check_value(value: object) -> int:
     """Return a semaphore's value as an int, or raise what is wrong with it."""
     number = value if type(value) is int else as_int(value, "a semaphore's value is an int")
     if not 0 <= number <= MAX_VALUE:
-        message = f"a semaphore's value is 0 to 2**63 - 1; {number} was asked for"
+        message = f"a semaphore's value is 0 to 2**63 - 1; {shown(number)} was asked for"
         raise InvalidArgumentError(message)
     return number

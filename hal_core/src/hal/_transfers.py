@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal import _peers
+from hal._arguments import memory_hint
 from hal._buffer import Buffer
 from hal._extent import Extent, no_address
 from hal._host_copies import Place, is_between_hosts, move
@@ -197,7 +198,7 @@ def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> St
     buffer's own attribute, which another thread may clear meanwhile.
     """
     if not isinstance(buffer, Extent):
-        message = f"{what} takes a buffer, not {type(buffer).__name__}"
+        message = f"{what} takes a buffer, not {type(buffer).__name__}{memory_hint(buffer)}"
         raise ArgumentTypeError(message)
     if buffer._device is not device:
         return _peers.check_guest(device, buffer, what, need)
@@ -420,7 +421,7 @@ def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:
                 "pass numpy.ascontiguousarray(array)"
             )
             raise InvalidArgumentError(message)
-        return data.reshape(-1).view(np.uint8)
+        return np.asarray(data).reshape(-1).view(np.uint8)
     if isinstance(data, Buffer):
         message = f"{what} takes host memory; use copy() between buffers"
         raise ArgumentTypeError(message)

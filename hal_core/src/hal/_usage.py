@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from hal._arguments import as_choice, as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import MemoryType
 
@@ -74,41 +75,29 @@ def check_memory(memory: object) -> int:
     """Return the index of a kind of memory in `MEMORY_TYPES`, or raise that it is none."""
     if memory is MemoryType.DEVICE:
         return 0  # the short way: an enum's hash is slow
-    index = None
     if isinstance(memory, MemoryType):
-        index = _INDEX[memory.value]
-    elif isinstance(memory, str):
-        index = _INDEX.get(memory)
-    if index is None:
-        message = f"memory is one of {', '.join(map(repr, _INDEX))}, not {memory!r}"
-        raise InvalidArgumentError(message)
-    return index
+        return _INDEX[memory.value]
+    return _INDEX[as_choice(memory, _INDEX, "memory")]
 
 
 def check_rights(usage: object, access: object) -> int:
     """Return the bits that a usage and an access deny, or raise what is wrong with them."""
-    if usage is BufferUsage.ALL and access == "all":
+    if usage is BufferUsage.ALL and type(access) is str and access == "all":
         return 0
     if isinstance(usage, bool) or not isinstance(usage, int):
         message = f"usage is hal.BufferUsage, combined with |, not {type(usage).__name__}"
         raise ArgumentTypeError(message)
     if not 0 < usage <= BufferUsage.ALL:
-        message = f"usage is at least one of hal.BufferUsage and nothing else, not {usage!r}"
+        message = f"usage is at least one of hal.BufferUsage and nothing else, not {shown(usage)}"
         raise InvalidArgumentError(message)
-    rights = _ACCESS.get(access) if isinstance(access, str) else None
-    if rights is None:
-        message = f"access is one of {', '.join(map(repr, _ACCESS))}, not {access!r}"
-        raise InvalidArgumentError(message)
-    return ALL & ~(int(usage) | rights)
+    return ALL & ~(
+        as_int(usage, "usage is hal.BufferUsage") | _ACCESS[as_choice(access, _ACCESS, "access")]
+    )
 
 
 def mapping_need(access: object) -> int:
     """Return the bits that `Buffer.map` needs for an access, or raise that it is none."""
-    need = _MAPPINGS.get(access) if isinstance(access, str) else None
-    if need is None:
-        message = f"map: access is one of {', '.join(map(repr, _MAPPINGS))}, not {access!r}"
-        raise InvalidArgumentError(message)
-    return need
+    return _MAPPINGS[as_choice(access, _MAPPINGS, "map: access")]
 
 
 def explain_refusal(what: str, missing: int) -> str:
@@ -128,9 +117,9 @@ def explain_refusal(what: str, missing: int) -> str:
 
 def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
     """Say that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
-    asked = f"the offset is {start}"
+    asked = f"the offset is {shown(start)}"
     if length is not None:
-        asked = f"bytes {start} to {start + length} were asked for"
+        asked = f"bytes {shown(start)} to {shown(start + length)} were asked for"
     return f"{what}: {asked}, and {thing} has {size} bytes"
 
 

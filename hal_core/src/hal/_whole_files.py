@@ -7,9 +7,10 @@ import errno
 import os
 import stat
 import tempfile
-from typing import Final
+from typing import Final, cast
 
-from hal.errors import InvalidArgumentError
+from hal._arguments import as_path, shown
+from hal.errors import FileError, InvalidArgumentError
 
 __all__ = ["MOST_BYTES", "UNFINISHED", "read_whole", "replace_whole", "write_whole"]
 
@@ -19,29 +20,60 @@ UNFINISHED: Final = ".new-"
 """What the names of files begin with that are being written."""
 _LEAST_ROOM: Final = 1 << 20  # some systems' own files tell no size
 
-_Path = str | os.PathLike[str]
+_KINDS: Final = {
+    kind: type("FileError", (FileError, kind), {"__module__": "hal.errors"})
+    for kind in (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+}
 
 
-def read_whole(path: _Path, what: str) -> bytes:
+def read_whole(path: object, what: str) -> bytes:
     """Return what a regular file holds.
 
-    Raises `OSError` for one that cannot be read, and `InvalidArgumentError`,
-    which begins with `what`, for a path that no file can have, for a device or
-    a pipe, which may never end, and for more than `MOST_BYTES`.
+    Raises `FileError` for one that cannot be read, and `InvalidArgumentError`,
+    for a path that no file can have, for a device or a pipe, which may never
+    end, and for more than `MOST_BYTES`. Their texts begin with `what`.
     """
-    shown = os.fspath(path)
+    name = as_path(path, what)
     try:
-        # Without O_NONBLOCK a pipe that nobody writes to would hold the caller up.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:  # a zero byte
-        message = f"{what}: {shown!r} is no path: {error}"
-        raise InvalidArgumentError(message) from error
+        return _read(name, what)
+    except OSError as error:
+        if error.errno is None:
+            raise  # of a signal's handler (O3)
+        raise _told(error, what, name) from error
+
+
+def write_whole(path: object, content: bytes, what: str) -> None:
+    """Write a file whole or not at all; raises `FileError`, and as `read_whole` for a path.
+
+    A link stays, and what it leads to is written. A file that is replaced
+    keeps its permissions. What is no regular file, such as ``/dev/stdout``
+    or a pipe that somebody reads from, is written to and never replaced.
+    """
+    name = as_path(path, what)
+    try:
+        _write(name, content)
+    except OSError as error:
+        if error.errno is None:
+            raise  # of a signal's handler (O3)
+        raise _told(error, what, name) from error
+
+
+def _told(error: OSError, what: str, path: str) -> FileError:
+    """Return a system's error as one of ours."""
+    kind = next((mine for kind, mine in _KINDS.items() if isinstance(error, kind)), FileError)
+    message = f"{what}: {shown(path)}: {error.strerror or error}"
+    return cast("FileError", kind(message, errno=error.errno, filename=path))
+
+
+def _read(path: str, what: str) -> bytes:
+    # Without O_NONBLOCK a pipe that nobody writes to would hold the caller up.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(handle)
         if stat.S_ISDIR(about.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), shown)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(about.st_mode):
-            message = f"{what}: {shown!r} is a device or a pipe, and no file; pass its bytes"
+            message = f"{what}: {shown(path)} is a device or a pipe, and no file; pass its bytes"
             raise InvalidArgumentError(message)
         with open(handle, "rb", closefd=False) as file:
             room = min(max(about.st_size, _LEAST_ROOM), MOST_BYTES)
@@ -49,34 +81,24 @@ def read_whole(path: _Path, what: str) -> bytes:
     finally:
         os.close(handle)
     if len(content) > room:
-        message = f"{what}: {shown!r} has more than {room:,} bytes, which no image has"
+        message = f"{what}: {shown(path)} has more than {room:,} bytes, which no image has"
         raise InvalidArgumentError(message)
     return content
 
 
-def write_whole(path: _Path, content: bytes) -> None:
-    """Write a file whole or not at all; raises `OSError` with the path.
-
-    A link stays, and what it leads to is written. A file that is replaced
-    keeps its permissions. What is no regular file, such as ``/dev/stdout``
-    or a pipe that somebody reads from, is written to and never replaced.
-    """
+def _write(path: str, content: bytes) -> None:
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = stat.S_IFREG | 0o644
-    if not stat.S_ISREG(mode):
-        # A pipe that nobody reads from is refused, and would hold the caller up without this.
-        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "wb") as file:
-            os.set_blocking(handle, True)
-            file.write(content)
+    if stat.S_ISREG(mode):
+        replace_whole(os.path.realpath(path), content, stat.S_IMODE(mode))
         return
-    target = os.path.realpath(path)
-    try:
-        replace_whole(target, content, stat.S_IMODE(mode))
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    # A pipe that nobody reads from is refused, and would hold the caller up without this.
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "wb") as file:
+        os.set_blocking(handle, True)
+        file.write(content)
 
 
 def replace_whole(target: str, content: bytes, mode: int) -> None:

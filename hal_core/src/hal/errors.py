@@ -9,6 +9,7 @@
         ├── UnimplementedError      NotImplementedError: the backend lacks the feature
         ├── ExchangeError           BufferError: memory and another library do not fit together
         ├── NotFoundError           LookupError: a kernel, global or device is unknown
+        ├── FileError               OSError: a path that cannot be read or written
         ├── OutOfMemoryError        MemoryError: after everything unused was given back
         ├── DeadlineExceededError   TimeoutError: a wait ran out of time
         ├── CompilationError        the compiler refused a kernel's source
@@ -42,6 +43,7 @@ __all__ = [
     "DeadlineExceededError",
     "DeviceLostError",
     "ExchangeError",
+    "FileError",
     "HalError",
     "InvalidArgumentError",
     "NotFoundError",
@@ -110,6 +112,26 @@ class NotFoundError(HalError, LookupError):
     """Report a name (of a kernel, a global, a device) that does not exist."""
 
     status = "NOT_FOUND"
+
+
+class FileError(HalError, OSError):
+    """Report a file that cannot be read or written; also a `FileNotFoundError` where that fits.
+
+    Attributes
+    ----------
+    errno, filename
+        The system's number of the error, and the path.
+    """
+
+    status = "FAILED_PRECONDITION"
+
+    def __init__(self, message: str = "", *, errno: int | None = None, filename: str = "") -> None:
+        super().__init__(message)
+        self.errno = errno
+        self.filename = filename or None
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class OutOfMemoryError(HalError, MemoryError):

@@ -1,0 +1,251 @@
+"""Check the arguments that users give: one function for each kind.
+
+A value's own methods (``__index__``, ``__iter__``, ``__fspath__`` ...) may raise
+anything. They are called by `ask` only, which tells it as an error of the
+argument; and a value stands in an error's text as `shown` puts it.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+
+__all__ = [
+    "as_array",
+    "as_choice",
+    "as_flag",
+    "as_function",
+    "as_int",
+    "as_items",
+    "as_mapping",
+    "as_name",
+    "as_names",
+    "as_path",
+    "as_text",
+    "as_three",
+    "ask",
+    "memory_hint",
+    "number_of",
+    "shown",
+]
+
+_Result = TypeVar("_Result")
+
+_NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.generic)
+"""What can be iterated over, and is no list of things."""
+
+_SHOWN: Final = 80
+"""Characters of a value that an error shows."""
+_MOST: Final = 2**63 - 1
+_DIGITS: Final = 4000
+"""Bits of the longest integer that is shown in digits, of which Python prints 4,300."""
+
+
+def shown(value: object) -> str:
+    """Return a value as an error's text shows it: short, on one line, and always."""
+    kind = type(value).__name__
+    if isinstance(value, int) and int.bit_length(value) > _DIGITS:
+        return f"an {kind} of {int.bit_length(value)} bits"
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - of the value's own
+        return f"a {kind} whose repr fails"
+    if " at 0x" in text:
+        return f"a {kind}"
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({kind})"
+
+
+def memory_hint(value: object) -> str:
+    """Return how what has memory of its own becomes a buffer, for an error's end; or nothing."""
+    if isinstance(value, np.ndarray):
+        return "; copy the array to the device first, with device.upload(array)"
+    kind = type(value)
+    if hasattr(kind, "__dlpack__") or hasattr(kind, "__cuda_array_interface__"):
+        return "; take its memory with device.from_dlpack(tensor)"
+    return ""
+
+
+def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result:
+    """Return ``function(value)``; tell what the value's own methods raise as an error of `rule`.
+
+    What a signal's handler raises meanwhile is passed on as it is (O3).
+    """
+    try:
+        return function(value)
+    except HalError:
+        raise
+    except Exception as error:
+        if _is_a_handlers(error):
+            raise
+        message = f"{rule}, and this {type(value).__name__} raised {shown(error)}"
+        if isinstance(error, TypeError):  # it has no such method, or refuses
+            message = f"{rule}, not {type(value).__name__}"
+        raise ArgumentTypeError(message) from error
+
+
+def _is_a_handlers(error: Exception) -> bool:
+    """Return whether a signal's handler has raised an error, and not what was called."""
+    codes: list[object] = []
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        if callable(handler):
+            handler = getattr(handler, "func", handler)  # of a `functools.partial`
+            codes.append(getattr(handler, "__code__", None) or _code_of_call(handler))
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of_call(handler: object) -> object:
+    return getattr(type(handler).__call__, "__code__", None)
+
+
+# Numbers and flags
+
+
+def as_int(value: object, rule: str) -> int:
+    """Return an int of any type as an int, or raise the rule that says what is taken."""
+    if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
+        message = f"{rule}, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    return ask(operator.index, value, rule)
+
+
+def as_three(value: object, what: str, least: int, also: str = "") -> tuple[int, int, int]:
+    """Return one to three numbers as three, 1 where none is given; `also` is what else may be."""
+    rule = f"{what} is one to three ints{also}"
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    items = as_items(value, rule) if isinstance(value, (tuple, list, range)) else (value,)
+    numbers = [as_int(each, rule) for each in items]
+    if not 1 <= len(numbers) <= 3 or min(numbers) < least or max(numbers) > _MOST:  # noqa: PLR2004
+        message = f"{what} is one to three numbers of {least} or more, not {shown(value)}"
+        raise InvalidArgumentError(message)
+    first, second, third = (*numbers, 1, 1)[:3]
+    return first, second, third
+
+
+def as_flag(value: object, what: str) -> bool:
+    """Return True or False, or raise that it is neither: what else is true is no flag."""
+    if value is True or value is False:
+        return value is True
+    if isinstance(value, np.bool_):
+        return bool(value)
+    message = f"{what} is True or False, not {shown(value)}"
+    raise ArgumentTypeError(message)
+
+
+def number_of(digits: str) -> int:
+    """Return the number that up to 19 decimal digits are, or -1 for another text."""
+    is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 19  # noqa: PLR2004
+    return int(digits) if is_number else -1
+
+
+# Texts, names and paths
+
+
+def as_text(value: object, rule: str) -> str:
+    """Return a text of any type as a str, or raise the rule that says what is taken."""
+    if type(value) is str:
+        return value
+    if not isinstance(value, str):
+        message = f"{rule}, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    return str.__str__(value)
+
+
+def as_name(value: object, what: str) -> str | None:
+    """Return the name that a user gives to a thing, or None for none."""
+    return None if value is None else as_text(value, f"the name of {what} is a str")
+
+
+def as_choice(value: object, choices: Iterable[str], what: str) -> str:
+    """Return a text that is one of a few, or raise which those are."""
+    text = str.__str__(value) if isinstance(value, str) else None
+    if text is None or text not in choices:
+        message = f"{what} is one of {', '.join(map(repr, choices))}, not {shown(value)}"
+        raise InvalidArgumentError(message)
+    return text
+
+
+def as_path(value: object, what: str) -> str:
+    """Return a path, which is text, bytes or has ``__fspath__``, as text."""
+    rule = f"{what} takes a path as text, bytes or os.PathLike"
+    if isinstance(value, (str, bytes)):
+        path: str | bytes = value
+    else:
+        path = ask(os.fspath, value, rule)
+    text = os.fsdecode(bytes(path)) if isinstance(path, bytes) else str.__str__(path)
+    if not text or "\0" in text:
+        message = f"{what}: {shown(text)} is no path"
+        raise InvalidArgumentError(message)
+    return text
+
+
+# Arrays, lists, mappings and functions
+
+
+def as_array(value: object, what: str) -> NDArray[Any]:
+    """Return what numpy makes of a value, of numbers or records; a text is none."""
+    try:
+        made: NDArray[Any] = ask(np.asarray, value, what)
+    except ArgumentTypeError as error:
+        message = f"{what}: numpy makes no array of this {type(value).__name__}: {error.__cause__}"
+        raise ArgumentTypeError(message) from error.__cause__
+    if made.dtype.kind in "US" and not made.ndim:
+        message = f"{what} takes an array, not {type(value).__name__}; a text has no bytes yet"
+        raise ArgumentTypeError(message)
+    return made
+
+
+def as_items(value: object, rule: str, *, ordered: bool = False) -> tuple[Any, ...]:
+    """Return the items of an iterable; a text, bytes, a mapping and an array are no lists.
+
+    With `ordered` a set is none, either.
+    """
+    if type(value) is tuple:
+        return value
+    no_list = isinstance(value, _NO_LISTS) or (ordered and isinstance(value, AbstractSet))
+    if no_list or not hasattr(type(value), "__iter__"):
+        message = f"{rule}, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    return ask(tuple, value, rule)
+
+
+def as_names(value: object, what: str) -> tuple[str, ...]:
+    """Return a list of names, such as those of parameters."""
+    rule = f"{what} is a list of parameters' names"
+    return tuple([as_text(each, rule) for each in as_items(value, rule)])
+
+
+def as_mapping(value: object, rule: str) -> dict[Any, Any]:
+    """Return a mapping as a new dictionary."""
+    if not isinstance(value, Mapping):
+        message = f"{rule}, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    return ask(_copied, value, rule)
+
+
+def as_function(value: object, what: str) -> Callable[..., Any]:
+    """Return what can be called, or raise that it cannot."""
+    if not callable(value):
+        message = f"{what} takes a function, not {type(value).__name__}"
+        raise ArgumentTypeError(message)
+    return value
+
+
+def _copied(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    return dict(value.items())

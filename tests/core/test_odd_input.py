@@ -1,0 +1,48 @@
+"""The whole public interface with odd arguments: it works, or raises an error of hal's.
+
+The calls are found by looking at the public classes (`odd_calls`), a child
+process for each of them, since a call may hang or end the process. Afterwards
+the device does its work, and nothing has leaked.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+from child_processes import HERE, run_python
+from odd_calls import GOOD, KEYWORDS, MADE, SUBJECTS, batches, good_of, parameters_of, targets_of
+
+BATCHES = {name: batch for name, batch in batches().items() if not name.startswith("hal.flow")}
+LIMIT = 150.0
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_odd_arguments_are_taken_or_refused_with_an_error_of_ours(tmp_path, monkeypatch, batch):
+    monkeypatch.chdir(tmp_path)  # whatever is taken for a path
+    result = run_python(
+        tmp_path,
+        f"import sys; sys.path.insert(0, {HERE!r}); import odd_calls; odd_calls.main({batch!r})",
+        timeout=LIMIT,
+    )
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert found[:-1] == []
+    assert found[-1]["calls"] == 0 or found[-1]["calls"] > len(SUBJECTS)
+
+
+def test_every_public_class_and_parameter_is_known():
+    """Who adds one says here how a good value is had; a method needs nothing."""
+    missing = []
+    for owner in BATCHES.values():
+        if inspect.isclass(owner) and owner not in SUBJECTS and owner not in MADE:
+            missing.append(f"SUBJECTS: {owner.__name__}")
+        for title, function in targets_of(owner):
+            for each in parameters_of(function):
+                if each.kind is each.VAR_KEYWORD and title not in KEYWORDS:
+                    missing.append(f"KEYWORDS: {title}")
+                if each.default is each.empty and good_of(title, each.name) is None:
+                    missing.append(f"GOOD: {title}.{each.name}")
+    assert missing == []
+    assert len(GOOD) < 200, "a method of its own needs none of them"
