@@ -78,11 +78,12 @@ def memory_hint(value: object) -> str:
 def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result:
     """Return ``function(value)``; tell what the value's own methods raise as an error of `rule`.
 
-    What a signal's handler raises meanwhile is passed on as it is (O3).
+    What a signal's handler raises meanwhile is passed on as it is (O3), and so is an error of the
+    system, which says nothing of the value.
     """
     try:
         return function(value)
-    except HalError:
+    except (HalError, OSError):
         raise
     except Exception as error:
         if _is_a_handlers(error):

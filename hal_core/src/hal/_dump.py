@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from hal import _explain, _lifecycle, _timeline
+from hal._arguments import ask, shown
 from hal.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def dump(file: _Writable | None = None) -> str:
     others hang. Raises `ArgumentTypeError` for what has no ``write``.
     """
     if file is not None and not callable(getattr(file, "write", None)):
-        message = f"dump writes to a text stream, as sys.stderr is one, not to {file!r}"
+        message = f"dump writes to a text stream, as sys.stderr is one, not to {shown(file)}"
         raise ArgumentTypeError(message)
     devices = list(_lifecycle.devices)
     lines = [f"hal in process {os.getpid()}: {_number(len(devices), 'open device')}"]
@@ -47,7 +48,7 @@ def dump(file: _Writable | None = None) -> str:
     lines += _more(len(devices) - _DEVICES, "devices", "")
     text = "\n".join(lines) + "\n"
     if file is not None:
-        file.write(text)
+        ask(file.write, text, "dump writes to a text stream")
     return text
 
 
