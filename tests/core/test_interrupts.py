@@ -15,7 +15,7 @@ import hal
 from hal.errors import HalError
 
 INTERRUPT_WAIT = """
-    import _thread, signal, sys, threading
+    import os, signal, sys, threading
     sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import LIMIT, Latch, open_native
@@ -44,8 +44,10 @@ INTERRUPT_WAIT = """
         "queue idle": device.queue.wait_idle,
         "device idle": device.wait_idle,
     }
-    for way in (_thread.interrupt_main, lambda: signal.pthread_kill(main, signal.SIGINT)):
-        main = threading.main_thread().ident
+    # To the thread, and to the process. `_thread.interrupt_main` sends none and ends no sleep,
+    # neither here nor at a lock of Python's.
+    main = threading.main_thread().ident
+    for way in (lambda: signal.pthread_kill(main, signal.SIGINT), lambda: os.kill(os.getpid(), 2)):
         for name, wait in waits.items():
             for delay in (0.0, 0.02):
                 timer = threading.Timer(delay, way)

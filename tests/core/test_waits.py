@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import queue
 import threading
 import time
 
@@ -13,7 +14,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads, semaphores
 
 import hal
-from hal import _wait
+from hal import _sync, _timeline
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -22,32 +23,97 @@ from hal.errors import (
 )
 
 
-def test_a_long_wait_registers_once_s6(monkeypatch):
-    """S6: between two slices of its sleep a wait for many stays registered: it costs no more."""
-    registered, looked = [], threading.Semaphore(0)
-    register, check = _wait.HostWaiter._register, _wait.HostWaiter._check_failures
+@pytest.fixture
+def slept(monkeypatch):
+    """How long each sleep of a waiter may take, as they begin."""
+    sleeps = queue.SimpleQueue()
+    wait = _sync.Gate.wait
 
-    def counting_register(self, work):
-        registered.append(len(self._unmet[0]))
-        return register(self, work)
+    def noting(gate, seconds):
+        sleeps.put(seconds)
+        return wait(gate, seconds)
 
-    def counting_check(self):
-        looked.release()
-        check(self)
+    monkeypatch.setattr(_sync.Gate, "wait", noting)
+    return sleeps
 
-    monkeypatch.setattr(_wait, "_SLICE_SECONDS", 0.001)
-    monkeypatch.setattr(_wait.HostWaiter, "_register", counting_register)
-    monkeypatch.setattr(_wait.HostWaiter, "_check_failures", counting_check)
-    three = semaphores(3)
-    waiter = threading.Thread(target=hal.wait_all, args=([each.at(1) for each in three], LIMIT))
+
+@pytest.mark.parametrize("values", [[1], [1, 2], [1, 1], [1, 1, 2, 2, 1]], ids=str)
+def test_a_waiter_sleeps_once_until_it_is_woken_s6(slept, values):
+    """S6: it has no time-out of its own, and who waits for one value twice is woken as well."""
+    semaphore = hal.create_semaphore()
+    entries = [semaphore.at(value) for value in values]
+    waiter = threading.Thread(target=hal.wait_all, args=(entries,), daemon=True)
     waiter.start()
-    for _ in range(10):
-        assert looked.acquire(timeout=LIMIT)
-    for semaphore in three:
-        semaphore.signal(1)
+    assert slept.get(timeout=LIMIT) < 0
+    semaphore.signal(2)
     waiter.join(LIMIT)
     assert not waiter.is_alive()
-    assert registered == [3]
+    assert slept.empty()
+
+
+@pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
+def test_a_wait_for_many_sleeps_once_s6(slept, wait):
+    """S6: the last of many wakes who waits for all, the first who waits for any, a failure both."""
+    for ends in ("signalled", "failed"):
+        many = semaphores(300)
+        ended = []
+
+        def block(many=many, ended=ended):
+            try:
+                wait([semaphore.at(1) for semaphore in many])
+            except OperationError as error:
+                ended.append(str(error))
+            else:
+                ended.append("signalled")
+
+        waiter = threading.Thread(target=block, daemon=True)
+        waiter.start()
+        assert slept.get(timeout=LIMIT) < 0
+        if ends == "failed":
+            many[150].fail(OperationError("failed"))
+        elif wait is hal.wait_any:
+            many[299].signal(1)
+        else:
+            for semaphore in many:
+                semaphore.signal(1)
+        waiter.join(LIMIT)
+        assert ended == [ends]
+        assert slept.empty()
+
+
+def test_a_wait_for_many_holds_the_lock_in_short_pieces_s6(monkeypatch):
+    """S6: nobody's signal stands behind thousands of registrations, nor behind their end."""
+    held, registered = [0], [0]
+    lock = _timeline.lock
+
+    class Counting:
+        """The timeline lock; counts what is registered and taken back in each hold."""
+
+        def __enter__(self):
+            lock.acquire()
+            held.append(0)
+
+        def __exit__(self, *_):
+            lock.release()
+
+    def counting(method):
+        def count(*arguments):
+            held[-1] += 1
+            registered[0] += 1
+            return method(*arguments)
+
+        return count
+
+    many = semaphores(2000)
+    monkeypatch.setattr(_timeline.Waiters, "watch", counting(_timeline.Waiters.watch))
+    monkeypatch.setattr(_timeline.Timeline, "_forget", counting(_timeline.Timeline._forget))
+    monkeypatch.setattr(_timeline, "lock", Counting())
+    with pytest.raises(DeadlineExceededError):
+        hal.wait_all([semaphore.at(1) for semaphore in many], 1e-6)
+    with pytest.raises(DeadlineExceededError):
+        hal.wait_any([semaphore.at(1) for semaphore in many], 0.001)
+    assert registered[0] >= 4000
+    assert max(held) <= 100
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.02])

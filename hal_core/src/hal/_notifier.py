@@ -39,21 +39,23 @@ class Notifier:
     def arm(self, event: Event, function: int, argument: int) -> int:
         """Have ``function(argument)`` called after `event`, whose count this gives up."""
         native = self._native
+        state = self.BEHIND
         try:
             native.bind()
             if not self._stream:
                 self._stream = native.create_stream()
             native.wait_event(self._stream, event.handle)
             native.notify(self._stream, function, argument)
-        except Exception:  # noqa: BLE001 - whatever a plugin raises there
-            # What is wrong with the device will be seen by whoever asks the event.
-            return self.BEHIND
-        else:
-            return self.ARMED
+            state = self.ARMED
+        except Exception:  # noqa: BLE001, S110 - whatever a plugin raises there
+            pass  # what is wrong with the device will be seen by whoever asks the event
         finally:
             with _timeline.lock:
                 self.arming = False
+                if state != self.ARMED:
+                    self.armed = 0  # the next turn tries again
                 event.release()
+        return state
 
     def close(self) -> None:
         """Destroy the stream, once it has posted for all that it was armed for."""

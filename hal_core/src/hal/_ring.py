@@ -33,7 +33,6 @@ class Ring:
         "_backlog",
         "_context",
         "_dead",
-        "_followers",
         "_issuing",
         "_leader",
         "_native",
@@ -52,7 +51,6 @@ class Ring:
         self._backlog: deque[Operation] = deque()  # see `hal._stream`
         self._issuing: Operation | None = None  # the baton, see `hal._stream`
         self._leader: HostWaiter | None = None  # who polls it for all, see `hal._wait`
-        self._followers: dict[HostWaiter, None] = {}
         self._wanted: set[int] = set()  # sequences that somebody asleep waits for
         self._watched = False  # by the progress thread
         self._notifier = Notifier(context.native)

@@ -94,7 +94,10 @@ class Gate:
         return self._flag[0] == b"x"
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until the gate is open or for `seconds`; return whether it is open."""
+        """Sleep until the gate is open or for `seconds`; return whether it is open.
+
+        A negative number is for ever; Ctrl-C ends it in the main thread.
+        """
         return self._lock.acquire(timeout=seconds)
 
 

@@ -2,24 +2,25 @@
 
 A waiter first polls: it asks the event of the smallest covering point of every
 queue that has one, letting other threads run, for 100 microseconds, and then after
-naps for 10 milliseconds at most. Then, or at once if nothing is recorded yet, it
-registers, has the progress thread notified, and sleeps at a gate of its own in
-bounded slices. One waiter at a time polls a queue, its *leader*; the others sleep, and
-when the leader leaves, for whatever reason, it wakes one of them. The condition
-is always "failed, or reached", never the event alone, which may have been
-recorded again for others.
+naps for 10 milliseconds at most. One waiter at a time polls a queue, its *leader*.
+Then, or at once if there is nothing to ask, it registers, has the progress thread
+notified of what is recorded, and sleeps at a gate of its own until that opens or its
+time is up: who sleeps costs nothing. The condition is always "failed, or reached",
+never the event alone, which may have been recorded again for others.
+
+A wait for many looks at them, registers and leaves in short holds of the lock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 
 from hal import _explain, _progress, _sync, _timeline
 from hal._failure import fresh
 from hal._spin import EAGER_TURNS, POLL_SECONDS
-from hal._timeline import WAKE, Timepoint, Work
+from hal._timeline import WAKE, Timeline, Timepoint, Work
 from hal._timeouts import check_timeout
 from hal.errors import DeadlineExceededError, DeviceLostError
 
@@ -41,8 +42,11 @@ each on an idle processor, and ten times that on a virtual machine.
 _NAP_PART: Final = 1 / 16
 """How long a nap is, as part of the wait so far; it is late by half of that on average."""
 
-_SLICE_SECONDS: Final = 0.05
-"""Longest sleep: a net for wake-ups lost outside this process's control."""
+_HOLD: Final = 64
+"""How many entries are looked at, registered or taken back in one hold of the timeline lock."""
+
+_LONGEST_SECONDS: Final = 1e6
+"""The longest time-out that the system is given; a longer one is none."""
 
 
 def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
@@ -60,34 +64,34 @@ def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int
 def poll_all(entries: Entries) -> bool:
     """Return whether all entries are reached, raising the first failure among them."""
     _ask_all(entries)
-    with _timeline.lock:
-        _check_failures(entries)
-        return all(each._semaphore._value >= each._value for each in entries)
+    is_reached = all(each._semaphore._value >= each._value for each in entries)
+    _check_failures(entries)
+    return is_reached
 
 
 def _check_failures(entries: Entries) -> None:
-    """Raise the first failure among entries, reached ones as well; under the lock."""
+    """Raise the first failure among entries, reached ones as well; reads single fields only."""
     for timepoint in entries:
-        timeline = timepoint._semaphore
-        if timeline._failure is not None:
-            raise fresh(timeline._failure)
+        failure = timepoint._semaphore._failure
+        if failure is not None:
+            raise fresh(failure)
 
 
 def _ask_all(entries: Entries) -> None:
-    """Ask the covering point of every entry that is not reached, and retire through it."""
-    for timepoint in entries:
-        timeline, value = timepoint._semaphore, timepoint._value
-        if timeline._value < value and timeline._failure is None:
-            with _timeline.lock:
-                operation = timeline._covering(value)
+    """Retire what has finished on every queue that is to bring one of the entries."""
+    queues: dict[StreamQueue, None] = {}
+    for start in range(0, len(entries), _HOLD):
+        with _timeline.lock:
+            for timepoint in entries[start : start + _HOLD]:
+                operation = timepoint._semaphore._covering(timepoint._value)
                 if operation is not None:
-                    operation._event.count += 1
-            if operation is not None:
-                operation._queue._ask(operation)
+                    queues[operation._queue] = None
+    for queue in queues:
+        queue._harvest()
 
 
 class HostWaiter:
-    """Be one thread's wait until all entries of any of several groups are reached.
+    """One thread's wait until all entries of any of several groups are reached.
 
     What was reached stays so, hence each group is a list that only shrinks,
     and only its last entry is looked at: a wait for many costs what it
@@ -96,13 +100,14 @@ class HostWaiter:
 
     __slots__ = (
         "_deadline",
-        "_followed",
-        "_follows",
         "_gate",
         "_groups",
+        "_index",
+        "_is_asleep",
         "_is_led",
         "_leads",
         "_missing",
+        "_points",
         "_registered",
         "_unmet",
     )
@@ -111,13 +116,15 @@ class HostWaiter:
         self._groups = groups
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
+        # What a turn has found: the group that is reached, else what to poll, else where to sleep
+        self._index: int | None = None
+        self._points: list[Operation] = []
         self._gate: _sync.Gate | None = None
-        self._leads: list[StreamQueue] = []
-        self._follows: list[StreamQueue] = []
-        self._followed: set[StreamQueue] = set()  # at any time during this wait
+        self._is_asleep = False  # nobody has opened the gate
         self._registered: list[Timepoint] = []
+        self._missing = 0  # notices that must come until it is woken
+        self._leads: list[StreamQueue] = []
         self._is_led = False  # somebody else polls a queue that it waits for
-        self._missing = 0  # notices that must come before the thread is woken
 
     def wait(self, timeout: float | None) -> int:
         """Block as `wait_groups` says."""
@@ -125,45 +132,69 @@ class HostWaiter:
             self._deadline = _sync.monotonic() + timeout
         _progress.mend()
         work: Work = []
-        points: list[Operation] = []
         may_poll = to_check = True
         is_late = False
         try:
             while True:
-                gate = None
-                with _timeline.lock:
-                    self._unregister()
-                    if to_check:
-                        self._check_failures()
-                    index = self._scan()
-                    if index is not None or is_late:
-                        self._leave(work)
-                    else:
-                        points = self._points_to_ask() if may_poll else []
-                        gate = None if points else self._register(work)
+                may_sleep = not is_late and self._remaining() > 0
+                turn = self._turn(work, may_poll, to_check, may_sleep)
+                while True:
+                    with _timeline.lock:
+                        if next(turn, True):
+                            break
                 if work:
                     _progress.drain(work)
-                if index is not None:
-                    return index
+                if self._index is not None:
+                    return self._index
                 if is_late:
-                    message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
-                    raise DeadlineExceededError(message)  # noqa: TRY301
-                if gate is None:
+                    break
+                if self._points:
                     # Without news it goes to sleep.
-                    may_poll = self._poll(points)
+                    may_poll = self._poll(self._points)
                     to_check = False
-                else:
-                    is_late = not self._sleep(gate, spin=may_poll)
-                    may_poll = to_check = True
+                    continue
+                to_check = True
+                is_late = self._gate is None or not self._sleep(self._gate, may_poll)
+                may_poll = not is_late
+                if is_late:
+                    for entries in self._unmet:
+                        _ask_all(entries)  # S6: it is looked at once more
         except BaseException:
-            with _timeline.lock:
-                self._leave(work)
+            self._leave()
             _progress.hand_over(work)  # Ctrl-C: others rely on it
             raise
+        message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
+        raise DeadlineExceededError(message)
 
-    def _scan(self) -> int | None:
-        """Return the first group that is reached, or raise a failure; under the lock."""
-        for index, entries in enumerate(self._unmet):
+    def _remaining(self) -> float:
+        """Return how many seconds are left."""
+        return self._deadline if self._deadline == math.inf else self._deadline - _sync.monotonic()
+
+    def _turn(
+        self,
+        work: Work,
+        may_poll: bool,  # noqa: FBT001 - internal
+        to_check: bool,  # noqa: FBT001
+        may_sleep: bool,  # noqa: FBT001
+    ) -> Iterator[bool]:
+        """Look; if nothing is reached, prepare to poll or to sleep. Raises a failure.
+
+        Under the lock, which the caller lets go for a moment where this yields False.
+        """
+        left = _HOLD
+        self._is_asleep = False
+        self._gate = None
+        self._points = []
+        while self._registered:
+            self._take_back()
+            left -= 1
+            if not left:
+                yield False
+                left = _HOLD
+        if to_check:
+            self._check_failures()
+        unmet = self._unmet
+        for index, entries in enumerate(unmet):
             while entries:
                 timepoint = entries[-1]
                 timeline, value = timepoint._semaphore, timepoint._value
@@ -172,23 +203,59 @@ class HostWaiter:
                 if timeline._value < value:
                     break
                 entries.pop()
+                left -= 1
+                if not left:
+                    yield False
+                    left = _HOLD
             if not entries:
                 self._check_failures()
-                return index
-        return None
+                self._stop_leading()
+                self._index = index
+                return
+        if may_poll:
+            self._points = self._points_to_ask()
+            if self._points:
+                return
+        if may_sleep:
+            yield from self._go_to_sleep(work)
+        self._stop_leading()
+
+    def _go_to_sleep(self, work: Work) -> Iterator[bool]:
+        """Register for every entry that is not reached; as `_turn`."""
+        self._gate = _sync.Gate()
+        self._is_asleep = True
+        counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
+        # Woken by the last one; until all are registered, it is itself one more to come.
+        self._missing = 1 if counting else 0
+        known: set[tuple[Timeline, int]] | None = set() if counting else None
+        left = _HOLD
+        for entries in self._unmet:
+            for timepoint in entries:
+                self._register(timepoint, known, work)
+                left -= 1
+                if not left:
+                    yield False
+                    left = _HOLD
+        if counting:
+            self._missing -= 1
+            if not self._missing:
+                self._wake(work)
 
     def _check_failures(self) -> None:
-        """Raise the first failure in the set, of a reached entry as well; under the lock."""
+        """Raise the first failure in the set, of a reached entry as well."""
         for entries in self._groups:
             _check_failures(entries)
 
     def _points_to_ask(self) -> list[Operation]:
         """Return held operations of the queues that this waiter leads; under the lock.
 
-        The smallest covering point of every queue that has one.
+        The smallest covering point of every queue that has one. Who waits for any
+        of very many leaves it to the progress thread.
         """
         points: list[Operation] = []
         self._is_led = False
+        if len(self._unmet) > _HOLD:
+            return points
         for entries in self._unmet:
             timepoint = entries[-1]
             timeline, value = timepoint._semaphore, timepoint._value
@@ -197,8 +264,8 @@ class HostWaiter:
                 continue
             queue = operation._queue
             if queue._leader is None:
-                queue._leader = self
                 self._leads.append(queue)
+                queue._leader = self
             elif queue._leader is not self:
                 self._is_led = True
                 continue
@@ -238,8 +305,6 @@ class HostWaiter:
                     break
                 turns += 1
                 if waited >= POLL_SECONDS:
-                    if self._is_followed():
-                        break  # who sleeps relies on its leaving soon
                     _sync.nap(min(waited * _NAP_PART, self._deadline - now))
                 elif turns > EAGER_TURNS:
                     _sync.yield_thread()
@@ -247,10 +312,6 @@ class HostWaiter:
             for position, operation in enumerate(points):
                 operation._queue._settle(operation, answers[position])
         return news or self._looks_changed()
-
-    def _is_followed(self) -> bool:
-        """Return whether somebody sleeps while this one polls: reads single fields only."""
-        return any(queue._followers for queue in self._leads)
 
     def _looks_changed(self) -> bool:
         """Return whether a look under the lock is worth it: reads single fields only."""
@@ -261,109 +322,77 @@ class HostWaiter:
                 return True
         return False
 
-    def _sleep(self, gate: _sync.Gate, *, spin: bool) -> bool:
-        """Sleep until woken; return False if the time is up first.
-
-        In slices: between two of them it stays registered, and looks whether a
-        wake-up was lost.
-        """
+    def _sleep(self, gate: _sync.Gate, spin: bool) -> bool:  # noqa: FBT001 - internal
+        """Sleep until woken; return False if the time is up first."""
         if spin and not self._is_led and gate.spin():
             return True
-        while True:
-            remaining = self._deadline - _sync.monotonic()
-            if gate.wait(max(min(_SLICE_SECONDS, remaining), 0.0)):
-                return True
-            if remaining <= _SLICE_SECONDS:
-                for entries in self._unmet:
-                    _ask_all(entries)  # S6: it is looked at once more
-                return False
-            with _timeline.lock:
-                self._check_failures()
-                if self._scan() is not None:
-                    return True
+        remaining = self._remaining()
+        return gate.wait(max(remaining, 0.0) if remaining < _LONGEST_SECONDS else -1)
 
-    def _register(self, work: Work) -> _sync.Gate:
-        """Register for every entry that is not reached, and stop leading; under the lock.
+    def _register(
+        self, timepoint: Timepoint, known: set[tuple[Timeline, int]] | None, work: Work
+    ) -> None:
+        """Register for an entry, or note that there is news; under the lock.
 
-        Returns the gate that opens when there is news.
+        Those in `known`, if given, are counted, each once.
         """
-        counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
-        self._missing = 0
-        for entries in self._unmet:
-            for timepoint in entries:
-                timeline, value = timepoint._semaphore, timepoint._value
-                if timeline._value >= value:
-                    continue
-                position = len(self._registered)
-                self._registered.append(timepoint)
-                if counting:
-                    # Woken by the last one; the progress thread retires them all.
-                    self._missing = position
-                    timeline._until_reached(value, work).watch(value, self, position)
-                    continue
-                operation = timeline._covering(value)
-                if operation is None:
-                    timeline._until_recorded().watch(value, self, position)
-                elif operation._queue._leader in {None, self}:
-                    timeline._until_reached(value, work).watch(value, self, position)
-                else:
-                    # Its leader retires for this one too, or wakes it on leaving.
-                    operation._queue._followers[self] = None
-                    self._follows.append(operation._queue)
-                    self._followed.add(operation._queue)
-                    timeline._reached_register().watch(value, self, position)
-        gate = self._gate = _sync.Gate()
-        self._stop_leading(work)
-        return gate
+        timeline, value = timepoint._semaphore, timepoint._value
+        if timeline._failure is not None:
+            self._wake(work)
+            return
+        if timeline._value >= value:
+            if known is None:
+                self._wake(work)
+            return
+        if known is not None:
+            if (timeline, value) in known:
+                return
+            known.add((timeline, value))
+            self._missing += 1
+        position = len(self._registered)
+        self._registered.append(timepoint)
+        if known is not None or timeline._covering(value) is not None:
+            # The progress thread retires it, if nobody else does before.
+            timeline._until_reached(value, work).watch(value, self, position)
+        else:
+            timeline._until_recorded().watch(value, self, position)
 
-    def _unregister(self) -> None:
-        """Leave no registration behind; under the lock."""
-        self._gate = None
-        self._missing = 0
-        for timepoint in self._registered:
-            timeline, value = timepoint._semaphore, timepoint._value
-            if timeline._value < value:  # else it was taken out
-                timeline._forget(value, self)
-        self._registered.clear()
-        for queue in self._follows:
-            queue._followers.pop(self, None)
-        self._follows.clear()
+    def _take_back(self) -> None:
+        """Take the last registration back; under the lock."""
+        timepoint = self._registered[-1]
+        timeline, value = timepoint._semaphore, timepoint._value
+        if timeline._value < value:  # else it was taken out
+            timeline._forget(value, self)
+        self._registered.pop()
 
-    def _stop_leading(self, work: Work) -> None:
-        """Give up every lead, and wake a follower of each; under the lock."""
+    def _stop_leading(self) -> None:
+        """Let others poll; under the lock."""
         for queue in self._leads:
             if queue._leader is self:
                 queue._leader = None
-                self._wake_follower(queue, work)
         self._leads.clear()
 
-    @staticmethod
-    def _wake_follower(queue: StreamQueue, work: Work) -> None:
-        """Wake one of those who sleep while somebody else polls; under the lock."""
-        for follower in queue._followers:
-            if follower._gate is not None:  # else it is awake by now, for something else
-                follower._wake(work)
-                return
+    def _leave(self) -> None:
+        """Leave no registration and no lead behind; twice is the same as once.
 
-    def _leave(self, work: Work) -> None:
-        """End the wait, however it ended; under the lock."""
-        self._unregister()
-        self._stop_leading(work)
-        for queue in self._followed:
-            # Perhaps it was woken to lead, and leaves instead: it passes that on.
-            if queue._leader is None:
-                self._wake_follower(queue, work)
+        No lock held; any thread, once the waiting one is out of the wait.
+        """
+        self._is_asleep = False
+        while self._registered or self._leads:
+            with _timeline.lock:
+                for _ in range(min(len(self._registered), _HOLD)):
+                    self._take_back()
+                if not self._registered:
+                    self._stop_leading()
 
     def _notice(self, index: int, work: Work) -> None:
         """Wake the thread, unless it waits for more than this; under the lock."""
-        if self._missing and self._registered[index]._semaphore._failure is None:
-            self._missing -= 1
-            return
-        self._wake(work)
+        self._missing -= 1
+        if self._missing <= 0 or self._registered[index]._semaphore._failure is not None:
+            self._wake(work)
 
     def _wake(self, work: Work) -> None:
         """Wake the thread if it sleeps; under the lock."""
-        gate = self._gate
-        if gate is not None:
-            self._gate = None
-            work.append((WAKE, gate))
+        if self._is_asleep:
+            self._is_asleep = False
+            work.append((WAKE, self._gate))

@@ -63,12 +63,10 @@ MUTANTS = (
         (
             Patch(
                 "_wait",
-                "                    may_poll = self._poll(points)\n",
-                "                    may_poll = self._poll(points)\n"
+                "                    may_poll = self._poll(self._points)\n",
+                "                    may_poll = self._poll(self._points)\n"
                 "                    if may_poll:\n"
-                "                        with _timeline.lock:\n"
-                "                            self._leave(work)\n"
-                "                        _progress.drain(work)\n"
+                "                        self._leave()\n"
                 "                        return 0\n",
             ),
         ),
@@ -203,26 +201,24 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a leader that leaves without waking another",
-        "two waiters/one",
-        (
-            Patch(
-                "_wait",
-                "                queue._leader = None\n"
-                "                self._wake_follower(queue, work)",
-                "                queue._leader = None",
-            ),
-        ),
-    ),
-    Mutant(
-        "a woken follower that leaves without passing it on",
+        "a sleeper that relies on who polls",
         "follower leaves/one",
         (
             Patch(
                 "_wait",
-                "            if queue._leader is None:\n"
-                "                self._wake_follower(queue, work)",
-                "            pass",
+                "timeline._until_reached(value, work).watch(value, self, position)",
+                "timeline._reached_register().watch(value, self, position)",
+            ),
+        ),
+    ),
+    Mutant(
+        "a waiter that registers for what is reached by then",
+        "by host/one",
+        (
+            Patch(
+                "_wait",
+                "            if known is None:\n                self._wake(work)\n",
+                "",
             ),
         ),
     ),

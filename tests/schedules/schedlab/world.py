@@ -302,8 +302,8 @@ class World(Watching):
                 if stale:
                     s.fail("leak", f"{name} keeps {kinds} registered")
         for queue in self.all_queues():
-            if queue._leader is not None or queue._followers:
-                s.fail("leak", f"{queue.name} keeps a leader or followers")
+            if queue._leader is not None:
+                s.fail("leak", f"{queue.name} keeps a leader")
             if queue._issuing not in (None, False):
                 s.fail("leak", f"the baton of {queue.name} was never let go")
 
