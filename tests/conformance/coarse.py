@@ -185,7 +185,11 @@ COARSE = (
     (
         "a time-out says nothing of who has promised",
         ["semaphores/test_texts.py::test_a_chain_of_promises_s9"],
-        ("hal._explain", '    return f"{mode} " + "; ".join(shown)', "    return mode"),
+        (
+            "hal._explain",
+            '    return f"{mode} " + "; ".join(_Account().told(entries, ()))',
+            "    return mode",
+        ),
     ),
     (
         "an ended submission says that it is issued",

@@ -8,6 +8,7 @@ import pytest
 from core_harness import LIMIT, semaphores
 
 import hal
+from hal import _explain, _timeline
 from hal.errors import DeadlineExceededError
 
 
@@ -119,3 +120,70 @@ def test_text_of_unnamed_semaphores_can_be_told_apart_s9():
     text = timeout_text(lambda: hal.wait_all([one.at(1), two.at(1)], 0))
     assert f"{one.name}@1" in text
     assert f"{two.name}@1" in text
+
+
+def counting_lock(monkeypatch):
+    """Count how often the timeline lock is taken, and what is asked of timelines in each hold."""
+    lock, held = _timeline.lock, []
+
+    class Counting:
+        def __enter__(self):
+            lock.acquire()
+            held.append(0)
+
+        def __exit__(self, *_):
+            lock.release()
+
+    def covering(timeline, value):
+        held[-1] += 1
+        return look(timeline, value)
+
+    look = _timeline.Timeline._covering
+    monkeypatch.setattr(_timeline.Timeline, "_covering", covering)
+    monkeypatch.setattr(_timeline, "lock", Counting())
+    return held
+
+
+@pytest.mark.parametrize("shape", ["fan", "chain", "tree", "semaphores"])
+def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape):
+    """S9: of ten thousand pending operations it looks at a few, and holds the lock for one each."""
+    gate = hal.create_semaphore(name="gate")
+    queue = device.create_queue(ordered=False)
+    pending = [queue.barrier(wait=gate.at(1))]
+    for index in range(1, 3000):
+        if shape == "fan":
+            pending.append(queue.barrier(wait=gate.at(1)))
+        elif shape == "chain":
+            pending.append(queue.barrier(wait=pending[-1]))
+        elif shape == "tree":
+            parents = {index // 2, index // 3, index - 1}
+            pending.append(queue.barrier(wait=[pending[each] for each in parents]))
+        else:
+            semaphore = hal.create_semaphore()
+            queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
+            pending.append(semaphore.at(1))
+    last = [pending[-1]] if shape in {"chain", "tree"} else pending
+    groups = [[each if shape == "semaphores" and each is not pending[0] else each._as_timepoint()
+               for each in last]]  # fmt: skip
+    with monkeypatch.context() as patch:
+        held = counting_lock(patch)
+        text = _explain.describe_wait(groups)
+        assert len(held) < 200
+        assert max(held) <= 1
+    assert len(text) < 4000
+    assert "barrier" in text
+    gate.signal(1)
+    hal.wait_all([queue.barrier(), *pending], LIMIT)
+
+
+def test_a_text_says_where_it_stopped_looking_s9(device, monkeypatch):
+    """S9: who promised it may stand behind what was looked through; it does not say "nobody"."""
+    monkeypatch.setattr(_explain, "_LOOKED", 10)
+    gate, last = hal.create_semaphore(), hal.create_semaphore()
+    for _ in range(20):
+        device.queue.barrier(wait=gate.at(1))
+    device.queue.barrier(signal=last.at(1))
+    text = timeout_text(lambda: last.wait(1, 0))
+    assert "nobody of the first 10 operations" in text
+    gate.signal(1)
+    last.wait(1, LIMIT)

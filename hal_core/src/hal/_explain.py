@@ -1,24 +1,25 @@
-"""Say in words what a wait still waits for, and who has promised it (rule S9)."""
+"""Say in words what a wait still waits for, and who has promised it (rule S9).
+
+It is made while everything goes on: the timeline lock is held for a look at one thing
+at a time, and no more is looked at and told than anybody would read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal import _lifecycle, _timeline
+from hal._operation import DONE, ISSUED, PENDING
 from hal._timeline import Timeline, Timepoint
 
 if TYPE_CHECKING:
     from hal._operation import Operation
-    from hal._stream import StreamQueue
 
 __all__ = ["describe_operation", "describe_wait"]
 
-_PENDING: Final = 0
-"""The state of `hal._submission`, which imports this module."""
-
-_DONE: Final = 3
-"""The state from which on an operation has ended."""
+_STATES: Final = ("is not issued", "is being issued", "is running", "has ended")
 
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
@@ -26,104 +27,125 @@ _DEPTH: Final = 4
 _WIDTH: Final = 8
 """How many unmet waits of one list are told."""
 
+_TOLD: Final = 24
+"""How many unmet waits are told in all."""
+
+_LOOKED: Final = 10_000
+"""How many operations of a queue are looked through for who has promised a value."""
+
+
+_Promise: TypeAlias = "tuple[int, Operation]"
+"""A value, and the operation that will bring it."""
+
 
 def describe_wait(groups: Sequence[Sequence[Timepoint]]) -> str:
     """Return "for ...", with every unmet wait and its promise. No lock held."""
-    everything = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
-    with _timeline.lock:
-        lines = _lines(groups, everything)
-    shown = lines[:_WIDTH]
-    if len(lines) > _WIDTH:
-        shown.append(f"{len(lines) - _WIDTH} more")
     mode = "for" if len(groups) == 1 else "for any of"
-    return f"{mode} " + "; ".join(shown)
+    entries = _unmet(itertools.chain.from_iterable(groups))
+    return f"{mode} " + "; ".join(_Account().told(entries, ()))
 
 
 def describe_operation(operation: Operation) -> str:
     """Return what an operation does and waits for, nothing if it has ended. No lock held."""
-    everything = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
-    with _timeline.lock:
-        if operation._state >= _DONE or operation._retired:
-            return ""
-        if operation._state == _PENDING:
-            state = "is not issued"
-        elif operation in operation._queue._hosts:
-            state = _host_state(operation)
-        else:
-            state = "is running"
-        return _story(operation, state, everything, ())
+    if operation._state >= DONE or operation._retired:
+        return ""
+    return _Account().story(operation, ())
 
 
-def _lines(groups: Sequence[Sequence[Timepoint]], everything: list[StreamQueue]) -> list[str]:
-    """Return what is to say of each unmet wait, once."""
-    unmet = dict.fromkeys(
-        each for entries in groups for each in entries if each._semaphore._value < each._value
-    )
-    return [_entry(each._semaphore, each._value, everything, ()) for each in unmet]
+def _unmet(entries: Iterable[Timepoint]) -> list[Timepoint]:
+    """Return what is not reached, once each."""
+    return list(dict.fromkeys(each for each in entries if each._semaphore._value < each._value))
 
 
-def _entry(
-    timeline: Timeline, value: int, everything: list[StreamQueue], path: tuple[Operation, ...]
-) -> str:
-    head = f"{timeline.name}@{value} (now {timeline._value}), promised by "
-    promise = _promise(timeline, value, everything)
-    if promise is None:
-        return head + "nobody"
-    operation, state = promise
-    return head + _story(operation, state, everything, path)
+class _Account:
+    """What is told of one wait."""
 
+    def __init__(self) -> None:
+        self._left = _TOLD
+        self._known: dict[Timeline, list[_Promise]] = {}
+        self._unread = self._read()
+        self._limit = ""  # says that not everything was looked through
 
-def _story(
-    operation: Operation, state: str, everything: list[StreamQueue], path: tuple[Operation, ...]
-) -> str:
-    """Say what an operation is doing, and what it waits for; `path` led to it."""
-    text = f"{operation._describe()}, which {state}"
-    if operation in path:
-        return text + ", as said before: they wait for each other"
-    if len(path) == _DEPTH or not (operation._state == _PENDING or operation._unresolved):
+    def told(self, entries: list[Timepoint], path: tuple[Operation, ...]) -> list[str]:
+        """Tell of unmet waits; `path` led to them."""
+        lines: list[str] = []
+        for entry in entries[:_WIDTH]:
+            if not self._left:
+                break
+            self._left -= 1
+            lines.append(self._entry(entry, path))
+        if len(entries) > len(lines):
+            lines.append(f"{len(entries) - len(lines)} more")
+        return lines
+
+    def _entry(self, timepoint: Timepoint, path: tuple[Operation, ...]) -> str:
+        timeline, value = timepoint._semaphore, timepoint._value
+        head = f"{timeline.name}@{value} (now {timeline._value}), promised by "
+        operation = self._promise(timeline, value)
+        if operation is None:
+            return f"{head}nobody{self._limit}"
+        return head + self.story(operation, path)
+
+    def story(self, operation: Operation, path: tuple[Operation, ...]) -> str:
+        """Say what an operation is doing, and what it waits for; `path` led to it."""
+        text = f"{operation._describe()}, which {_state(operation)}"
+        if operation in path:
+            return text + ", as said before: they wait for each other"
+        if len(path) == _DEPTH or not (operation._state == PENDING or operation._unresolved):
+            return text
+        path = (*path, operation)
+        waits = self.told(_unmet(operation._waits), path)
+        if waits:
+            return text + " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
+        text += " behind others in its queue"
+        queue = operation._queue
+        with _timeline.lock:
+            first = next(iter(queue._hosts), None)
+            if first is None and queue._backlog and queue._backlog[0]._state == PENDING:
+                first = queue._backlog[0]
+        if queue._ordered and first is not None and first is not operation:
+            text += f" [{self.story(first, path)}]"
         return text
-    path = (*path, operation)
-    waits = [
-        _entry(each._semaphore, each._value, everything, path)
-        for each in operation._waits[:_WIDTH]
-        if each._semaphore._value < each._value
-    ]
-    if waits:
-        return text + " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
-    text += " behind others in its queue"
-    queue = operation._queue
-    for host in queue._hosts:
-        if queue._ordered:
-            return text + f" [{_story(host, _host_state(host), everything, path)}]"
-    for first in queue._backlog:
-        if first is not operation and first._state == _PENDING and queue._ordered:
-            text += f" [{_story(first, 'is not issued', everything, path)}]"
-        break
-    return text
 
+    def _promise(self, timeline: Timeline, value: int) -> Operation | None:
+        """Return the operation that will bring `value`."""
+        with _timeline.lock:
+            covering = timeline._covering(value)
+        if covering is not None:
+            return covering
+        owner = None if timeline._owner is None else timeline._owner()
+        if owner is not None:
+            return owner
+        for promised, operation in self._known.get(timeline, ()):
+            if promised >= value:
+                return operation
+        for other, promise in self._unread:
+            self._known.setdefault(other, []).append(promise)
+            if other is timeline and promise[0] >= value:
+                return promise[1]
+        return None
 
-def _host_state(operation: Operation) -> str:
-    """Say what an issued host operation is doing, deferred or not."""
-    return "has returned on the host" if operation._unresolved else "is running on the host"
-
-
-def _promise(
-    timeline: Timeline, value: int, everything: list[StreamQueue]
-) -> tuple[Operation, str] | None:
-    """Return the operation that will bring `value`, and what it is doing; under the lock."""
-    covering = timeline._covering(value)
-    if covering is not None:
-        return covering, "is running"
-    for queue in everything:
-        states = (
-            (queue._unissued(), "is not issued"),
-            (queue._hosts, None),
-            ([queue._issuing] if queue._issuing else [], "is being issued"),
-        )
-        for operations, state in states:
-            for operation in operations:
+    def _read(self) -> Iterator[tuple[Timeline, _Promise]]:
+        """Go through what the queues of all devices have not ended, once."""
+        queues = [queue for device in list(_lifecycle.devices) for queue in device._context.queues]
+        for queue in queues:
+            with _timeline.lock:
+                source: Collection[Operation] = queue._backlog if queue._ordered else queue._pending
+                if len(source) > _LOOKED:
+                    self._limit = f" of the first {_LOOKED:,} operations of each queue"
+                found = [*itertools.islice(source, _LOOKED), *queue._hosts]
+                if queue._issuing is not None:
+                    found.append(queue._issuing)
+            for operation in found:
                 for timepoint in operation._signals:
-                    signalled, promised = timepoint._semaphore, timepoint._value
-                    if signalled is timeline and promised >= value:
-                        return operation, state or _host_state(operation)
-    return None
+                    if timepoint._semaphore._owner is not None:
+                        continue  # that tells by itself
+                    yield timepoint._semaphore, (timepoint._value, operation)
+
+
+def _state(operation: Operation) -> str:
+    """Say what an operation is doing."""
+    state = operation._state
+    if state == ISSUED and operation._is_host:
+        return "has returned on the host" if operation._unresolved else "is running on the host"
+    return _STATES[min(state, DONE)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
@@ -96,6 +97,7 @@ class Submission(Operation):
         if timepoint is None:
             # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
             semaphore = Semaphore(0, self._describe())
+            semaphore._owner = weakref.ref(self)
             timepoint = Timepoint(semaphore, 1)
             state = self._state
             if state == DONE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import weakref
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
@@ -168,10 +169,20 @@ class Waiters:
 class Timeline:
     """Hold a value, the operations that will raise it, and who waits for it."""
 
-    __slots__ = ("_failure", "_name", "_points", "_reached", "_recorded", "_reserved", "_value")
+    __slots__ = (
+        "_failure",
+        "_name",
+        "_owner",
+        "_points",
+        "_reached",
+        "_recorded",
+        "_reserved",
+        "_value",
+    )
 
     def __init__(self, initial: int, name: str | None) -> None:
         self._name = name
+        self._owner: weakref.ref[Operation] | None = None  # whose end it stands for, if it does
         self._value = initial
         self._reserved = initial  # the highest value reserved or signalled (S1)
         self._failure: BaseException | None = None
