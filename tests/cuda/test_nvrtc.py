@@ -134,3 +134,18 @@ for text in (source, source.replace("\n\n", "\n#define N 3\n")):
 """,
     )
     assert lines == ['my broken.cpp:4:13: error: identifier "missing" is undefined'] * 2
+
+
+def test_too_much_shared_memory_has_file_and_line_c5(tmp_path):
+    lines = nvrtc(
+        tmp_path,
+        r"""
+source = "\n__global__ void k(int *p) { __shared__ int a[20000]; a[p[0]] = 1; p[0] = a[p[1]]; }"
+try:
+    _compile.compile_image(request(source, filename="large.cu"), "sm_90")
+except CompilationError as error:
+    print(str(error).splitlines()[1])
+""",
+    )
+    told = "kernel 'k': it declares 80,000 bytes of __shared__ memory, and a block has 49,152"
+    assert lines == [f"large.cu:2: error: {told}"]

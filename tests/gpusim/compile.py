@@ -370,10 +370,11 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(content, encoding="utf-8")
     compiler = _toolchain.find_compiler()
+    (folder / _dialect.PRELUDE).parent.mkdir()
     for name in ("kernel.h", "image.h"):
         text = (resources.files("hal_cpu") / name).read_text(encoding="utf-8")
         text = text.replace("warpSize = 1;", f"warpSize = {64 if options.is_hip else 32};")
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / _dialect.PRELUDE).with_name(name).write_text(text, encoding="utf-8")
     command = [*compiler.cxx, f"-std={options.standard}", *_COMPILER_OPTIONS]
     for each in [str(headers), *options.includes]:
         command += ["-I", each]

@@ -16,16 +16,7 @@ from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _time
 from hal._arguments import as_array, as_flag, as_function, as_mapping, as_name, number_of, shown
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
-from hal._compiling import (
-    Includes,
-    Options,
-    Source,
-    Trace,
-    check_options,
-    compile_program,
-    describe,
-    prepare,
-)
+from hal._compiling import compile_program, describe, explaining
 from hal._context import Context, wait_idle
 from hal._executable import Executable, check_signature, load_executable, read_image
 from hal._extent import check_allocation, shape_of
@@ -36,6 +27,7 @@ from hal._programs import MAGIC, Program
 from hal._queue import Queue
 from hal._ranges import check_index
 from hal._recording import check_mode
+from hal._requests import Includes, Options, Source, Trace, check_options, prepare
 from hal._semaphore import Semaphore, create_semaphore
 from hal._settings import MemorySettings, take_settings
 from hal._signature import Signature
@@ -375,7 +367,7 @@ class Device:
                 f"{self._name} compiles no kernel source{reason}; load an image with device.load()"
             )
             raise UnimplementedError(message)
-        image = self._native.compile(request)
+        image = explaining(request, lambda: self._native.compile(request))
         found = describe(self._backend, CompiledImage(self.info.architecture, image))
         return load_executable(self, found.image, None, found.kernels)
 

@@ -70,7 +70,11 @@ template <typename hal_t> __device__ inline hal_item hal_take(hal_t *hal_value) 
   return hal_taken;
 }
 __device__ inline hal_item hal_take(decltype(nullptr)) { return hal_take((const char *)0); }
-template <typename hal_t> __device__ inline hal_item hal_take(hal_t hal_value) {
+// What is no number is no argument: no function fits where the user calls.
+template <typename hal_r, typename...> struct hal_when { typedef hal_r hal_type; };
+template <typename hal_t>
+__device__ inline auto hal_take(hal_t hal_value) -> typename hal_when<
+    hal_item, decltype((unsigned long long)hal_value), decltype(hal_t(-1) < hal_t(0))>::hal_type {
   hal_item hal_taken;
   hal_taken.hal_kind = hal_t(-1) < hal_t(0) ? 1 : 5;
   hal_taken.hal_bits = (unsigned long long)hal_value;
@@ -145,7 +149,8 @@ hal_record(hal_printed *hal_to, hal_item *hal_items, int hal_count) {
   return hal_count - 1;
 }
 template <typename... hal_t>
-__device__ inline int hal_pf(const char *hal_format, hal_t... hal_values) {
+__device__ inline auto hal_pf(const char *hal_format, hal_t... hal_values) ->
+    typename hal_when<int, decltype(hal_take(hal_values))...>::hal_type {
   hal_printed *const hal_to = hal_output_here();
   if (hal_to) {
     hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_values)...};
@@ -162,7 +167,8 @@ __device__ inline void hal_log(const char *hal_format, const char *hal_name, hal
   hal_record(hal_to, hal_items, 3);
 }
 template <typename hal_t>
-__device__ inline void hal_trace(const char *hal_name, hal_t hal_value) {
+__device__ inline auto hal_trace(const char *hal_name, hal_t hal_value) ->
+    typename hal_when<void, decltype(hal_take(hal_value))>::hal_type {
   hal_log("%s = %V\n", hal_name, hal_value);
 }
 __device__ inline void hal_trace(const char *hal_name, const char *hal_value) {

@@ -6,7 +6,8 @@ whose functions this module offers too.
 
 What `scan` asks of a kernel (a ``__global__`` function with a body):
 
-- it stands at global scope (``extern "C"`` is fine) and is no template;
+- it stands at global scope (``extern "C"`` is fine), is no template, returns void, and is not
+  called as a function of the dialect is;
 - there is one of its name, whatever the preprocessor would choose, and its
   head is not put together by ``#if``;
 - every parameter has a name, and none is a reference or has a default.
@@ -36,6 +37,7 @@ from hal._cpp_tokens import (
     without_attributes,
     without_splices,
 )
+from hal._dialect_words import BUILTIN_TYPES, NO_FUNCTIONS, NO_NAMES, QUALIFIERS, RESERVED
 from hal._type_table import read_type_table, type_table
 from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
@@ -46,25 +48,8 @@ _COMMAND: Final = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
 _NOT_BLANK: Final = re.compile(r"[^\r\n]")
 _LITERALS: Final = {"0": False, "false": False, "1": True, "true": True}
 
-# fmt: off
-# Words whose parentheses hold no parameters.
-_NO_FUNCTIONS: Final = frozenset({
-    "__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__", "__attribute__",
-    "__attribute", "__declspec", "alignas", "decltype", "__typeof__", "typeof", "noexcept", "throw",
-    "requires", "explicit", "asm", "__asm__", "HAL_BLOCK", "HAL_SHARED_MEMORY",
-})
 # What a kernel is launched with, and how many expressions it takes at most.
 _MARKS: Final = {"HAL_BLOCK": 3, "HAL_SHARED_MEMORY": 1}
-_QUALIFIERS: Final = frozenset({
-    "const", "volatile", "restrict", "__restrict", "__restrict__", "register", "struct", "class",
-    "union", "enum", "typename",
-})
-_NO_NAMES: Final = _QUALIFIERS | {
-    "void", "bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "auto",
-    "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "__int64", "_Float16", "__fp16",
-    "__bf16", "decltype",
-}
-# fmt: on
 
 
 @dataclasses.dataclass(slots=True)
@@ -252,7 +237,7 @@ class _Scanner:
         groups = [
             (start, end)
             for start, end in matching_parentheses(texts)
-            if start > 0 and texts[start - 1] not in _NO_FUNCTIONS
+            if start > 0 and texts[start - 1] not in NO_FUNCTIONS
         ]
         if not groups:
             return None
@@ -288,6 +273,7 @@ class _Scanner:
             )
         if "class" in self._scopes:
             raise self._error(entry, "it is in a class; move it to global scope")
+        self._check_kernel(entry, texts[: start - 1])
         entry = self._with_marks(entry, head)
         tokens = without_attributes(head[start + 1 : end])
         if [token.text for token in tokens] in ([], ["void"]):
@@ -297,6 +283,20 @@ class _Scanner:
             for number, part in enumerate(split_at_commas(tokens), start=1)
         )
         return dataclasses.replace(entry, parameters=parameters)
+
+    def _check_kernel(self, entry: EntryPoint, before: list[str]) -> None:
+        """Raise for a name that is taken, and what stands before it if that is no void."""
+        if entry.name in RESERVED:
+            raise self._error(entry, "the dialect has a function of this name; rename the kernel")
+        depths = bracket_depths(before)
+        outer = [text for text, depth in zip(before, depths, strict=True) if depth == 0]
+        returned = [text for text in outer if text in BUILTIN_TYPES or text in {"*", "&"}]
+        if returned and returned != ["void"]:
+            raise self._error(
+                entry,
+                f"it returns `{' '.join(returned)}`, and a kernel returns void; write results "
+                "through a pointer",
+            )
 
     def _with_marks(self, entry: EntryPoint, head: list[Token]) -> EntryPoint:
         """Return the kernel with what the marks in its head say, and note where they are."""
@@ -380,10 +380,10 @@ def _find_name(tokens: list[Token]) -> int | None:
     depths = bracket_depths(texts)
     index = len(tokens) - 1
     for start, end in matching_parentheses(texts):
-        if depths[start] == 0 and start > 0 and texts[start - 1] not in _NO_FUNCTIONS:
+        if depths[start] == 0 and start > 0 and texts[start - 1] not in NO_FUNCTIONS:
             # A pointer to an array or to a function: (*name)
             index = end - 1
-            if texts[start + 1] != "*" or not {"*", *_QUALIFIERS}.issuperset(
+            if texts[start + 1] != "*" or not {"*", *QUALIFIERS}.issuperset(
                 texts[start + 1 : index]
             ):
                 return None
@@ -391,10 +391,10 @@ def _find_name(tokens: list[Token]) -> int | None:
     else:
         while index > 0 and texts[index] == "]":
             index = max(i for i in range(-1, index) if i < 0 or depths[i] == depths[index]) - 1
-    if index < 1 or tokens[index].kind != "word" or texts[index] in _NO_NAMES:
+    if index < 1 or tokens[index].kind != "word" or texts[index] in NO_NAMES:
         return None
     if texts[index - 1] == "::":
         return None
     # `const Foo`, `struct Foo`: what is left must be a type, not only words about one.
     rest = (token for token in tokens[:index] if token.kind == "word")
-    return index if any(token.text not in _QUALIFIERS for token in rest) else None
+    return index if any(token.text not in QUALIFIERS for token in rest) else None

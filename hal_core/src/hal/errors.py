@@ -153,6 +153,9 @@ class CompilationError(HalError):
     ----------
     log
         The compiler's whole output, with the user's file names and lines.
+    found
+        What `from_log` made it of: what was refused, and the lines that say
+        why. Empty for others.
     """
 
     status = "INVALID_ARGUMENT"
@@ -160,6 +163,7 @@ class CompilationError(HalError):
     def __init__(self, message: str = "", *, log: str = "") -> None:
         super().__init__(message)
         self.log = log
+        self.found: tuple[str, tuple[str, ...]] = ("", ())
 
     @classmethod
     def from_log(cls, what: str, errors: Sequence[str], log: str) -> CompilationError:
@@ -170,7 +174,9 @@ class CompilationError(HalError):
         shown = [*errors[:_ERRORS_SHOWN]] or log.strip().splitlines()[-_ERRORS_SHOWN:]
         if len(errors) > _ERRORS_SHOWN:
             shown.append(f"... and {len(errors) - _ERRORS_SHOWN} more")
-        return cls("\n".join([f"{what}:", *shown]), log=log)
+        error = cls("\n".join([f"{what}:", *shown]), log=log)
+        error.found = (what, tuple(errors))
+        return error
 
 
 class ClosedError(HalError, ValueError):

@@ -12,7 +12,7 @@ from typing import Final
 
 from hal.errors import CompilationError
 from hal.native import CompileRequest
-from hal_cpu import _dialect, _toolchain
+from hal_cpu import _dialect, _image, _toolchain
 
 __all__ = [
     "NATIVE",
@@ -141,16 +141,35 @@ def compile_with_log(request: CompileRequest, march: str, features: str) -> tupl
         # What the user wrote: messages quote its lines, and debuggers show them.
         source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
         source.write_text(request.source, encoding="utf-8")
+        (directory / _dialect.PRELUDE).parent.mkdir()
         for name, content in headers.items():
-            (directory / name).write_bytes(content)
+            (directory / _dialect.PRELUDE).with_name(name).write_bytes(content)
         text = text.replace(f'"{_dialect.SOURCE}"', _quote(str(source)))
         (directory / "image.cpp").write_text(text, encoding="utf-8")
         wanted = [_NATIVE] if march == NATIVE else []
         image, log = _run(request, compiler, wanted, options, directory, source)
+    _check_shared_memory(request, image, log)
     _toolchain.CACHE.store(key, image)
     if log:
         _toolchain.CACHE.store(_toolchain.CACHE.key("log", key), log.encode())
     return image, log
+
+
+def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> None:
+    """Raise `CompilationError` if a kernel declares more shared memory than a block has."""
+    if request.part or "__shared__" not in request.source:
+        return
+    symbols = _image.read_symbols(image)
+    errors = []
+    for entry in request.entries:
+        size = _image.shared_memory(symbols, entry.name)
+        if size > _image.MAX_SHARED_MEMORY:
+            errors.append(
+                f"{request.filename}:{entry.line}: error: kernel '{entry.name}': it declares "
+                f"{size:,} bytes of __shared__ memory, and a block has {_image.MAX_SHARED_MEMORY:,}"
+            )
+    if errors:
+        raise CompilationError.from_log(f"{request.filename} does not compile", errors, log)
 
 
 def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:

@@ -33,7 +33,8 @@ __all__ = [
 
 SOURCE: Final = "hal_user_source.cpp"
 """What the rewritten text calls the file with the user's own text, until it has a path."""
-PRELUDE: Final = "kernel.h"
+PRELUDE: Final = "hal_cpu/kernel.h"
+"""What is included first: in a folder of its own, so that it hides no file of the user's."""
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
@@ -218,6 +219,7 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
             if _RESTRICT.search(kind)
         )
         export = f"HAL_KERNEL({entry.name}, {barriers}, {alone:#x}ull, {flags})"
+        export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(
         [
@@ -233,6 +235,18 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
             request.type_table,
             "\n",
         ]
+    )
+
+
+def _assertions(entry: EntryPoint) -> str:
+    """Return what a kernel has to be, for errors that stand where it does."""
+    shape = f"hal_shape<decltype({entry.name})>"
+    head = f"\"kernel '{entry.name}': "
+    return (
+        f'#line {entry.line} "{SOURCE}"\n'
+        f"static_assert({shape}::hal_returns_void, {head}a kernel returns void; write results "
+        f'through a pointer"); static_assert({shape}::hal_bytes <= HAL_MAX_ARGUMENT_BYTES, {head}'
+        'its parameters take 32768 bytes at most");'
     )
 
 

@@ -243,7 +243,8 @@ def _open(path: str) -> int:
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
-        message = f"the system's loader refuses the image: {error}"
+        reason = str(error).removeprefix(f"{path}: ")
+        message = f"the system's loader refuses the image: {reason}"
         raise OperationError(message, native_name="dlopen") from error
     return library._handle  # noqa: SLF001 - ctypes documents it
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import platform
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from hal import elf
 from hal.errors import OperationError
 
-__all__ = ["Symbol", "read_symbols"]
+__all__ = ["MAX_SHARED_MEMORY", "Symbol", "read_symbols", "shared_memory"]
+
+MAX_SHARED_MEMORY: Final = 256 * 1024
+"""Bytes that a block has, those that its kernel declares included."""
 
 _MACHINES: Final = {
     3: "x86",
@@ -62,6 +66,15 @@ def read_symbols(image: bytes) -> dict[str, Symbol]:
     except ValueError as error:
         message = f"the image is a damaged ELF file: {error}"
         raise OperationError(message) from error
+
+
+def shared_memory(symbols: Mapping[str, Symbol], kernel: str) -> int:
+    """Return the bytes of shared memory that a kernel declares itself."""
+    # What is declared inside a function bears the function's name.
+    mark = f"_ZZ{len(kernel)}{kernel}"
+    return sum(
+        each.size for each in symbols.values() if each.thread_local and each.name.startswith(mark)
+    )
 
 
 def _check(image: bytes) -> None:

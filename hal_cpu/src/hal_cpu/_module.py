@@ -87,13 +87,7 @@ class Module:
                 f"{_ARGUMENT_BYTES_AT_MOST} is the most"
             )
             raise OperationError(message)
-        # What is declared inside a function bears the function's name.
-        mark = f"_ZZ{len(name)}{name}"
-        shared = sum(
-            found.size
-            for found in self._symbols.values()
-            if found.thread_local and found.name.startswith(mark)
-        )
+        shared = _image.shared_memory(self._symbols, name)
         self._functions.append(address)
         _shared_memory[address] = record.static_shared_memory or shared
         return address

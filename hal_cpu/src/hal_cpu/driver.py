@@ -13,7 +13,7 @@ from typing import Final
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
-from hal_cpu import _driver, _system
+from hal_cpu import _driver, _image, _system
 from hal_cpu.device import CpuDevice
 
 __all__ = ["CpuDriver"]
@@ -21,7 +21,6 @@ __all__ = ["CpuDriver"]
 _THREADS_AT_MOST: Final = 1024
 _SEED_AT_MOST: Final = 2**32 - 1
 _DEVICES_AT_MOST: Final = 64
-_MAX_SHARED_MEMORY: Final = 256 * 1024
 
 
 class CpuDriver(NativeDriver):
@@ -109,7 +108,7 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
         total_memory=_system.total_memory(),
         compute_units=_system.processor_count(),
         max_threads_per_block=1024,
-        max_shared_memory=_MAX_SHARED_MEMORY,
+        max_shared_memory=_image.MAX_SHARED_MEMORY,
         warp_size=1,
         driver=f"hal-cpu {_version()}, {compiler}",
         properties={"page_size": page},

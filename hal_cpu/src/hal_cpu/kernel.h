@@ -338,6 +338,16 @@ template <class... A> struct hal_layout {
   }
 };
 
+// What is asserted of a kernel, where it stands.
+template <class F> struct hal_shape {
+  static constexpr bool hal_returns_void = false;
+  static constexpr unsigned int hal_bytes = 0;
+};
+template <bool tell, class... A> struct hal_shape<void(const hal_thread_of<tell> &, A...)> {
+  static constexpr bool hal_returns_void = true;
+  static constexpr unsigned int hal_bytes = hal_layout<A...>().offset[sizeof...(A)];
+};
+
 // A parameter's type as its function has it forgets `__restrict__`: this puts it back.
 template <class T, bool alone> struct hal_restrict { typedef T type; };
 template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; };
@@ -350,8 +360,6 @@ template <bool barriers, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
 struct hal_kernel_of<barriers, alone, F> {
   static constexpr hal_layout<A...> hal_parameters_of = {};
-  static_assert(hal_layout<A...>().offset[sizeof...(A)] <= HAL_MAX_ARGUMENT_BYTES,
-                "a kernel's parameters take at most 32768 bytes");
   static constexpr unsigned int hal_count = sizeof...(A), hal_bytes = hal_parameters_of.offset[sizeof...(A)];
   static constexpr const unsigned int *hal_sizes = hal_parameters_of.size, *hal_offsets = hal_parameters_of.offset;
   typedef typename hal_make_indices<sizeof...(A)>::type indices;

@@ -21,6 +21,9 @@ _OPTIONS: Final = (
 _STANDARD: Final = re.compile(r"--?std(?:=|$)")
 _ARCHITECTURE: Final = re.compile(r"--?(?:gpu-architecture|arch)(?:=|$)")
 _ERROR: Final = re.compile(r"^(?P<file>.*)\((?P<line>\d+)\): (?P<kind>(?:catastrophic )?error)\b")
+_SHARED: Final = re.compile(
+    r"Entry function '(?P<name>\w+)' uses too much shared data \((?P<size>\w+) bytes, (?P<most>\w+)"
+)
 _CARET: Final = re.compile(r"[ \t]*\^\s*$")
 
 _cache: Final = DiskCache("cuda")
@@ -90,6 +93,14 @@ def _refused(request: CompileRequest, log: str) -> CompilationError:
             column = _column(request, match, lines[number + 1 : number + 3])
             place += f"{column}:" if column else ""
             errors.append(f"{place} {match['kind']}{line[match.end() :]}")
+    for entry in request.entries:
+        match = next((each for each in _SHARED.finditer(log) if each["name"] == entry.name), None)
+        if match:
+            errors.append(
+                f"{request.filename}:{entry.line}: error: kernel '{entry.name}': it declares "
+                f"{int(match['size'], 0):,} bytes of __shared__ memory, and a block has "
+                f"{int(match['most'], 0):,}"
+            )
     return CompilationError.from_log(f"{request.filename} does not compile", errors, log)
 
 
