@@ -163,17 +163,17 @@ HOST = (
     (
         "macros do not reach the compiler",
         ["kernels/test_compile.py::test_defines_reach_the_source_c5"],
-        ("hal._compiling", "macros = {\n", "macros = {} and {\n"),
+        ("hal._requests", "macros = {\n", "macros = {} and {\n"),
     ),
     (
         "folders of headers do not reach the compiler",
         ["executables/test_executables.py::test_headers_are_found_c5"],
-        ("hal._compiling", "include_directories=includes", "include_directories=()"),
+        ("hal._requests", "include_directories=includes", "include_directories=()"),
     ),
     (
         "the compiler is told another file name",
         ["kernels/test_compile.py::test_an_error_has_the_users_file_and_line_c5"],
-        ("hal._compiling", "filename=name,\n", 'filename="other.cpp",\n'),
+        ("hal._requests", "filename=name,\n", 'filename="other.cpp",\n'),
     ),
     (
         "an image has no variables",
