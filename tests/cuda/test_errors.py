@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from cuda_harness import gpusim, run_python
 
 from hal.errors import (
     DeviceLostError,
@@ -114,6 +115,50 @@ def test_a_wrong_context_that_is_ours_is_an_error(lab, simulator, code):
     assert caught.value.native_code == code
     assert simulator.calls("cuEventRecord") == before + 1
     lab.device.destroy_event(event)
+
+
+def test_a_context_that_has_failed_is_opened_with_a_way_out(driver, open_lab, simulator):
+    """Not while others hold it; and later only where the driver has it begin afresh."""
+    from hal_cuda._driver import call, cuda  # noqa: PLC0415
+
+    lab = open_lab(1)
+    pool, lab.device.pool = lab.device.pool, None
+    simulator.lose_device(1, 719)
+    with pytest.raises(DeviceLostError, match="somebody still holds it") as caught:
+        driver.open_device(1, {})
+    assert caught.value.native_code == 719
+    lab.device.close()
+    before = simulator.calls("cuDevicePrimaryCtxRetain")
+    with pytest.raises(DeviceLostError, match="end the process") as caught:
+        driver.open_device(1, {})
+    assert caught.value.native_code == 719
+    assert simulator.calls("cuDevicePrimaryCtxRetain") == before + 1
+    simulator.reset()
+    call(cuda.cuMemPoolDestroy, pool)
+    lab.device = driver.open_device(1, {})
+
+
+REOPENED = """
+    import hal
+    device = hal.create_device("cuda")
+    kernel = device.compile("__global__ void fault(int *x) { *(int *)8 = x[0]; }")["fault"]
+    failing = device.queue.dispatch(kernel, grid=1, block=1, args=(device.allocate(4),))
+    try:
+        failing.wait(20)
+    except hal.errors.DeviceLostError as error:
+        print(error.native_code)
+    print(device.lost, device.close())
+    device = hal.create_device("cuda")
+    buffer = device.allocate(4)
+    print(buffer.numpy("u1", wait=device.queue.fill(buffer, 7)), device.close())
+"""
+
+
+def test_a_lost_device_can_be_opened_again_where_its_context_ends_o2(tmp_path):
+    """Nothing of hal's keeps the failed context alive."""
+    done = run_python(tmp_path, REOPENED, **gpusim.environment(recovers=True, quiet=True))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["700", "True ()", "[7 7 7 7] ()"]
 
 
 def test_a_function_that_the_driver_lacks_is_unimplemented(driver):

@@ -192,17 +192,18 @@ API cuDevicePrimaryCtxRelease_v2(int device) {
   bool held = sim.devices[device].retained > 0, last = sim.devices[device].retained == 1;
   if (last) sim_device_synchronize_locked(device);
   if (held) sim.devices[device].retained--;
+  bool fails = sim.devices[device].error != SIM_OK;
   sim_unlock();
   if (last) last_release(device);
-  if (last && !sim.strict) sim_forget_memory(device);
+  if (last && fails && sim_setting("GPUSIM_RECOVERS", 0)) sim_device_reset(device);
+  else if (last && !sim.strict) sim_forget_memory(device);
   return held ? SIM_OK : SIM_INVALID_CONTEXT;
 }
 
 API cuDevicePrimaryCtxReset_v2(int device) {
   CALL(cuDevicePrimaryCtxReset, INIT | SIM_ALLOWED_AFTER_ERROR);
   DEVICE(device);
-  int status = sim_device_synchronize(device);
-  if (status) return status;
+  sim_device_synchronize(device); /* its error is nothing to a reset, and no reset ends it */
   was_reset[device] = sim.devices[device].retained > 0;
   sim_forget_memory(device);
   return SIM_OK;
@@ -224,7 +225,7 @@ API cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) {
   CALL(cuDevicePrimaryCtxGetState, INIT | SIM_ALLOWED_AFTER_ERROR);
   DEVICE(device);
   if (flags) *flags = 0;
-  if (active) *active = sim.devices[device].retained > 0;
+  if (active) *active = !is_gone(device);
   return SIM_OK;
 }
 

@@ -50,6 +50,7 @@ SETTINGS: Final = {
     "lose_at": "GPUSIM_LOSE_AT",
     "abort_on_leaks": "GPUSIM_ABORT_ON_LEAKS",
     "quiet": "GPUSIM_QUIET",
+    "recovers": "GPUSIM_RECOVERS",
 }
 """Keyword arguments of `load` and `environment`, and the variables that they set."""
 

@@ -77,6 +77,13 @@ static int device_of(const struct entry *entry) {
   }
 }
 
+void sim_handles_forget(int device) {
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < capacity; i++)
+    if (table[i].handle && table[i].alive && device_of(&table[i]) == device) table[i].alive = false;
+  pthread_mutex_unlock(&lock);
+}
+
 int sim_live_handles(char *text, size_t size, int device) {
   int counts[16] = {0}, total = 0;
   pthread_mutex_lock(&lock);

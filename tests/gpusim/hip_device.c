@@ -165,6 +165,12 @@ API hipDeviceSynchronize(void) {
   FAIL(sim_device_synchronize(hip_device));
 }
 
+API hipDeviceReset(void) {
+  CALL(hipDeviceReset, CURRENT | SIM_ALLOWED_AFTER_ERROR);
+  sim_device_reset(hip_device);
+  return SIM_OK;
+}
+
 API hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
   CALL(hipDeviceGetStreamPriorityRange, CURRENT);
   if (least) *least = 1;

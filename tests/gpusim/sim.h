@@ -18,6 +18,7 @@ uint64_t sim_hash(uint64_t a, uint64_t b, uint64_t c);
 uint64_t sim_now(void);
 long sim_setting(const char *name, long otherwise);
 void sim_fail_device(int device, int code, const char *why); /* lock held */
+void sim_device_reset(int device); /* the context begins afresh: no error, no objects, no memory */
 bool sim_strict_about(const struct sim_device *device);
 
 /* handles.c */
@@ -25,6 +26,7 @@ void sim_handle_add(void *handle, enum sim_type type);
 void sim_handle_kill(void *handle);
 bool sim_handle_alive(const void *handle, enum sim_type type); /* aborts on a dead one when strict */
 bool sim_handle_was(const void *handle, enum sim_type type);   /* alive or dead */
+void sim_handles_forget(int device);                           /* lock held: all of a device die */
 int sim_live_handles(char *text, size_t size, int device);     /* live objects, named in text; lock held */
 
 /* history.c */

@@ -87,6 +87,22 @@ void sim_fail_device(int device, int code, const char *why) {
   sim_changed();
 }
 
+static bool is_idle(void *device) {
+  for (struct sim_stream *stream = sim.streams; stream; stream = stream->next)
+    if (stream->device == *(int *)device && stream->head) return false;
+  return true;
+}
+
+void sim_device_reset(int device) {
+  sim_lock();
+  sim_wait(is_idle, &device, -1);
+  sim_handles_forget(device);
+  sim.devices[device].error = SIM_OK;
+  sim_note("device %d is reset", device);
+  sim_unlock();
+  sim_forget_memory(device);
+}
+
 /* Reached from tests through ctypes. */
 
 SIM_EXPORT void gpusim_seed(unsigned long long seed) {

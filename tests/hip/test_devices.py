@@ -199,7 +199,7 @@ def test_what_is_no_stream_is_refused(device, simulator):
     simulator.strict(strict=False)
     theirs = call(hip.hipStreamCreateWithFlags, 0)
     call(hip.hipStreamDestroy, theirs)
-    with pytest.raises(OperationError, match="is no stream of"):
+    with pytest.raises(OperationError, match="is no stream that"):
         device.adopt_stream(int(theirs))
     assert not hip.hipGetLastError()[0]
 

@@ -6,6 +6,7 @@ import pytest
 
 from hal.errors import (
     DeviceLostError,
+    HalError,
     NotFoundError,
     OperationError,
     OutOfMemoryError,
@@ -43,8 +44,10 @@ def native(loaded):
         (719, DeviceLostError),
         (801, UnimplementedError),
         (910, OperationError),
-        (999, DeviceLostError),
-        (1053, DeviceLostError),
+        (53, DeviceLostError),
+        (900, OperationError),
+        (999, OperationError),
+        (1053, OperationError),
     ],
 )
 def test_the_table_says_what_an_error_means(native, code, kind):
@@ -85,14 +88,48 @@ def test_a_status_that_the_bindings_do_not_know_is_told(device, native, simulato
     assert caught.value.native_code == 12345
 
 
-def test_a_query_that_fails_means_that_the_device_is_lost(device, simulator):
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (1, OperationError),
+        (2, OutOfMemoryError),
+        (719, DeviceLostError),
+        (801, UnimplementedError),
+        (900, OperationError),
+        (12345, OperationError),
+    ],
+)
+def test_asking_an_event_raises_an_error_as_any_call_does_o2(device, simulator, code, kind):
     event = device.create_event()
-    for code in (1, 719, 12345):
-        simulator.fail("hipEventQuery", 1, code)
-        with pytest.raises(DeviceLostError) as caught:
-            device.query_event(event)
-        assert caught.value.native_code == code
+    simulator.fail("hipEventQuery", 1, code)
+    with pytest.raises(HalError) as caught:
+        device.query_event(event)
+    assert type(caught.value) is kind
+    assert caught.value.native_code == code
+    assert device.query_event(event)
     device.destroy_event(event)
+
+
+def test_a_device_that_has_failed_begins_afresh_for_who_opens_it_alone_o2(
+    driver, open_device, simulator
+):
+    device = open_device(1)
+    simulator.lose_device(1, 719)
+    with pytest.raises(DeviceLostError, match="close the other devices of hal") as caught:
+        driver.open_device(1, {})
+    assert caught.value.native_code == 719
+    device.close()
+    device = open_device(1)
+    address, stream = device.allocate(64, MemoryType.DEVICE), device.create_stream()
+    device.fill(stream, address, 1, 1, 64)
+    device.synchronize_stream(stream)
+    device.destroy_stream(stream)
+    device.free(address, MemoryType.DEVICE)
+    simulator.lose_device(1, 719)
+    device.close()
+    simulator.fail("hipDeviceReset", 1, 801)
+    with pytest.raises(DeviceLostError, match="end the process"):
+        driver.open_device(1, {})
 
 
 def test_a_missing_function_is_named_with_the_version(native):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hip_harness import LIMIT, Arguments, request, words
@@ -167,3 +168,30 @@ def test_what_was_compiled_is_kept_on_disk(device, tmp_path, monkeypatch, simula
     assert len(runs) == 1
     device.compile(request("__global__ void kept(int *p) { p[0] = 2; }"))
     assert len(runs) == 2
+
+
+def test_threads_that_look_a_kernel_up_at_once_note_it_once(device, image):
+    """So that its module can be unloaded."""
+    together = threading.Barrier(2)
+
+    class Meeting(dict):
+        """Let two threads see that a function is not there before either puts it there."""
+
+        def __contains__(self, function):
+            found = super().__contains__(function)
+            together.wait(20)
+            return found
+
+    device._kernels = Meeting(device._kernels)
+    module = device.load_module(image)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: look_up(device, module), range(2)))
+    assert len(set(found)) == 1
+    assert device._modules[module][1] == found[:1]
+    device.unload_module(module)
+    assert found[0] not in dict(device._kernels)
+
+
+def look_up(device, module):
+    device.bind()
+    return device.get_function(module, "add")

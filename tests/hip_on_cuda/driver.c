@@ -64,6 +64,16 @@ void *hip_context(int device, int *error) {
   return context;
 }
 
+HIP hipDeviceReset(void) {
+  int error = hip_start();
+  if (error) return hip_fail(error);
+  pthread_mutex_lock(&retaining);
+  int result = CU(cuDevicePrimaryCtxReset, hip_device);
+  __atomic_store_n(&contexts[hip_device], NULL, __ATOMIC_RELEASE); /* made again when it is needed */
+  pthread_mutex_unlock(&retaining);
+  return hip_result(result);
+}
+
 int hip_enter(void) {
   int error;
   void *wanted = hip_context(hip_device, &error), *current = NULL;

@@ -106,6 +106,11 @@ HIP hipStreamIsCapturing(void *stream, int *status) {
   RETURN(cuStreamIsCapturing, stream, status);
 }
 
+HIP hipThreadExchangeStreamCaptureMode(int *mode) {
+  ENTER;
+  RETURN(cuThreadExchangeStreamCaptureMode, mode);
+}
+
 HIP hipEventCreate(void **event) {
   ENTER;
   RETURN(cuEventCreate, event, 0);

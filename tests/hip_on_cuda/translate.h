@@ -80,6 +80,7 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuDeviceGetPCIBusId, 4010, (char *, int, int)) \
   F(cuDeviceCanAccessPeer, 4000, (int *, int, int)) \
   F(cuDevicePrimaryCtxRetain, 7000, (void **, int)) \
+  F(cuDevicePrimaryCtxReset, 7000, (int)) \
   F(cuCtxGetCurrent, 4000, (void **)) \
   F(cuCtxSetCurrent, 4000, (void *)) \
   F(cuCtxSynchronize, 2000, (void)) \
@@ -135,6 +136,7 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuStreamBeginCapture, 10010, (void *, int)) \
   F(cuStreamEndCapture, 10000, (void *, void **)) \
   F(cuStreamIsCapturing, 10000, (void *, int *)) \
+  F(cuThreadExchangeStreamCaptureMode, 10010, (int *)) \
   F(cuEventCreate, 2000, (void **, unsigned)) \
   F(cuEventDestroy, 4000, (void *)) \
   F(cuEventRecord, 2000, (void *, void *)) \

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from hal.errors import DeviceLostError
 from hal.native import NativeDevice
 from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
@@ -40,6 +41,16 @@ _events: Final[dict[int, Any]] = {}
 
 _tokens: Final = itertools.count(1)
 
+_GIVEN_UP: Final = (
+    "the driver uses this device no more in this process, after an error that ended its context: "
+    "end the process, and go on in a new one"
+)
+_SHARED: Final = (
+    "the context that this process has on the device has failed, and somebody still holds it: "
+    "close the other devices of hal on it, and end what other libraries have there; if that does "
+    "not help, end the process, and go on in a new one"
+)
+
 
 class _Thread(threading.local):
     """Know which open device's context was made current on the calling thread last."""
@@ -68,15 +79,24 @@ class ContextDevice(NativeDevice):
     __slots__ = ("context", "ordinal", "pool", "token")
 
     def __init__(self, index: int) -> None:
-        """Retain the primary context, and make it current."""
+        """Retain the primary context, and make it current.
+
+        Raises `DeviceLostError` where it has failed before, with the way out.
+        """
         self.token = next(_tokens)
         self.ordinal = int(call(cuda.cuDeviceGet, index))
-        self.context = int(call(cuda.cuDevicePrimaryCtxRetain, self.ordinal))
         self.pool: Any = None
         try:
+            self.context = int(call(cuda.cuDevicePrimaryCtxRetain, self.ordinal))
+        except DeviceLostError as error:
+            raise _failed(error, _GIVEN_UP) from error
+        try:
             self._enter()
-        except BaseException:
+            call(cuda.cuMemGetInfo)
+        except BaseException as error:
             cuda.cuDevicePrimaryCtxRelease(self.ordinal)
+            if isinstance(error, DeviceLostError):
+                raise _failed(error, _SHARED) from error
             raise
 
     # Context
@@ -257,6 +277,13 @@ class ContextDevice(NativeDevice):
 
     def release_event(self, event: int) -> None:
         """Do nothing: it is its owner's."""
+
+
+def _failed(error: DeviceLostError, what: str) -> DeviceLostError:
+    """Return the error for a device that cannot be opened after its context has failed."""
+    return DeviceLostError(
+        f"{what} ({error})", native_name=error.native_name, native_code=error.native_code
+    )
 
 
 def _keep(event: Any) -> int:  # noqa: ANN401 - the bindings' object

@@ -268,13 +268,15 @@ class CudaDevice(ContextDevice):
     def get_function(self, module: int, name: str) -> int:
         """Return a kernel of the module."""
         function = _module.find_function(module, name)
-        if function not in self._shared:
+        if function not in self._kernels:
             # By itself the driver loads code at the first launch, which may wait for what runs.
             with contextlib.suppress(UnimplementedError):
                 call(cuda.cuFuncLoad, function)
-            self._shared[function] = _module.plain_shared_memory(function)
-            self._kernels[function] = cuda.CUfunction(function)
-            self._functions[module].append(function)
+            self._shared.setdefault(function, _module.plain_shared_memory(function))
+            # Once for each function, whoever of several threads is first.
+            kernel = cuda.CUfunction(function)
+            if self._kernels.setdefault(function, kernel) is kernel:
+                self._functions[module].append(function)
         return function
 
     def function_info(self, function: int) -> FunctionInfo:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections import Counter
 from typing import Final
 
 from hal.errors import DeviceLostError, HalError, OperationError
 from hal.native import DeviceInfo, NativeDevice
 from hal_hip import _driver, _pool
-from hal_hip._driver import NOT_READY, call, entry_point, fail, hip
+from hal_hip._driver import NOT_READY, call, entry_point, fail, hip, relaxed_entry_point
 
 __all__ = ["ContextDevice"]
 
@@ -23,13 +25,40 @@ _LEGACY: Final = 1
 _P: Final = ctypes.c_void_p
 _set_device: Final = entry_point("hipSetDevice", ctypes.c_int)
 _record: Final = entry_point("hipEventRecord", _P, _P)
-_query: Final = entry_point("hipEventQuery", _P)
+_query: Final = relaxed_entry_point("hipEventQuery", _P)
+_is_capturing: Final = entry_point("hipStreamIsCapturing", _P, _P)
 _wait: Final = entry_point("hipStreamWaitEvent", _P, _P, ctypes.c_uint)
 _host_function: Final = entry_point("hipLaunchHostFunc", _P, _P, _P)
-_query_stream: Final = entry_point("hipStreamQuery", _P)
 _copy_peer: Final = entry_point(
     "hipMemcpyPeerAsync", _P, ctypes.c_int, _P, ctypes.c_int, ctypes.c_size_t, _P
 )
+
+
+_open: Final = Counter[int]()
+"""How many devices of ours are open, by HIP's number."""
+_opening: Final = threading.Lock()
+"""Held while that changes, and while a device is reset."""
+
+
+def _begin_afresh(index: int, error: DeviceLostError) -> None:
+    """Reset a device that has failed for good; with the lock.
+
+    HIP has one context for each device and process, and does not say who else
+    uses it; whoever does gets the same error from every call.
+    """
+    what = "close the other devices of hal on it"
+    if not _open[index]:
+        try:
+            call(hip.hipDeviceReset)
+            call(hip.hipMemGetInfo)
+        except HalError:
+            what = "end the process, and go on in a new one"
+        else:
+            return
+    message = f"the device has failed for this process: {what} ({error})"
+    raise DeviceLostError(
+        message, native_name=error.native_name, native_code=error.native_code
+    ) from error
 
 
 class ContextDevice(NativeDevice):
@@ -43,16 +72,33 @@ class ContextDevice(NativeDevice):
         The pool of stream-ordered allocations, or None where there is none.
     """
 
-    __slots__ = ("_only", "pool")
+    __slots__ = ("_is_open", "_only", "pool")
 
     def __init__(self, info: DeviceInfo, *, only: bool) -> None:
-        """Make a device current; `only` says that there is no other."""
+        """Make a device current; `only` says that there is no other.
+
+        One that has failed begins afresh, unless another device of ours is on
+        it: raises `DeviceLostError` then, and where that does not help.
+        """
         self.info = info
         self._only = only
         self.pool: _pool.Pool | None = None
         call(hip.hipSetDevice, info.index)
+        with _opening:
+            try:
+                call(hip.hipMemGetInfo)
+            except DeviceLostError as error:
+                _begin_afresh(info.index, error)
+            self._is_open = True
+            _open[info.index] += 1
 
     # Context
+
+    def close(self) -> None:
+        """HIP keeps the context until the process ends, or the device is reset."""
+        with _opening:
+            _open[self.info.index] -= self._is_open
+            self._is_open = False
 
     def bind(self) -> None:
         """Make this the calling thread's device; with only one, every thread has that."""
@@ -98,7 +144,7 @@ class ContextDevice(NativeDevice):
             return True
         if status == NOT_READY:
             return False
-        raise _lost(_driver.error_of(status, "hipEventQuery"))
+        raise _driver.error_of(status, "hipEventQuery")
 
     def notify(self, stream: int, function: int, argument: int) -> None:
         """Call a plain C function on a thread of HIP's after the stream's work so far."""
@@ -164,15 +210,25 @@ class ContextDevice(NativeDevice):
         return stream & _POINTER_BITS
 
     def adopt_stream(self, handle: int) -> int:
-        """Return a stream over a ``hipStream_t``; 0 and 1 are the default stream."""
+        """Return a stream over a ``hipStream_t``; 0 and 1 are the default stream.
+
+        Raises `OperationError` for one that is none, or is being captured: what
+        is put on it would become part of a graph of others, and not run.
+        """
         stream = _DEFAULT_STREAM if handle in {0, _LEGACY} else handle
-        status = _query_stream(stream)
-        if status and status != NOT_READY:
-            error = _driver.error_of(status, "hipStreamQuery")
-            message = f"{handle:#x} is no stream of {self.info.name}: {error}"
+        captured = ctypes.c_int()
+        if status := _is_capturing(stream, ctypes.addressof(captured)):
+            error = _driver.error_of(status, "hipStreamIsCapturing")
+            message = f"{handle:#x} is no stream that {self.info.name} can use: {error}"
             raise OperationError(
                 message, native_name=error.native_name, native_code=error.native_code
             )
+        if captured.value:
+            message = (
+                f"stream {handle:#x} is being captured into a graph, and work of hal's cannot "
+                "become part of that: end the capture first, or use a queue of the device's own"
+            )
+            raise OperationError(message)
         return stream
 
     def release_stream(self, stream: int) -> None:
@@ -184,10 +240,3 @@ class ContextDevice(NativeDevice):
 
     def release_event(self, event: int) -> None:
         """Do nothing: nothing was kept of it."""
-
-
-def _lost(error: HalError) -> DeviceLostError:
-    """Return an error of a query, which can be of nothing but the device."""
-    if isinstance(error, DeviceLostError):
-        return error
-    return DeviceLostError(str(error), native_name=error.native_name, native_code=error.native_code)

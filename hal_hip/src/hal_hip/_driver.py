@@ -7,6 +7,11 @@ submission calls are therefore its own C functions (`entry_point`), which take
 integers and return the status, zero for none. HIP remembers a thread's last
 error until it is asked for it: whoever turns one into an exception takes it
 back, so that nobody is blamed for it.
+
+While another library captures a stream into a graph, some calls are forbidden,
+in every thread or in one, and make the capture fail: queries, waits, allocations and
+frees. A thread whose capture mode is relaxed may make them. `call` and `relaxed_entry_point`
+exchange the mode for the time of a call (O1); no call that only enqueues work needs it.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import contextlib
 import ctypes
 import importlib
 import re
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
@@ -45,6 +51,7 @@ __all__ = [
     "has_compiler",
     "hip",
     "probe",
+    "relaxed_entry_point",
     "runtime_version",
     "unknown_status",
 ]
@@ -68,28 +75,28 @@ _REQUIRED: Final = (
     "hipModuleLaunchKernel",
     "hipMallocManaged",
     "hipHostMalloc",
+    "hipThreadExchangeStreamCaptureMode",
 )
 """What the backend cannot do without and older runtimes lack."""
 
 _CLASSES: Final[dict[int, type[HalError]]] = {
     2: OutOfMemoryError,  # OutOfMemory
     801: UnimplementedError,  # NotSupported
-    # From here on the device cannot go on.
-    3: DeviceLostError,  # NotInitialized
+    # What ends the context, by the documentation or as CUDA's error of that number (O2).
+    3: DeviceLostError,  # NotInitialized: it was, so this is a fork
     4: DeviceLostError,  # Deinitialized, as at the process's end
-    53: DeviceLostError,  # PriorLaunchFailure
-    201: DeviceLostError,  # InvalidContext
+    53: DeviceLostError,  # PriorLaunchFailure: "reset the device"
+    201: DeviceLostError,  # InvalidContext: destroyed, or reset
     214: DeviceLostError,  # ECCNotCorrectable
     700: DeviceLostError,  # IllegalAddress
     702: DeviceLostError,  # LaunchTimeOut
     709: DeviceLostError,  # ContextIsDestroyed
     710: DeviceLostError,  # Assert
     719: DeviceLostError,  # LaunchFailure
-    999: DeviceLostError,  # Unknown: when in doubt, it is lost
-    1053: DeviceLostError,  # RuntimeOther
 }
 """What an error means; one that is not listed failed its own call, and the device lives."""
 
+_RELAXED: Final = 2  # hipStreamCaptureModeRelaxed
 _UNKNOWN: Final = re.compile(r"(-?\d+) is not a valid hip(?:rtc)?\w+")
 _MISSING_LIBRARY: Final = "dlopen"
 
@@ -147,7 +154,7 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     the runtime lacks the function.
     """
     try:
-        status, *results = function(*arguments)
+        status, *results = _relaxed(function, *arguments)
     except RuntimeError as problem:
         raise _missing(function.__name__, problem) from problem
     except ValueError as problem:
@@ -163,11 +170,26 @@ def entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN4
     It is what hip-python offers to C, found as it finds all others: at the
     first call, which is to be of a function that is known to be there.
     """
-    capsule = _entry_points[name]
-    address = _capsule_pointer(capsule, _capsule_name(capsule))
-    function = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(address)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(_address(name))
     function.__name__ = name  # type: ignore[attr-defined] # what `fail` tells
     return function
+
+
+def relaxed_entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN401
+    """Return as `entry_point` a function that a capture may forbid, to be called nevertheless."""
+    function = entry_point(name, *arguments)
+
+    def relaxed(*values: int) -> int:
+        return _relaxed(function, *values)  # type: ignore[no-any-return]
+
+    relaxed.__name__ = name
+    return relaxed
+
+
+def _address(name: str) -> int:
+    """Return where hip-python has a function for C."""
+    capsule = _entry_points[name]
+    return int(_capsule_pointer(capsule, _capsule_name(capsule)))
 
 
 _entry_points: Final = importlib.import_module("rocm.bindings.cyhip").__pyx_capi__
@@ -177,6 +199,38 @@ _capsule_name: Final = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
 _capsule_pointer: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
+
+
+class _Word(threading.local):
+    """Hold the word through which a thread's capture mode is exchanged.
+
+    It is relaxed before an exchange and after the one back, and the thread's own
+    mode in between.
+    """
+
+    # The runtime's function, once it is there. It keeps the interpreter lock, for letting that go
+    # takes longer than the call.
+    exchange: Callable[..., int] = staticmethod(lambda _reference: 0)
+
+    def __init__(self) -> None:
+        self.word = ctypes.c_int(_RELAXED)
+        self.reference = ctypes.byref(self.word)
+
+
+_mode: Final = _Word()
+
+
+def _relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
+    """Call a function of the runtime that a capture may forbid; return what it returns."""
+    word, exchange, reference = _mode.word, _mode.exchange, _mode.reference
+    if word.value != _RELAXED:  # inside another such call: a signal handler calls
+        return function(*arguments)
+    try:
+        exchange(reference)
+        return function(*arguments)
+    finally:
+        if word.value != _RELAXED:
+            exchange(reference)
 
 
 def has(*names: str) -> bool:
@@ -239,6 +293,8 @@ def probe() -> None:
             "hal needs ROCm 6 or later"
         )
         raise BackendUnavailableError(message, native_name=missing[0])
+    exchange = _address("hipThreadExchangeStreamCaptureMode")
+    _Word.exchange = staticmethod(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
 
 
 def _unavailable(known: HalError) -> BackendUnavailableError:

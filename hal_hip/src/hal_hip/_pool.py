@@ -13,7 +13,7 @@ from typing import Final
 
 from hal.errors import HalError, OutOfMemoryError
 from hal_hip import _driver
-from hal_hip._driver import NOT_READY, call, entry_point, fail, hip
+from hal_hip._driver import NOT_READY, call, entry_point, fail, hip, relaxed_entry_point
 
 __all__ = ["Pool", "open_pool", "wait_for_stream"]
 
@@ -35,10 +35,10 @@ _FIRST_PAUSE: Final = 20e-6
 _LONGEST_PAUSE: Final = 1e-3
 
 _P: Final = ctypes.c_void_p
-_allocate: Final = entry_point("hipMallocFromPoolAsync", _P, ctypes.c_size_t, _P, _P)
+_allocate: Final = relaxed_entry_point("hipMallocFromPoolAsync", _P, ctypes.c_size_t, _P, _P)
 _fill: Final = entry_point("hipMemsetD8Async", _P, ctypes.c_ubyte, ctypes.c_size_t, _P)
-_free: Final = entry_point("hipFreeAsync", _P, _P)
-_query: Final = entry_point("hipStreamQuery", _P)
+_free: Final = relaxed_entry_point("hipFreeAsync", _P, _P)
+_query: Final = relaxed_entry_point("hipStreamQuery", _P)
 
 
 def wait_for_stream(stream: int) -> None:

@@ -103,7 +103,8 @@ class HipDevice(ContextDevice):
     # Context
 
     def close(self) -> None:
-        """Destroy the pool; HIP keeps the context until the process ends."""
+        """Destroy the pool; HIP keeps the context."""
+        super().close()
         _host.pins.forget(self)
         pool, self.pool = self.pool, None
         if pool is not None:
@@ -208,9 +209,9 @@ class HipDevice(ContextDevice):
         """Return a kernel of the module."""
         loaded, functions = self._modules[module]
         kernel = loaded.function(name)
-        if kernel.native not in self._kernels:
+        # Once for each function, whoever of several threads is first.
+        if self._kernels.setdefault(kernel.native, kernel) is kernel:
             functions.append(kernel.native)
-            self._kernels[kernel.native] = kernel
         return kernel.native
 
     def function_info(self, function: int) -> FunctionInfo:

@@ -1,0 +1,42 @@
+"""hardware/captures.py on gpusim, whose driver takes captures as a real one does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
+
+
+def _gpusim():
+    spec = importlib.util.spec_from_file_location("gpusim", HERE / "gpusim.py")
+    module = sys.modules.setdefault("gpusim", importlib.util.module_from_spec(spec))
+    if not hasattr(module, "load"):
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_captures_and_hal_leave_each_other_alone_o1(mode):
+    """Everybody works at least once, whatever the machine's speed."""
+    script = HERE.parents[1] / "hardware" / "captures.py"
+    command = [sys.executable, str(script), "--library", "driver", "--mode", mode]
+    done = subprocess.run(
+        [*command, "--captures", "40", "--seconds", "60"],
+        env=_gpusim().environment(quiet=True),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    captures = re.match(rf"driver {mode}: (\d+) captures", done.stdout)
+    assert captures
+    assert int(captures[1]) >= 40
