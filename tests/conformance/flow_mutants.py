@@ -157,8 +157,8 @@ FLOW = (
         ["flow/test_transfers.py::test_a_taken_array_may_change_at_once_q4"],
         (
             "hal.flow.transfers",
-            "            hold = size > self._snapshot\n",
-            "            hold = True\n",
+            "        hold = size > self._snapshot if hold is None",
+            "        hold = True if hold is None",
         ),
     ),
     (

@@ -14,7 +14,7 @@ import pytest
 from child_processes import HERE, run_python
 from odd_calls import GOOD, KEYWORDS, MADE, SUBJECTS, batches, good_of, parameters_of, targets_of
 
-BATCHES = {name: batch for name, batch in batches().items() if not name.startswith("hal.flow")}
+BATCHES = batches()
 LIMIT = 150.0
 
 

@@ -115,7 +115,7 @@ def test_reads_and_writes_narrow_what_a_kernel_does(flow, kernels, gate, form):
     late.result(LIMIT)
     with pytest.raises(hal.errors.InvalidArgumentError, match="'z'"):
         flow.dispatch(kernels["add"], grid=1, args=(x, y), reads=["z"])
-    with pytest.raises(TypeError, match="lists of names"):
+    with pytest.raises(TypeError, match="reads and writes: a list of names"):
         flow.dispatch(kernels["add"], grid=1, args=(x, y), reads="y")
 
 

@@ -274,7 +274,7 @@ def test_a_failure_stays_with_the_bytes_until_recover(pair, kernels, device, sec
 def test_bad_input_changes_nothing(flow, second_device):
     buffer, merge = ints(flow, 1), flow.merge_buffer()
     merge.load(buffer)
-    with pytest.raises(InvalidArgumentError, match="'copy' or 'streaming'"):
+    with pytest.raises(InvalidArgumentError, match="'copy', 'streaming'"):
         merge.load(buffer, "stream")
     with pytest.raises(TypeError, match="tracked buffer"):
         merge.load(buffer.raw)

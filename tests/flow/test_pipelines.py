@@ -105,8 +105,8 @@ def test_what_is_wrong_is_refused(flow):
     ):
         with pytest.raises(InvalidArgumentError, match=match):
             pipeline.run(inputs, outputs)
-    for depth in (0, True, 2.0):
-        with pytest.raises(InvalidArgumentError, match="depth"):
+    for depth, error in ((0, ValueError), (2**31, ValueError), (True, TypeError), (2.0, TypeError)):
+        with pytest.raises(error, match="depth"):
             flow.pipeline(recorded(flow), depth=depth)
     with pytest.raises(TypeError, match="takes a recording"):
         flow.pipeline(flow.devices[0].record())

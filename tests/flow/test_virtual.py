@@ -170,11 +170,13 @@ def test_lost_hardware_takes_all_with_it(probed, gate, closed):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"count": 0}, {"count": True}, {"count": 2, "memory_limit": ["1M"]}, {"memory_limit": "x"}],
+    [{"count": 0}, {"count": 2**70}, {"count": 2, "memory_limit": ["1M"]}, {"memory_limit": "x"}],
 )
 def test_wrong_arguments(arguments):
     with pytest.raises(InvalidArgumentError):
         virtual_devices("cpu", **arguments)
+    with pytest.raises(TypeError, match=r"count .*, not bool"):
+        virtual_devices("cpu", count=True)
 
 
 @pytest.mark.parametrize("limit", [b"12", bytearray(b"12"), memoryview(b"12"), {1, 2}])

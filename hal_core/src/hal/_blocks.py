@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
-from hal._arguments import as_three, shown
 from hal._ranges import check_index
+from hal.arguments import as_three, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from hal import _recorded
-from hal._arguments import as_name, as_text
 from hal._command_events import CommandEvent
 from hal._instances import SlotUses
 from hal._lowering import lower
 from hal._program import Program
 from hal._recording import Group, Recording
 from hal._slots import Slot, SlotRules, Slots
+from hal.arguments import as_name, as_text
 from hal.errors import InvalidArgumentError
 from hal.native import IndirectLaunchNode
 

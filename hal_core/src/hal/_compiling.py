@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from hal import _registry, _sync
-from hal._arguments import as_items, as_text
 from hal._compile_errors import explained
 from hal._failure import placed
 from hal._image_tables import read_definitions, read_image_table
 from hal._lifecycle import refuse_after_fork
 from hal._programs import Program, ProgramImage, is_device, target_of
 from hal._requests import Includes, Options, Source, Trace, check_options, prepare, suffix
+from hal.arguments import as_items, as_text
 from hal.errors import (
     ArgumentTypeError,
     CompilationError,

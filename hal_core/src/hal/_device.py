@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
-from hal._arguments import as_array, as_flag, as_function, as_mapping, as_name, number_of, shown
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
 from hal._compiling import compile_program, describe, explaining
@@ -36,6 +35,7 @@ from hal._staging import Staging
 from hal._timeouts import check_timeout
 from hal._timestamps import TimerPool
 from hal._usage import BufferUsage, check_memory, check_rights
+from hal.arguments import as_array, as_flag, as_function, as_mapping, as_name, number_of, shown
 from hal.errors import (
     ArgumentTypeError,
     BackendUnavailableError,

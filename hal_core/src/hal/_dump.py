@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from hal import _explain, _lifecycle, _timeline
-from hal._arguments import ask, shown
+from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _blocks
-from hal._arguments import as_path, as_text, as_three, shown
 from hal._buffer import Buffer
 from hal._extent import check_dtype, shape_of
 from hal._interop import module_storage
@@ -20,6 +19,7 @@ from hal._signature import Parameter, Signature
 from hal._storage import Module
 from hal._type_table import KernelEntry
 from hal._whole_files import read_whole
+from hal.arguments import as_path, as_text, as_three, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:

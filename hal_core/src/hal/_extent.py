@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal._arguments import ask, shown
 from hal._compiled import mypyc_attr
 from hal._failure import fresh
 from hal._operation import DONE
@@ -18,6 +17,8 @@ from hal._ranges import check_index
 from hal._storage import Storage
 from hal._submission import Submission
 from hal._usage import check_memory
+from hal.arguments import as_dtype as check_dtype
+from hal.arguments import shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ __all__ = [
 
 _DEALLOCATED: Final = 1 << 16
 """What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
-
-_DTYPES: Final = (np.dtype, type, str, list, tuple, dict)
-"""What a dtype is given as; numpy takes whatever has a ``dtype``, a buffer too, for one."""
 
 _BYTES: Final = np.dtype(np.uint8)
 
@@ -112,26 +110,6 @@ def no_address(storage: Storage, kind: type[HalError]) -> HalError:
         "the buffer has no address before its alloca was issued; wait for buffer.allocation, as "
         "in wait=[buffer.allocation], or record it by slot"
     )
-
-
-def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a numpy type, or raise that it is none."""
-    if not isinstance(dtype, _DTYPES):
-        message = f"{shown(dtype)} is no numpy dtype"
-        raise ArgumentTypeError(message)
-    try:
-        found: np.dtype[Any] = ask(np.dtype, dtype, "")
-    except ArgumentTypeError as error:
-        message = f"{shown(dtype)} is no numpy dtype"
-        raise ArgumentTypeError(message) from error.__cause__
-    if found.subdtype is not None:
-        base, shape = found.subdtype
-        message = (
-            f"{shown(dtype)} is {base} with a shape of its own, {shape}, and that is the array's; "
-            f"use the dtype {base}, and reshape what it is read into"
-        )
-        raise ArgumentTypeError(message)
-    return found
 
 
 def check_allocation(

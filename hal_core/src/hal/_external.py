@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal import _sync, _timeline
-from hal._arguments import as_int, ask, shown
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, PENDING
 from hal._submission import Submission
 from hal._timeouts import check_timeout
+from hal.arguments import as_int, ask, shown
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final, SupportsFloat, TypeAlias
 
 from hal import _wait
-from hal._arguments import as_items
 from hal._semaphore import Semaphore
 from hal._submission import Submission
 from hal._timeline import Timepoint
+from hal.arguments import as_items
 from hal.errors import ArgumentTypeError
 
 __all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from hal import _transfers
-from hal._arguments import as_path, shown
 from hal._buffer import Buffer
 from hal._host_view import view_of
 from hal._ranges import check_index, check_range
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET
+from hal.arguments import as_path, shown
 from hal.errors import InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:

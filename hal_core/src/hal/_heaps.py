@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hal._allocator import ALIGNMENT, block_size
-from hal._arguments import shown
 from hal._usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
+from hal.arguments import shown
 from hal.errors import HalError
 from hal.native import MemoryType
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hal import _buffer, _device_tensors, _dlpack
-from hal._arguments import as_int, as_items, ask, shown
 from hal._dlpack import CPU, describe_device
 from hal._extent import check_dtype
 from hal._external import is_external
@@ -23,6 +22,7 @@ from hal._host_view import view_of
 from hal._storage import Module, Storage
 from hal._submitted import wait_before
 from hal._usage import WRITE
+from hal.arguments import as_int, as_items, ask, shown
 from hal.errors import (
     ArgumentTypeError,
     ExchangeError,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from hal._arguments import as_items
 from hal._fence import Fence, wait_entries
 from hal._semaphore import Semaphore
 from hal._submission import Submission
 from hal._timeline import Timepoint
+from hal.arguments import as_items
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:

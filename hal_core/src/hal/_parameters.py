@@ -11,7 +11,7 @@ from typing import Any, Final, SupportsInt
 
 import numpy as np
 
-from hal._arguments import memory_hint
+from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 __all__ = [

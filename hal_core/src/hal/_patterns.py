@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hal._arguments import ask, shown
+from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["pattern_of"]

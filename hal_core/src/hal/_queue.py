@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal import _alloca, _external, _files, _interop, _peer_copies, _sync, _transfers
-from hal._arguments import as_function
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
 from hal._context import Context, wait_idle
@@ -30,6 +29,7 @@ from hal._submitted import call
 from hal._timeline import Timepoint, Work
 from hal._timeouts import check_timeout
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
+from hal.arguments import as_function
 from hal.errors import HalError
 from hal.native import MemoryType
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hal._arguments import as_int, shown
 from hal._usage import explain_range
+from hal.arguments import as_int, shown
 from hal.errors import InvalidArgumentError
 
 __all__ = ["check_index", "check_range"]

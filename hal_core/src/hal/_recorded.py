@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from hal._arguments import as_names, shown
 from hal._buffer import Buffer
 from hal._dispatch import check_counts, check_kernel, check_launch
 from hal._hazards import END
@@ -16,6 +15,7 @@ from hal._ranges import check_range
 from hal._slots import DIRECT, Slot, Slots
 from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
 from hal._usage import DISPATCH, INDIRECT, OUTPUT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
+from hal.arguments import as_names, shown
 from hal.errors import InvalidArgumentError
 from hal.native import (
     CopyNode,

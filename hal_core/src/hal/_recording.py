@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Self
 
 from hal import _recorded
-from hal._arguments import as_choice, as_flag, as_name
 from hal._command_events import CommandEvent
 from hal._failure import placed
 from hal._hazards import Access
@@ -14,6 +13,7 @@ from hal._lowering import Order
 from hal._recorded import Command
 from hal._slots import DIRECT, Slots
 from hal._usage import WRITE
+from hal.arguments import as_choice, as_flag, as_name
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,

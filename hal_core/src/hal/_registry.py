@@ -19,10 +19,10 @@ from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
 
-from hal._arguments import as_flag, as_text, ask, number_of, shown
 from hal._lifecycle import refuse_after_fork
 from hal._plugins import BackendStatus, DeviceDescription, Plugin, load_all
 from hal._sync import Lock, get_ident
+from hal.arguments import as_flag, as_text, ask, number_of, shown
 from hal.errors import (
     ArgumentTypeError,
     BackendNotFoundError,

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from hal._arguments import as_items, as_mapping, as_path, as_text, ask, shown
 from hal._kernel_output import UNTRACED, may_print, with_output
 from hal._kernel_source import read_source, scan, type_table
+from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown
 from hal.errors import InvalidArgumentError
 from hal.native import CompileRequest
 
@@ -51,7 +51,9 @@ def prepare(
     includes = tuple(
         [
             as_path(each, "compile: each of include_directories")
-            for each in as_items(include_directories, "compile: include_directories is a list")
+            for each in as_items(
+                include_directories, "compile: include_directories is a list", ordered=True
+            )
         ]
     )
     if not sources:
@@ -65,7 +67,7 @@ def prepare(
         raise InvalidArgumentError(message)
     macros = {
         as_text(key, "compile: a macro's name is text"): ask(
-            str, value, f"compile: defines[{key!r}]"
+            str, value, f"compile: defines[{shown(key)}]"
         )
         for key, value in as_mapping(
             {} if defines is None else defines, "compile: defines is a mapping"

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import SupportsFloat, SupportsIndex, overload
 
 from hal import _progress, _timeline, _wait
-from hal._arguments import as_function, as_name
 from hal._awaiting import Reached
 from hal._failure import fresh, keep, told
 from hal._helpers import report
 from hal._spin import spin_for
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal._timeouts import check_timeout
+from hal.arguments import as_function, as_name
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 __all__ = ["Callback", "Semaphore", "create_semaphore"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hal._arguments import number_of, shown
+from hal.arguments import number_of, shown
 from hal.errors import InvalidArgumentError
 
 __all__ = ["MemorySettings", "take_settings"]

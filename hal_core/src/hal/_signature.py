@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof
 from typing import Any, Final
 
-from hal._arguments import as_items, as_mapping, as_text, shown
 from hal._kernel_output import PARAMETER, OutputPlace
 from hal._parameters import (
     POINTERS,
@@ -29,6 +28,7 @@ from hal._parameters import (
     conversion,
     wrong_type,
 )
+from hal.arguments import as_items, as_mapping, as_text, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["Parameter", "ParameterBlock", "Resolver", "Signature"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal._arguments import as_int, as_items, as_mapping, shown
 from hal._buffer import Buffer
 from hal._extent import check_dtype, shape_of
 from hal._hazards import END, Access, Extents
@@ -18,6 +17,7 @@ from hal._ranges import check_index
 from hal._storage import Storage
 from hal._transfers import check_buffer, late_address
 from hal._usage import OUTPUT, explain_range
+from hal.arguments import as_int, as_items, as_mapping, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
 from hal import _sync
-from hal._arguments import as_int, shown
 from hal._compiled import is_compiled
+from hal.arguments import as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal import _peers
-from hal._arguments import memory_hint
 from hal._buffer import Buffer
 from hal._extent import Extent, no_address
 from hal._host_copies import Place, is_between_hosts, move
@@ -24,6 +23,7 @@ from hal._patterns import pattern_of
 from hal._ranges import check_range
 from hal._storage import Storage
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
+from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 from hal.native import MemoryType
 

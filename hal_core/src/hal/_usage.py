@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-from hal._arguments import as_choice, as_int, shown
+from hal.arguments import as_choice, as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import MemoryType
 

@@ -9,7 +9,7 @@ import stat
 import tempfile
 from typing import Final, cast
 
-from hal._arguments import as_path, shown
+from hal.arguments import as_path, shown
 from hal.errors import FileError, InvalidArgumentError
 
 __all__ = ["MOST_BYTES", "UNFINISHED", "read_whole", "replace_whole", "write_whole"]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
+from hal.arguments import as_int, memory_hint
 from hal.errors import ArgumentTypeError, HalError
 from hal.flow.tracking import Access, History
 
@@ -108,8 +109,9 @@ class TrackedBuffer:
         `dtype` is this buffer's unless given. Raises as `hal.Buffer.subspan`.
         """
         self.flow.check(self, "subspan")
-        part = self.raw.subspan(offset, size, dtype=dtype)
-        return TrackedBuffer(self.flow, self.history, part, self.start + int(offset))
+        begin = as_int(offset, "subspan: the offset is a number of bytes as an int")
+        part = self.raw.subspan(begin, size, dtype=dtype)
+        return TrackedBuffer(self.flow, self.history, part, self.start + begin)
 
     def numpy(self, *, timeout: float | None = None) -> NDArray[Any]:
         """Copy to a new array, once the work that writes the bytes has ended.
@@ -146,6 +148,14 @@ class TrackedBuffer:
         self.raw.close()
 
 
+def _hint(value: object) -> str:
+    """Return how what has memory of its own becomes a tracked buffer."""
+    hint = memory_hint(value)
+    if isinstance(value, np.ndarray):
+        return "; copy the array to the device first, with flow.from_host(array)"
+    return f"{hint}, and flow.adopt(buffer)" if hint else ""
+
+
 def not_tracked(value: object, what: str) -> HalError:
     """Return why something cannot stand for a tracked buffer."""
     if isinstance(value, hal.Buffer):
@@ -153,4 +163,6 @@ def not_tracked(value: object, what: str) -> HalError:
             f"{what} takes a tracked buffer, and this one is raw: nobody knows what work uses it; "
             "use flow.adopt(buffer, after=...) with what has to end before"
         )
-    return ArgumentTypeError(f"{what} takes a tracked buffer, not {type(value).__name__}")
+    return ArgumentTypeError(
+        f"{what} takes a tracked buffer, not {type(value).__name__}{_hint(value)}"
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
+from hal.arguments import as_array, as_mapping, as_name, as_text, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, NotFoundError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.holders import Holders, Named
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hal.flow.flow import Flow
 
 __all__ = ["Context"]
+
+_LONGEST_NAME: Final = 1000
 
 _holders: Final = Holders()
 
@@ -61,10 +64,13 @@ class Context:
     def __init__(
         self, flow: Flow, *, device: AnyDevice | None = None, name: str = "context"
     ) -> None:
+        if not hasattr(type(flow), "lanes_of"):
+            message = f"Context takes a flow (hal.flow.Flow), not {type(flow).__name__}"
+            raise ArgumentTypeError(message)
         flow.check_open()
         self.flow: Final = flow
         self.device: Final = flow.lanes_of(device).device
-        self.name: Final = name
+        self.name: Final = as_text(name, "the name of a context is a str")
         self.parent: Context | None = None
         self.own: dict[str, Named] = {}  # for the modules of this package
         self._closed = False
@@ -72,7 +78,8 @@ class Context:
     def child(self, name: str = "child") -> Context:
         """Return a context that comes from this one."""
         self._check_open()
-        made = Context(self.flow, device=self.device, name=f"{self.name}/{name}")
+        own = as_text(name, "the name of a context is a str")
+        made = Context(self.flow, device=self.device, name=f"{self.name}/{own}")
         made.parent = self
         return made
 
@@ -119,7 +126,7 @@ class Context:
         Returns at once; the array may change then. Raises as `allocate`, and
         for a name that is declared already: it has its content.
         """
-        host = np.asarray(array)
+        host = as_array(array, "from_host")
         if host.dtype.hasobject:
             message = f"{name!r}: the array holds Python objects, which device memory cannot"
             raise ArgumentTypeError(message)
@@ -136,7 +143,7 @@ class Context:
         another name has, of any context of the flow's, if kernels only read
         one of both: a constant, or what is volatile.
         """
-        self.flow.check(buffer, f"adopt {name!r}")
+        self.flow.check(buffer, f"adopt {shown(name)}")
         if buffer.device is not self.device:
             message = (
                 f"adopt {name!r}: the buffer is on {buffer.device.name}, and the context on "
@@ -175,6 +182,9 @@ class Context:
         self, source: str, target: str, *, to: Context | None = None, wait: Waits = ()
     ) -> hal.Submission:
         """Copy a name's memory to that of another name, of another context and device too."""
+        if to is not None and not isinstance(to, Context):
+            message = f"copy: to is a context, not {type(to).__name__}"
+            raise ArgumentTypeError(message)
         found = self.find(source)
         if found.buffer is None:
             refuse(source, found.memory.mode, "copy from", self.name)
@@ -232,7 +242,8 @@ class Context:
             For what is no code; for what is gone. Nothing has changed then.
         """
         self._check_open()
-        child = self.child(name or (entry if isinstance(entry, str) else "routine"))
+        title = as_name(name, "a routine")
+        child = self.child(title or (entry if isinstance(entry, str) else "routine"))
         try:
             child.allocate_all({} if allocate is None else allocate)
             if isinstance(code, Recording):
@@ -243,8 +254,8 @@ class Context:
             given = (
                 grid,
                 block,
-                buffers,
-                () if scalars is None else scalars,
+                {} if isinstance(buffers, tuple) and not buffers else buffers,
+                {} if scalars is None else scalars,
                 shared_memory,
                 reads,
                 writes,
@@ -296,6 +307,7 @@ class Context:
     def find(self, name: str) -> Named:
         """Return what a name stands for; raise where it is not this context's to use."""
         self._check_open()
+        name = as_text(name, "a name of a context's memory is a str")
         with _holders.lock:
             found = self._look(name)
             other = _holders.of(self, name) if found is None else None
@@ -303,15 +315,16 @@ class Context:
             return found
         if other is not None:
             message = (
-                f"{name!r} belongs to the context {other.name!r}, from which {self.name!r} does "
-                "not come: they share no memory; use a context that comes from it, or another name"
+                f"{shown(name)} belongs to the context {other.name!r}, from which {self.name!r} "
+                "does not come: they share no memory; use a context that comes from it, or another "
+                "name"
             )
             raise InvalidArgumentError(message)
         closed = [each.name for each in self.line() if each.closed]
         if closed:
-            message = f"{self.name}: {name!r} is not here, and {', '.join(closed)} is closed"
+            message = f"{self.name}: {shown(name)} is not here, and {', '.join(closed)} is closed"
             raise ClosedError(message)
-        message = f"{self.name} has no {name!r}; it has: {', '.join(self.names) or 'no names'}"
+        message = f"{self.name} has no {shown(name)}; it has: {', '.join(self.names) or 'no names'}"
         raise NotFoundError(message)
 
     def check_use(self, name: str, user: str, *, is_written: bool) -> Named:
@@ -334,12 +347,10 @@ class Context:
 
     def allocate_all(self, wanted: Mapping[str, Memory]) -> None:
         """Declare what a routine brings along."""
-        if not isinstance(wanted, Mapping):
-            message = f"link: allocate is a mapping of names to hal.flow.Memory, not {wanted!r}"
-            raise ArgumentTypeError(message)
-        for name, memory in wanted.items():
+        rule = "link: allocate is a mapping of names to hal.flow.Memory"
+        for name, memory in as_mapping(wanted, rule).items():
             if not isinstance(memory, Memory):
-                message = f"allocate: {name!r} is a hal.flow.Memory, not {memory!r}"
+                message = f"allocate: {shown(name)} is a hal.flow.Memory, not {shown(memory)}"
                 raise ArgumentTypeError(message)
             self.allocate(name, memory.size, dtype=memory.dtype, mode=memory.mode)
 
@@ -367,9 +378,10 @@ class Context:
         is_lent: bool = False,
     ) -> None:
         """Give a name memory, unless it has that very memory already."""
-        if not isinstance(name, str) or not name:
-            message = f"a name is text, not {name!r}"
-            raise ArgumentTypeError(message)
+        name = as_text(name, "a name is text")
+        if not 0 < len(name) <= _LONGEST_NAME:
+            message = f"a name has 1 to {_LONGEST_NAME} letters, not {len(name)}"
+            raise InvalidArgumentError(message)
         if has_content and memory.mode is MemoryMode.LOCAL:
             message = f"{name!r} is local: it has no content before a call; use allocate"
             raise InvalidArgumentError(message)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 import hal
+from hal.arguments import as_flag, as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.scheduler import AnyDevice, QueueName, Scheduler, Trace, extend
+from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Scheduler, Trace, extend
 from hal.flow.tracking import Access, Lanes, collect, note
 from hal.protocols import Signals, Waits
 
@@ -32,7 +32,7 @@ class Copies(Scheduler):
     ) -> None:
         super().__init__(devices, trace)
         self._chunk = check_bytes("chunk", chunk, 1)
-        self._peers = peers
+        self._peers = as_flag(peers, "Flow: peers")
         self._connected: dict[tuple[hal.Device, hal.Device], bool] = {}
 
     def device_to_device(
@@ -50,6 +50,9 @@ class Copies(Scheduler):
         source's download queue and the target's upload queue work at once.
         """
         self.check(source, "device_to_device: the source")
+        if target is None:
+            message = "device_to_device: the target is a tracked buffer or a device, not None"
+            raise ArgumentTypeError(message)
         if not isinstance(target, TrackedBuffer):
             lanes = self.lanes_of(target)
             target = self._new(lanes, source.size, source.dtype, source.shape)
@@ -147,7 +150,7 @@ class Copies(Scheduler):
             try:
                 collect((reading,), found, lanes.download, self._look)
                 collect((writing,), found_there, lanes_there.upload, self._look)
-                if wait:
+                if wait is not NOTHING:
                     extend(found, wait)
                 read, written = self._pieces(
                     lanes.download,
@@ -220,20 +223,13 @@ class Copies(Scheduler):
 
 def index_of(number: object, what: str) -> int:
     """Return an integer of any kind as an int, which does not overflow."""
-    if type(number) is int:
-        return number
-    try:
-        if not isinstance(number, bool):
-            return operator.index(number)  # type: ignore[arg-type]
-    except TypeError:
-        pass  # an array has `__index__`, and refuses it
-    message = f"{what} is a number of bytes, not {number!r}"
-    raise ArgumentTypeError(message)
+    return number if type(number) is int else as_int(number, f"{what} is a number of bytes")
 
 
 def check_bytes(name: str, value: object, least: int) -> int:
     """Return a number of bytes, or raise that it is none."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        message = f"{name} is a number of bytes, {least} or more, not {value!r}"
+    number = as_int(value, f"{name} is a number of bytes")
+    if number < least:
+        message = f"{name} is a number of bytes, {least} or more, not {shown(number)}"
         raise InvalidArgumentError(message)
-    return value
+    return number

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import hal
+from hal.arguments import as_function, as_items, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import index_of
 from hal.flow.merging import Merges
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
-from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, extend
+from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, doubt, extend
 from hal.flow.tracking import Access, History, collect
 from hal.protocols import Signals, Waits
 
@@ -187,8 +188,8 @@ class Flow(Merges):
         parameters = kernel.signature.parameters
         kind: type = args.__class__
         if (
-            reads
-            or writes
+            reads is not NOTHING
+            or writes is not NOTHING
             or (kind is not tuple and kind is not list)
             or len(args) > len(parameters)
         ):
@@ -233,7 +234,7 @@ class Flow(Merges):
                                 found.append(reader)
                     elif history.writer is not None and history.writer not in found:
                         found.append(history.writer)
-                if wait:
+                if wait is not NOTHING:
                     extend(found, wait)
                 operation = lane.dispatch(
                     kernel,
@@ -336,6 +337,7 @@ class Flow(Merges):
         signal: Signals = (),
     ) -> hal.Submission:
         """Do what `hal.Queue.call` does, in the place of work that uses these buffers."""
+        as_function(function, "call")
         return self.submit(
             lambda lane, waits: lane.call(function, *arguments, wait=waits, signal=signal),
             reads=reads,
@@ -361,9 +363,10 @@ class Flow(Merges):
         submitted so far. The queue is the compute queue of the first buffer's
         device unless given. `TrackedBuffer.raw` is what the operation takes.
         """
+        as_function(function, "submit")
         accesses: list[Access] = []
         for is_written, buffers in ((False, reads), (True, writes)):
-            for buffer in buffers:
+            for buffer in as_items(buffers, "submit: reads and writes are lists of buffers"):
                 self.check(buffer, "submit")
                 accesses.append(buffer.writing if is_written else buffer.reading)
         lanes = accesses[0][0].lanes if accesses else self.lanes_of(None)
@@ -377,7 +380,7 @@ class Flow(Merges):
                 if not isinstance(submission, hal.Submission):
                     doubt(accesses)  # whatever it raised, it may have submitted something
             if not isinstance(submission, hal.Submission):
-                message = f"submit: the function returned no submission, but {submission!r}"
+                message = f"submit: the function returned no submission, but {shown(submission)}"
                 raise ArgumentTypeError(message)
             if submission.queue is not lane:
                 for access in accesses:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import hal
+from hal.arguments import as_items, as_text, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.modes import MemoryMode
 from hal.flow.recordings import Recording, constants_of
@@ -84,36 +85,22 @@ def _steps(code: object, entry: object, given: Given) -> list[Step]:
     if entry is None or isinstance(entry, str):
         kernel = _kernel(code, entry)
         return [_taken(Step(kernel, *given), kernel)]
-    if not isinstance(entry, Sequence) or not all(isinstance(step, Step) for step in entry):
-        message = f"link: entry is the name of a kernel or a list of hal.flow.Step, not {entry!r}"
+    steps = as_items(entry, "link: entry is the name of a kernel or a list of hal.flow.Step")
+    if not all(isinstance(step, Step) for step in steps):
+        message = (
+            f"link: entry is the name of a kernel or a list of hal.flow.Step, not {shown(entry)}"
+        )
         raise ArgumentTypeError(message)
-    if any(given):
+    if any(each is not None and each not in ((), {}) for each in given):
         message = "link: with a list of steps, each step says what it takes"
         raise ArgumentTypeError(message)
-    return [_taken(step, _kernel(code, step.kernel)) for step in entry]
+    return [_taken(step, _kernel(code, step.kernel)) for step in steps]
 
 
 def _taken(step: Step, kernel: hal.Kernel) -> Step:
     """Return a step with its kernel, checked, and with copies of what may change."""
-    for what, given, values in (
-        ("buffers", step.buffers, "names"),
-        ("scalars", step.scalars, "values"),
-    ):
-        if given and not isinstance(given, Mapping):
-            message = f"link: {what} are a mapping of parameters to {values}, not {given!r}"
-            raise ArgumentTypeError(message)
-    for what, names in (("reads", step.reads), ("writes", step.writes)):
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            message = f"link: {what} are names of parameters, as in {what}=['x'], not {names!r}"
-            raise ArgumentTypeError(message)
-    return dataclasses.replace(
-        step,
-        kernel=kernel,
-        buffers=dict(step.buffers or {}),
-        scalars={name: _value(value) for name, value in dict(step.scalars or {}).items()},
-        reads=tuple(step.reads),
-        writes=tuple(step.writes),
-    )
+    scalars = {name: _value(value) for name, value in step.scalars.items()}
+    return dataclasses.replace(step, kernel=kernel, scalars=scalars)
 
 
 def _value(scalar: object) -> object:
@@ -132,13 +119,16 @@ def link_recording(
     others: Sequence[object],
 ) -> Routine:
     """Check what a recording does with a context's names; return the routine."""
-    if any(others) or isinstance(buffers, str) or not isinstance(buffers, Sequence):
+    if any(each is not None and each != () for each in others) or isinstance(buffers, Mapping):
         message = (
             "link: a recording takes buffers=[...], a name for each slot, and nothing else that "
             "kernels take: it has that already"
         )
         raise ArgumentTypeError(message)
-    slots = list(buffers)
+    slots = [
+        as_text(each, "link: a name is a str")
+        for each in as_items(buffers, "link: buffers=[...] has a name for each slot", ordered=True)
+    ]
     uses = recording.uses
     if recording.commands.device is not context.device:
         message = "link: the recording is another device's than the context"
@@ -205,6 +195,6 @@ def _kernel(code: object, entry: str | hal.Kernel | None) -> hal.Kernel:
         return code[entry]
     message = (
         "link takes a program or what was loaded and the name of a kernel, a kernel alone, or a "
-        f"recording; not {type(code).__name__} with {entry!r}"
+        f"recording; not {type(code).__name__} with {shown(entry)}"
     )
     raise ArgumentTypeError(message)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 import hal
+from hal.arguments import as_choice, as_seconds
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.scheduler import AnyDevice, Trace
@@ -49,13 +50,16 @@ class Merges(Transfers):
         Waits for `timeout` seconds at most until held arrays are given back.
         May be called twice. Buffers stay what they are, and can be released.
         """
+        seconds = as_seconds(timeout)
         for merge in self._merges.values():
             merge.close()
-        super().close(timeout)
+        super().close(seconds)
 
     def reaches(self, device: hal.Device, other: hal.Device) -> bool:
         """Return whether a device's kernels can use the memory of another one in place."""
-        return device is other or self._reaches(device, other)
+        return device is other or self._reaches(
+            self.lanes_of(device).device, self.lanes_of(other).device
+        )
 
 
 class MergeBuffer:
@@ -133,9 +137,7 @@ class MergeBuffer:
         parts of it, and what was recorded with it is refused. Raises as
         `Flow.copy` and `Flow.allocate`; nothing is held then.
         """
-        if mode not in {"copy", "streaming"}:
-            message = f"mode is 'copy' or 'streaming', not {mode!r}"
-            raise InvalidArgumentError(message)
+        as_choice(mode, ("copy", "streaming"), "load: mode")
         self._flow.check_open()
         self._flow.check(source, "load")
         with self._lock:

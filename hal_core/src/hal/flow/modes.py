@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import DTypeLike
 
+from hal.arguments import as_choice, as_dtype, as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 __all__ = ["Memory", "MemoryMode", "Rights", "refuse", "rights_of"]
@@ -77,32 +78,23 @@ class Memory:
     def __init__(
         self, size: int, dtype: DTypeLike = np.uint8, mode: str | MemoryMode = MemoryMode.DEVICE
     ) -> None:
-        try:
-            element = np.dtype(dtype)
-        except TypeError:
-            message = f"{dtype!r} is no numpy dtype"
-            raise ArgumentTypeError(message) from None
+        element = as_dtype(dtype)
         if element.hasobject:
             message = f"{element} holds Python objects, which device memory cannot"
             raise ArgumentTypeError(message)
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            message = f"the size of a memory is a number of bytes, not {type(size).__name__}"
-            raise ArgumentTypeError(message)
-        if size < 0 or not element.itemsize or size % element.itemsize:
-            message = f"{size} bytes are no number of elements of {element}"
+        length = as_int(size, "the size of a memory is a number of bytes")
+        if length < 0 or not element.itemsize or length % element.itemsize:
+            message = f"{shown(length)} bytes are no number of elements of {element}"
             raise InvalidArgumentError(message)
-        try:
-            found = MemoryMode(mode)
-        except ValueError:
-            modes = ", ".join(each.value for each in MemoryMode)
-            message = f"{mode!r} is no memory mode; the modes are: {modes}"
-            raise InvalidArgumentError(message) from None
-        object.__setattr__(self, "size", int(size))
+        found = mode
+        if not isinstance(found, MemoryMode):
+            found = MemoryMode(as_choice(mode, [each.value for each in MemoryMode], "a mode"))
+        object.__setattr__(self, "size", length)
         object.__setattr__(self, "dtype", element)
         object.__setattr__(self, "mode", found)
 
     def __str__(self) -> str:
-        return f"{self.size} bytes of {self.dtype}, {self.mode.value}"
+        return f"{shown(self.size)} bytes of {self.dtype}, {self.mode.value}"
 
 
 _WHY: Final = {

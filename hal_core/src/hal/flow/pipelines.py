@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 import hal
+from hal.arguments import as_int, as_mapping, as_seconds, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.host_arrays import is_constant
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from hal.flow.flow import Flow
 
 __all__ = ["Pipeline"]
+
+
+_DEEPEST: Final = 1024
 
 
 class _Set:
@@ -100,8 +104,11 @@ class Pipeline:
         if not isinstance(recording, Recording):
             message = f"pipeline takes a recording (flow.record()), not {type(recording).__name__}"
             raise ArgumentTypeError(message)
-        if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
-            message = f"depth is how many inputs are on their way, 1 or more, not {depth!r}"
+        depth = as_int(depth, "depth is how many inputs are on their way")
+        if not 1 <= depth <= _DEEPEST:
+            message = (
+                f"depth is how many inputs are on their way, 1 to {_DEEPEST}, not {shown(depth)}"
+            )
             raise InvalidArgumentError(message)
         self._flow = flow
         self.recording: Final = recording
@@ -142,6 +149,8 @@ class Pipeline:
         if self._closed:
             message = "the pipeline is closed; make another with flow.pipeline(recording)"
             raise ClosedError(message)
+        inputs = as_mapping(inputs, "run: inputs are a mapping of slots to what they take")
+        outputs = as_mapping(outputs, "run: outputs are a mapping of slots to arrays")
         if not (self._slots.issuperset(inputs) and self._slots.issuperset(outputs)):
             raise _not_bound(self._slots, (*inputs, *outputs))
         mine, recording = self._sets[self._runs % self.depth], self.recording
@@ -234,7 +243,7 @@ class Pipeline:
         Raises what one of them failed with, now and in every later call, or
         `DeadlineExceededError`.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + as_seconds(timeout)
         for each in self._sets:
             if each.is_doubtful:
                 each.settle(self._lanes)
@@ -256,7 +265,7 @@ def _not_bound(slots: Collection[int], unbound: Sequence[object]) -> HalError:
     unknown = [slot for slot in unbound if slot not in slots]
     if unknown:
         return InvalidArgumentError(
-            f"pipeline: the recording has {len(slots)} slots, and {unknown} are none of them"
+            f"pipeline: the recording has {len(slots)} slots, and {shown(unknown)} are none of them"
         )
     return InvalidArgumentError(
         f"pipeline: slots {unbound} have no size; give each a tracked buffer, or a size where they "

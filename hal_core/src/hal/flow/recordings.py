@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import hal
+from hal.arguments import as_int, as_items, as_mapping, as_names, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.tracking import Access
@@ -31,6 +32,10 @@ Bindings: TypeAlias = (
     Sequence[TrackedBuffer | hal.Output] | Mapping[int, TrackedBuffer | hal.Output]
 )
 
+_BINDINGS: Final = (
+    "execute: bindings are a sequence of tracked buffers, or a mapping of slots to them"
+)
+_NO_NAMES: Final = ()
 _UNUSED: Final = 0
 _READ: Final = 1
 _WRITTEN: Final = 2
@@ -221,10 +226,13 @@ def kernel_arguments(
 
     Of each its index or name, itself, and whether the kernel writes it.
     """
+    if not isinstance(kernel, hal.Kernel):
+        message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
+        raise ArgumentTypeError(message)
     constants = constants_of(kernel, reads, writes)
     if isinstance(args, Mapping):
-        named = dict(args)
-        used = [(name, value, name not in constants) for name, value in args.items()]
+        named = as_mapping(args, "dispatch: args by name are a mapping")
+        used = [(name, value, name not in constants) for name, value in named.items()]
         return named, [each for each in used if is_memory(each[1])]
     if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
         message = (
@@ -232,7 +240,7 @@ def kernel_arguments(
             f"{type(args).__name__}"
         )
         raise ArgumentTypeError(message)
-    values = list(args)
+    values = list(as_items(args, "dispatch: args are a sequence"))
     names = [parameter.name for parameter in kernel.signature.parameters]
     return values, [
         (index, value, index >= len(names) or names[index] not in constants)
@@ -244,7 +252,9 @@ def kernel_arguments(
 def constants_of(kernel: hal.Kernel, reads: Iterable[str], writes: Iterable[str]) -> frozenset[str]:
     """Return the parameters that a kernel only reads, after what the caller says about them."""
     constants = kernel.signature.constants
-    return _narrowed(kernel, constants, reads, writes) if reads or writes else constants
+    if reads is _NO_NAMES and writes is _NO_NAMES:
+        return constants
+    return _narrowed(kernel, constants, reads, writes)
 
 
 def is_memory(value: object) -> bool:
@@ -259,14 +269,11 @@ def _narrowed(
 ) -> frozenset[str]:
     """Return the parameters that a kernel only reads, with what the caller says about them."""
     what = f"dispatch of {kernel.name!r}: reads and writes"
-    if isinstance(reads, str) or isinstance(writes, str):
-        message = f"{what} are lists of names, as in reads=['x']"
-        raise ArgumentTypeError(message)
-    read, written = frozenset(reads), frozenset(writes)
+    read, written = frozenset(as_names(reads, what)), frozenset(as_names(writes, what))
     pointers = {each.name for each in kernel.signature.parameters if each.kind in {"ptr", "any"}}
-    unknown = sorted(map(str, (read | written) - pointers))
+    unknown = sorted((read | written) - pointers)
     if unknown:
-        message = f"{what} name pointers out of {sorted(pointers)}; {unknown} are none"
+        message = f"{what} name pointers out of {sorted(pointers)}; {shown(unknown)} are none"
         raise InvalidArgumentError(message)
     return (constants | read) - written
 
@@ -286,21 +293,17 @@ def bound_accesses(
             accesses += direct_accesses(scheduler, commands)
     else:
         uses = [_WRITTEN] * len(commands.slots)
-    if reads or writes:
+    if reads is not _NO_NAMES or writes is not _NO_NAMES:
         uses = _narrowed_slots(uses, reads, writes)
     count = len(uses)
     if isinstance(bindings, Mapping):
         named: dict[int, hal.Buffer] = {}
-        for index, buffer in bindings.items():
+        given = as_mapping(bindings, "execute: bindings by slot are a mapping")
+        for index, buffer in given.items():
             use = uses[index] if index in range(count) else _UNUSED
             named[index] = bound_buffer(scheduler, index, buffer, use, accesses)
         return named
-    if isinstance(bindings, (str, bytes)) or not isinstance(bindings, Sequence):
-        message = (
-            "execute: bindings are a sequence of tracked buffers, or a mapping of slots to them, "
-            f"not {type(bindings).__name__}"
-        )
-        raise ArgumentTypeError(message)
+    bindings = as_items(bindings, _BINDINGS, ordered=True)
     table: list[hal.Buffer] = []
     for index, buffer in enumerate(bindings):
         use = uses[index] if index < count else _UNUSED
@@ -343,12 +346,13 @@ def _narrowed_slots(uses: list[int], reads: Iterable[int], writes: Iterable[int]
     """Return what slots are used for, with what the caller says about them."""
     narrowed = uses.copy()
     for use, slots in ((_READ, reads), (_WRITTEN, writes)):
-        for index in slots:
-            if index not in range(len(narrowed)):
+        for index in as_items(slots, "execute: reads and writes are lists of slots"):
+            number = as_int(index, "execute: a slot's index is an int")
+            if not 0 <= number < len(narrowed):
                 message = (
-                    f"execute: reads and writes are slots, 0 to {len(narrowed) - 1}; {index!r} is "
-                    "none"
+                    f"execute: reads and writes are slots, 0 to {len(narrowed) - 1}; "
+                    f"{shown(index)} is none"
                 )
                 raise InvalidArgumentError(message)
-            narrowed[index] = use
+            narrowed[number] = use
     return narrowed

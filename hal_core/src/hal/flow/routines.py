@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import hal
+from hal.arguments import as_mapping, as_names, as_text, as_three
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.copies import check_bytes
 from hal.flow.recordings import Recording
 from hal.flow.scheduler import QueueName
 from hal.protocols import Signals, Waits
@@ -44,6 +46,27 @@ class Step:
     shared_memory: int | None = None
     reads: Sequence[str] = ()
     writes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check what was given, and keep copies of what may change."""
+        what = "a step"
+        if not isinstance(self.kernel, hal.Kernel):
+            as_text(self.kernel, f"{what}: kernel is one, or a name")
+        if self.grid is not None and not hasattr(type(self.grid), "subspan"):
+            as_three(self.grid, f"{what}: the grid", 0)
+        if self.block is not None:
+            as_three(self.block, f"{what}: the block", 1)
+        if self.shared_memory is not None:
+            check_bytes(f"{what}: shared_memory", self.shared_memory, 0)
+        buffers = as_mapping(self.buffers, f"{what}: buffers are a mapping of parameters to names")
+        checked = {
+            "buffers": {name: as_text(each, "a name is a str") for name, each in buffers.items()},
+            "scalars": as_mapping(self.scalars, f"{what}: scalars are a mapping to values"),
+            "reads": as_names(self.reads, f"{what}: reads"),
+            "writes": as_names(self.writes, f"{what}: writes"),
+        }
+        for field_name, value in checked.items():
+            object.__setattr__(self, field_name, value)
 
 
 class Routine:
@@ -109,7 +132,8 @@ class Routine:
         other memory than when it was linked, and what `Flow.dispatch` and
         `Flow.execute` do.
         """
-        values = {} if scalars is None else dict(scalars)
+        rule = "run: scalars are a mapping of names to values"
+        values = {} if scalars is None else as_mapping(scalars, rule)
         output = None
         if self._output:
             values.setdefault(self._output, None)

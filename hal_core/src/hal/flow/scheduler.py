@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import hal
+from hal.arguments import as_choice, as_flag, as_function, as_items, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer, not_tracked
 from hal.flow.tracking import Access, History, Lanes, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
 
-__all__ = ["AnyDevice", "QueueName", "Scheduler", "Trace", "doubt", "extend"]
+__all__ = ["NOTHING", "AnyDevice", "QueueName", "Scheduler", "Trace", "doubt", "extend"]
 
 QueueName: TypeAlias = str | hal.Queue | None
 """``"upload"``, ``"compute"``, ``"download"``, an ordered queue, or None for the usual one."""
@@ -22,6 +23,8 @@ AnyDevice: TypeAlias = hal.Device | VirtualDevice
 
 Trace: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
 
+NOTHING: Final = ()
+"""The empty list, as which it is told from all others that have to be looked at."""
 _LANES: Final = ("upload", "compute", "download")
 
 
@@ -37,7 +40,7 @@ class Scheduler:
             message = "a flow takes at least one device: Flow(hal.create_device('cpu'))"
             raise ArgumentTypeError(message)
         self._lock = threading.Lock()
-        self.trace = trace
+        self.trace = None if trace is None else as_function(trace, "Flow: trace")
         self._closed = False
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
         self._first = next(iter(self._lanes.values()))
@@ -89,6 +92,7 @@ class Scheduler:
 
     def fence(self, buffer: TrackedBuffer, *, readers: bool) -> hal.Fence:
         """Return what `TrackedBuffer.written` is, or with `readers`, `TrackedBuffer.used`."""
+        readers = as_flag(readers, "fence: readers")
         self.check(buffer, "used" if readers else "written")
         with self._lock:
             self._settle(buffer.history)
@@ -109,7 +113,7 @@ class Scheduler:
         with self._lock:
             try:
                 collect(accesses, found, queue, self._look)
-                if wait:
+                if wait is not NOTHING:
                     extend(found, wait)
                 operation = submit(found)
                 note(accesses, operation, queue)
@@ -168,12 +172,14 @@ class Scheduler:
 
     def queue_of(self, queue: QueueName, lanes: Lanes) -> hal.Queue:
         """Return the queue that ``queue=`` means for work on a device."""
-        if isinstance(queue, str) and queue in _LANES:
-            named: hal.Queue = getattr(lanes, queue)
+        if isinstance(queue, str):
+            named: hal.Queue = getattr(lanes, as_choice(queue, _LANES, "queue"))
             return named
         if not isinstance(queue, hal.Queue):
-            message = f"queue is one of {', '.join(_LANES)}, or an ordered queue, not {queue!r}"
-            raise (InvalidArgumentError if isinstance(queue, str) else ArgumentTypeError)(message)
+            message = (
+                f"queue is one of {', '.join(_LANES)}, or an ordered queue, not {shown(queue)}"
+            )
+            raise ArgumentTypeError(message)
         if not queue.ordered:
             message = (
                 f"queue: {queue.name} is unordered, and a flow relies on the order of its queues; "
@@ -206,10 +212,10 @@ class Scheduler:
 
 def extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it
     """Add what a caller wants to be waited for, besides, to a wait list."""
-    if isinstance(wait, (hal.Timepoint, hal.Submission)) or not isinstance(wait, Iterable):
+    if isinstance(wait, (hal.Timepoint, hal.Submission, hal.Fence)):
         found.append(wait)
-    else:
-        found.extend(wait)
+    elif wait is not None:
+        found.extend(as_items(wait, "a wait list takes timepoints, submissions and fences"))
 
 
 def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> None:

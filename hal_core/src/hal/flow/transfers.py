@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hal
+from hal.arguments import as_array, as_flag, as_seconds, shown
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -176,7 +177,7 @@ class Transfers(Copies):
         and shape; None is the flow's first. `hold` as in `write`.
         `TrackedBuffer.written` is what to wait for, if somebody has to.
         """
-        host = np.asarray(array)
+        host = as_array(array, "from_host")
         if isinstance(target, TrackedBuffer):
             self.write(target, host, hold=hold, wait=wait)
             return target
@@ -201,8 +202,8 @@ class Transfers(Copies):
         Waits for `timeout` seconds at most until held arrays are given back.
         May be called twice. Buffers stay what they are, and can be released.
         """
+        deadline = time.monotonic() + as_seconds(timeout)
         self._closed = True
-        deadline = time.monotonic() + timeout
         for queue in self._keepers.values():
             if queue.device.closed:
                 continue
@@ -244,18 +245,18 @@ class Transfers(Copies):
         if not is_ours:
             host, is_ours = bytes_of(array, "write")
             if not is_constant(array):
-                self.reads_in_flight.check(array, "write")
+                mine = host if isinstance(array, np.generic) else array
+                self.reads_in_flight.check(mine, "write")
         size = len(host)
         if not 0 <= offset <= raw.size - size:
             message = (
-                f"write: bytes {offset} to {offset + size} were asked for, and the buffer has "
-                f"{raw.size}"
+                f"write: bytes {shown(offset)} to {shown(offset + size)} were asked for, "
+                f"and the buffer has {raw.size}"
             )
             raise InvalidArgumentError(message)
         accesses = _access(place, size)
         is_asked = hold is not None
-        if hold is None:
-            hold = size > self._snapshot
+        hold = size > self._snapshot if hold is None else as_flag(hold, "write: hold")
         if not is_ours and hold:
             return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
         if is_ours or size <= _SMALL:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import hal
+from hal.arguments import as_int, as_items, shown
 from hal.errors import (
     ClosedError,
     DeadlineExceededError,
@@ -18,6 +19,8 @@ from hal.errors import (
 
 __all__ = ["VirtualDevice", "virtual_devices"]
 
+_MOST: Final = 1024
+"""Virtual devices of one call."""
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
 """Sequences that are one value; `hal.create_device` says which of them are a limit."""
 
@@ -192,13 +195,17 @@ def virtual_devices(
     `hal.create_device` does, and `InvalidArgumentError`; nothing is left open
     then.
     """
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        message = f"count is how many virtual devices to open, 1 or more, not {count!r}"
+    rule = "count is how many virtual devices to open"
+    number = as_int(count, rule)
+    if not 1 <= number <= _MOST:
+        message = f"{rule}, 1 to {_MOST}, not {shown(number)}"
         raise InvalidArgumentError(message)
-    is_list = isinstance(memory_limit, Sequence) and not isinstance(memory_limit, _NO_LISTS)
-    limits: Any = memory_limit if is_list else [memory_limit] * count
-    if len(limits) != count:
-        message = f"memory_limit has {len(limits)} limits for {count} virtual devices"
+    if isinstance(memory_limit, Sequence) and not isinstance(memory_limit, _NO_LISTS):
+        limits: Any = as_items(memory_limit, "memory_limit is a limit or a list of limits")
+    else:
+        limits = [memory_limit] * number
+    if len(limits) != number:
+        message = f"memory_limit has {len(limits)} limits for {number} virtual devices"
         raise InvalidArgumentError(message)
     physical = _Physical()
     opened: list[VirtualDevice] = []

@@ -12,16 +12,17 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, TypeVar
+from typing import Any, Final, SupportsFloat, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 __all__ = [
     "as_array",
     "as_choice",
+    "as_dtype",
     "as_flag",
     "as_function",
     "as_int",
@@ -30,6 +31,7 @@ __all__ = [
     "as_name",
     "as_names",
     "as_path",
+    "as_seconds",
     "as_text",
     "as_three",
     "ask",
@@ -46,6 +48,11 @@ _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.g
 _SHOWN: Final = 80
 """Characters of a value that an error shows."""
 _MOST: Final = 2**63 - 1
+_DTYPES: Final = (np.dtype, type, str, list, tuple, dict)
+"""What a dtype is given as; numpy takes whatever has a ``dtype``, a buffer too, for one."""
+_LONGEST: Final = 1e9
+"""Seconds, thirty years: what is longer, infinity too, is that, which every clock takes."""
+_SECONDS: Final = "a timeout is seconds as a number, or None"
 _DIGITS: Final = 4000
 """Bits of the longest integer that is shown in digits, of which Python prints 4,300."""
 
@@ -139,6 +146,34 @@ def as_three(value: object, what: str, least: int, also: str = "") -> tuple[int,
     return first, second, third
 
 
+def as_seconds(timeout: SupportsFloat) -> float:
+    """Return a time-out in seconds as a float, or raise what is wrong with it."""
+    kind = type(timeout)
+    if kind is float or kind is int:  # the short way
+        given: SupportsFloat = timeout
+    elif _is_real(timeout):
+        given = ask(float, timeout, _SECONDS)
+    else:
+        message = f"{_SECONDS}, not {kind.__name__}"
+        raise ArgumentTypeError(message)
+    if given > _LONGEST:  # type: ignore[operator]
+        return _LONGEST
+    if not given >= 0:  # type: ignore[operator] # a NaN is not either
+        message = f"a timeout is 0 or more seconds, or None for ever; {shown(timeout)} was given"
+        raise InvalidArgumentError(message)
+    return float(given)
+
+
+def _is_real(value: object) -> bool:
+    """Return whether a value is one real number: numpy gives ``__float__`` to others, too."""
+    if isinstance(value, np.generic):
+        return isinstance(value, (np.integer, np.floating))
+    if isinstance(value, np.ndarray):
+        return type(value) is np.ndarray and not value.ndim and value.dtype.kind in "iuf"
+    is_number = hasattr(type(value), "__float__") or hasattr(type(value), "__index__")
+    return is_number and not isinstance(value, (bool, str, bytes))
+
+
 def as_flag(value: object, what: str) -> bool:
     """Return True or False, or raise that it is neither: what else is true is no flag."""
     if value is True or value is False:
@@ -196,7 +231,7 @@ def as_path(value: object, what: str) -> str:
     return text
 
 
-# Arrays, lists, mappings and functions
+# Arrays and their types, lists, mappings and functions
 
 
 def as_array(value: object, what: str) -> NDArray[Any]:
@@ -210,6 +245,26 @@ def as_array(value: object, what: str) -> NDArray[Any]:
         message = f"{what} takes an array, not {type(value).__name__}; a text has no bytes yet"
         raise ArgumentTypeError(message)
     return made
+
+
+def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a numpy type, or raise that it is none."""
+    if not isinstance(dtype, _DTYPES):
+        message = f"{shown(dtype)} is no numpy dtype"
+        raise ArgumentTypeError(message)
+    try:
+        found: np.dtype[Any] = ask(np.dtype, dtype, "")
+    except ArgumentTypeError as error:
+        message = f"{shown(dtype)} is no numpy dtype"
+        raise ArgumentTypeError(message) from error.__cause__
+    if found.subdtype is not None:
+        base, shape = found.subdtype
+        message = (
+            f"{shown(dtype)} is {base} with a shape of its own, {shape}, and that is the array's; "
+            f"use the dtype {base}, and reshape what it is read into"
+        )
+        raise ArgumentTypeError(message)
+    return found
 
 
 def as_items(value: object, rule: str, *, ordered: bool = False) -> tuple[Any, ...]:
@@ -228,7 +283,7 @@ def as_items(value: object, rule: str, *, ordered: bool = False) -> tuple[Any, .
 
 def as_names(value: object, what: str) -> tuple[str, ...]:
     """Return a list of names, such as those of parameters."""
-    rule = f"{what} is a list of parameters' names"
+    rule = f"{what}: a list of names is needed, as in ['x']"
     return tuple([as_text(each, rule) for each in as_items(value, rule)])
 
 
