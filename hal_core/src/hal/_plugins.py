@@ -10,12 +10,13 @@ known: a plugin that asks for itself gets an error instead of a dead-lock.
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import pluggy
 
@@ -56,6 +57,10 @@ class BackendStatus:
     summary: str
     distribution: str
     version: str
+
+
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""What a plugin raises that is whole, where the process or the system has nothing left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,9 @@ class Plugin:
             self._backend = _load(entry_point)
         except PluginError as error:
             self.reject(str(error))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's import may raise anything
+        except (Exception, SystemExit) as error:
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+                raise  # no fault of the plugin's, and over soon
             self.reject(_reason(error), _without_frames(error))
 
     def reject(self, reason: str, cause: BaseException | None = None) -> None:
@@ -235,6 +242,9 @@ class Plugin:
                 native_code=error.native_code,
             ) from error
         except (Exception, SystemExit) as error:
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+                message = f"{self.title} is installed but not available now: {_reason(error)}"
+                raise BackendUnavailableError(message) from error
             raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
 
 

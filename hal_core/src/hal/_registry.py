@@ -198,6 +198,9 @@ class Registry:
             self._searching.add(thread)
         try:
             found = load_all(self._entry_points())
+        except OSError as error:
+            message = f"the installed backends cannot be listed: {error}"
+            raise BackendUnavailableError(message) from error
         finally:
             with self._lock:
                 self._searching.discard(thread)

@@ -10,9 +10,9 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Final
 
-from hal.errors import CompilationError
+from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
-from hal_cpu import _dialect, _image, _toolchain
+from hal_cpu import _dialect, _image, _system, _toolchain
 
 __all__ = [
     "NATIVE",
@@ -79,6 +79,7 @@ _FEATURES: Final = re.compile(
     r"sse|ssse|avx|fma|bmi|abm|popcnt|f16c|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|adx|lzcnt|rdrnd|"
     r"fp|asimd|sve|sme|atomics|crc32|lrcpc|dcp|i8mm|bf16|flagm"
 )
+_NOT_TAKEN: Final = re.compile(r"-o.*|--output.*|-[cSE]|-MM?|-fsyntax-only|-###|--help|--version")
 _ERROR: Final = re.compile(r"(?:fatal )?error:|undefined (?:reference|symbol)")
 _LINK_ERROR: Final = re.compile(
     r"multiple definition|undefined (?:reference|symbol)|duplicate symbol"
@@ -101,10 +102,20 @@ def compile_with_log(request: CompileRequest, march: str, features: str) -> tupl
     `march` is what the compiler may use of a processor, and `features` are
     those that the image asks a processor for. A part is an object file. Raises
     `CompilationError` with the compiler's log, in which the user's source has
-    the user's file name, lines and columns.
+    the user's file name, lines and columns, `InvalidArgumentError` for options
+    that say what to make or where, and `OperationError` where the system has
+    no room or no files left.
     """
+    with _system.refusals(f"{request.filename} cannot be compiled"):
+        return _compile(request, march, features)
+
+
+def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
     compiler = _toolchain.find_compiler()
     given, _ = _dialect.split_options(request.options)
+    for option in filter(_NOT_TAKEN.fullmatch, given):
+        message = f"compile: the option {option!r} says what is made, or where, which hal does"
+        raise InvalidArgumentError(message)
     options = [*_OPTIONS, *_FAMILY[compiler.family], *given]
     if march != NATIVE:
         options.append(f"-march={march}")
@@ -178,7 +189,10 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
     Raises `CompilationError` with that log.
     """
     compiler = _toolchain.find_compiler()
-    with _toolchain.work_directory() as directory:
+    with (
+        _system.refusals("the compiled sources cannot be linked"),
+        _toolchain.work_directory() as directory,
+    ):
         target = directory / "image.so"
         names = [directory / f"part{index}.o" for index in range(len(parts))]
         for name, (_, part) in zip(names, parts, strict=True):
@@ -195,7 +209,8 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
                 # Found now, and not when it is loaded. zig's has no C library to look in.
                 *(() if compiler.family == "zig" else ("-Wl,--no-undefined",)),
                 *filter(_is_for_linker, _FAMILY[compiler.family]),
-            ]
+            ],
+            directory,
         )
         for name, (source, _) in zip(names, parts, strict=True):
             log = log.replace(str(name), source)
@@ -229,7 +244,7 @@ def _preprocess(request: CompileRequest, compiler: _toolchain.Compiler, options:
         source.write_text(text, encoding="utf-8")
         target = directory / "source.i"
         status, _ = _toolchain.run_compiler(
-            [*compiler.cxx, *options, "-E", str(source), "-o", str(target)]
+            [*compiler.cxx, *options, "-E", str(source), "-o", str(target)], directory
         )
         return target.read_text(encoding="utf-8", errors="replace") if status == 0 else ""
 
@@ -252,7 +267,7 @@ def _run(
     while True:
         # Libraries count only after what needs them.
         command = [*compiler.cxx, *wanted, str(directory / "image.cpp"), "-o", str(target)]
-        status, log = _toolchain.run_compiler([*command, *options])
+        status, log = _toolchain.run_compiler([*command, *options], directory)
         if status == 0 and target.is_file():
             return target.read_bytes(), _named(log, request, directory, source)
         left = wanted

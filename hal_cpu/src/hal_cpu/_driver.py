@@ -20,7 +20,7 @@ from importlib import resources
 from typing import Final
 
 from hal.errors import BackendUnavailableError, OperationError
-from hal_cpu import _system, _toolchain
+from hal_cpu import _image, _system, _toolchain
 
 __all__ = [
     "CALL",
@@ -35,6 +35,7 @@ __all__ = [
     "Library",
     "Runtime",
     "find_symbol",
+    "has_sanitizer",
     "load_library",
     "load_runtime",
     "probe",
@@ -173,6 +174,11 @@ def find_symbol(library: Library, name: str) -> int:
     return ctypes.addressof(ctypes.c_char.in_dll(loaded, name))
 
 
+def has_sanitizer(option: str) -> bool:
+    """Return whether the library of a ``-fsanitize=`` is in the process."""
+    return hasattr(ctypes.CDLL(None), _image.SANITIZERS[option])
+
+
 def read_text(address: int) -> str:
     """Return the C string at an address."""
     return ctypes.string_at(address).decode(errors="replace")
@@ -227,8 +233,11 @@ def load_library(content: bytes) -> Library:
 
 def _load_from_directory(content: bytes) -> Library:
     """Load a shared object through a file that is gone when this returns."""
-    with tempfile.TemporaryDirectory(prefix="hal-cpu-") as directory:
-        return _load_from_file(content, os.path.join(directory, "image.so"))
+    with (
+        _system.refusals("the image cannot be put where it can be loaded"),
+        _toolchain.work_directory() as directory,
+    ):
+        return _load_from_file(content, str(directory / "image.so"))
 
 
 def _load_from_file(content: bytes, path: str) -> Library:
@@ -260,7 +269,8 @@ def load_runtime() -> Runtime:
     # Images that were linked against no library take the mathematics from here.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libm.so.6", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
-    library = load_library(_build_runtime(compiler))
+    with _system.refusals("the cpu backend's runtime cannot be built", BackendUnavailableError):
+        library = load_library(_build_runtime(compiler))
     # The same object with and without the interpreter lock let go: a call that
     # is over in less than a microsecond must not hand the lock around.
     free_lock = ctypes.CDLL(library.path, handle=library.handle)
@@ -352,7 +362,7 @@ def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
         target = directory / "runtime.so"
         for flags in (options, [option for option in options if option != "-march=native"]):
             status, log = _toolchain.run_compiler(
-                [*compiler.cc, *flags, str(directory / "runtime.c"), "-o", str(target)]
+                [*compiler.cc, *flags, str(directory / "runtime.c"), "-o", str(target)], directory
             )
             if status == 0 and target.is_file():
                 content = target.read_bytes()

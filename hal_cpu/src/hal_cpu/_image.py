@@ -11,7 +11,14 @@ from typing import Final
 from hal import elf
 from hal.errors import OperationError
 
-__all__ = ["MAX_SHARED_MEMORY", "Symbol", "read_symbols", "shared_memory"]
+__all__ = [
+    "MAX_SHARED_MEMORY",
+    "SANITIZERS",
+    "Symbol",
+    "missing_sanitizer",
+    "read_symbols",
+    "shared_memory",
+]
 
 MAX_SHARED_MEMORY: Final = 256 * 1024
 """Bytes that a block has, those that its kernel declares included."""
@@ -25,6 +32,13 @@ _MACHINES: Final = {
     224: "an AMD GPU (a code object)",
     243: "riscv64",
 }
+SANITIZERS: Final = {
+    "address": "__asan_init",
+    "hwaddress": "__hwasan_init",
+    "memory": "__msan_init",
+    "thread": "__tsan_init",
+}
+"""What an image calls in the library of each ``-fsanitize=``."""
 _SHARED_OBJECT: Final = 3
 _FUNCTION: Final = 2
 _THREAD_LOCAL: Final = 6
@@ -66,6 +80,16 @@ def read_symbols(image: bytes) -> dict[str, Symbol]:
     except ValueError as error:
         message = f"the image is a damaged ELF file: {error}"
         raise OperationError(message) from error
+
+
+def missing_sanitizer(image: bytes) -> str:
+    """Return which ``-fsanitize=`` an image needs a library of, but brings none; "" for none."""
+    for option, name in SANITIZERS.items():
+        if name.encode() in image and any(
+            each.name == name and not each.section for each in elf.symbols(image)
+        ):
+            return option
+    return ""
 
 
 def shared_memory(symbols: Mapping[str, Symbol], kernel: str) -> int:

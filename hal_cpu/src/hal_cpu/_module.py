@@ -31,6 +31,14 @@ class Module:
     def __init__(self, image: bytes) -> None:
         """Check and load an image."""
         self._symbols = _image.read_symbols(image)
+        sanitizer = _image.missing_sanitizer(image)
+        if sanitizer and not _driver.has_sanitizer(sanitizer):
+            message = (
+                f"the image was compiled with -fsanitize={sanitizer}, whose library ends a process "
+                "that was started without it: set LD_PRELOAD to the library (what 'gcc "
+                "-print-file-name=libasan.so' prints, for 'address'), or compile without it"
+            )
+            raise OperationError(message)
         self._functions: list[int] = []
         self._library = _driver.load_library(image)
         try:

@@ -1,11 +1,39 @@
-"""Ask the system what this process has: processors, memory, names of errors."""
+"""Ask the system what this process has: processors, memory, and what it refuses."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
+from typing import Final
 
-__all__ = ["describe_errno", "free_memory", "processor_count", "total_memory"]
+from hal.errors import HalError, OperationError
+
+__all__ = ["describe_errno", "free_memory", "processor_count", "refusals", "total_memory"]
+
+_WAYS_OUT: Final = {
+    errno.EMFILE: "close some, or raise the limit (ulimit -n)",
+    errno.ENFILE: "close some: it is the whole system's limit",
+    errno.ENOSPC: "make room there, or set TMPDIR to a folder that has some",
+    errno.EDQUOT: "make room there, or set TMPDIR to a folder that has some",
+    errno.ENOENT: "make the folder, or set TMPDIR to one that is there",
+    errno.EROFS: "set TMPDIR to a folder that can be written to",
+    errno.EACCES: "set TMPDIR to a folder that can be written to",
+}
+
+
+@contextlib.contextmanager
+def refusals(doing: str, kind: type[HalError] = OperationError) -> Iterator[None]:
+    """Turn each `OSError` inside into an error of this kind, with the path and the cause."""
+    try:
+        yield
+    except OSError as error:
+        number = error.errno or 0
+        path = f": {error.filename!r}" if error.filename else ""
+        way_out = f"; {_WAYS_OUT[number]}" if number in _WAYS_OUT else ""
+        message = f"{doing}: {error.strerror or error}{path}{way_out}"
+        raise kind(message, native_name=describe_errno(number), native_code=number) from error
 
 
 def _read_group(name: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import functools
 import importlib.util
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ from typing import Final
 
 from hal.disk_cache import DiskCache
 from hal.errors import BackendUnavailableError
+from hal_cpu import _system
 
 __all__ = [
     "CACHE",
@@ -29,6 +33,11 @@ __all__ = [
 ]
 
 _TIME_LIMIT: Final = 600.0
+_ANSWER_LIMIT: Final = 60.0
+_NO_COMMAND: Final = {errno.ENOENT, errno.EACCES, errno.ENOEXEC, errno.ENOTDIR, errno.EISDIR}
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
+_WORK: Final = "hal-cpu-work-"
+_TRIES: Final = 10
 
 CACHE: Final = DiskCache("cpu")
 """What was built, on disk."""
@@ -62,12 +71,12 @@ def find_compiler() -> Compiler:
 
     In this order: the command in ``HAL_CXX``, that in ``CXX``, ``g++`` and
     ``clang++`` on the path, the ``ziglang`` package. Raises
-    `BackendUnavailableError` if there is none, or if ``HAL_CXX`` names
-    something that does not run.
+    `BackendUnavailableError` if there is none, if ``HAL_CXX`` names something
+    that does not run, or if the system refuses to start any.
     """
-    return _find_compiler(
-        os.environ.get("HAL_CXX", ""), os.environ.get("CXX", ""), os.environ.get("PATH", "")
-    )
+    path = os.environ.get("PATH", os.defpath)
+    with _system.refusals("the compiler cannot be looked for", BackendUnavailableError):
+        return _find_compiler(os.environ.get("HAL_CXX", ""), os.environ.get("CXX", ""), path)
 
 
 @functools.lru_cache(maxsize=16)
@@ -113,18 +122,14 @@ def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
         return None
     command = (program, *command[1:])
     try:
-        result = subprocess.run(  # noqa: S603 - the command is the user's own setting
-            [*command, "--version"],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            env=_environment(),
-            timeout=_TIME_LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        status, text = _run([*command, "--version"], _ANSWER_LIMIT, subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
         return None
-    text = result.stdout.decode(errors="replace")
-    if result.returncode != 0 or not text.strip():
+    except OSError as error:
+        if error.errno in _NO_COMMAND:
+            return None
+        raise
+    if status != 0 or not text.strip():
         return None
     cc = (*command, "-x", "c")
     if "zig" in Path(program).name or "ziglang" in command:
@@ -145,43 +150,127 @@ def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
     )
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment for a compiler: ours, with messages in English."""
-    environment = dict(os.environ)
-    environment["LC_ALL"] = "C"
-    return environment
+def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple[int, str]:
+    """Run a command; return its exit status and what it wrote.
 
-
-def run_compiler(command: Sequence[str]) -> tuple[int, str]:
-    """Run a command; return its exit status and what it wrote."""
+    What it keeps for itself meanwhile goes to the directory. After ten minutes
+    it is killed, with all that it started, and so it is when this is
+    interrupted. Raises `OSError` where the system does not start it or has no
+    room for what it writes.
+    """
     try:
-        result = subprocess.run(  # noqa: S603 - a list, no shell; user text only in files
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=_environment(),
-            timeout=_TIME_LIMIT,
-            check=False,
-        )
+        status, log = _run(command, _TIME_LIMIT, subprocess.STDOUT, directory)
     except subprocess.TimeoutExpired:
-        return 1, f"the compiler did not finish in {_TIME_LIMIT:.0f} seconds"
-    except OSError as error:
-        return 1, f"the compiler {command[0]!r} does not start: {error}"
-    return result.returncode, result.stdout.decode(errors="replace")
+        return 1, f"error: the compiler did not finish in {_TIME_LIMIT:.0f} seconds, and was killed"
+    for number in _FULL if status else ():
+        if os.strerror(number) in log:
+            raise OSError(number, os.strerror(number), str(directory or tempfile.gettempdir()))
+    return status, log
+
+
+def _run(
+    command: Sequence[str], limit: float, errors: int, directory: Path | None = None
+) -> tuple[int, str]:
+    """Run a command, with messages in English; raises `OSError` and `TimeoutExpired`."""
+    environment = {"PATH": os.defpath, **os.environ, "LC_ALL": "C"}
+    if directory is not None:
+        environment["TMPDIR"] = str(directory)
+    with subprocess.Popen(  # noqa: S603 - a list, no shell; user text only in files
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        env=environment,
+        process_group=0,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except BaseException:
+            # A compiler is several processes, each of which holds the pipe open.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    return process.returncode, output.decode(errors="replace")
 
 
 @contextlib.contextmanager
 def work_directory() -> Iterator[Path]:
-    """Give a new directory that only this user can enter; it is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="hal-cpu-") as name:
+    """Give a new directory that only this user can enter; it is removed at the end.
+
+    What killed processes have left of theirs is removed first. Raises
+    `OSError` with the path.
+    """
+    _sweep(tempfile.gettempdir())
+    name, lock = _make_directory()
+    try:
         yield Path(name)
+    except OSError as error:
+        if error.filename is None and error.errno in _FULL:  # a write does not say where
+            raise OSError(error.errno, error.strerror, name) from error
+        raise
+    finally:
+        shutil.rmtree(name, ignore_errors=True)
+        os.close(lock)
+
+
+def _make_directory() -> tuple[str, int]:
+    """Return a new directory, and a descriptor whose lock says that it is in use."""
+    for _ in range(_TRIES):
+        name = tempfile.mkdtemp(prefix=_WORK)
+        try:
+            lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.rmdir(name)
+            if error.errno == errno.ENOENT:
+                continue
+            raise
+        # Another process may take it for left behind until it is locked.
+        if _lock(lock, fcntl.LOCK_SH) and os.path.isdir(name):
+            return name, lock
+        os.close(lock)
+    raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), tempfile.gettempdir())
+
+
+def _lock(handle: int, how: int) -> bool:
+    """Return False if another process holds the lock; no lock at all is as good as one."""
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return how == fcntl.LOCK_SH
+    return True
+
+
+@functools.cache
+def _sweep(folder: str) -> None:
+    """Remove the directories of this user's processes that were killed; once for each folder."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(_WORK):
+                continue
+            with contextlib.suppress(OSError):
+                handle = os.open(
+                    entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                )
+                try:
+                    is_ours = os.fstat(handle).st_uid == os.geteuid()
+                    if is_ours and _lock(handle, fcntl.LOCK_EX):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(handle)
 
 
 @functools.cache
 def processor_features() -> frozenset[str]:
     """Return the instruction set extensions of this processor, as the system names them."""
-    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+    with (
+        _system.refusals("the processor's features cannot be read"),
+        contextlib.suppress(FileNotFoundError, PermissionError),
+        Path("/proc/cpuinfo").open(encoding="utf-8") as lines,
+    ):
         for line in lines:
             name, _, value = line.partition(":")
             if name.strip() in {"flags", "Features"}:
