@@ -287,7 +287,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         """Look whether a copy of ordinary host memory would hold up a submitter (Q1)."""
         pinned = [*self.alive["allocation"].items()]
         pinned += [(host, length) for host, (_, length) in self.alive["import"].items()]
-        on_pool = threading.current_thread().name == "hal-host-call"
+        on_pool = threading.current_thread().name in {"hal-host-call", "hal-worker"}
         if "pageable_copies" in self.features or on_pool:
             return
         if not any(start <= address <= start + length - size for start, length in pinned):
@@ -295,7 +295,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
 
     def check_hosts(self, name, target, source, owners=()):
         """Look whether a copy from pinned to pinned memory would hold up a submitter (Q1)."""
-        on_pool = threading.current_thread().name == "hal-host-call"
+        on_pool = threading.current_thread().name in {"hal-host-call", "hal-worker"}
         if "pageable_copies" in self.features or on_pool:
             return
         pinned = [

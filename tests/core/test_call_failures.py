@@ -250,6 +250,9 @@ def test_a_call_of_a_lost_device_does_not_begin_s5(open_probe, monkeypatch):
 
         tasks: list = []  # noqa: RUF012 - one pool only
 
+        def start(self):
+            pass
+
         def run(self, function, *arguments):
             self.tasks.append((function, arguments))
 

@@ -80,36 +80,6 @@ def test_a_queue_outlives_a_stack_that_is_full_q1(tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-def test_callbacks_come_once_threads_can_be_started_again_s8(tmp_path):
-    """S8: who could not start one says so, and is not the last to try."""
-    result = run_python(
-        tmp_path,
-        f"""
-        import threading, hal
-
-        def heard():
-            semaphore, event = hal.create_semaphore(), threading.Event()
-            semaphore.on_reached(1, lambda _: event.set())
-            semaphore.signal(1)
-            return event.wait({LIMIT})
-
-        def refuse(_):
-            raise RuntimeError("can't start new thread")
-
-        start, threading.Thread.start = threading.Thread.start, refuse
-        try:
-            heard()
-        except RuntimeError as error:
-            assert "new thread" in str(error)
-        else:
-            raise AssertionError("no thread, and no error")
-        threading.Thread.start = start
-        assert heard() and heard()
-        """,
-    )
-    assert result.returncode == 0, result.stderr
-
-
 def test_what_is_this_processes_is_not_copied(device):
     """A twin would own the same stream, or wait for what nobody signals."""
     with device.record() as commands:

@@ -3,13 +3,12 @@
 A buffer of `alloca` gets its address when the alloca is issued. Where the device
 has stream-ordered allocation, and was opened with ``async_allocations=true``, the
 issue makes the native call. Else the memory is a block of the cache, taken during
-the submission; if there is none, a thread of the pool makes the native
+the submission; if there is none, a thread of ours makes the native
 allocation, which may block, and the operation waits for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from numpy.typing import DTypeLike
@@ -17,14 +16,13 @@ from numpy.typing import DTypeLike
 from hal import _progress, _sync, _timeline, _transfers
 from hal._buffer import Buffer
 from hal._extent import check_allocation
-from hal._fence import wait_any
-from hal._operation import DONE
+from hal._failure import fresh
 from hal._semaphore import Semaphore
 from hal._storage import Storage
 from hal._submission import Submission
-from hal._timeline import Timepoint
+from hal._timeline import HOST, Timepoint, Work
 from hal._usage import MEMORY_TYPES
-from hal.errors import CancelledError, HalError, InvalidArgumentError, OutOfMemoryError
+from hal.errors import CancelledError, InvalidArgumentError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -101,7 +99,8 @@ def _submit_without(
     waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
-    """Submit an allocation whose memory a thread of the pool gets meanwhile."""
+    """Submit an allocation whose memory a thread of ours gets meanwhile."""
+    _progress.workers.start()
     ready = Semaphore(0, f"memory for {queue.name}")
     before: list[Timepoint | Submission] = [*waits]
     if queue._ordered:
@@ -110,48 +109,96 @@ def _submit_without(
     try:
         payload = (None, (storage,), storage)
         submission = queue._submit("alloca", payload, (*waits, ready.at(1)), signals)
-        heap = queue._device._heap
-        _progress._pool.run(_provide, heap, storage, size, index, ready, submission, before)
+        provision = _Provision(queue._device._heap, storage, size, index, ready, submission, before)
+        _progress.workers.run(provision._run_on_host)
     except BaseException:
         ready.fail(CancelledError("the allocation was interrupted"))
         raise
     return submission
 
 
-def _provide(
-    heap: Heap,
-    storage: Storage,
-    size: int,
-    index: int,
-    ready: Semaphore,
-    submission: Submission,
-    before: Sequence[Timepoint | Submission],
-) -> None:
-    """Get the memory of an allocation, and let it be issued."""
-    try:
-        try:
-            heap.grow(storage, size, index)
-        except OutOfMemoryError:
-            _wait_for(before, submission)
-            _grow_late(heap, storage, size, index)
-    except BaseException as error:  # noqa: BLE001 - whatever a plugin raises there
-        ready.fail(error)
-    else:
-        ready.signal(1)
+class _Provision:
+    """The memory of one allocation, which the native device has to be asked for.
 
-
-def _wait_for(before: Sequence[Timepoint | Submission], submission: Submission) -> None:
-    """Wait for what an allocation comes after, which may give memory back.
-
-    Raises if the allocation itself has failed or was cancelled.
+    If there is none it is asked for again once all has ended that the allocation
+    comes after, which may give memory back. No thread waits for that.
     """
-    for entry in before:
+
+    _kind: Final = "alloca"
+
+    def __init__(
+        self,
+        heap: Heap,
+        storage: Storage,
+        size: int,
+        index: int,
+        ready: Semaphore,
+        submission: Submission,
+        before: list[Timepoint | Submission],
+    ) -> None:
+        self._request = (storage, size, index)
+        self._heap = heap
+        self._ready = ready
+        self._submission = submission
+        self._before = before[::-1]
+        self._is_tried = False
+        self._is_waiting = False
+        self._watched: tuple[Timepoint, ...] = ()
+
+    def _run_on_host(self) -> None:
+        """Get the memory and let the allocation be issued, or wait for what gives some back."""
         try:
-            wait_any([entry, submission])
-        except HalError:
-            if submission._state > DONE:
-                raise
-            # What comes before in the queue may fail: order inherits no failure.
+            if not self._is_tried:
+                self._is_tried = True
+                try:
+                    self._heap.grow(*self._request)
+                except OutOfMemoryError:
+                    pass
+                else:
+                    self._before.clear()
+                    self._ready.signal(1)
+                    return
+            if not self._must_wait():
+                _grow_late(self._heap, *self._request)
+                self._ready.signal(1)
+        except BaseException as error:  # noqa: BLE001 - whatever a plugin raises there
+            self._ready.fail(error)
+
+    def _must_wait(self) -> bool:
+        """Register for the first of what it comes after that has not ended, if there is any.
+
+        Raises if the allocation itself has failed or was cancelled. What comes before
+        in the queue may fail: order inherits no failure.
+        """
+        own = self._submission._as_timepoint()
+        work: Work = []
+        while self._before:
+            entry = self._before[-1]
+            other = entry if isinstance(entry, Timepoint) else entry._as_timepoint()
+            with _timeline.lock:
+                for each in self._watched:
+                    each._semaphore._forget(each._value, self)
+                self._watched = ()
+                if own._semaphore._failure is not None:
+                    raise fresh(own._semaphore._failure)
+                timeline = other._semaphore
+                if timeline._value < other._value and timeline._failure is None:
+                    self._watched = (own, other)
+                    self._is_waiting = True
+                    for each in self._watched:
+                        register = each._semaphore._until_reached(each._value, work)
+                        register.watch(each._value, self, 0)
+            if self._watched:
+                _progress.drain(work)
+                return True
+            self._before.pop()
+        return False
+
+    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - either will do
+        """Go on, on a thread of the pool; under the lock."""
+        if self._is_waiting:
+            self._is_waiting = False
+            work.append((HOST, self))
 
 
 def _grow_late(heap: Heap, storage: Storage, size: int, index: int) -> None:

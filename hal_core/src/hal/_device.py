@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal import _external, _interop, _lifecycle, _peers, _registry, _sync, _timeline
+from hal import _external, _interop, _lifecycle, _peers, _progress, _registry, _sync, _timeline
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
 from hal._compiling import compile_program, describe, explaining
@@ -122,6 +122,7 @@ class Device:
         max_in_flight: int | None,
         settings: MemorySettings | None = None,
     ) -> None:
+        _progress.start()  # whoever waits relies on it, and cannot do without
         self._backend = backend
         self._native = native
         # One bound method for all operations: a new one for each would be one more

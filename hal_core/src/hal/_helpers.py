@@ -1,7 +1,8 @@
 """Run user code on threads of ours: callbacks in order, host calls side by side.
 
 User code never runs on the progress thread, under a lock, or on a driver's
-thread (S8, I5, I6). The threads are daemons, started on first need.
+thread (S8, I5, I6). The threads are daemons, started on first need: `start` is
+for the call that brings the need about, which raises if there can be none.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hal import _sync
+from hal.errors import HalError
 
 __all__ = ["Dispatcher", "Pool", "report"]
 
 _IDLE_SECONDS: Final = 30.0
 """How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
+
+_LONG_SECONDS: Final = 3600.0
+"""How long a thread sleeps that stays."""
 
 
 class Dispatcher:
@@ -30,96 +35,126 @@ class Dispatcher:
         self._lock = _sync.Lock()
         self._bell: _sync.Doorbell | None = None
 
+    def start(self) -> None:
+        """Start the thread unless it runs. Raises `OperationError`; no lock held."""
+        with self._lock:
+            if self._bell is not None:
+                return
+            bell = self._bell = _sync.Doorbell()
+        try:
+            _sync.start_thread(self._name, lambda: self._run(bell))
+        except BaseException:
+            self._bell = None  # the next one tries again
+            raise
+
     def append(self, function: Callable[..., object], *arguments: object) -> None:
         """Put a call behind the others; takes no lock, so that one may be held. `wake` follows."""
         self._calls.append((function, arguments))
 
     def wake(self) -> None:
         """Have the calls made that were appended; never blocks. Any thread, no lock held."""
-        bell = self._bell
-        if bell is None:
-            with self._lock:
-                bell = self._bell
-                if bell is None:
-                    bell = _sync.Doorbell()
-                    self._bell = bell
-                    start = True
-                else:
-                    start = False
-            if start:
-                try:
-                    _sync.start_thread(self._name, self._run)
-                except BaseException:
-                    self._bell = None  # the next one tries again
-                    raise
-        bell.ring()
+        if self._bell is None:
+            with contextlib.suppress(HalError):  # whoever starts the thread finds them
+                self.start()
+        if self._bell is not None:
+            self._bell.ring()
 
-    def _run(self) -> None:
-        bell = self._bell
-        assert bell is not None  # noqa: S101 - set before the thread starts
+    def _run(self, bell: _sync.Doorbell) -> None:
         calls = self._calls
         while True:
             while calls:
                 function, arguments = calls.popleft()
                 _call(function, arguments)
                 del function, arguments
-            bell.wait(3600.0)
+            bell.wait(_LONG_SECONDS)
 
 
 class Pool:
-    """Call functions side by side on as many threads as that takes.
+    """Call functions side by side, each on a thread of its own as far as those go.
 
-    It grows without limit: a host call may block on what another one does.
+    There are `limit` threads at the most, and fewer where the system starts no
+    more; what finds none idle waits for one. So the caller is never held up, and
+    a function that blocks on a later one blocks for good once all threads do.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, limit: int) -> None:
         self._name = name
+        self._limit = limit
+        self._tasks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._lock = _sync.Lock()
-        self._idle: list[_Worker] = []
+        self._idle: list[Any] = []  # a lock each, which its thread sleeps at
+        self._count = 0  # of threads, and of those in a function
+        self._busy = 0
+        self._starting = False
+
+    def start(self) -> None:
+        """Have a thread at least, which stays. Raises `OperationError`; no lock held."""
+        if not self._count:
+            self._start_one()
 
     def run(self, function: Callable[..., object], *arguments: object) -> None:
         """Have `function` called on a thread of the pool. Any thread, no lock held."""
+        self._tasks.append((function, arguments))
+        self._serve()
+
+    def _serve(self) -> None:
+        """Wake a thread for what is to be done, or start one: one at a time, each the next."""
         with self._lock:
-            worker = self._idle.pop() if self._idle else None
-        if worker is None:
-            worker = _Worker(self)
-            worker.task = (function, arguments)
-            _sync.start_thread(self._name, worker.run)
-        else:
-            worker.task = (function, arguments)
-            worker.gate.release()
+            if self._idle:
+                self._idle.pop().release()
+                return
+            looking = self._count - self._busy  # those look before they sleep
+            if self._starting or looking >= len(self._tasks) or self._count >= self._limit:
+                return
+        with contextlib.suppress(HalError):  # then those that run have to do
+            self._start_one()
 
+    def _start_one(self) -> None:
+        with self._lock:
+            self._count += 1
+            self._starting = True
+        try:
+            _sync.start_thread(self._name, self._work)
+        except BaseException:
+            with self._lock:
+                self._count -= 1
+                self._starting = False
+            raise
 
-class _Worker:
-    """Be one thread of a pool."""
-
-    __slots__ = ("gate", "pool", "task")
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.gate = _sync.Lock()
-        self.gate.acquire()
-        self.task: tuple[Callable[..., object], tuple[Any, ...]] | None = None
-
-    def run(self) -> None:
-        """Work until idle for too long."""
-        pool = self.pool
+    def _work(self) -> None:
+        """Work until idle for too long; the last thread stays."""
+        task: tuple[Callable[..., object], tuple[Any, ...]] | None
         while True:
-            task = self.task
+            gate = _sync.Lock()
+            with self._lock:
+                self._starting = False
+                task = self._tasks.popleft() if self._tasks else None
+                if task is not None:
+                    self._busy += 1
+                else:
+                    gate.acquire()
+                    self._idle.append(gate)
+                    seconds = _IDLE_SECONDS if self._count > 1 else _LONG_SECONDS
             if task is not None:
-                self.task = None
+                if self._tasks:
+                    self._serve()
                 _call(*task)
                 task = None
-            with pool._lock:
-                pool._idle.append(self)
-            if self.gate.acquire(timeout=_IDLE_SECONDS):
-                continue
-            with pool._lock:
-                if self in pool._idle:
-                    pool._idle.remove(self)
-                    return
-            # Taken in the last moment: the task and the gate are on their way.
-            self.gate.acquire()
+                with self._lock:
+                    self._busy -= 1
+            elif not gate.acquire(timeout=seconds) and self._may_end(gate):
+                return
+
+    def _may_end(self, gate: Any) -> bool:  # noqa: ANN401 - a lock
+        """Return whether a thread that was idle for long is to end."""
+        with self._lock:
+            if gate not in self._idle:
+                return False  # taken in the last moment
+            self._idle.remove(gate)
+            if self._count == 1:
+                return False
+            self._count -= 1
+        return True
 
 
 def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> None:

@@ -35,7 +35,9 @@ __all__ = [
     "mend",
     "reap_later",
     "start",
+    "start_for",
     "watch",
+    "workers",
 ]
 
 BUDGET: Final = 64
@@ -56,7 +58,10 @@ broken: Final[deque[tuple[StreamQueue, Operation, Work]]] = deque()
 
 dispatcher = Dispatcher("hal-dispatcher")
 """What runs callbacks, in the order in which they are appended."""
-_pool = Pool("hal-host-call")
+_pool = Pool("hal-host-call", 256)
+"""What runs functions of the user's."""
+workers = Pool("hal-worker", 64)
+"""What runs host work of ours, which no function of the user's holds up."""
 
 
 def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
@@ -96,7 +101,7 @@ def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
             elif kind == CALLBACK:
                 dispatcher.wake()
             elif kind == HOST:
-                _pool.run(item._run_on_host)
+                (_pool if item._kind == "call" else workers).run(item._run_on_host)
             # GARBAGE needs nothing: it is dropped with the list.
             position += 1
     finally:
@@ -181,7 +186,7 @@ class _Progress:
             elif kind == _CANCEL:
                 item.cancel()
             elif kind == _REAP:
-                _pool.run(item.reap)  # a native free may block until its device is idle
+                workers.run(item.reap)  # a native free may block until its device is idle
             else:
                 work.append((kind, item))
         drain(work)
@@ -226,5 +231,10 @@ def mend() -> None:
 
 
 def start() -> None:
-    """Start the progress thread unless it runs. No lock held."""
+    """Start the progress thread unless it runs; raises `OperationError`. No lock held."""
     _progress.bell()
+
+
+def start_for(kind: str) -> None:
+    """Have a thread that can run host operations of a kind; as `start`."""
+    (_pool if kind == "call" else workers).start()

@@ -250,7 +250,11 @@ class Queue(StreamQueue):
 
         It may block, submit and wait; it must not wait for what stands behind
         it in an ordered queue, for its own submission, or for what these
-        bring about. What it raises fails the submission and its signals.
+        bring about. 256 calls run at once at the most, or as many as the
+        system starts threads for: beyond that one that blocks until a later
+        one has run blocks for good. Return what is to be waited for instead.
+        What it raises fails the submission and its signals. Raises
+        `OperationError` if there is no thread, and none can be started.
 
         If it returns a timepoint, a submission, a fence, or a list or tuple of
         them, the operation ends when all of that is reached, and fails with

@@ -144,10 +144,13 @@ class Semaphore(Timeline):
         Always on a dispatcher thread of ours, in the order in which values
         were reached; never inline (S8). Returns a handle whose ``cancel()``
         takes the callback back. What the function raises goes to
-        `sys.unraisablehook`.
+        `sys.unraisablehook`. Raises `OperationError` if the system starts no
+        thread for it.
         """
         value = check_value(value)
-        callback = Callback(self, value, as_function(function, "on_reached()"))
+        function = as_function(function, "on_reached()")
+        _progress.dispatcher.start()
+        callback = Callback(self, value, function)
         work: Work = []
         try:
             with _timeline.lock:

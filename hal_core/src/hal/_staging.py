@@ -120,7 +120,7 @@ class Staging:
         if not self._fetching:
             self._fetching = True
             try:
-                _progress._pool.run(self._fetch, size)
+                _progress.workers.run(self._fetch, size)
             except BaseException:
                 self._fetching = False
                 raise

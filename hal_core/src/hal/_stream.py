@@ -133,6 +133,8 @@ class StreamQueue(HostOperations):
         make: type[Submission] | None = None,
     ) -> Submission:
         """Submit a checked operation; never waits for the device or the host (Q1)."""
+        if is_host:
+            _progress.start_for(kind)
         operation: Submission
         if make is None:  # by its name: that is a plain call where this is compiled
             operation = Submission(self, kind, payload, signals, is_host)

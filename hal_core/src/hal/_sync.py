@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from hal.errors import OperationError
+
 __all__ = [
     "Doorbell",
     "Gate",
@@ -40,9 +42,18 @@ def start_thread(name: str, target: Callable[[], None]) -> None:
     """Start a daemon thread that runs `target` once.
 
     Daemon, because others are joined before exit hooks run, and the hook that
-    closes every device needs the helper threads.
+    closes every device needs the helper threads. Raises `OperationError` if the
+    system starts none.
     """
-    threading.Thread(target=target, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=target, name=name, daemon=True).start()
+    except (RuntimeError, MemoryError) as error:
+        message = (
+            f"the thread {name} was asked for, and the system starts none ({error}); end threads "
+            "or processes, or raise their limit (ulimit -u, pids.max of the container) or that of "
+            "memory (ulimit -v)"
+        )
+        raise OperationError(message) from error
 
 
 def yield_thread() -> None:
