@@ -192,7 +192,7 @@ class CancelledError(HalError):
 
 
 class OperationError(HalError):
-    """Report that the device, or the system, refused or failed one operation; others go on."""
+    """Report that the device refused or failed one operation; others go on."""
 
     status = "INTERNAL"
 
