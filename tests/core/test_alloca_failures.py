@@ -106,6 +106,30 @@ def test_memory_that_comes_back_on_the_way_is_waited_for_m3(
     assert tried.is_set()
 
 
+def test_an_alloca_that_finds_no_memory_outlives_a_failure_before_it_m3(open_probe):
+    """M3, Q2: it waits for what comes before it, and order inherits no failure."""
+    device, probe = open_probe()
+    queue, bad, allocate = device.queue, hal.create_semaphore(), probe.allocate
+    tried, room = threading.Event(), threading.Event()
+
+    def scarce(size, memory):
+        tried.set()
+        if not room.is_set():
+            message = "no room yet"
+            raise OutOfMemoryError(message)
+        return allocate(size, memory)
+
+    probe.allocate = scarce
+    failing = queue.barrier(wait=bad.at(1))
+    buffer = queue.alloca(SIZE)
+    assert tried.wait(LIMIT)
+    room.set()
+    bad.fail(OperationError("its own"))
+    buffer.allocation.wait(LIMIT)
+    with pytest.raises(OperationError, match="its own"):
+        failing.wait(LIMIT)
+
+
 @pytest.mark.parametrize("name", ["allocate_async", "host_pointer", "free_async", "create_stream"])
 def test_native_calls_that_fail_m3(open_probe, name):
     device, probe = open_probe(settings=MemorySettings(async_allocations=True))

@@ -64,6 +64,49 @@ def test_events_order_what_they_split_c1(shuffled):
     assert dependencies[3] == (0,)
 
 
+def test_an_event_covers_what_an_earlier_event_covers_i8(shuffled):
+    """I8: what was waited for just before the signal is part of what the signal stands for."""
+    device, probe = shuffled
+    one, two, both = (device.upload(np.zeros(4, np.uint8)) for _ in range(3))
+    with device.record() as commands:
+        early, late = commands.create_event(), commands.create_event()
+        commands.fill(one, 1)
+        commands.signal_event(early)
+        commands.fill(two, 2)
+        commands.wait_events(early)
+        commands.signal_event(late)
+        commands.wait_events(late)
+        commands.copy(one, both, size=2)
+        commands.copy(two, both, target_offset=2, size=2)
+    device.queue.execute(commands).wait(LIMIT)
+    assert both.numpy().tolist() == [1, 1, 2, 2]
+    dependencies = next(iter(probe.graphs.values()))[1]
+    for node in (len(dependencies) - 2, len(dependencies) - 1):
+        before = set()
+        stack = [node]
+        while stack:
+            new = set(dependencies[stack.pop()]) - before
+            before |= new
+            stack += new
+        assert before >= {0, 1}
+
+
+def test_an_event_orders_beside_the_bytes_c1(shuffled):
+    """C1, C2: a wait orders what follows it, though its bytes come after other commands."""
+    device, probe = shuffled
+    one, two, three = (device.upload(np.zeros(4, np.uint8)) for _ in range(3))
+    with device.record(hazards="auto") as commands:
+        event = commands.create_event()
+        commands.fill(one, 1)
+        commands.signal_event(event)
+        commands.fill(two, 2)
+        commands.wait_events(event)
+        commands.copy(two, three)
+    device.queue.execute(commands).wait(LIMIT)
+    assert three.numpy().tolist() == [2] * 4
+    assert sorted(next(iter(probe.graphs.values()))[1][2]) == [0, 1]
+
+
 def test_derived_order_is_enough_c2(shuffled, image):
     """C2: a chain through kernels, copies, fills and updates, forks and joins, with no barrier."""
     device, probe = shuffled

@@ -97,6 +97,19 @@ def test_a_grid_without_an_address_yet_m3(indirect):
     never.signal(1)
 
 
+def test_a_part_of_memory_without_an_address_is_a_grid_m3(indirect):
+    """M3: the address is that of the part."""
+    device, _, program, _ = indirect
+    gate = hal.create_semaphore()
+    counts = device.queue.alloca(24, wait=gate.at(1))
+    target = device.upload(np.zeros(16, np.uint32))
+    device.queue.update(counts, np.array([9, 9, 3, 2, 1, 9], np.uint32))
+    part = counts.subspan(8, 12)
+    done = device.queue.dispatch(program["ids"], grid=part, block=1, args=(target,))
+    gate.signal(1)
+    assert target.numpy(wait=done, timeout=LIMIT).tolist() == [1] * 6 + [0] * 10
+
+
 def test_grids_in_memory_that_cannot_be_c1(indirect):
     device, _, program, way = indirect
     ids, target = program["ids"], device.allocate(64)

@@ -11,6 +11,7 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
+from hal._transfers import SMALL
 from hal.errors import (
     ArgumentTypeError,
     DeviceLostError,
@@ -162,6 +163,40 @@ def test_what_import_refuses_m1(open_probe):
     without, _ = open_probe(without={"host_import"})
     with pytest.raises(UnimplementedError, match=r"upload\(\)"):
         without.import_array(array)
+
+
+def test_an_import_stays_while_abandoned_work_may_use_it_q6(open_probe, latch):
+    """Q6: the device may write to it yet, so that nothing lets go of it, whoever closes."""
+    device, probe = open_probe()
+    array, told = np.zeros(64, np.uint8), []
+    buffer = device.import_array(array, release=lambda: told.append(1))
+    alive = weakref.ref(array)
+    probe.hold(latch)
+    device.queue.fill(buffer, 7)
+    assert device.close(0.05), "the fill hangs"
+    del array, buffer, device
+    gc.collect()
+    hal.create_semaphore().on_reached(0, lambda _: told.append("later"))
+    wait_until(lambda: told)
+    assert told == ["later"]
+    assert alive() is not None
+    assert probe.calls["release_host"] == 0
+
+
+def test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1(staged):
+    """M1: no native call is given memory beyond the import, at either end of it."""
+    device, probe = staged()
+    size = SMALL + 4096
+    whole = np.arange(3 * size, dtype=np.uint8)
+    owner = device.import_array(whole[size : 2 * size])
+    target = device.allocate(size)
+    for start in (size, size + 1, 2 * size - 1, size - 1):
+        copies = probe.calls["copy"]
+        part = whole[start : start + size]
+        device.queue.write(target, part).wait(LIMIT)
+        assert (target.numpy(timeout=LIMIT) == part).all()
+        assert probe.calls["copy"] - copies == (1 if start == size else 0)
+    owner.close()
 
 
 def test_an_import_of_a_lost_device_ends_without_a_native_call_s5(open_probe):

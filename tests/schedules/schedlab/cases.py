@@ -112,6 +112,12 @@ def _scenarios():
     yield "two values", ("one", "two", "domains"), lambda m: (
         (), ((m.a(),), (m.b(wait=(), signal=(S2,)), ("wait", "s", 2))),
     )  # fmt: skip
+    yield "overtaken values", ("two", "devices", "domains"), lambda m: (
+        (), ((m.a(), m.d(wait=(), signal=(S3,))), (m.b(wait=(), signal=(S2,)), ("wait", "s", 3))),
+    )  # fmt: skip
+    yield "overtaken producer", ("two", "domains"), lambda m: (
+        (), ((m.a(signal=(S2,)),), (m.d(wait=(), queue=m.r, signal=(S1,)), m.b(wait=(S2,)))),
+    )  # fmt: skip
     yield "op or host", ("one",), lambda m: (
         (), ((m.a(), ("query", "s")), (("signal", "s", 1), ("wait", "s", 1))),
     )  # fmt: skip
@@ -132,6 +138,15 @@ def _scenarios():
     )  # fmt: skip
     yield "any fails", ("one",), lambda m: (
         (), ((m.a(), ("fail", "t", "E")), (("any", (S1, T1)),)),
+    )  # fmt: skip
+    yield "all fails", ("one",), lambda m: (
+        (), ((("all", (S1, T1)),), (("fail", "t", "E"),)),
+    )  # fmt: skip
+    yield "all but one", ("one",), lambda m: (
+        (), ((m.a(), ("all", (S1, T2))), (("signal", "t", 1), ("fail", "t", "E"))),
+    )  # fmt: skip
+    yield "all of a refused one", ("one",), lambda m: (
+        (), ((m.a(refused=True),), (("all", (S1, T1)),)),
     )  # fmt: skip
     yield "all", ("one", "two"), lambda m: (
         (), ((m.a(),), (m.b(wait=()), ("all", (S1, T1)))),

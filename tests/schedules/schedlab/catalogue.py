@@ -8,8 +8,9 @@ from schedlab.cases import programs, random_program
 from schedlab.faults import FAULTS, FaultCase
 from schedlab.memory import MEMORY
 from schedlab.program_case import ProgramCase
+from schedlab.refusals import REFUSALS
 
-BY_HAND = {**FAULTS, **MEMORY}
+BY_HAND = {**FAULTS, **REFUSALS, **MEMORY}
 """Factories of the cases without a model, by name."""
 
 

@@ -64,10 +64,14 @@ class Chronicle:
                 continue
             held = ", ".join(self.name_of(lock) for lock in thread.held) or "no lock"
             parts.append(f"-- {thread.name}: {thread.where}; holds {held}")
-            frame = thread.greenlet.gr_frame if thread is not self.current else sys._getframe(1)
+            frame = self.frame_of(thread)
             lines = traceback.format_stack(frame) if frame is not None else []
             parts.extend(line.rstrip() for line in lines[-14:] if not is_own(line))
         return "\n".join(parts)
+
+    def frame_of(self, thread):
+        """Return where a thread stands; None if it has not begun."""
+        return sys._getframe(1) if getcurrent() is thread.greenlet else thread.greenlet.gr_frame
 
     def name_of(self, lock):
         """Return how people call a lock."""

@@ -197,15 +197,15 @@ def explore(case, **settings):
         return _explore(case, **settings)
 
 
-def _explore(case, *, bound=None, budget=None, seconds=None, prune=True, **settings):
+def _explore(case, *, bound=None, budget=None, prune=True, **settings):
     """Do the work of `explore`.
 
     Parameters
     ----------
     bound
         Most preemptions of one schedule; None is any number.
-    budget, seconds
-        Most runs, and the time, after which `Report.complete` is False.
+    budget
+        Most runs, after which `Report.complete` is False.
     prune
         Whether to cut off what is equivalent to a history that was explored:
         one in which the same accesses to locks, doorbells, shared attributes
@@ -242,8 +242,6 @@ def _explore(case, *, bound=None, budget=None, seconds=None, prune=True, **setti
         prefix[-1] += 1
         if budget is not None and report.schedules + report.pruned >= budget:
             break
-        if seconds is not None and time.perf_counter() - start > seconds:
-            break
     report.histories = len(ends)
     report.seconds = time.perf_counter() - start
     return report
@@ -252,14 +250,14 @@ def _explore(case, *, bound=None, budget=None, seconds=None, prune=True, **setti
 def reduce(case, **settings):
     """Run one schedule of each class of equivalent ones; stop at the first failure.
 
-    `budget` and `seconds` as `explore` has them. `Report.pruned` counts runs that
-    turned out to be equivalent to an earlier one.
+    `budget` as `explore` has it. `Report.pruned` counts runs that turned out to be equivalent
+    to an earlier one.
     """
     with _supervised():
         return _reduce(case, **settings)
 
 
-def _reduce(case, *, budget=None, seconds=None, **settings):
+def _reduce(case, *, budget=None, **settings):
     report = Report(case.name)
     start = time.perf_counter()
     strategy = Reduction()
@@ -284,24 +282,21 @@ def _reduce(case, *, budget=None, seconds=None, **settings):
             break
         if budget is not None and report.schedules + report.pruned >= budget:
             break
-        if seconds is not None and time.perf_counter() - start > seconds:
-            break
     report.histories = report.schedules
     report.seconds = time.perf_counter() - start
     return report
 
 
-def deepen(case, *, bounds=(0, 1, 2, None), seconds=None, budget=None, **settings):
+def deepen(case, *, bounds=(0, 1, 2, None), budget=None, **settings):
     """Explore with ever more preemptions; return the report of the last bound begun."""
     start = time.perf_counter()
     report = None
     total = 0
     for bound in bounds:
-        left = None if seconds is None else seconds - (time.perf_counter() - start)
         runs = None if budget is None else budget - total
-        if (left is not None and left <= 0) or (runs is not None and runs <= 0):
+        if runs is not None and runs <= 0:
             break
-        new = explore(case, bound=bound, seconds=left, budget=runs, **settings)
+        new = explore(case, bound=bound, budget=runs, **settings)
         total += new.schedules + new.pruned
         if report is None or new.complete or new.failure or not report.complete:
             report = new
@@ -312,12 +307,12 @@ def deepen(case, *, bounds=(0, 1, 2, None), seconds=None, budget=None, **setting
 
 
 def search(case, seeds, **settings):
-    """Run `case` once per seed; stop at the first failure, or after `seconds`."""
+    """Run `case` once per seed; stop at the first failure."""
     with _supervised():
         return _search(case, seeds, **settings)
 
 
-def _search(case, seeds, *, seconds=None, **settings):
+def _search(case, seeds, **settings):
     report = Report(case.name)
     start = time.perf_counter()
     for seed in seeds:
@@ -335,8 +330,6 @@ def _search(case, seeds, *, seconds=None, **settings):
             report.steps += scheduler.steps
         if report.schedules % COLLECT_EVERY == 0:
             gc.collect()
-        if seconds is not None and time.perf_counter() - start > seconds:
-            break
     report.seconds = time.perf_counter() - start
     return report
 

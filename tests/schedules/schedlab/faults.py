@@ -14,7 +14,7 @@ import weakref
 import numpy as np
 
 from schedlab.cases import random_program
-from schedlab.program_case import ProgramCase
+from schedlab.program_case import ProgramCase, check_saved
 from schedlab.programs import Op, QueueSpec
 from schedlab.small import SmallCase, expect, program_of, run_threads
 from schedlab.world import World
@@ -51,7 +51,7 @@ class FaultCase(ProgramCase):
         if program is None:
             message = f"seed {seed} makes no program: it could wait for ever"
             raise LookupError(message)
-        super().__init__(program, nets=True, **settings)
+        super().__init__(program, **settings)
         self.name = f"fault/{seed}"
         r = random.Random(f"fault {seed}")
         self.kind = r.choice(KINDS)
@@ -86,6 +86,7 @@ class FaultCase(ProgramCase):
             )
         scheduler.join(*threads)
         world.stop()
+        check_saved(scheduler)
         for vendor in world.vendors.values():
             vendor.faults.clear()
             vendor.lost_at = None
@@ -174,7 +175,8 @@ def hang_and_time_out(**settings):
 
         def waits():
             try:
-                world.semaphores["s"].wait(1, timeout=0.3)
+                scheduler.limits.append(scheduler.seconds + CLOSE_SECONDS)
+                world.semaphores["s"].wait(1, timeout=CLOSE_SECONDS)
                 seen["s"] = "ok"
             except errors.DeadlineExceededError:
                 seen["s"] = "timeout"
@@ -286,7 +288,7 @@ def finaliser_in_a_critical_section(*, cached=False, **settings):
             scheduler.fail("forgotten", "a buffer was finalised and nobody gets its memory")
 
     name = "finaliser and cache" if cached else "finaliser in a critical section"
-    return SmallCase(name, program, body, nets=False, **settings)
+    return SmallCase(name, program, body, **settings)
 
 
 def lost_device(**settings):
@@ -317,8 +319,10 @@ def lost_dependency(**settings):
     """What waits on another device for work of a lost one fails; that device goes on."""
     a = Op("a", "q", (), (("s", 1),), target="x", value=1)
     b = Op("b", "r", (("s", 1),), (("t", 1),), target="y", value=2)
+    c = Op("c", "r", (("t", 1),), target="z", value=4)  # its wait takes no stream wait
     d = Op("d", "r", target="y", value=3)
-    program = program_of(a, b, d, queues={"q": QueueSpec(), "r": QueueSpec(device=1)})
+    queues = {"q": QueueSpec(), "r": QueueSpec(device=1)}
+    program = program_of(a, b, c, d, queues=queues, buffers=("x", "y", "z"))
 
     def body(world, scheduler):
         world.labels[1] = ("faults", "a")
@@ -326,6 +330,8 @@ def lost_dependency(**settings):
 
         def first():
             world.act(("submit", b))
+            world.act(("submit", c))
+            results["c"] = world.act(("wait_op", "c"))
             results["t"] = world.act(("wait", "t", 1))
 
         def second():
@@ -334,13 +340,48 @@ def lost_dependency(**settings):
 
         world.act(("submit", a))
         run_threads(world, scheduler, first, second)
-        expect(scheduler, results, {"t": "lost", "d": "ok"})
+        expect(scheduler, results, {"c": "lost", "t": "lost", "d": "ok"})
         expect(scheduler, [each.lost for each in world.devices.values()], [True, False])
 
     return SmallCase("lost dependency", program, body, **settings)
 
 
+def overtaken_point(**settings):
+    """Two queues publish in another order than they reserve; each value has its own operation.
+
+    The highest value is never reached, for its operation hangs: the others are.
+    """
+    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
+    b = Op("b", "r", (), (("s", 2),), target="y", value=2)
+    c = Op("c", "q", (), (("s", 3),), target="z", value=3)
+    program = program_of(
+        a, b, c, queues={"q": QueueSpec(), "r": QueueSpec()}, buffers=("x", "y", "z")
+    )
+
+    def body(world, scheduler):
+        world.labels[3] = ("hangs", "c")
+        results = []
+
+        def first():
+            results.append(world.act(("submit", c)))
+            results.append(world.act(("wait", "s", 1)))
+
+        def second():
+            results.append(world.act(("submit", b)))
+            if results[-1] == "ok":  # not so if the third was there before
+                results.append(world.act(("wait", "s", 2)))
+
+        world.act(("submit", a))
+        run_threads(world, scheduler, first, second)
+        if set(results) - {"ok", "invalid"}:
+            scheduler.fail("result", f"{results}")
+        world.close_device(world.devices[0, 0], CLOSE_SECONDS)
+
+    return SmallCase("overtaken point", program, body, **settings)
+
+
 FAULTS = {
+    "overtaken point": overtaken_point,
     "hang and time out": hang_and_time_out,
     "close abandons": close_abandons,
     "abandoned read": abandoned_read,

@@ -23,10 +23,10 @@ STAGED = {
 LENGTH = 512
 
 
-def _allocating(name, body, *, native=False, queues=TWO, nets=False, **settings):
+def _allocating(name, body, *, native=False, queues=TWO, **settings):
     program = program_of(queues=queues, **(ASYNC if native else {}))
     title = f"{name}, native" if native else name
-    return SmallCase(title, program, body, nets=nets, **settings)
+    return SmallCase(title, program, body, **settings)
 
 
 def _semaphores(world):
@@ -136,7 +136,7 @@ def alloca_and_close(**settings):
         if seen["fill"] not in {True, "cancelled"}:
             scheduler.fail("result", f"a fill of an alloca's memory ended with {seen['fill']}")
 
-    return _allocating("alloca and close", body, nets=True, **settings)
+    return _allocating("alloca and close", body, **settings)
 
 
 def alloca_in_turn(**settings):
@@ -160,11 +160,11 @@ def alloca_in_turn(**settings):
         run_threads(world, scheduler, one, lambda: ready.wait(1))
         vendor.room = None
 
-    return _allocating("alloca in turn", body, queues={"q": QueueSpec()}, nets=True, **settings)
+    return _allocating("alloca in turn", body, queues={"q": QueueSpec()}, **settings)
 
 
-def _staging(name, body, *, queues=TWO, nets=False, **settings):
-    return SmallCase(name, program_of(queues=queues, **STAGED), body, nets=nets, **settings)
+def _staging(name, body, *, queues=TWO, **settings):
+    return SmallCase(name, program_of(queues=queues, **STAGED), body, **settings)
 
 
 def _numbers(first):
@@ -227,7 +227,7 @@ def staged_and_close(**settings):
         run_threads(world, scheduler, writes, lambda: left.extend(world.close_device(device, 5.0)))
         expect(scheduler, left, [])
 
-    return _staging("staged and close", body, queues={"q": QueueSpec()}, nets=True, **settings)
+    return _staging("staged and close", body, queues={"q": QueueSpec()}, **settings)
 
 
 def staged_and_lost(**settings):
@@ -250,7 +250,7 @@ def staged_and_lost(**settings):
         run_threads(world, scheduler, lambda: writes(0, "q"), lambda: writes(1, "r"))
         vendor.lost_at = None
 
-    return _staging("staged and lost", body, nets=True, **settings)
+    return _staging("staged and lost", body, **settings)
 
 
 def _refuse_one(world, scheduler, calls):
@@ -320,7 +320,7 @@ def alloca_and_refused(**settings):
         if ended[0] == "refused" and set(ended.values()) != {"refused"}:
             scheduler.fail("M3", f"the allocation failed, and what uses it did not: {ended}")
 
-    return _allocating("alloca and refused", body, nets=True, **settings)
+    return _allocating("alloca and refused", body, **settings)
 
 
 IN_ORDER = {

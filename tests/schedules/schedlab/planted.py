@@ -435,4 +435,110 @@ MUTANTS = (
             ),
         ),
     ),
+    Mutant(
+        "points in the order of their publication",
+        "overtaken point",
+        (
+            Patch(
+                "_timeline",
+                "            insort(points, (value, operation))",
+                "            points.append((value, operation))",
+            ),
+        ),
+    ),
+    Mutant(
+        "a point that is overtaken is left out",
+        "overtaken point",
+        (
+            Patch(
+                "_timeline", "            insort(points, (value, operation))", "            return"
+            ),
+        ),
+    ),
+    Mutant(
+        "a point that is overtaken comes first of all",
+        "overtaken point",
+        (
+            Patch(
+                "_timeline",
+                "            insort(points, (value, operation))",
+                "            points.insert(0, (value, operation))",
+            ),
+        ),
+    ),
+    Mutant(
+        "a stream wait noted before the driver has taken it",
+        "refused wait_event",
+        (
+            Patch(
+                "_stream",
+                "                    native.wait_event(stream, point._event.handle)\n"
+                "                    self._seen[point._queue._id] = point._sequence\n",
+                "                    self._seen[point._queue._id] = point._sequence\n"
+                "                    native.wait_event(stream, point._event.handle)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a refused operation that keeps what it depends on",
+        "refused wait_event",
+        (
+            Patch(
+                "_stream",
+                "            operation._dependencies = None\n"
+                "            operation._state = ISSUED\n",
+                "            operation._state = ISSUED\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a refused operation that keeps the events of its waits",
+        "refused wait_event",
+        (
+            Patch(
+                "_stream",
+                "            self._release_waits(operation)\n            shared, operation._shared",
+                "            shared, operation._shared",
+            ),
+        ),
+    ),
+    Mutant(
+        "a failure that does not wake who counts",
+        "all fails/one",
+        (
+            Patch(
+                "_wait",
+                "if self._missing <= 0 or self._registered[index]._semaphore._failure is not None:",
+                "if self._missing <= 0:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an elided wait that is no dependency",
+        "lost dependency",
+        (
+            Patch(
+                "_stream",
+                "            if dependencies is None:\n"
+                "                dependencies = [point]\n"
+                "            else:\n"
+                "                dependencies.append(point)\n"
+                "            queue = point._queue\n" + SEEN + "\n",
+                "            queue = point._queue\n"
+                + SEEN
+                + "\n                dependencies = [*(dependencies or ()), point]\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a graph instance whose update was refused is used again",
+        "refused update_graph",
+        (
+            Patch(
+                "_program",
+                "        instance.broken = True  # unless all goes well\n",
+                "",
+            ),
+        ),
+    ),
 )

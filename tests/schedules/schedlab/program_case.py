@@ -19,14 +19,13 @@ from schedlab.world import World
 class ProgramCase:
     """Be the case of a program, run on a copy of the core with `patches`."""
 
-    def __init__(self, program, *, patches=(), track=True, lines=False, races=None, nets=False):
+    def __init__(self, program, *, patches=(), track=True, lines=False, races=None):
         self.program = program
         self.name = program.name
         self.patches = tuple(patches)
         self.track = track
         self.lines = lines
         self.races = races
-        self.nets = nets  # whether a safety net may expire
 
     def load(self):
         """Return the copy of the core; raises `PatchError`."""
@@ -58,8 +57,7 @@ class ProgramCase:
         ]
         scheduler.join(*threads)
         world.stop()
-        if not self.nets and scheduler.net_expiries:
-            scheduler.fail("lost wake-up", "progress came only from a safety net")
+        check_saved(scheduler)
         world.settle()
         check_nothing_forgotten(world)
         observed = outcome(world, tuple(ended), results)
@@ -89,6 +87,12 @@ class ProgramCase:
         if expected in ("waiting", "taken back"):
             return not isinstance(what, str)
         return what == expected
+
+
+def check_saved(scheduler):
+    """Fail if something has ended only since a bounded sleep was over."""
+    if scheduler.saved:
+        scheduler.fail("lost wake-up", "\n".join(scheduler.saved))
 
 
 def check_nothing_forgotten(world):

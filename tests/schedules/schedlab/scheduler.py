@@ -15,7 +15,7 @@ import traceback
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from schedlab import sync
+from schedlab import slices, sync
 from schedlab.choices import NondeterminismError, PrunedError, ScheduleError
 from schedlab.chronicle import Chronicle
 from schedlab.threads import All, Cell, Thread, restart_serials
@@ -58,7 +58,10 @@ class Scheduler(Chronicle):
         self.broken = None
         self.quiet = False  # no choices: the current thread goes on, the device is done
         self.seconds = 1000.0
-        self.net_expiries = 0
+        self.slice = None  # who sleeps no longer as a time slice is over, until others go on
+        self.saved = []  # what only a time slice has brought about
+        self.limits = []  # when time-outs end that the case has given
+        self.is_broken = lambda: False  # whether a device is lost, or its work hangs
         self.fruitless = 0
         self.switches = 0
         self.timeline_lock = None
@@ -149,6 +152,8 @@ class Scheduler(Chronicle):
             del error
         if self.dead:
             return
+        if not thread.daemon:
+            self.note_end(f"thread {thread.name}")
         thread.finished.free = True
         thread.where = "end"
         thread.greenlet.parent = self.hub
@@ -392,6 +397,15 @@ class Scheduler(Chronicle):
             if self.failure is not None:
                 return None
 
+    def _is_limit(self, time):
+        return any(abs(time - limit) < slices.NEAR for limit in self.limits)
+
+    def note_end(self, what):
+        """Note that something has come to its end for which the case waits."""
+        if self.slice is not None:
+            self.saved.append(f"{what} has ended only as {self.slice} was over")
+            self.slice = None
+
     def _chosen(self, thread, me):
         if thread is me:
             return me
@@ -426,8 +440,11 @@ class Scheduler(Chronicle):
             self._set_failure("deadlock", f"every thread is blocked\n{self.stacks()}")
             return False
         waiting = any(not thread.daemon and thread.where != "end" for thread in self.threads)
-        if first.net and waiting and not self.quiet:
-            self.net_expiries += 1
+        self.slice = None
+        if first.net and waiting and not self.quiet and not self._is_limit(first.deadline):
+            place = slices.place_of(self.frame_of(first))
+            if not slices.is_known(place, is_broken=self.is_broken()):
+                self.slice = f"the sleep of {first.name} in {'.'.join(place)}"
         self.fruitless += 1
         if self.fruitless > 1000:
             self._set_failure("deadlock", f"only safety nets expire\n{self.stacks()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from schedlab.loader import load_core
+from schedlab.program_case import check_saved
 from schedlab.programs import Program, QueueSpec
 from schedlab.world import World
 
@@ -10,13 +11,12 @@ from schedlab.world import World
 class SmallCase:
     """Be a case written by hand: `body(world, scheduler)` is the first thread."""
 
-    def __init__(self, name, program, body, *, patches=(), track=True, nets=True):
+    def __init__(self, name, program, body, *, patches=(), track=True):
         self.name = name
         self.program = program
         self.body = body
         self.patches = tuple(patches)
         self.track = track
-        self.nets = nets
 
     def load(self):
         """Return the copy of the core; raises `PatchError`."""
@@ -30,8 +30,7 @@ class SmallCase:
         world.build(self.program)
         world.monitored = True
         self.body(world, scheduler)
-        if not self.nets and scheduler.net_expiries:
-            scheduler.fail("lost wake-up", "progress came only from a safety net")
+        check_saved(scheduler)
         world.settle()
         world.check_clean()
         world.close()

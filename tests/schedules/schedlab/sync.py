@@ -9,13 +9,11 @@ import weakref
 from greenlet import GreenletExit
 
 from schedlab.chronicle import is_own
+from schedlab.slices import is_slice
 from schedlab.threads import next_serial
 
 ACTIVE = None
 """The scheduler whose threads are running, or None."""
-
-NET_RANGE = (0.01, 0.1)
-"""A sleep of so many seconds is a safety net of the core's; a shorter one is a way to poll."""
 
 YIELD_SECONDS = 30e-6
 """What a yield takes on the virtual clock."""
@@ -61,7 +59,7 @@ class Lock:
             me.waits = self
             if timeout > 0:
                 me.deadline = s.seconds + timeout
-                me.net = NET_RANGE[0] <= timeout <= NET_RANGE[1]
+                me.net = is_slice(timeout)
             s.switch()
             me.waits = None
             me.deadline = None
@@ -191,7 +189,7 @@ class Doorbell:
         me.where = f"doorbell {timeout:g}"
         me.waits = self
         me.deadline = s.seconds + timeout
-        me.net = NET_RANGE[0] <= timeout <= NET_RANGE[1]
+        me.net = is_slice(timeout)
         s.switch()
         me.waits = None
         me.deadline = None

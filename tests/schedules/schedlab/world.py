@@ -8,6 +8,9 @@ from schedlab.watching import Watching
 
 NET_SECONDS = 0.01
 
+CLOSING_SECONDS = 0.01
+"""What the close of a device may take on which all has ended."""
+
 SCRATCH = 0x55
 """What a recording writes first; no operation of a program writes that."""
 
@@ -60,6 +63,7 @@ class World(Watching):
         self.called = {}
         self.abandoned = set()  # devices whose close gave up
         self.labels = {}  # pattern -> (what goes wrong, name of the operation)
+        scheduler.is_broken = self.is_broken
         self.watch()
 
     # Building
@@ -156,6 +160,11 @@ class World(Watching):
 
     def act(self, action):
         """Do one action of a program; return its result as the model writes it."""
+        result = self._act(action)
+        self.scheduler.note_end(f"{action[0]} of {self.scheduler.current.name}")
+        return result
+
+    def _act(self, action):
         core = self.core
         errors = core.errors
         kind = action[0]
@@ -251,6 +260,14 @@ class World(Watching):
             return "lost"
         return str(error)
 
+    def is_broken(self):
+        """Return whether a device is lost, or work on it hangs."""
+        return any(
+            stream.device.lost or any(item.hangs for item in stream.items[stream.head :])
+            for vendor in self.vendors.values()
+            for stream in vendor.streams.values()
+        ) or any(device.lost for device in self.devices.values())
+
     # The end
 
     def settle(self):
@@ -320,6 +337,7 @@ class World(Watching):
 
     def close_device(self, device, timeout=5.0):
         """Close a device; return what it says that it had to abandon."""
+        self.scheduler.limits.append(self.scheduler.seconds + timeout)
         left = device.close(timeout)
         if left:
             self.abandoned.add(device)
@@ -332,7 +350,10 @@ class World(Watching):
         self.recordings.clear()
         for device in self.devices.values():
             lost = device._context.lost is not None
+            begun = s.seconds
             left = self.close_device(device)
+            if not lost and s.seconds - begun > CLOSING_SECONDS:
+                s.fail("Q6", f"the close of {device.name} waited for something, and all has ended")
             if left and not lost:
                 s.fail("Q6", f"close had to abandon {left}")
         self.settle()

@@ -1,0 +1,77 @@
+"""List mutants of the core that the suite cannot notice on the reference backend, by design.
+
+What they do shows on a driver that runs graphs in an awkward order, refuses calls, or
+runs out of memory at a bad moment: tests of the core, on the probe that it wraps around
+the reference backend, must fail for them.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CORE"]
+
+CORE = (
+    # Name, tests of the core, patches
+    (
+        "an alloca inherits the failure of what comes before it",
+        [
+            "test_alloca_failures.py::test_an_alloca_that_finds_no_memory_outlives_a_failure_before_it_m3"
+        ],
+        (
+            "hal._alloca",
+            "            if submission._state > DONE:\n                raise\n",
+            "            raise\n",
+        ),
+    ),
+    (
+        "an allocation does not wait for what others are freeing",
+        ["test_memory_limits.py::test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1"],
+        (
+            "hal._reaper",
+            "        self._drop_owners()\n        with self._reaping:\n            pass\n",
+            "        self._drop_owners()\n",
+        ),
+    ),
+    (
+        "memory of others is let go of under abandoned work",
+        ["test_imported_memory.py::test_an_import_stays_while_abandoned_work_may_use_it_q6"],
+        ("hal._reaper", "elif block.way != FOREIGN or release_context:", "else:"),
+    ),
+    (
+        "an import is found beyond its end",
+        [
+            "test_imported_memory.py::test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1"
+        ],
+        (
+            "hal._memory",
+            "start <= host_address <= start + block.size - size:",
+            "start <= host_address <= start + block.size:",
+        ),
+    ),
+    (
+        "a grid is read at the beginning of late memory",
+        ["test_grids_in_memory.py::test_a_part_of_memory_without_an_address_is_a_grid_m3[host]"],
+        (
+            "hal._dispatch",
+            "            arguments = (function, address, *rest)",
+            "            arguments = (function, address - offset, *rest)",
+        ),
+    ),
+    (
+        "an event forgets what was waited for before its signal",
+        ["test_graph_order.py::test_an_event_covers_what_an_earlier_event_covers_i8"],
+        (
+            "hal._lowering",
+            "if self._covered and earlier is self._base:",
+            "if earlier is self._base:",
+        ),
+    ),
+    (
+        "any conflict of bytes stands for a wait for an event",
+        ["test_graph_order.py::test_an_event_orders_beside_the_bytes_c1"],
+        (
+            "hal._lowering",
+            "implied = any(order.bases[each] is base for each in predecessors)",
+            "implied = bool(predecessors)",
+        ),
+    ),
+)

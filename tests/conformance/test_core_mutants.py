@@ -1,0 +1,47 @@
+"""Each of `core_mutants.py` is caught by the tests of the core that are named for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from core_mutants import CORE
+from mutants import Patch, patched
+
+TESTS = Path(__file__).parents[1] / "core"
+
+
+def run(patches, tests):
+    """Run tests of the core on the core with patches; return how pytest ended, and what it said."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    with patched(patches) as variables:
+        done = subprocess.run(
+            [*command, *(str(TESTS / test) for test in tests)],
+            env=os.environ | variables,
+            cwd=TESTS.parents[1],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("mutant", CORE, ids=lambda mutant: mutant[0])
+def test_caught(mutant):
+    """The tests fail, or the process dies of it; no test is missing."""
+    _, tests, *patches = mutant
+    status, output = run(tuple(Patch(*each) for each in patches), tests)
+    assert status == 1 or status < 0, output
+
+
+@pytest.mark.timeout(200)
+def test_the_true_core_passes():
+    status, output = run((), sorted({test for _, tests, *_ in CORE for test in tests}))
+    assert status == 0, output
