@@ -10,6 +10,7 @@ pytest.importorskip("typer", reason="the cli extra is not installed")
 pytest.importorskip("rich", reason="the cli extra is not installed")
 pytest.importorskip("hal_conformance", reason="hal-conformance is not installed")
 
+import hal
 import hal_conformance.runner as runner_module
 from hal._cli.app import run
 from hal_conformance.report import Result, RunRecord, build_report
@@ -32,7 +33,18 @@ def made_up(monkeypatch):
         return build_report(record)
 
     monkeypatch.setattr(runner_module, "run", run_suite)
+    installed = hal.BackendStatus("acme", "installed", "", "Acme's accelerators", "hal-acme", "1")
+    monkeypatch.setattr(hal, "backends", lambda *, probe=False: (installed,))
     return calls
+
+
+def test_a_backend_that_is_not_installed_is_the_users_mistake(capsys, made_up):
+    for name in ("nope", "nope:1", ""):
+        assert run(["conformance", name, "--json"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err == f"hal: asked for {name!r}; installed: acme\n"
+    assert made_up == []
 
 
 def test_tests_that_are_not_run_for_one_reason_are_counted(capsys, made_up):

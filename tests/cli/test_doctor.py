@@ -227,4 +227,4 @@ def test_a_device_that_nobody_knows_is_the_users_mistake(capsys, spec):
 def test_with_nothing_installed_it_says_what_to_install(capsys, installed):
     installed()
     assert run(["doctor"]) == 0
-    assert "pip install hal-cpu" in capsys.readouterr().out
+    assert "pip install ./hal_cpu" in capsys.readouterr().out

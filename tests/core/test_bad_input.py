@@ -8,6 +8,9 @@ and a valid call works.
 from __future__ import annotations
 
 import ctypes
+import os
+import pathlib
+import signal
 import threading
 
 import numpy as np
@@ -251,3 +254,85 @@ def test_a_place_behind_the_end_of_a_slot_is_told_as_it_is_c3(device):
         slot.subspan(17)
     with pytest.raises(InvalidArgumentError, match=r"bytes 8 to 17 .*, and slot 0 has 16 bytes"):
         slot.subspan(8, 9)
+
+
+class Tensor:
+    """Be another library's tensor."""
+
+    def __dlpack__(self, **_):
+        raise AssertionError
+
+    __dlpack_device__ = __dlpack__
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_memory_of_others_is_told_how_it_becomes_a_buffer(device, recorded):
+    kernel = device.compile("__global__ void HAL_BLOCK(1) k(float *x) { x[0] = 1; }")["k"]
+    calls = device.record() if recorded else device.queue
+    for given, hint in (
+        (Tensor(), "not Tensor; take its memory with device.from_dlpack"),
+        (np.zeros(4), "not ndarray; copy the array to the device first, with device.upload"),
+    ):
+        for call in (
+            lambda given=given: calls.fill(given, 0),
+            lambda given=given: calls.dispatch(kernel, grid=1, args=(given,)),
+        ):
+            with pytest.raises(ArgumentTypeError, match=hint):
+                call()
+
+
+@pytest.mark.parametrize(
+    "name", ["kernel.cu", "./my kernels/a.cpp", "/tmp/x.hip", "C:\\k.cu", "kernels/blur"]
+)
+def test_a_path_in_the_place_of_a_source_is_taken_for_one(device, name):
+    with pytest.raises(InvalidArgumentError) as caught:
+        device.compile(name)
+    assert f"{name!r} is a path; read the file" in str(caught.value)
+    with pytest.raises(ArgumentTypeError, match=r"a source is text: pass path.read_text\(\)"):
+        device.compile(pathlib.Path(name))
+
+
+@pytest.mark.parametrize("text", ["", "int x;", "// a/b", "#include <a.h>", "a\nb.cu"])
+def test_a_source_without_a_kernel_is_no_path(device, text):
+    with pytest.raises(InvalidArgumentError, match="defines no kernel"):
+        device.compile(text)
+
+
+def test_an_error_of_a_values_own_is_told_as_one_of_the_argument(device):
+    class Size:
+        def __index__(self):
+            raise LookupError("no size yet")
+
+    with pytest.raises(ArgumentTypeError, match=r"Size raised LookupError.'no size yet'") as caught:
+        device.allocate(Size())
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_what_a_signals_handler_raises_is_not_the_arguments_o3(device):
+    """It comes while a value of the user's is asked, and is raised as it is."""
+
+    class Size:
+        def __index__(self):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return 64
+
+    def handler(*_):
+        raise TimeoutError("of the handler")
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError, match="of the handler") as caught:
+            device.allocate(Size())
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert type(caught.value) is TimeoutError
+
+
+@pytest.mark.parametrize("timeout", [2**70, 10**1000, 1e300, float("inf")])
+def test_a_time_out_that_no_clock_has_is_a_long_one_s6(device, timeout):
+    gate = hal.create_semaphore()
+    done = device.queue.barrier(wait=gate.at(1))
+    threading.Timer(0.05, gate.signal, (1,)).start()
+    done.wait(timeout)
+    gate.wait(1, timeout)
+    device.wait_idle(timeout)

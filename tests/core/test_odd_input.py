@@ -12,7 +12,17 @@ import json
 
 import pytest
 from child_processes import HERE, run_python
-from odd_calls import GOOD, KEYWORDS, MADE, SUBJECTS, batches, good_of, parameters_of, targets_of
+from odd_calls import (
+    GOOD,
+    KEYWORDS,
+    MADE,
+    SUBJECTS,
+    World,
+    batches,
+    good_of,
+    parameters_of,
+    targets_of,
+)
 
 BATCHES = batches()
 LIMIT = 150.0
@@ -46,3 +56,11 @@ def test_every_public_class_and_parameter_is_known():
                     missing.append(f"GOOD: {title}.{each.name}")
     assert missing == []
     assert len(GOOD) < 200, "a method of its own needs none of them"
+
+
+def test_every_repr_is_short_and_names_no_address():
+    """Of one object of each public class, and of what it hands out."""
+    world = World("cpu")
+    texts = {name: repr(getattr(world, name)) for name in [*SUBJECTS.values(), "queues", "image"]}
+    world.close()
+    assert [text for text in texts.values() if " object at 0x" in text or len(text) > 400] == []

@@ -27,7 +27,10 @@ def test_the_core_alone(environment):
     assert environment.run(error_of("cpu")) == [
         [
             "BackendNotFoundError",
-            "asked for 'cpu'; installed: no backend at all; install it with: pip install hal-cpu",
+            (
+                "asked for 'cpu'; installed: no backend at all; in a clone of hal: "
+                "pip install ./hal_cpu"
+            ),
         ]
     ]
 
@@ -61,7 +64,7 @@ def test_the_three_errors(environment):
     assert chain == [
         [
             "BackendNotFoundError",
-            "asked for 'cuda'; installed: acme; install it with: pip install hal-cuda",
+            "asked for 'cuda'; installed: acme; in a clone of hal: pip install ./hal_cuda",
         ]
     ]
 

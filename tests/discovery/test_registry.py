@@ -372,8 +372,14 @@ def test_a_backend_without_devices(plugins):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("cuda", "asked for 'cuda'; installed: one; install it with: pip install hal-cuda"),
-        ("hip:1", "asked for 'hip'; installed: one; install it with: pip install hal-hip"),
+        (
+            "cuda",
+            "asked for 'cuda'; installed: one; in a clone of hal: pip install ./hal_cuda",
+        ),
+        (
+            "hip:1",
+            "asked for 'hip'; installed: one; in a clone of hal: pip install ./hal_hip",
+        ),
         ("vulkan", "asked for 'vulkan'; installed: one"),
         ("onne", "asked for 'onne'; installed: one; did you mean 'one'?"),
         ("CUDA", "asked for 'CUDA'; installed: one; did you mean 'cuda'?"),
@@ -397,7 +403,10 @@ def test_a_name_that_is_not_installed_opens_no_driver(plugins):
 
 
 def test_nothing_installed_at_all(plugins):
-    with pytest.raises(BackendNotFoundError, match="no backend at all; install one with: pip inst"):
+    with pytest.raises(
+        BackendNotFoundError,
+        match="no backend at all; in a clone of hal: pip inst",
+    ):
         plugins.registry().resolve("acme", {})
 
 

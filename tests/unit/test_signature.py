@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import pickle
 import struct
 import types
 from collections import OrderedDict
@@ -316,3 +318,10 @@ def test_types_made_at_run_time_do_not_pile_up():
         block = signature.pack("k", (type("Int", (int,), {})(number),), resolve)
         assert contents(block, 4) == [struct.pack("<i", number)]
     assert len(signature._plans) < 100
+
+
+def test_a_signature_can_be_pickled_and_copied():
+    signature = Signature.parse("(f32 a, const ptr x, bytes[12] p)")
+    for made in (pickle.loads(pickle.dumps(signature)), copy.deepcopy(signature)):
+        assert made == signature
+        assert made.pack("k", (1.0, None, bytes(12)), resolve)

@@ -78,6 +78,9 @@ class Queues:
         self.upload: Final = made[1]
         self.download: Final = made[2]
 
+    def __repr__(self) -> str:
+        return f"<Queues {self.compute.name}, {self.upload.name}, {self.download.name}>"
+
 
 class Device:
     """Be an open device: its queues, memory and kernels.

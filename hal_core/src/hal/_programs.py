@@ -70,6 +70,10 @@ class ProgramImage(NamedTuple):
         """Return backend and target, as in ``"cuda:sm_90"``."""
         return f"{self.backend}:{self.target}"
 
+    def __repr__(self) -> str:
+        kernels = "unknown kernels" if self.kernels is None else ", ".join(self.kernels)
+        return f"<ProgramImage {self.name}, {len(self.image)} bytes: {kernels}>"
+
 
 class Program:
     """Be compiled kernels, for one or several targets; made by `hal.compile`.

@@ -45,7 +45,7 @@ __all__ = [
     "resolve",
 ]
 
-_FIRST_PARTY: Final = {"cpu": "hal-cpu", "cuda": "hal-cuda", "hip": "hal-hip"}
+_FIRST_PARTY: Final = {"cpu": "hal_cpu", "cuda": "hal_cuda", "hip": "hal_hip"}
 """Distributions that an error may tell the user to install, by backend name."""
 
 
@@ -270,13 +270,13 @@ def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
     message = f"asked for {shown(name)}; installed: {', '.join(installed) or 'no backend at all'}"
     close = difflib.get_close_matches(name.lower(), {*installed, *_FIRST_PARTY}, n=1)
     if name in _FIRST_PARTY:
-        message += f"; install it with: pip install {_FIRST_PARTY[name]}"
+        message += f"; in a clone of hal: pip install ./{_FIRST_PARTY[name]}"
     elif close:
         message += f"; did you mean {close[0]!r}?"
     elif any(map(str.isdigit, name)):
         message += "; no available device has this UUID"
     elif not installed:
-        message += "; install one with: pip install hal-cpu"
+        message += "; in a clone of hal: pip install ./hal_cpu"
     raise BackendNotFoundError(message)
 
 

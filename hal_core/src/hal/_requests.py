@@ -23,7 +23,7 @@ Includes: TypeAlias = Sequence[str | os.PathLike[str]]
 Trace: TypeAlias = bool | str
 
 _LONGEST_PATH: Final = 4096
-_PATH: Final = re.compile(r"[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
+_PATH: Final = re.compile(r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
 """What a source's text looks like that is the name of a file."""
 
 

@@ -211,6 +211,9 @@ class Signature:
     def __hash__(self) -> int:
         return hash(self.parameters)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Signature, (self.parameters,)
+
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.parameters))})"
 

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import hal
 from hal._cli.output import console, progress, write_error, write_json
 
 __all__ = ["conformance"]
@@ -75,11 +76,15 @@ def conformance(
     those that the backend's profile lists, with reasons. failed: a test failed, or the profile
     is wrong. not_run: the backend is not available here.
 
-    The exit status is 0 for the first two, 1 for failed, 2 for a wrong command line, and 3 for
-    not_run.
+    The exit status is 0 for the first two, 1 for failed, 2 for a wrong command line or a backend
+    that is not installed, and 3 for not_run.
     """
     if importlib.util.find_spec(_SUITE) is None:
-        write_error("the conformance suite is not installed; pip install hal-conformance")
+        write_error("the suite is not installed; in a clone of hal: pip install ./conformance")
+        raise typer.Exit(2)
+    installed = [backend.name for backend in hal.backends()]
+    if name.partition(":")[0] not in installed:
+        write_error(f"asked for {name!r}; installed: {', '.join(installed) or 'no backend'}")
         raise typer.Exit(2)
     if report is not None:
         _check_writable(report)

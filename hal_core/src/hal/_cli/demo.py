@@ -71,9 +71,9 @@ def demo(
     if missing:
         write_error(
             f"the demo needs {', '.join(missing)}; "
-            'install the extra: pip install "hal-core[cli,demo]"'
+            'install the extra, in a clone of hal: pip install "./hal_core[cli,demo]"'
         )
-        raise typer.Exit(1)
+        raise typer.Exit(2)
     from hal.demo.run import Settings, run  # noqa: PLC0415 - only after the check above
 
     report = run(

@@ -5,10 +5,8 @@ import dataclasses
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 import hal
 from hal._cli.output import console, write_json
@@ -55,40 +53,27 @@ def _info_record(device: hal.DeviceDescription) -> dict[str, object]:
 
 def _show_backends(out: Console, backends: tuple[hal.BackendStatus, ...]) -> None:
     if not backends:
-        out.print("No backend is installed; pip install hal-cpu brings one that works everywhere.")
+        out.print("No backend is installed; pip install ./hal_cpu, in a clone of hal, brings one.")
         return
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("backend", "state", "from", "what it is, or why not"):
-        table.add_column(heading, overflow="fold")
+    width = max(len(backend.name) for backend in backends)
     for backend in backends:
         style = _STATE_STYLES.get(backend.state, "")
-        table.add_row(
-            f"[bold]{escape(backend.name)}[/]",
-            f"[{style}]{backend.state}[/]" if style else backend.state,
-            escape(f"{backend.distribution} {backend.version}".strip()),
-            escape(" ".join((backend.reason or backend.summary).split())),
-        )
-    out.print(table)
+        state = f"[{style}]{backend.state}[/]" if style else backend.state
+        source = escape(f"{backend.distribution} {backend.version}".strip())
+        name = f"[bold]{escape(backend.name)}[/]{' ' * (width - len(backend.name))}"
+        out.print(f"{name}  {state}{f', {source}' if source else ''}", soft_wrap=True)
+        why = " ".join((backend.reason or backend.summary).split())
+        out.print(f"{' ' * width}  {escape(why)}", soft_wrap=True)
+    out.print()
 
 
 def _show_devices(out: Console, found: tuple[hal.DeviceDescription, ...]) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("device", style="bold")
-    table.add_column("name", overflow="fold")
-    table.add_column("architecture")
-    table.add_column("units", justify="right")
-    table.add_column("memory", justify="right")
-    table.add_column("driver", overflow="fold")
-    table.add_column("UUID", overflow="fold")
+    width = max(len(device.spec) for device in found)
     for device in found:
         info = device.info
-        table.add_row(
-            device.spec,
-            escape(info.name),
-            escape(info.architecture),
-            str(info.compute_units),
-            f"{info.total_memory / 2**30:.1f} GiB",
-            escape(info.driver),
-            escape(info.uuid),
-        )
-    out.print(table)
+        memory = f"{info.total_memory / 2**30:.1f} GiB"
+        told = f"{info.name}, {info.architecture}, {info.compute_units} units, {memory}"
+        name = f"[bold]{device.spec}[/]{' ' * (width - len(device.spec))}"
+        out.print(f"{name}  {escape(told)}", soft_wrap=True)
+        for label, text in (("driver", info.driver), ("UUID", info.uuid)):
+            out.print(f"{' ' * width}  [dim]{label:<6}[/] {escape(text)}", soft_wrap=True)

@@ -86,7 +86,9 @@ def doctor(
     else:
         _show_backends(out, backends)
         if not wanted:
-            out.print("No device; pip install hal-cpu brings one that works everywhere.")
+            out.print(
+                "No device; pip install ./hal_cpu, in a clone of hal, brings one for every machine."
+            )
         elif passed:
             out.print(f"[bold green]passed[/]: {_count(len(wanted), 'device')} checked")
         else:

@@ -120,6 +120,9 @@ class Pipeline:
         self._runs = 0
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<Pipeline of {self.recording!r}, {self.depth} deep>"
+
     def __enter__(self) -> Self:
         return self
 

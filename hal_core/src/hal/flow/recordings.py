@@ -77,6 +77,9 @@ class Recording:
     def __len__(self) -> int:
         return len(self.commands)
 
+    def __repr__(self) -> str:
+        return f"<Recording of {self.commands!r}>"
+
     def __enter__(self) -> Self:
         self.commands.__enter__()
         return self

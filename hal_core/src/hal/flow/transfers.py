@@ -56,6 +56,10 @@ class Download:
         self.submission.wait(timeout)
         return self.array
 
+    def __repr__(self) -> str:
+        shape = list(self.array.shape)
+        return f"<Download of {self.array.dtype}{shape} by {self.submission!r}>"
+
     def __await__(self) -> Generator[Any, None, NDArray[Any]]:
         yield from self.submission.__await__()
         return self.array
