@@ -18,8 +18,13 @@ CORE = (
         ],
         (
             "hal._alloca",
-            "            if submission._state > DONE:\n                raise\n",
-            "            raise\n",
+            "            self._before.pop()\n        return False",
+            (
+                "            self._before.pop()\n"
+                "            if timeline._failure is not None:\n"
+                "                raise fresh(timeline._failure)\n"
+                "        return False"
+            ),
         ),
     ),
     (

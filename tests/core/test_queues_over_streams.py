@@ -41,6 +41,18 @@ def test_a_queue_runs_on_their_stream_q2(shared, ordered):
     assert (buffer.map() == 6).all()
 
 
+def test_who_waits_for_their_stream_reads_our_value_s7(shared):
+    """S7: after a synchronisation by the library whose stream it is, nobody has to wait again."""
+    device, _, library = shared
+    theirs = library.stream()
+    queue = device.create_queue(stream=theirs.handle)
+    done, buffer = hal.create_semaphore(), zeros(device)
+    for value in range(1, 200):
+        queue.fill(buffer, value, signal=done.at(value))
+        theirs.synchronize()
+        assert done.query() == value
+
+
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
     """Q2: what enqueues nothing ends after all that is on the stream, theirs too."""
