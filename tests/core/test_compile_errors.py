@@ -154,3 +154,12 @@ def test_functions_of_the_dialect_are_the_processors():
     ours = {name for name in declared if name.startswith(("hal_", "make_"))}
     assert len(declared) > 120
     assert declared - ours - RESERVED == {"__assert_fail"}
+
+
+def test_an_image_with_too_much_shared_memory_says_so_at_its_dispatch(device):
+    kernel = device.compile("__global__ void HAL_BLOCK(1) f() {}")["f"]
+    kernel.static_shared_memory = 10**6  # as an image from elsewhere may tell
+    with pytest.raises(
+        InvalidArgumentError, match="declares 1,000,000 bytes of shared memory, and"
+    ):
+        device.queue.dispatch(kernel, grid=1)

@@ -55,7 +55,14 @@ def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int
     shared = kernel.shared_memory
     if shared_memory is not None:
         shared = check_index(shared_memory, f"{what}: the shared memory")
-    most = kernel.device.info.max_shared_memory - kernel.static_shared_memory
+    whole = kernel.device.info.max_shared_memory
+    most = whole - kernel.static_shared_memory
+    if most < 0:
+        message = (
+            f"{what}: the kernel declares {kernel.static_shared_memory:,} bytes of shared memory, "
+            f"and a block has {whole:,} on {kernel.device.name}"
+        )
+        raise InvalidArgumentError(message)
     if shared > most:
         message = (
             f"{what}: {shown(shared)} bytes of dynamic shared memory were asked for, "

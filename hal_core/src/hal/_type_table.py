@@ -30,6 +30,9 @@ _DAMAGED: Final = "the image's table of kernel parameters is damaged; compile th
 # Every name begins with hal_, because the user's macros (N, T, value) are alive here.
 _TRAITS: Final = """
 #line 1 "hal_type_table"
+#ifdef __clang__  // a parameter that is volatile is the user's
+#pragma clang diagnostic ignored "-Wdeprecated-volatile"
+#endif
 namespace hal_detail {
 template <typename hal_t> struct hal_kind;
 template <typename hal_t, bool hal_enum> struct hal_other {
