@@ -294,6 +294,7 @@ INTERRUPTED = """
     sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native
+    from hal._operation import DEFERRED
     from native_probe import Probe
 
     KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 2.0
@@ -327,7 +328,7 @@ INTERRUPTED = """
         calls = [queue.call(lambda: [gates[0].at(1), gates[1].at(1)], signal=signals[index].at(1))
                  for index, queue in enumerate(queues)]
         behind = [queues[0].barrier(), queues[1].barrier(wait=calls[0], signal=signals[2].at(1))]
-        while any(len(queue._hosts) != 1 or 2 not in queue._hosts.values() for queue in queues):
+        while any([each._state for each in queue._hosts] != [DEFERRED] for queue in queues):
             time.sleep(0.001)
         gates[0].signal(1)
         wrong, tracer = [], Interrupt(number)

@@ -156,7 +156,7 @@ def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):
     class Tracked(np.ndarray):
         pass
 
-    array = np.zeros(1 << 16, np.uint8).view(Tracked)
+    array = Tracked(1 << 16, np.uint8)  # the owner of its memory
     reference = weakref.ref(array)
     probe.hold(latch)
     device.queue.read(buffer, array)

@@ -96,6 +96,9 @@ def test_a_wait_for_many_holds_the_lock_in_short_pieces_s6(monkeypatch):
         def __exit__(self, *_):
             lock.release()
 
+        def _is_owned(self):
+            return lock._is_owned()
+
     def counting(method):
         def count(*arguments):
             held[-1] += 1

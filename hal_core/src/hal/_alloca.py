@@ -28,6 +28,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._memory import Heap
     from hal._queue import Queue
+    from hal._step import Step
     from hal._stream import Waits
 
 __all__ = ["alloca", "dealloca"]
@@ -171,28 +172,33 @@ class _Provision:
         in the queue may fail: order inherits no failure.
         """
         own = self._submission._as_timepoint()
-        work: Work = []
         while self._before:
             entry = self._before[-1]
             other = entry if isinstance(entry, Timepoint) else entry._as_timepoint()
-            with _timeline.lock:
-                for each in self._watched:
-                    each._semaphore._forget(each._value, self)
-                self._watched = ()
-                if own._semaphore._failure is not None:
-                    raise fresh(own._semaphore._failure)
-                timeline = other._semaphore
-                if timeline._value < other._value and timeline._failure is None:
-                    self._watched = (own, other)
-                    self._is_waiting = True
-                    for each in self._watched:
-                        register = each._semaphore._until_reached(each._value, work)
-                        register.watch(each._value, self, 0)
-            if self._watched:
-                _progress.drain(work)
+            if _progress.act(_Provision._watch, self, (own, other)):
                 return True
             self._before.pop()
         return False
+
+    @staticmethod
+    def _watch(step: Step, self: _Provision, points: tuple[Timepoint, Timepoint]) -> bool:
+        """Register for the allocation itself and the other one, unless that has ended."""
+        own, other = points
+        with _timeline.lock:
+            for each in self._watched:
+                each._semaphore._forget(each._value, self)
+            self._watched = ()
+            if own._semaphore._failure is not None:
+                raise fresh(own._semaphore._failure)
+            timeline = other._semaphore
+            if timeline._value >= other._value or timeline._failure is not None:
+                return False
+            self._watched = points
+            self._is_waiting = True
+            for each in points:
+                register = each._semaphore._until_reached(each._value, step.work)
+                register.watch(each._value, self, 0)
+            return True
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - either will do
         """Go on, on a thread of the pool; under the lock."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
-from hal import _progress, _sync, _timeline, _wait
+from hal import _progress, _step, _sync, _timeline, _wait
 from hal._events import EventPool
 from hal._failure import fresh, keep
-from hal._operation import CANCELLED, ISSUED
+from hal._operation import ISSUED, Operation
+from hal._step import Step
 from hal._stream import StreamQueue
 from hal._submission import Submission
-from hal._timeline import Work
+from hal._timeline import CANCEL, LOSE, Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
@@ -24,15 +25,12 @@ __all__ = ["Context", "wait_idle"]
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
-_NATIVE_CALL_SECONDS = 0.25
-"""Longest time that another thread may need to ask an event, which it holds meanwhile."""
-
 _left_behind: list[object] = []
 """What operations use that were abandoned while they ran: it can never be given back."""
 
 
 class Context:
-    """Be one native context: its queues, its event pool, and whether it is lost."""
+    """One native context: its queues, its event pool, and whether it is lost."""
 
     __slots__ = (
         "_rotation",
@@ -65,29 +63,33 @@ class Context:
         message = f"{what} is closed; create another with hal.create_device or create_queue"
         raise ClosedError(message)
 
-    def harvest_some(self, queue: StreamQueue) -> None:
+    def harvest_some(self, queue: StreamQueue, step: Step) -> None:
         """Retire what has completed on a queue and, in rotation, on one other."""
-        queue._harvest()
+        queue._harvest(step)
         queues = self.queues
         self._rotation += 1
         if queues:
             other = queues[self._rotation % len(queues)]
             if other is not queue:
-                other._harvest()
+                other._harvest(step)
 
     def harvest(self) -> None:
         """Retire what has completed on every queue."""
-        for queue in self.queues:
-            queue._harvest()
+        _progress.act(_harvest, self.queues, None)
 
-    def lose(self, error: BaseException, work: Work) -> None:
+    def lose(self, error: BaseException) -> None:
         """Mark the context lost and fail everything unretired on it, and only that (S5)."""
-        with _timeline.lock:
-            if self.lost is not None:
-                return
-            self.lost = keep(error)
-            for queue in self.queues:
-                queue._abandon(error, work)
+        _progress.act(_lose, self, keep(error))
+
+    def _lose(self, error: BaseException, work: Work) -> None:
+        """Do what `lose` does with an error that is fit to be kept; under the lock.
+
+        Also the rest of what broke off part-way.
+        """
+        if self.lost is None:
+            self.lost = error
+        for queue in self.queues:
+            queue._abandon(self.lost, work)
 
     def close_queues(self, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
         """Cancel what is not issued, wait for the rest, destroy the streams (Q6).
@@ -95,50 +97,37 @@ class Context:
         Returns a description of every operation that was still running at
         `deadline`; the context is lost then, and its streams are left behind.
         """
-        with _timeline.lock:
-            ours = list(filter(_is_open, queues))
-            for queue in ours:
-                queue._closed = queue._closing = True
-        try:
-            abandoned = self._close_ours(ours, deadline)
-        finally:
-            # After Ctrl-C another call does what is left.
-            with _timeline.lock:
-                for queue in ours:
-                    queue._closing = False
-        # Another thread may be closing the others: none is closed before all are.
-        while any(queue._closing for queue in queues) and _sync.monotonic() < deadline:
-            _sync.nap(_NAP_SECONDS)
-        return abandoned
+        return _progress.act(_close_queues, queues, deadline)
 
     def cancel(self) -> None:
         """Refuse new operations and cancel what is not issued: the first part of a close."""
-        with _timeline.lock:
-            queues = self.queues
-            for queue in queues:
-                queue._closed = True
-        _cancel(queues)
+        _progress.act(_cancel, self.queues, None)
+
+    def wait_for_calls(self, deadline: float) -> bool:
+        """Wait until no other thread is in a native call; return whether none is."""
+        while _step.users(self):
+            if _sync.monotonic() >= deadline:
+                return False
+            _sync.nap(_NAP_SECONDS)
+        return True
 
     def _close_ours(self, ours: list[StreamQueue], deadline: float) -> tuple[str, ...]:
         """Do what `close_queues` does for queues that no other thread is closing."""
-        work: Work = []
-        _cancel(ours)
+        _progress.act(_cancel, ours, None)
         abandoned: tuple[str, ...] = ()
         while True:
             if self.lost is None:
-                for queue in ours:
-                    queue._harvest()
+                _progress.act(_harvest, ours, None)
             with _timeline.lock:
-                issuing = any(queue._issuing is not None for queue in ours)
-                running = [op for queue in ours for op in (*queue._ring, *queue._hosts)]
-            if not issuing and not running:
+                running = [operation for queue in ours for operation in queue._running()]
+            if not running:
                 break
             remaining = deadline - _sync.monotonic()
             if remaining <= 0:
                 abandoned = tuple(operation._describe() for operation in running)
-                self._give_up(abandoned, work)
+                self.give_up(abandoned)
                 break
-            self._wait_for(cast("list[Submission]", running), min(remaining, 0.05))
+            self._wait_for(running, min(remaining, 0.05))
         if not abandoned:
             self._destroy_streams(ours, deadline)
         with _timeline.lock:
@@ -147,10 +136,10 @@ class Context:
             self.queues = list(filter(_is_there, self.queues))
         return abandoned
 
-    def _wait_for(self, running: list[Submission], seconds: float) -> None:
+    def _wait_for(self, running: list[Operation], seconds: float) -> None:
         """Wait a while for something of `running` to end."""
-        last = running[-1] if running else None
-        if last is None or last._state != ISSUED:
+        last = running[-1]
+        if not isinstance(last, Submission) or last._state != ISSUED:
             # In another thread's hands, or failed and kept for its resources only.
             _sync.nap(min(seconds, _NAP_SECONDS))
             return
@@ -162,10 +151,6 @@ class Context:
 
     def give_up(self, abandoned: tuple[str, ...]) -> None:
         """Lose the context: what uses it did not end in time."""
-        self._give_up(abandoned, [])
-
-    def _give_up(self, abandoned: tuple[str, ...], work: Work) -> None:
-        """Lose the context: its work did not end in time."""
         error = DeviceLostError(
             f"{self.name} was closed while {len(abandoned)} operations were still running and "
             f"did not end in time: {', '.join(abandoned[:8])}"
@@ -174,8 +159,7 @@ class Context:
         with _timeline.lock:
             for queue in self.queues:
                 _left_behind.extend(queue._in_use())
-        self.lose(error, work)
-        _progress.drain(work)
+        self.lose(error)
 
     def _destroy_streams(self, queues: list[StreamQueue], deadline: float) -> None:
         """Destroy idle streams, once no other thread is in a native call on them."""
@@ -190,26 +174,23 @@ class Context:
             self.native.bind()
             for queue in queues:
                 queue._notifier.close()
-                if queue._stream:
-                    if queue._borrowed is None:
-                        self.native.destroy_stream(queue._stream)
-                    else:
-                        self.native.release_stream(queue._stream)
-                    queue._stream = 0
-                    queue._borrowed = None
+                # Given up before it is destroyed: a Ctrl-C leaves one behind, and frees none twice.
+                stream, queue._stream = queue._stream, 0
+                if stream and queue._borrowed is None:
+                    self.native.destroy_stream(stream)
+                elif stream:
+                    self.native.release_stream(stream)
+                queue._borrowed = None
         except HalError as error:
-            self._lose_closing(error)
+            self.lose(error)  # what cannot be given back goes with it, and close goes on
 
-    def close_events(self, deadline: float) -> None:
-        """Destroy the events, once no thread is in a native call on one."""
-        deadline = min(deadline, _sync.monotonic() + _NATIVE_CALL_SECONDS)
-        while not self.events.is_idle() and _sync.monotonic() < deadline:
-            _sync.nap(_NAP_SECONDS)
+    def close_events(self) -> None:
+        """Destroy the events; no thread is in a native call on one."""
         try:
             self.native.bind()
             self.events.close()
         except HalError as error:
-            self._lose_closing(error)
+            self.lose(error)
 
     def end_all(self, end: Callable[[int], object], handles: list[int]) -> None:
         """End native handles, while the device is being closed."""
@@ -219,27 +200,56 @@ class Context:
             for handle in handles:
                 end(handle)
         except HalError as error:
-            self._lose_closing(error)
-
-    def _lose_closing(self, error: HalError) -> None:
-        """Lose the context: what cannot be given back goes with it, and close goes on."""
-        work: Work = []
-        self.lose(error, work)
-        _progress.drain(work)
+            self.lose(error)
 
 
-def _cancel(queues: list[StreamQueue]) -> None:
-    """Cancel what is not issued."""
-    work: Work = []
+def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
+    for queue in queues:
+        queue._harvest(step)
+
+
+def _lose(step: Step, context: Context, error: BaseException) -> None:
+    step.work.append((LOSE, (context, error)))
+
+
+def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
+    """Refuse new operations and cancel what is not issued."""
     with _timeline.lock:
+        step.work += [(CANCEL, queue) for queue in queues]
         for queue in queues:
-            queue._cancel(CANCELLED, work)
-    _progress.drain(work)
+            queue._closed = True
 
 
-def _is_open(queue: StreamQueue) -> bool:
-    """Return whether nobody has closed a queue or is closing it; under the lock."""
-    return not (queue._gone or queue._closing)
+def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
+    """Close the queues that nobody else is closing, and wait for who closes the others.
+
+    Each call in here has a step of its own: a signal handler may run between them, and what
+    an interrupt leaves another close does.
+    """
+    step.calm = True
+    abandoned: tuple[str, ...] = ()
+    while True:
+        with _timeline.lock:
+            ours = [queue for queue in queues if _may_close(queue, step)]
+            for queue in ours:
+                queue._closer = step
+        if ours:
+            abandoned += ours[0]._context._close_ours(ours, deadline)
+        # Another thread may be closing the others: none is closed before all are.
+        if not any(map(_is_left, queues)) or _sync.monotonic() >= deadline:
+            return abandoned
+        _sync.nap(_NAP_SECONDS)
+
+
+def _may_close(queue: StreamQueue, step: Step) -> bool:
+    """Return whether a queue is open and nobody else is closing it; under the lock."""
+    closer = queue._closer
+    return not queue._gone and (closer is None or closer is step or not closer.mark.locked())
+
+
+def _is_left(queue: StreamQueue) -> bool:
+    """Return whether a queue is there, and not being closed further up on this stack."""
+    return not queue._gone and not _step.is_mine(queue._closer)
 
 
 def _is_there(queue: StreamQueue) -> bool:

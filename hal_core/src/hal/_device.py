@@ -12,7 +12,17 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal import _external, _interop, _lifecycle, _peers, _progress, _registry, _sync, _timeline
+from hal import (
+    _external,
+    _interop,
+    _lifecycle,
+    _peers,
+    _progress,
+    _registry,
+    _step,
+    _sync,
+    _timeline,
+)
 from hal._buffer import Buffer
 from hal._commands import CommandBuffer
 from hal._compiling import compile_program, describe, explaining
@@ -32,6 +42,7 @@ from hal._settings import MemorySettings, take_settings
 from hal._signature import Signature
 from hal._slots import SlotSpecs
 from hal._staging import Staging
+from hal._step import Step
 from hal._timeouts import check_timeout
 from hal._timestamps import TimerPool
 from hal._usage import BufferUsage, check_memory, check_rights
@@ -138,7 +149,7 @@ class Device:
         self._launch_indirect = native.launch_indirect
         self._name = f"{backend}:{native.info.index}"
         self._closed = False
-        self._closer = 0  # the thread that is closing it
+        self._closer: Step | None = None  # of the call that closes it
         self._command_buffer = "auto"
         self._queue_count = 0
         self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
@@ -568,40 +579,22 @@ class Device:
 
     def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Close the device; return lines for what was abandoned, and for what views still show."""
-        thread = _sync.get_ident()
-        if self._closer == thread:
-            return (), ()  # a finaliser calls, in the middle of our own close
-        try:
-            while not self._begin_end(thread):
-                if self not in _lifecycle.devices:
-                    return (), ()
-                if _sync.monotonic() >= deadline:
-                    return (f"{self._name}, which another thread is still closing",), ()
-                _sync.nap(_NAP_SECONDS)
-            context = self._context
-            abandoned = context.close_queues(list(context.queues), deadline)
-            abandoned += _peers.end_visits(context, deadline)
-            if context.lost is None:
-                context.close_events(deadline)
-            self._timers.close()
-            self._external.close()
-            self._staging.close()
-            # Work that goes on after a time-out keeps its context: it is left behind.
-            left = self._heap.close(release_context=not abandoned)
-            _lifecycle.devices.pop(self, None)
-        finally:
-            if self._closer == thread:
-                self._closer = 0  # after Ctrl-C another call does what is left
-        return abandoned, left
+        while True:
+            ended = _progress.act(_end, self, deadline)
+            if ended is not None:
+                return ended
+            if _sync.monotonic() >= deadline:
+                return (f"{self._name}, which another thread is still closing",), ()
+            _sync.nap(_NAP_SECONDS)
 
-    def _begin_end(self, thread: int) -> bool:
-        """Make `thread` the one that closes the device, if there is anything left to do."""
-        with _timeline.lock:
-            if self._closer or self not in _lifecycle.devices:
-                return False
-            self._closed = True
-            self._closer = thread
-            return True
+    def _begin_end(self, step: Step) -> bool:
+        """Have `step` close the device, unless another one does; under the lock."""
+        closer = self._closer
+        if closer is not None and closer is not step and closer.mark.locked():
+            return False
+        self._closed = True
+        self._closer = step
+        return True
 
     def _live(self) -> None:
         """Raise unless the device is open."""
@@ -610,6 +603,39 @@ class Device:
                 f"{self._name} is closed; open it again with hal.create_device({self._name!r})"
             )
             raise ClosedError(message)
+
+
+def _end(
+    step: Step, device: Device, deadline: float
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Close a device; None if another thread is about to. See `Device.close`.
+
+    Each call in here has a step of its own, and can be done again: what an interrupt leaves
+    another close does.
+    """
+    step.calm = True
+    if _step.is_mine(device._closer) and device._closer is not step:
+        return (), ()  # a finaliser calls, in the middle of our own close
+    with _timeline.lock:
+        if device not in _lifecycle.devices:
+            return (), ()
+        if not device._begin_end(step):
+            return None
+    context = device._context
+    abandoned = context.close_queues(list(context.queues), deadline)
+    abandoned += _peers.end_visits(context, deadline)
+    if not abandoned and not context.wait_for_calls(deadline):
+        abandoned = (f"a call of the driver's for {device._name} on another thread",)
+        context.give_up(abandoned)
+    if context.lost is None:
+        context.close_events()
+    device._timers.close()
+    device._external.close()
+    device._staging.close()
+    # Work that goes on after a time-out keeps its context: it is left behind.
+    left = device._heap.close(release_context=not abandoned)
+    _lifecycle.devices.pop(device, None)
+    return abandoned, left
 
 
 def create_device(spec: str = "cpu", **parameters: object) -> Device:

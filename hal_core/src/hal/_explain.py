@@ -11,7 +11,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal import _lifecycle, _timeline
-from hal._operation import DONE, ISSUED, PENDING
+from hal._operation import (
+    DEFERRED,
+    DONE,
+    ISSUED,
+    ISSUING,
+    PARTLY,
+    PENDING,
+    RUNNING,
+    SENT,
+)
 from hal._timeline import Timeline, Timepoint
 
 if TYPE_CHECKING:
@@ -19,7 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_operation", "describe_wait"]
 
-_STATES: Final = ("is not issued", "is being issued", "is running", "has ended")
+_STATES: Final = {
+    PENDING: "is not issued",
+    PARTLY: "is issued in part",
+    ISSUING: "is being issued",
+    ISSUED: "is running",
+    SENT: "is running on the host",
+    RUNNING: "is running on the host",
+    DEFERRED: "has returned on the host",
+}
 
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
@@ -145,7 +162,4 @@ class _Account:
 
 def _state(operation: Operation) -> str:
     """Say what an operation is doing."""
-    state = operation._state
-    if state == ISSUED and operation._is_host:
-        return "has returned on the host" if operation._unresolved else "is running on the host"
-    return _STATES[min(state, DONE)]
+    return _STATES.get(operation._state, "has ended")

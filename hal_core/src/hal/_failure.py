@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from types import FrameType
 from typing import Any, Final
 
-from hal.errors import HalError, SemaphoreFailedError
+from hal.errors import HalError, OperationError, SemaphoreFailedError
 
-__all__ = ["fresh", "keep", "placed", "told"]
+__all__ = ["as_failure", "fresh", "is_users", "keep", "placed", "told"]
 
 
 # Of the builtin class: a user's may do as it likes with its attributes.
@@ -41,6 +44,56 @@ def told(error: BaseException) -> str:
         return repr(error)
     except Exception:  # noqa: BLE001 - whatever user code raises
         return object.__repr__(error)
+
+
+def as_failure(error: Exception, what: str) -> HalError:
+    """Return what an operation fails with after a native call raised `error`, fit to be kept.
+
+    `what` says when that was. Raises the error itself if it is not the plugin's (O3).
+    """
+    if isinstance(error, HalError):
+        failure = error
+    elif is_users(error):
+        raise error
+    else:
+        failure = OperationError(
+            f"the backend raised {told(error)} while {what}; a plugin must raise a HalError"
+        )
+        failure.__cause__ = error
+    keep(failure)
+    return failure
+
+
+def is_users(error: BaseException) -> bool:
+    """Return whether an exception that came out of a native call is not the plugin's (O3).
+
+    Ctrl-C and its like, a stack or a memory of Python's that is full, and whatever a signal
+    handler of the user's raises, which Python calls between any two instructions of the
+    main thread. A handler is known by the frame that it is called with, which is that of
+    its caller, or as one that is installed now.
+    """
+    if isinstance(error, HalError):
+        return False
+    if not isinstance(error, Exception) or isinstance(error, (RecursionError, MemoryError)):
+        return True
+    if threading.current_thread() is not threading.main_thread():
+        return False  # signal handlers run on the main thread only
+    step = _traceback.__get__(error)
+    while step is not None:
+        if _is_handler(step.tb_frame):
+            return True
+        step = step.tb_next
+    return False
+
+
+def _is_handler(frame: FrameType) -> bool:
+    """Return whether a frame is that of a signal handler."""
+    caller = frame.f_back
+    for value in list(frame.f_locals.values()):
+        if value is caller or (type(value) is tuple and any(each is caller for each in value)):
+            return caller is not None
+    handlers = map(signal.getsignal, signal.valid_signals())
+    return any(getattr(handler, "__code__", None) is frame.f_code for handler in handlers)
 
 
 def fresh(error: BaseException) -> HalError:

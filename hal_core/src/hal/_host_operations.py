@@ -9,13 +9,14 @@ registered like one that is not issued yet. The timeline lock guards all of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TypeAlias
 
 from hal import _progress, _timeline
 from hal._failure import keep
 from hal._fence import Fence
-from hal._operation import DONE, FAILED, ISSUED, Operation
+from hal._operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
 from hal._ring import Ring
+from hal._step import Step
 from hal._submission import Submission
 from hal._timeline import GARBAGE, ISSUE, Timepoint, Work
 from hal.errors import ArgumentTypeError, InvalidArgumentError
@@ -23,12 +24,10 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 if TYPE_CHECKING:
     from hal._context import Context
 
-__all__ = ["DEFERRED", "RUNNING", "SENT", "HostOperations"]
+__all__ = ["HostOperations"]
 
-# What an issued host operation is doing
-SENT: Final = 0
-RUNNING: Final = 1
-DEFERRED: Final = 2
+_Outcome: TypeAlias = "tuple[Timepoint, ...] | BaseException"
+"""What a function has returned to wait for, or raised."""
 
 
 class HostOperations(Ring):
@@ -38,30 +37,19 @@ class HostOperations(Ring):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        # In the order of their issue, and what each is doing
-        self._hosts: dict[Operation, int] = {}
+        self._hosts: dict[Operation, None] = {}  # in the order of their issue
 
     def _run_host(self, operation: Operation) -> None:
         """Run a host operation on the calling thread, one of the pool's; end or defer it."""
-        with _timeline.lock:
-            if self._hosts.get(operation) != SENT:
-                return  # it was sent off twice, around a Ctrl-C
-            self._hosts[operation] = RUNNING
-            failed = operation._state != ISSUED  # the device was lost meanwhile
-        error: BaseException | None = None
-        entries: tuple[Timepoint, ...] = ()
+        function, arguments = operation._function, operation._arguments
+        if not _progress.act(_begin, operation, None):
+            return
+        outcome: _Outcome
         try:
-            if not failed:
-                entries = _awaited(operation._function(*operation._arguments))
+            outcome = _awaited(function(*arguments))
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises
-            error = raised
-        work: Work = []
-        with _timeline.lock:
-            if entries and operation._state == ISSUED:
-                error = self._defer(operation, entries, work)
-            if self._hosts[operation] != DEFERRED or error is not None or not operation._unresolved:
-                self._end_host(operation, error, work)
-        _progress.drain(work)
+            outcome = keep(raised)
+        _progress.act(_return, operation, outcome)
 
     def _defer(
         self, operation: Operation, entries: tuple[Timepoint, ...], work: Work
@@ -80,7 +68,7 @@ class HostOperations(Ring):
                         f"signals {semaphore.name}@{value} itself: it would wait for itself"
                     )
         operation._waits = entries
-        self._hosts[operation] = DEFERRED
+        operation._state = DEFERRED
         for index, timepoint in enumerate(entries):
             semaphore, value = timepoint._semaphore, timepoint._value
             if semaphore._failure is not None:
@@ -97,7 +85,7 @@ class HostOperations(Ring):
         """
         waits = operation._waits
         error: BaseException | None = None
-        if operation._state == ISSUED and index < len(waits):
+        if index < len(waits):
             timepoint = waits[index]
             timeline, value = timepoint._semaphore, timepoint._value
             if timeline._failure is None:
@@ -114,39 +102,47 @@ class HostOperations(Ring):
         self._end_host(operation, error, work)
 
     def _end_host(self, operation: Operation, error: BaseException | None, work: Work) -> None:
-        """End an issued host operation; under the lock.
+        """End an issued host operation, whose function runs no more; under the lock.
 
-        In this order: what a Ctrl-C cuts short can be done again.
+        Its state comes last: until then what is cut short is done again.
         """
-        if operation._state == ISSUED and error is None:
-            for timepoint in operation._signals:
-                semaphore, value = timepoint._semaphore, timepoint._value
-                semaphore._advance(value, work)
-            operation._state = DONE
-        elif operation._state == ISSUED and error is not None:
-            operation._error = keep(error)
-            for timepoint in operation._signals:
-                semaphore = timepoint._semaphore
-                semaphore._fail(error, work)
-                semaphore._release_all(work)
-            operation._state = FAILED
-        if operation._unresolved:
-            for timepoint in operation._waits:
-                timeline, value = timepoint._semaphore, timepoint._value
-                timeline._forget(value, operation)
-            operation._unresolved = 0
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
-        work.append((GARBAGE, self._drop(operation)))
+        work.append((GARBAGE, [operation]))
+        operation._retired = True
         self._hosts.pop(operation, None)
+        self._finish(operation, DONE if error is None else FAILED, error, work)
 
     def _abandon_hosts(self, error: BaseException, work: Work) -> None:
         """Fail every issued host operation: the device is lost; under the lock."""
-        for operation, stage in list(self._hosts.items()):
-            if stage == DEFERRED:
+        for operation in list(self._hosts):
+            if operation._state in {SENT, DEFERRED}:
                 self._end_host(operation, error, work)
-            else:
-                self._fail_issued(operation, error, work)  # its thread does the rest
+            else:  # its thread does the rest
+                self._finish(operation, FAILED, error, work)
+
+
+def _begin(_: Step, operation: Operation, __: None) -> bool:
+    """Return whether the calling thread is to call the function of a host operation."""
+    with _timeline.lock:
+        if operation._state != SENT:
+            return False  # it was sent off twice, around a Ctrl-C; or the device was lost
+        operation._state = RUNNING
+        return True
+
+
+def _return(step: Step, operation: Operation, outcome: _Outcome) -> None:
+    """End or defer a host operation whose function has returned or raised."""
+    queue, work = operation._queue, step.work
+    with _timeline.lock:
+        if isinstance(outcome, BaseException):
+            queue._end_host(operation, outcome, work)
+            return
+        error = None
+        if outcome and operation._state == RUNNING:
+            error = queue._defer(operation, outcome, work)
+        if error is not None or not operation._unresolved:
+            queue._end_host(operation, error, work)
 
 
 def _awaited(result: object) -> tuple[Timepoint, ...]:

@@ -13,8 +13,6 @@ import ctypes
 from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from hal import _progress
-from hal._timeline import Work
 from hal.errors import DeviceLostError, HalError, OperationError
 from hal.native import IndirectLaunchNode
 
@@ -61,7 +59,7 @@ def run_on_host(
         finally:
             _end(device, stream)
     except DeviceLostError as error:
-        _lose(device, error)
+        device._context.lose(error)
         raise
 
 
@@ -74,14 +72,8 @@ def _end(device: Device, stream: int) -> None:
         device._native.synchronize_stream(stream)
         device._native.destroy_stream(stream)
     except HalError as error:
-        _lose(device, error)
+        device._context.lose(error)
         raise
-
-
-def _lose(device: Device, error: HalError) -> None:
-    work: Work = []
-    device._context.lose(error, work)
-    _progress.drain(work)
 
 
 def _launch(device: Device, stream: int, node: IndirectLaunchNode) -> None:

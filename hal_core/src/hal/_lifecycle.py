@@ -98,6 +98,10 @@ class _RefusingLock:
     def release(self) -> None:
         """Never get here."""
 
+    def _is_owned(self) -> bool:
+        """Refuse every call that would begin a step."""
+        _refuse()
+
 
 def _refuse(*_: object, **__: object) -> NoReturn:
     message = (

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from hal import _progress, _step
+
 if TYPE_CHECKING:
     from hal._events import Event
+    from hal._step import Step
     from hal._stream import StreamQueue
     from hal._timeline import Timepoint
 
@@ -13,15 +16,26 @@ __all__ = ["Operation"]
 
 # States, in the order they are passed through; from DONE on an operation has ended.
 PENDING: Final = 0
-ISSUING: Final = 1
-ISSUED: Final = 2
-DONE: Final = 3
-FAILED: Final = 4
-CANCELLED: Final = 5
+"""Not claimed: it stands in line, or is about to."""
+PARTLY: Final = 1
+"""Some of its launches are on the stream; the rest stands at the head of the backlog (Q1)."""
+ISSUING: Final = 2
+"""Claimed by the holder of its queue's baton."""
+ISSUED: Final = 3
+"""On the native stream, its event recorded."""
+SENT: Final = 4
+"""A host operation that a thread of the pool is to run."""
+RUNNING: Final = 5
+"""A host operation whose function runs."""
+DEFERRED: Final = 6
+"""A host operation that has returned, and ends with what it returned to wait for."""
+DONE: Final = 7
+FAILED: Final = 8
+CANCELLED: Final = 9
 
 
 class Operation:
-    """Be one operation of a queue; `hal.Submission` is what its user sees of it."""
+    """One operation of a queue; `hal.Submission` is what its user sees of it."""
 
     # One object for the handle and the operation: a submission is made for
     # every operation, and a second object would cost a fifth of the budget.
@@ -31,8 +45,11 @@ class Operation:
         "_error",
         "_event",
         "_function",
+        "_is_begun",
         "_is_host",
         "_kind",
+        "_launched",
+        "_launches",
         "_private",
         "_queue",
         "_resources",
@@ -65,6 +82,8 @@ class Operation:
         self._signals = signals
         self._is_host = is_host
         self._state = PENDING
+        self._is_begun = False  # a native call of it was made, or may have been
+        self._launches = 1  # native launches of the part that is on the stream (Q1)
         # The waits that are neither recorded nor reached, a bit each: releasing one
         # twice, as around a Ctrl-C, is the same as once.
         self._unresolved = 0
@@ -75,10 +94,11 @@ class Operation:
         # Operations, on whatever queue, that must retire before this one does
         self._dependencies: list[Operation] | None = None
         # The following are set when they first mean something:
-        # _stream_waits, _sequence, _event, _error
+        # _stream_waits, _sequence, _event, _error, _launched
 
     _error: BaseException
     _event: Event
+    _launched: int  # native launches on the stream up to its end
     _sequence: int
     _stream_waits: list[Operation] | None
 
@@ -87,9 +107,20 @@ class Operation:
 
     def _look(self) -> bool:
         """Retire what has finished on the queue; return whether this has ended."""
-        if self._state == ISSUED:
-            self._queue._harvest()
+        if self._state == ISSUED and not _step.is_inside():
+            _progress.act(_harvest, self._queue, None)
         return self._state >= DONE
+
+    def _let_go(self) -> None:
+        """Drop all that it held; it has ended. Under no lock: that may run the user's code."""
+        self._function = self._resources = None
+        self._arguments = ()
+        self._waits = self._signals = ()
+        self._dependencies = None
 
     def _run_on_host(self) -> None:
         self._queue._run_host(self)
+
+
+def _harvest(step: Step, queue: StreamQueue, _: None) -> None:
+    queue._harvest(step)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _sync, _timeline
 from hal._operation import CANCELLED
+from hal._replay import Replay
 from hal._storage import Storage
 from hal._usage import DISPATCH, explain_refusal
 from hal.errors import (
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hal._context import Context
     from hal._device import Device
     from hal._extent import Extent
+    from hal._step import Step
     from hal._submission import Submission
     from hal._timeline import Work
     from hal._transfers import Payload
@@ -172,6 +174,9 @@ def visit(
     """Return a payload that visits `hosts`, and does what `payload` does."""
     function, arguments, resources = payload
     visits = tuple([Visit(host, device._context) for host in hosts])
+    if type(function) is Replay:
+        function.visits = visits
+        return function, arguments, (resources, visits)
     run = _run_on_host if is_host else _run
     return run, (visits, function, arguments), (resources, visits)
 
@@ -204,12 +209,7 @@ def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
     Returns a line for each context that has not ended its own by `deadline`;
     the device is lost then, and its memory left behind.
     """
-    work: Work = []
-    with _timeline.lock:
-        host.refuses_visits = True
-        for guest in {each.guest for each in _alive(host)}:
-            _cancel(host, guest, work)
-    _progress.drain(work)
+    _progress.act(_refuse_visits, host, None)
     grace = min(deadline, _sync.monotonic() + _GRACE_SECONDS)
     while True:
         begun = [each for each in _alive(host) if each.begun]
@@ -229,6 +229,13 @@ def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
     return abandoned
 
 
+def _refuse_visits(step: Step, host: Context, _: None) -> None:
+    with _timeline.lock:
+        host.refuses_visits = True
+        for guest in {each.guest for each in _alive(host)}:
+            _cancel(host, guest, step.work)
+
+
 def _alive(host: Context) -> list[Visit]:
     """Return the visits of a device that have not ended."""
     found = [reference() for reference in list(host.visits.values())]
@@ -240,14 +247,18 @@ def _cancel(host: Context, guest: Context, work: Work) -> None:
     for queue in guest.queues:
         for operation in queue._unissued():
             if _visits(operation, host):
-                queue._end(operation, CANCELLED, _closed_before(host), work)
+                queue._drop_unissued(operation, CANCELLED, _closed_before(host), work)
 
 
 def _visits(operation: Submission, host: Context) -> bool:
     """Return whether an operation that has not ended visits a device; under the lock."""
-    if operation._function is not _run and operation._function is not _run_on_host:
-        return False
-    return any(each.host is host for each in operation._arguments[0])
+    function = operation._function
+    visits: tuple[Visit, ...] = ()
+    if type(function) is Replay:
+        visits = function.visits
+    elif function is _run or function is _run_on_host:
+        visits = operation._arguments[0]
+    return any(each.host is host for each in visits)
 
 
 def _closed_before(host: Context) -> CancelledError:

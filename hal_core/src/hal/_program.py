@@ -12,6 +12,7 @@ from hal._instances import Instance, InstancePool, Replica
 from hal._lease import Lease
 from hal._peers import find_hosts
 from hal._reaper import GRAPH, INSTANCE
+from hal._replay import Replay
 from hal.errors import HalError, OperationError
 from hal.native import EmptyNode, MemoryType
 
@@ -119,9 +120,8 @@ class Program:
         if self._lowering is not None:
             lease = Lease()
             return (self._launch, (table, lease), (resources, lease)), False
-        if not self._uses.count:
-            return (self._replay, (), resources), False
-        return (self._replay_bound, (table,), resources), False
+        bound = table if self._uses.count else None
+        return (Replay(self, bound, len(self._functions)), (), resources), False
 
     def _moves(self, storages: Sequence[Storage]) -> frozenset[int]:
         """Return which commands are copies from host to host with these bindings."""
@@ -133,22 +133,23 @@ class Program:
             ]
         )
 
-    def _replay(self, stream: int, replica: Replica | None = None) -> None:
-        """Make the native calls on a stream."""
-        nodes = (replica or self._template).nodes
+    def replay(self, replay: Replay, stream: int, start: int, end: int) -> None:
+        """Make the native calls of the commands from `start` to `end` on a stream."""
+        replica = replay.replica
+        if replica is None:
+            table = replay.table
+            replica = replay.replica = self._template if table is None else self._take(table)
+        functions, nodes = self._functions, replica.nodes
         node = None
         try:
-            for function, node in zip(self._functions, nodes, strict=True):
-                function(stream, *node)
+            for position in range(start, end):
+                node = nodes[position]
+                functions[position](stream, *node)
         except HalError as error:
             raise self._explain(error, nodes, node) from error
-
-    def _replay_bound(self, stream: int, table: Table | Late) -> None:
-        """Make the native calls with a binding table's addresses."""
-        replica = self._take(table)
-        self._replay(stream, replica)
-        # The calls have copied the arguments. After an error it is left to the collector.
-        self._spares.append(replica)
+        if end == len(functions) and replica is not self._template:
+            # The calls have copied the arguments. After an error it is left to the collector.
+            self._spares.append(replica)
 
     def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
         """Run all of it from the host: it reads grids in memory, and is idle before `moves`."""

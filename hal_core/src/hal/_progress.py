@@ -1,23 +1,47 @@
 """Do what follows once the locks are let go, and what nobody waits for.
 
-`drain` works off a `Work` list without recursion: what one step causes joins
-the same list. The *progress thread*, started on first need and asleep without
-need, takes over what exceeds a caller's budget (Q1) and serves awaits,
-callbacks, waits across drivers, sleeping host waiters, backlogs and frees. It
-runs no user code.
+`act` runs a call that changes the engine inside a step of its thread, and `drain` works
+off what follows from its changes, without recursion: what one entry causes joins the
+same list. What breaks off, wherever and by whatever, is left in its step. There is one
+way to put it right, `_put_right`, by whoever comes next: the thread's next call, or the
+progress thread.
+
+The *progress thread*, started on first need and asleep without need, takes over what
+exceeds a caller's budget (Q1) and serves awaits, callbacks, waits across drivers,
+sleeping host waiters, backlogs and frees. It runs no user code.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from hal import _sync, _timeline
+from hal import _step, _sync, _timeline
 from hal._helpers import Dispatcher, Pool, report
 from hal._notifier import Notifier
-from hal._timeline import CALLBACK, HOST, ISSUE, RELEASE, WAKE, WATCH, Work
+from hal._step import Step
+from hal._timeline import (
+    ANSWER,
+    CALLBACK,
+    CANCEL,
+    FAIL,
+    GARBAGE,
+    HOST,
+    ISSUE,
+    LATER,
+    LOSE,
+    RAISE,
+    RELEASE,
+    RETIRE,
+    WAKE,
+    WATCH,
+    Batch,
+    Work,
+)
+from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._memory import Heap
@@ -27,18 +51,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUDGET",
-    "broken",
+    "act",
     "cancel_later",
     "dispatcher",
     "drain",
-    "hand_over",
-    "mend",
+    "put_off",
     "reap_later",
     "start",
     "start_for",
     "watch",
     "workers",
 ]
+
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 BUDGET: Final = 64
 """Operations that one call issues for others before it hands over (rule Q1)."""
@@ -50,11 +77,8 @@ _SHORT_SECONDS: Final = 0.001
 """Sleep while a notification for earlier work stands behind one for later work."""
 
 _REAP: Final = 100
-_CANCEL: Final = 101
+_UNHOOK: Final = 101
 """The kinds of a heap to be reaped and a callback to be taken back, besides `hal._timeline`'s."""
-
-broken: Final[deque[tuple[StreamQueue, Operation, Work]]] = deque()
-"""Submissions that broke off where the stack had no room to put things right."""
 
 dispatcher = Dispatcher("hal-dispatcher")
 """What runs callbacks, in the order in which they are appended."""
@@ -63,65 +87,197 @@ _pool = Pool("hal-host-call", 256)
 workers = Pool("hal-worker", 64)
 """What runs host work of ours, which no function of the user's holds up."""
 
+_broken: Final[deque[Step]] = deque()
+"""Steps that were left with something to do."""
 
-def drain(work: Work, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
-    """Do all of `work`; hand the rest to the progress thread once `budget` is spent.
+
+def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
+    """Call ``function(step, first, second)`` inside a step, and do what follows from it.
+
+    Every change of the engine is made in here. No lock held. Raises what the function
+    raises; what it had begun then is brought to its end by whoever comes next.
+    `ReentrantCallError` as `hal._step.begin`.
+    """
+    step = _step.begin()
+    try:
+        with step.mark:
+            if step.is_open():
+                _put_right(step, step)
+            result = function(step, first, second)
+            if step.work:
+                drain(step)
+    except BaseException:
+        if step.is_open():
+            # Somebody comes, whatever becomes of this thread; and it is put right at once, if
+            # there is room on the stack. An interrupt in here loses nothing, either.
+            _broken.append(step)
+            _progress.ring()
+            if function is not _nothing:
+                with contextlib.suppress(Exception):
+                    act(_nothing, None, None)
+        raise
+    return result
+
+
+def _nothing(_: Step, __: None, ___: None) -> None:
+    """Do nothing but what `act` does of itself."""
+
+
+def _put_right(broken: Step, step: Step) -> None:
+    """Take over what a broken step has left, which may be the caller's own."""
+    step.calm = False
+    with _timeline.lock:
+        if broken is not step:
+            if broken.mark.locked():
+                return  # its thread has come back, and goes on with it
+            # Into the new hands first: what stands in both is done twice, which is as once.
+            step.work += broken.work
+            broken.work = []
+            step.operation, broken.operation = broken.operation, None
+            step.waiter, broken.waiter = broken.waiter, None
+            queue, step.queue = broken.queue, broken.queue
+            if queue is not None and queue._owner is broken:
+                queue._owner = step
+            broken.queue = None
+    queue = step.queue
+    if queue is not None:
+        queue._put_right(step)
+        step.queue = None
+    waiter = step.waiter
+    if waiter is not None:
+        waiter.leave()
+        step.waiter = None
+    operation = step.operation
+    if operation is not None:
+        operation._queue._take_back(operation, step)
+        step.operation = None
+    drain(step)
+
+
+def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
+    """Do all of a step's work; hand the rest to the progress thread once `budget` is spent.
 
     Only released and ready operations count, and only they are handed over.
-    Call it with no lock held.
+    Call it with no lock and no baton held.
     """
+    work = step.work
     rest: Work = []
     position = 0
-    try:
-        # `work` grows while it is worked off, so its length is read each time.
-        while position < len(work):
-            kind, item = entry = work[position]
-            if kind == WAKE:
-                item.open()
-            elif kind == RELEASE:
-                if budget > 0:
-                    released = list(itertools.islice(item, budget))
-                    # Until they are done, they are still what this entry holds.
-                    work[position] = (RELEASE, itertools.chain(released, item))
-                    with _timeline.lock:
-                        for operation, index in released:
-                            operation._queue._release(operation, index, work)
-                    budget -= len(released)
-                    if released:
-                        work.append(entry)  # what is left comes after what is ready now
-                else:
-                    rest.append(entry)
-            elif kind == ISSUE:
-                if budget > 0:
-                    budget -= item._pump(work, budget)
-                else:
-                    rest.append(entry)
-            elif kind == WATCH:
-                watch(item)
-            elif kind == CALLBACK:
-                dispatcher.wake()
-            elif kind == HOST:
-                (_pool if item._kind == "call" else workers).run(item._run_on_host)
-            # GARBAGE needs nothing: it is dropped with the list.
-            position += 1
-    finally:
-        # After Ctrl-C the rest is still there, and must not end with this call. The
-        # entry in hand is done again: each of them may be.
-        rest += work[position:]
-        work[:] = rest  # kept by the caller, should there be no room on the stack for the call
-        if work:
-            _progress.post(work)
-            work.clear()
+    # `work` grows while it is worked off, so its length is read each time. It is cleared
+    # when all of it is done: each entry may be done again.
+    while position < len(work):
+        kind, item = entry = work[position]
+        if kind == WAKE:
+            item.open()
+        elif kind == RELEASE:
+            if budget <= 0:
+                rest.append(entry)
+            else:
+                count = _release(item, budget, work)
+                budget -= count
+                if count:
+                    work.append(entry)  # what is left comes after what is ready now
+        elif kind == ISSUE:
+            if budget > 0:
+                budget -= item._pump(step, budget)
+            else:
+                rest.append(entry)
+        elif kind == RETIRE:
+            _retire(item, step)
+        elif kind == GARBAGE:
+            pass  # see below
+        elif kind == WATCH:
+            watch(item)
+        elif kind == CALLBACK:
+            dispatcher.wake()
+        elif kind == HOST:
+            (_pool if item._kind == "call" else workers).run(item._run_on_host)
+        else:
+            _do_seldom(kind, item, step)
+        position += 1
+    if rest:
+        _progress.post(rest)
+    # What has ended is let go: that may run code of the user's, which may call hal.
+    step.calm = True
+    for kind, item in work:
+        if kind == GARBAGE:
+            for operation in item:
+                operation._let_go()
+    work.clear()
+    step.calm = False
 
 
-def hand_over(work: Work) -> None:
-    """Let the progress thread do all of `work`; the caller is being interrupted."""
-    if work:
-        _progress.post(work)
+def _release(batch: Batch, budget: int, work: Work) -> int:
+    """Release the next operations of a batch; return how many those were."""
+    with _timeline.lock:
+        batch.take(budget)
+        for operation, index in batch.some:
+            operation._queue._release(operation, index, work)
+        count = len(batch.some)
+        batch.some.clear()
+    return count
+
+
+def _retire(operation: Operation, step: Step) -> None:
+    """Retire an operation whose event is complete, and first what it depends on elsewhere."""
+    queue, work = operation._queue, step.work
+    with _timeline.lock:
+        if operation._retired:
+            return
+        foreign = queue._retire_through(operation, work)
+    if foreign is None:
+        return
+    other = foreign._queue
+    if not other._attend(foreign, step):
+        work.append((RETIRE, operation))
+        return
+    answer = other._query(foreign)
+    step.contexts = ()
+    if answer is False:
+        return  # this one is asked again, too
+    if answer is True:
+        work.append((RETIRE, foreign))
+    else:
+        work.append((ANSWER, (foreign, answer)))
+    work.append((RETIRE, operation))
+
+
+def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
+    """Do an entry of a kind that is rare."""
+    work = step.work
+    if kind == RAISE:
+        semaphore, value = item
+        with _timeline.lock:
+            semaphore._advance(value, work)
+    elif kind == FAIL:
+        semaphore, error = item
+        with _timeline.lock:
+            semaphore._fail(error, work)
+    elif kind == ANSWER:
+        operation, error = item
+        queue = operation._queue
+        with _timeline.lock:
+            lost = queue._heed_error(operation, error, work)
+            if lost is not None:
+                work.append((LOSE, (queue._context, lost)))
+    elif kind == LOSE:
+        context, error = item
+        with _timeline.lock:
+            context._lose(error, work)
+    elif kind == CANCEL:
+        with _timeline.lock:
+            item._cancel(work)
+    elif kind == LATER:
+        function, first, second = item
+        try:
+            function(step, first, second)
+        except HalError as error:
+            report(function, error)  # its caller has returned long ago
+    # DROP needs nothing: it is dropped with the list.
 
 
 class _Progress:
-    """Be the progress thread's state; one per process."""
+    """The progress thread's state; one per process."""
 
     __slots__ = ("_bell", "_inbox", "_lock", "_watched")
 
@@ -136,6 +292,15 @@ class _Progress:
         self._inbox.extend(work)
         self.bell().ring()
 
+    def ring(self) -> None:
+        """Have the thread look for broken steps; nothing is raised."""
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+            return
+        with contextlib.suppress(Exception):  # who comes next puts it right
+            self.bell().ring()
+
     def note(self, kind: int, item: object) -> None:
         """Note what a finaliser leaves, with no lock taken: appends, and posts at the most."""
         self._inbox.append((kind, item))
@@ -145,54 +310,51 @@ class _Progress:
     def bell(self) -> _sync.Doorbell:
         """Return the doorbell that wakes the thread, which is started on first need."""
         bell = self._bell
-        if bell is not None:
-            return bell
-        with self._lock:
-            bell = self._bell
-            start = bell is None
-            if bell is None:
-                bell = self._bell = _sync.Doorbell()
-        if start:
-            try:
-                _sync.start_thread("hal-progress", self._run)
-            except BaseException:
-                self._bell = None  # the next one tries again
-                raise
+        if bell is None:
+            with self._lock:
+                bell = self._bell
+                if bell is None:
+                    bell = _sync.Doorbell()
+                    _sync.start_thread("hal-progress", functools.partial(self._run, bell))
+                    # Only now: if that failed, the next one tries again.
+                    self._bell = bell
         return bell
 
-    def _run(self) -> None:
-        bell = self.bell()
-        pause = _NET_SECONDS
+    def start_unless_starting(self) -> None:
+        """Start the thread, but for a caller that has interrupted its start."""
+        if self._bell is None and not self._lock.locked():
+            self.bell()
+
+    def _run(self, bell: _sync.Doorbell) -> None:
+        was_rung = True
         while True:
-            bell.wait(pause if self._watched else 3600.0)
             try:
-                pause = self._turn(bell)
+                pause = act(_turn, bell, was_rung)
             except Exception as error:  # noqa: BLE001 - it serves every device of the process
                 report(self._run, error)
                 pause = _NET_SECONDS
+            was_rung = bell.wait(pause if self._watched else 3600.0)
 
-    def _turn(self, bell: _sync.Doorbell) -> float:
+    def turn(self, step: Step, bell: _sync.Doorbell, *, was_rung: bool) -> float:
         """Do what there is to do; return how long to sleep at most."""
         inbox, watched = self._inbox, self._watched
-        work: Work = []
-        while broken:
-            queue, operation, left = broken.popleft()
-            queue._recover(operation, left)
+        self._mend(step, was_rung=was_rung)
         # Small steps, so that a flood does not hold up the watched.
-        while inbox and len(work) < BUDGET:
+        count = min(len(inbox), BUDGET)
+        for _ in range(count):
             kind, item = inbox.popleft()
             if kind == WATCH:
                 watched[item] = None
-            elif kind == _CANCEL:
-                item.cancel()
+            elif kind == _UNHOOK:
+                item._cancel(step)
             elif kind == _REAP:
                 workers.run(item.reap)  # a native free may block until its device is idle
             else:
-                work.append((kind, item))
-        drain(work)
+                step.work.append((kind, item))
+        drain(step)
         pause = _NET_SECONDS
         for queue in list(watched):
-            state = queue._serve(bell.function, bell.argument)
+            state = queue._serve(bell.function, bell.argument, step)
             if state == Notifier.IDLE:
                 del watched[queue]
             elif state == Notifier.BEHIND:
@@ -201,6 +363,19 @@ class _Progress:
             bell.ring()
         return pause
 
+    def _mend(self, step: Step, *, was_rung: bool) -> None:
+        """Put right what broken steps have left; without news, look at all of them."""
+        while _broken:
+            _put_right(_broken.popleft(), step)
+        if not was_rung:
+            for other in _step.all_steps():
+                if other.is_open() and not other.mark.locked():
+                    _put_right(other, step)
+
+
+def _turn(step: Step, bell: _sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
+    return _progress.turn(step, bell, was_rung=was_rung)
+
 
 _progress = _Progress()
 
@@ -208,6 +383,15 @@ _progress = _Progress()
 def watch(queue: StreamQueue) -> None:
     """Have the progress thread retire what is wanted of `queue`."""
     _progress.post([(WATCH, queue)])
+
+
+def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
+    """Have the progress thread call ``function(step, first, second)``.
+
+    For a call that interrupts another one of ours on its thread (`hal._step.is_inside`).
+    """
+    _progress.start_unless_starting()
+    _progress.note(LATER, (function, first, second))
 
 
 def reap_later(heap: Heap) -> None:
@@ -220,14 +404,7 @@ def reap_later(heap: Heap) -> None:
 
 def cancel_later(callback: Callback) -> None:
     """Have the progress thread take a callback back; a finaliser may call this, as `reap_later`."""
-    _progress.note(_CANCEL, callback)
-
-
-def mend() -> None:
-    """Have the progress thread put right what broke off on a full stack, if there is anything."""
-    if broken:
-        with contextlib.suppress(Exception):  # who comes next tries again
-            _progress.bell().ring()
+    _progress.note(_UNHOOK, callback)
 
 
 def start() -> None:

@@ -21,16 +21,17 @@ from hal._executions import check_execution
 from hal._fence import Waits
 from hal._files import File
 from hal._lists import check_lists
-from hal._progress import BUDGET, drain
+from hal._progress import act, put_off
 from hal._slots import Bindings
+from hal._step import Step
 from hal._stream import StreamQueue
 from hal._submission import Submission
 from hal._submitted import call
-from hal._timeline import Timepoint, Work
+from hal._timeline import ISSUE, Timepoint
 from hal._timeouts import check_timeout
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
 from hal.arguments import as_function
-from hal.errors import HalError
+from hal.errors import HalError, ReentrantCallError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -420,9 +421,10 @@ class Queue(StreamQueue):
 
     def flush(self) -> None:
         """Issue what is ready now; submissions make progress without it. Never blocks."""
-        work: Work = []
-        self._pump(work, BUDGET)
-        drain(work)
+        try:
+            act(_flush, self, None)
+        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
+            put_off(_flush, self, None)
 
     def wait_idle(self, timeout: SupportsFloat | None = None) -> None:
         """Block until every operation submitted so far has ended, well or not.
@@ -447,3 +449,7 @@ class Queue(StreamQueue):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _flush(step: Step, queue: Queue, _: None) -> None:
+    step.work.append((ISSUE, queue))

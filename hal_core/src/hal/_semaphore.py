@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import SupportsFloat, SupportsIndex, overload
 
-from hal import _progress, _timeline, _wait
+from hal import _progress, _step, _timeline, _wait
 from hal._awaiting import Reached
 from hal._failure import fresh, keep, told
 from hal._helpers import report
 from hal._spin import spin_for
+from hal._step import Step
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal._timeouts import check_timeout
 from hal.arguments import as_function, as_name
-from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
 
 __all__ = ["Callback", "Semaphore", "create_semaphore"]
 
@@ -46,8 +47,8 @@ class Semaphore(Timeline):
         Asks the events of the work in flight first. Raises the failure of a
         failed semaphore, afresh.
         """
-        if self._points:
-            _harvest(self)
+        if self._points and not _step.is_inside():
+            _progress.act(_harvest, self, None)
         failure = self._failure
         if failure is not None:
             raise fresh(failure)
@@ -57,8 +58,9 @@ class Semaphore(Timeline):
         """Return whether `value` has been reached; raises the failure as `query` does."""
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
-        if self._value < value and self._points and self._failure is None:
-            _harvest(self)
+        is_open = self._value < value and self._points and self._failure is None
+        if is_open and not _step.is_inside():
+            _progress.act(_harvest, self, None)
         failure = self._failure
         if failure is not None:
             raise fresh(failure)
@@ -92,26 +94,10 @@ class Semaphore(Timeline):
         """
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
-        if self._points:
-            _harvest(self)
-        work: Work = []
         try:
-            with _timeline.lock:
-                if self._failure is not None:
-                    raise fresh(self._failure)  # noqa: TRY301
-                if value <= self._reserved:
-                    raise InvalidArgumentError(self._not_above(value))  # noqa: TRY301
-                self._advance(value, work)
-            if work:
-                _progress.drain(work)
-        except HalError:
-            raise  # refused: nothing has changed
-        except BaseException:
-            # Ctrl-C: if the value was raised, whoever waits for it must hear of it.
-            with _timeline.lock:
-                self._advance(self._value, work)
-            _progress.hand_over(work)
-            raise
+            _progress.act(_signal, self, value)
+        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
+            _progress.put_off(_signal, self, value)
 
     def fail(self, error: BaseException) -> None:
         """Fail for good: every wait, also for a reached value, raises `error` afresh.
@@ -124,17 +110,10 @@ class Semaphore(Timeline):
             message = f"fail() takes an exception, not {type(error).__name__}"
             raise ArgumentTypeError(message)
         keep(error)
-        work: Work = []
         try:
-            with _timeline.lock:
-                self._fail(error, work)
-            if work:
-                _progress.drain(work)
-        except BaseException:
-            with _timeline.lock:  # Ctrl-C: whoever waits must hear of it all the same
-                self._release_all(work)
-            _progress.hand_over(work)
-            raise
+            _progress.act(_fail, self, error)
+        except ReentrantCallError:
+            _progress.put_off(_fail, self, error)
 
     def on_reached(
         self, value: SupportsIndex, function: Callable[[HalError | None], object]
@@ -149,19 +128,13 @@ class Semaphore(Timeline):
         """
         value = check_value(value)
         function = as_function(function, "on_reached()")
-        _progress.dispatcher.start()
+        if not _step.is_inside():
+            _progress.dispatcher.start()  # raises if there is no thread to be had
         callback = Callback(self, value, function)
-        work: Work = []
         try:
-            with _timeline.lock:
-                if self._failure is not None or self._value >= value:
-                    callback._notice(0, work)
-                else:
-                    self._until_reached(value, work).watch(value, callback, 0)
-            _progress.drain(work)
-        except BaseException:
-            _progress.hand_over(work)  # Ctrl-C: others rely on what is watched by now
-            raise
+            _progress.act(_register, self, callback)
+        except ReentrantCallError:
+            _progress.put_off(_register, self, callback)
         return callback
 
     def reached(self, value: SupportsIndex) -> Awaitable[None]:
@@ -190,9 +163,16 @@ class Callback:
 
     def cancel(self) -> bool:
         """Return True if the function had not been sent off and now never will be."""
+        return _progress.act(_cancel, self, None)
+
+    def _cancel(self, step: Step) -> bool:
+        """Do what `cancel` does, inside a step."""
         with _timeline.lock:
             found = self._semaphore._forget(self._value, self)
-            self._function = None if found else self._function
+            if found:
+                # Dropped under no lock: it is the user's.
+                step.work.append((_timeline.DROP, self._function))
+                self._function = None
         return found
 
     def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
@@ -202,8 +182,7 @@ class Callback:
 
     def _run(self, failure: BaseException | None) -> None:
         """Call the function, once however often it was sent off; on the dispatcher."""
-        with _timeline.lock:
-            function, self._function = self._function, None
+        function = _progress.act(_take_function, self, None)
         if function is not None:
             try:
                 function(None if failure is None else fresh(failure))
@@ -228,9 +207,47 @@ def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Sema
     return Semaphore(check_value(initial), as_name(name, "a semaphore"))
 
 
-def _harvest(semaphore: Semaphore) -> None:
+def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
     """Retire what has finished on the queues that will signal `semaphore`."""
     with _timeline.lock:
         queues = {operation._queue for _, operation in semaphore._points}
     for queue in queues:
-        queue._harvest()
+        queue._harvest(step)
+
+
+def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
+    if semaphore._points:
+        _harvest(step, semaphore, None)
+    with _timeline.lock:
+        if semaphore._failure is not None:
+            raise fresh(semaphore._failure)
+        if value <= semaphore._reserved:
+            raise InvalidArgumentError(semaphore._not_above(value))
+        semaphore._reserved = value
+        step.work.append((_timeline.RAISE, (semaphore, value)))
+        semaphore._advance(value, step.work)
+
+
+def _fail(step: Step, semaphore: Semaphore, error: BaseException) -> None:
+    step.work.append((_timeline.FAIL, (semaphore, error)))
+
+
+def _register(step: Step, semaphore: Semaphore, callback: Callback) -> None:
+    value, work = callback._value, step.work
+    with _timeline.lock:
+        if semaphore._failure is not None or semaphore._value >= value:
+            callback._notice(0, work)
+        else:
+            semaphore._until_reached(value, work).watch(value, callback, 0)
+
+
+def _cancel(step: Step, callback: Callback, _: None) -> bool:
+    return callback._cancel(step)
+
+
+def _take_function(
+    _: Step, callback: Callback, __: None
+) -> Callable[[HalError | None], object] | None:
+    with _timeline.lock:
+        function, callback._function = callback._function, None
+        return function

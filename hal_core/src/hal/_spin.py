@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
-from hal import _sync, _timeline
+from hal import _progress, _sync, _timeline
 from hal._operation import ISSUED
 from hal._timeouts import check_timeout
 
 if TYPE_CHECKING:
     from hal._operation import Operation
+    from hal._step import Step
     from hal._timeline import Timeline
-    from hal.errors import DeviceLostError
 
 __all__ = ["EAGER_TURNS", "POLL_SECONDS", "spin_for", "spin_for_operation"]
 
@@ -33,53 +33,48 @@ A driver's call lets the interpreter lock go by itself.
 def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> None:
     """Ask what is recorded to bring `value`, unless somebody polls its queue by now."""
     seconds = _limit(timeout)
-    with _timeline.lock:
-        operation = timeline._covering(value)
-        if operation is not None and operation._queue._leader is not None:
-            operation = None
-        if operation is not None:
-            operation._event.count += 1
-    if operation is not None:
-        _ask(operation, seconds)
+    _progress.act(_spin_for_value, (timeline, value), seconds)
 
 
 def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
     """Ask for the end of an operation, if it is on a stream and nobody polls its queue by now."""
-    seconds = _limit(timeout)
-    with _timeline.lock:
-        is_there = (
-            operation._state == ISSUED
-            and not operation._is_host
-            and operation._queue._leader is None
-        )
-        if is_there:
-            operation._event.count += 1
-    if is_there:
-        _ask(operation, seconds)
+    _progress.act(_spin, operation, _limit(timeout))
 
 
 def _limit(timeout: SupportsFloat | None) -> float:
     return POLL_SECONDS if timeout is None else min(check_timeout(timeout), POLL_SECONDS)
 
 
-def _ask(operation: Operation, seconds: float) -> None:
-    """Ask the event of an operation, which is held, and retire through it if it has ended."""
+def _spin_for_value(step: Step, wanted: tuple[Timeline, int], seconds: float) -> None:
+    timeline, value = wanted
+    with _timeline.lock:
+        operation = timeline._covering(value)
+    if operation is not None:
+        _spin(step, operation, seconds)
+
+
+def _spin(step: Step, operation: Operation, seconds: float) -> None:
+    """Ask the event of an operation, and retire through it if it has ended."""
     queue = operation._queue
-    answer: bool | DeviceLostError = False
+    with _timeline.lock:
+        if operation._state != ISSUED or operation._retired or queue._leader is not None:
+            return
+        step.contexts = queue._contexts
     turns = 0
     begun = 0.0
-    try:
-        while True:
-            answer = queue._query(operation)
-            if answer is not False or operation._retired:
-                return
-            now = _sync.monotonic()
-            if not turns:
-                begun = now
-            if now - begun >= seconds:
-                return
-            turns += 1
-            if turns > EAGER_TURNS:
-                _sync.yield_thread()
-    finally:
-        queue._settle(operation, answer)
+    step.calm = True  # nothing of ours is in its hands: a signal handler may call anything
+    while True:
+        answer = queue._query(operation)
+        if answer is not False or operation._retired:
+            break
+        now = _sync.monotonic()
+        if not turns:
+            begun = now
+        if now - begun >= seconds:
+            break
+        turns += 1
+        if turns > EAGER_TURNS:
+            _sync.yield_thread()
+    step.calm = False
+    step.contexts = ()
+    queue._heed(operation, answer, step)

@@ -32,7 +32,6 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._context import Context
     from hal._memory import Heap
-    from hal._timeline import Work
 
 __all__ = ["Mover", "Staging"]
 
@@ -195,9 +194,7 @@ class Staging:
                 while busy:
                     self._finish_oldest(busy)
         except DeviceLostError as error:
-            work: Work = []
-            self._context.lose(error, work)
-            _progress.drain(work)
+            self._context.lose(error)
             raise
         finally:
             with self._lock:

@@ -5,12 +5,14 @@ those that are not issued yet. What guards what:
 
 - The timeline lock guards ring, backlog and every operation's state. No native
   call is made under it (I5).
-- The *baton*, ``_issuing``, is the queue lock of the design: the thread that
+- The *baton*, ``_issuing``, is the queue lock of the design: the step that
   set it, to the operation that it issues, owns the native stream, its sequence
-  and its table of waits. It is taken under the timeline lock and never waited
-  for: whoever finds it taken leaves the operation in the backlog, and its
+  and its table of waits (``_owner``). It is taken under the timeline lock and never
+  waited for: whoever finds it taken leaves the operation in the backlog, and its
   holder looks there again before it lets go, under the same lock. So no
   submission ever blocks on another (Q1) and no thread holds two queues.
+
+What breaks off part-way is brought to its end from what its step says (`_put_right`).
 """
 
 from __future__ import annotations
@@ -20,25 +22,30 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from hal import _progress, _timeline
-from hal._failure import keep
-from hal._host_operations import DEFERRED, SENT, HostOperations
+from hal._failure import as_failure
+from hal._host_operations import HostOperations
 from hal._operation import (
     CANCELLED,
+    DEFERRED,
     DONE,
     FAILED,
     ISSUED,
     ISSUING,
+    PARTLY,
     PENDING,
+    SENT,
     Operation,
 )
+from hal._replay import Replay
+from hal._step import Step
 from hal._submission import Submission
-from hal._timeline import GARBAGE, HOST, ISSUE, Timeline, Timepoint, Work
+from hal._timeline import DROP, GARBAGE, HOST, ISSUE, LOSE, Timeline, Timepoint, Work
 from hal.errors import (
     CancelledError,
     DeviceLostError,
     HalError,
     InvalidArgumentError,
-    OperationError,
+    ReentrantCallError,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +70,7 @@ class StreamQueue(HostOperations):
         "__weakref__",
         "_borrowed",
         "_closed",
-        "_closing",
+        "_closer",
         "_domain",
         "_gone",
         "_id",
@@ -96,8 +103,8 @@ class StreamQueue(HostOperations):
         self._id = next(_ids)  # never used again, unlike id()
         self._limit = context.max_in_flight
         self._closed = False
-        self._closing = False  # a thread is closing it
-        self._owner: Work | None = None  # the work list of the call that took the baton last
+        self._closer: Step | None = None  # the step of the call that closes it
+        self._owner: Step | None = None  # the step that took the baton last
         self._gone = False  # the native stream is destroyed, or was left behind
         # The backlog holds, if ordered: all that are not issued, in order; if
         # unordered: those that are ready, and this all that are not issued.
@@ -123,7 +130,7 @@ class StreamQueue(HostOperations):
 
     # Submission
 
-    def _submit(  # noqa: PLR0912 - calls are what it costs
+    def _submit(
         self,
         kind: str,
         payload: tuple[Any, ...],
@@ -140,43 +147,10 @@ class StreamQueue(HostOperations):
             operation = Submission(self, kind, payload, signals, is_host)
         else:
             operation = make(self, kind, payload, signals, is_host)
-        work: Work = []
         try:
-            if _progress.broken:
-                _progress.mend()
-            with _timeline.lock:
-                if self._closed:
-                    self._context.refuse(self._name)
-                if signals:
-                    _check_above(signals)
-                if self._context.lost is not None:
-                    self._end(operation, FAILED, self._context.lost, work)
-                elif (
-                    not self._backlog
-                    and self._issuing is None
-                    and not is_host
-                    and not (self._ordered and self._hosts)
-                    and len(self._ring) < self._limit
-                    and self._claim(operation, waits, work)
-                ):
-                    pass  # the short way: nothing stands before it, so it is issued at once
-                elif operation._state == PENDING:
-                    self._stand_in_line(operation, waits, work)
-            if operation._state == ISSUING and self._owner is work:
-                self._issue_from(operation, work, _progress.BUDGET)
-                if not self._sequence & _HARVEST_MASK:
-                    self._context.harvest_some(self)
-            if work:
-                _progress.drain(work)
-        except HalError:
-            raise  # refused: nothing has changed
-        except BaseException:
-            try:
-                self._recover(operation, work)
-            except RecursionError:
-                # No call of ours has room on this stack: who comes next has it put right.
-                _progress.broken.append((self, operation, work))
-            raise
+            _progress.act(_start, operation, waits)
+        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
+            _progress.put_off(_start_late, operation, waits)
         return operation
 
     def _stand_in_line(self, operation: Operation, waits: Waits, work: Work) -> None:
@@ -187,10 +161,11 @@ class StreamQueue(HostOperations):
         for index, timepoint in enumerate(operation._waits):
             semaphore, value = timepoint._semaphore, timepoint._value
             if semaphore._failure is not None:
-                self._end(operation, FAILED, semaphore._failure, work)
+                self._drop_unissued(operation, FAILED, semaphore._failure, work)
                 return
-            if not self._resolve(operation, index, semaphore, value, work):
-                operation._unresolved |= 1 << index
+            operation._unresolved |= 1 << index
+            if self._resolve(operation, index, semaphore, value, work):
+                operation._unresolved &= ~(1 << index)
         if self._ordered:
             self._backlog.append(operation)
         else:
@@ -238,13 +213,13 @@ class StreamQueue(HostOperations):
         """Resolve a released wait again, against the new state; under the lock."""
         bit = 1 << index
         if operation._state != PENDING or not operation._unresolved & bit:
-            if self._hosts.get(operation) == DEFERRED:
+            if operation._state == DEFERRED:
                 self._resume(operation, index, work)
             return
         timepoint = operation._waits[index]
         timeline, value = timepoint._semaphore, timepoint._value
         if timeline._failure is not None:
-            self._end(operation, FAILED, timeline._failure, work)
+            self._drop_unissued(operation, FAILED, timeline._failure, work)
         elif self._resolve(operation, index, timeline, value, work):
             if operation._unresolved == bit:
                 # In this order: what a Ctrl-C cuts short can be done again. An
@@ -257,34 +232,31 @@ class StreamQueue(HostOperations):
 
     # Issue
 
-    def _pump(self, work: Work, budget: int) -> int:
+    def _pump(self, step: Step, budget: int) -> int:
         """Issue what is ready, `budget` operations at most; return how many those were."""
-        try:
-            with _timeline.lock:
-                if self._issuing is not None:
-                    return 0  # the baton's holder looks again before it lets go
-                operation = self._next(work)
-            return 0 if operation is None else self._issue_from(operation, work, budget)
-        except BaseException:
-            self._recover(None, work)
-            raise
+        with _timeline.lock:
+            if self._issuing is not None:
+                return 0  # the baton's holder looks again before it lets go
+            operation = self._next(step)
+        return 0 if operation is None else self._issue_from(operation, step, budget)
 
-    def _issue_from(self, first: Operation, work: Work, budget: int) -> int:
+    def _issue_from(self, first: Operation, step: Step, budget: int) -> int:
         """Issue a claimed operation and what is ready behind it; lets the baton go."""
         operation: Operation | None = first
         count = 0
         while operation is not None:
             count += 1
-            operation = self._issue(operation, work, count < budget)
+            operation = self._issue(operation, step, count < budget)
+        step.queue = None
         return count
 
-    def _next(self, work: Work) -> Operation | None:
+    def _next(self, step: Step) -> Operation | None:
         """Claim the next operation that may be issued; under the lock."""
         backlog, ring = self._backlog, self._ring
         self._clear_head()
         while backlog:
             operation = backlog[0]
-            if operation._state != PENDING:  # failed or cancelled where it stood
+            if operation._state not in {PENDING, PARTLY}:  # failed, cancelled, claimed before
                 backlog.popleft()
                 continue
             if operation._unresolved:
@@ -293,28 +265,36 @@ class StreamQueue(HostOperations):
                 # A host operation begins when all before it has ended, and all
                 # after it begins when it has: first-in first-out, without a stream.
                 if ring:
-                    self._want(ring[-1], work)
+                    self._want(ring[-1], step.work)
                 return None
-            if not operation._is_host and len(ring) >= self._limit:
-                self._want(ring[len(ring) // 2], work)
+            if not operation._is_host and not self._has_room(operation):
+                self._want(ring[len(ring) // 2], step.work)
                 return None
-            if not self._claim(operation, operation._waits, work):
+            if operation._state == PARTLY:
+                self._take_baton(operation, step)
+            elif not self._claim(operation, operation._waits, step):
                 continue  # it failed
             backlog.popleft()
             self._pending.pop(operation, None)
             if not operation._is_host:
                 return operation
-            operation._state = ISSUED
-            self._hosts[operation] = SENT
-            self._issuing = None
-            work.append((HOST, operation))
         return None
 
-    def _claim(self, operation: Operation, waits: Waits, work: Work) -> bool:  # noqa: PLR0912 - all or nothing
-        """Turn the waits into stream waits, reserve the signals, take the baton; under the lock.
+    def _has_room(self, operation: Operation) -> bool:
+        """Return whether the stream takes an operation's launches without blocking (Q1)."""
+        in_flight = self._launched - self._retired
+        if type(operation._function) is Replay:
+            # Half of the limit at once, for each part of it takes an event.
+            need = min(operation._function.left, max(self._limit // 2, 1))
+            return in_flight + need <= self._limit or not self._ring
+        return in_flight < self._limit
+
+    def _claim(self, operation: Operation, waits: Waits, step: Step) -> bool:  # noqa: PLR0912 - all or nothing
+        """Turn the waits into stream waits, take the baton, reserve the signals; under the lock.
 
         Returns False, with the operation still pending if a wait is not
-        resolved, or ended if it cannot be issued any more (S1, S5).
+        resolved, or ended if it cannot be issued any more (S1, S5). A host
+        operation takes no baton, and is sent off.
         """
         stream_waits: list[Operation] | None = None
         dependencies: list[Operation] | None = None
@@ -323,7 +303,7 @@ class StreamQueue(HostOperations):
             if isinstance(wait, Timepoint):
                 timeline, value = wait._semaphore, wait._value
                 if timeline._failure is not None:
-                    self._end(operation, FAILED, timeline._failure, work)
+                    self._drop_unissued(operation, FAILED, timeline._failure, step.work)
                     return False
                 if timeline._value >= value:
                     continue
@@ -348,12 +328,8 @@ class StreamQueue(HostOperations):
             semaphore, value = timepoint._semaphore, timepoint._value
             if value <= semaphore._reserved and semaphore._failure is None:
                 error = InvalidArgumentError(semaphore._not_above(value))
-                self._end(operation, FAILED, error, work)
+                self._drop_unissued(operation, FAILED, error, step.work)
                 return False
-        for timepoint in signals:
-            semaphore, value = timepoint._semaphore, timepoint._value
-            if semaphore._failure is None:
-                semaphore._reserved = value
         if stream_waits:
             for point in stream_waits:
                 point._event.count += 1
@@ -364,12 +340,27 @@ class StreamQueue(HostOperations):
             operation._shared = shared
         operation._stream_waits = stream_waits
         operation._dependencies = dependencies
-        operation._state = ISSUING
-        self._issuing = operation
-        self._owner = work
+        if operation._is_host:
+            step.work.append((HOST, operation))
+            self._hosts[operation] = None
+            operation._state = SENT
+        else:
+            self._take_baton(operation, step)
+        if signals:
+            _reserve(signals)
         return True
 
-    def _issue(self, operation: Operation, work: Work, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
+    def _take_baton(self, operation: Operation, step: Step) -> None:
+        """Have the step issue an operation; under the lock.
+
+        In this order: the step knows of the queue before the baton is its own.
+        """
+        step.queue = self
+        self._owner = step
+        self._issuing = operation
+        operation._state = ISSUING
+
+    def _issue(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
         """Make the native calls of a claimed operation and publish its signals.
 
         Holds the baton. Returns the next operation, claimed, if there is one
@@ -381,7 +372,10 @@ class StreamQueue(HostOperations):
             operation._function,
             operation._arguments,
         )
-        shared, event = operation._shared, None
+        shared = operation._shared
+        event = None
+        left = 0
+        operation._is_begun = True
         try:
             if shared is None:
                 native.bind()
@@ -392,72 +386,101 @@ class StreamQueue(HostOperations):
             if function is None:
                 for storage in arguments:
                     storage.publish()
+            elif type(function) is Replay:
+                room = self._limit - (self._launched - self._retired)
+                operation._launches = function.issue(stream, max(room, 1))
+                left = function.left
             else:
                 _enqueue(function, stream, arguments)
             if shared is None:
                 event = self._context.events.take()
                 native.record_event(event.handle, stream)
-        except BaseException as error:  # noqa: BLE001 - Ctrl-C as well; raised again in there
-            return self._break_off(operation, event, error, work, more)
+        except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
+            failure = as_failure(error, "the operation was issued")
+            return self._break_off(operation, failure, step, more)
+        event = event or shared
+        assert event is not None  # noqa: S101 - for the type checker
         with _timeline.lock:
             self._release_waits(operation)
-            self._enter_ring(operation, cast("Event", event or shared))
-            operation._shared = None  # it is the ring's now
+            if left:
+                self._put_back(operation, event, step)
+                return None
+            self._enter_ring(operation, event)
+            return self._publish(operation, step, more)
+
+    def _publish(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+        """Publish the signals of what is in the ring, and look for more; under the lock."""
+        operation._shared = None  # it is the ring's now
+        if operation._state == ISSUING:
             operation._state = ISSUED
-            if self._context.lost is None:
-                for timepoint in operation._signals:
-                    semaphore, value = timepoint._semaphore, timepoint._value
-                    semaphore._publish(value, operation, work)
-            else:
-                self._abandon(self._context.lost, work)
-            return self._look_again(work, more)
+        if self._context.lost is not None:
+            self._abandon(self._context.lost, step.work)
+        elif operation._state == ISSUED:
+            for timepoint in operation._signals:
+                semaphore, value = timepoint._semaphore, timepoint._value
+                semaphore._publish(value, operation, step.work)
+        return self._look_again(step, more)
+
+    def _put_back(self, operation: Operation, event: Event, step: Step) -> None:
+        """Put an operation that is issued in part at the head of the backlog; under the lock.
+
+        Its part is in the ring as an operation without a handle and signals. The baton is
+        let go until enough of what is in flight has retired: nobody is held up (Q1).
+        """
+        part = Operation(self, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
+        part._state = ISSUED
+        part._launches = operation._launches
+        part._dependencies = operation._dependencies
+        self._enter_ring(part, event)
+        operation._stream_waits = operation._shared = None
+        operation._is_begun = False
+        if self._context.lost is not None:
+            self._abandon(self._context.lost, step.work)
+        else:
+            self._backlog.appendleft(operation)
+            if not self._ordered:
+                self._pending[operation] = None
+            operation._state = PARTLY
+            step.work.append((ISSUE, self))
+        self._issuing = None
 
     @staticmethod
     def _release_waits(operation: Operation) -> None:
         """Give back the events that an operation has made the stream wait for; under the lock."""
         waits = operation._stream_waits
         while waits:  # taken out first, so that none is given back twice around a Ctrl-C
-            waits.pop()._event.release()
+            point = waits.pop()  # which stays among the dependencies
+            point._event.release()
 
-    def _look_again(self, work: Work, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+    def _look_again(self, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
         """Claim the next operation, or let the baton go; under the lock."""
         if self._backlog:
             if more:
-                operation = self._next(work)
+                operation = self._next(step)
                 if operation is not None:
                     return operation
             else:
-                work.append((ISSUE, self))
+                step.work.append((ISSUE, self))
         self._issuing = None
         return None
 
     def _break_off(
         self,
         operation: Operation,
-        event: Event | None,
-        error: BaseException,
-        work: Work,
+        failure: HalError,
+        step: Step,
         more: bool,  # noqa: FBT001 - internal
     ) -> Operation | None:
         """Fail an operation whose issue broke off part-way; keep its resources until idle.
 
-        The signals fail now. What the stream got of the work still runs: the
+        The signals fail now. What the stream got of the work still runs: an
         event is recorded behind it, or the stream drained (Q5).
         """
-        native, stream = self._native, self._stream
-        lost: BaseException | None = error if isinstance(error, DeviceLostError) else None
-        recorded = False
+        lost = failure if isinstance(failure, DeviceLostError) else None
+        event = None
         if lost is None:
-            try:
-                if event is None:
-                    event = self._context.events.take()
-                native.record_event(event.handle, stream)
-                recorded = True
-            except HalError:
-                try:
-                    native.synchronize_stream(stream)
-                except HalError as second:
-                    lost = second
+            event, lost = self._mark_end()
+        work = step.work
         with _timeline.lock:
             self._release_waits(operation)
             shared, operation._shared = operation._shared, None
@@ -465,65 +488,89 @@ class StreamQueue(HostOperations):
                 shared.release()
             # It may break off before its waits reached the stream, so that its
             # event says nothing of what it depended on. It has failed anyway.
+            work.append((DROP, operation._dependencies))
             operation._dependencies = None
-            operation._state = ISSUED
-            self._fail_issued(operation, _as_failure(error), work)
-            if recorded and event is not None:
+            self._finish(operation, FAILED, failure, work)
+            if event is not None:
                 self._enter_ring(operation, event)
             else:
-                if event is not None:
-                    event.release()
-                work.append((GARBAGE, self._drop(operation)))
-            interrupted = not isinstance(error, Exception)
-            following = self._look_again(work, more and not interrupted)
-        if lost is not None:
-            self._context.lose(lost, work)
-        if interrupted:
-            raise error
-        return following
+                operation._retired = True
+                work.append((GARBAGE, [operation]))
+            if lost is not None:
+                work.append((LOSE, (self._context, lost)))
+            return self._look_again(step, more and lost is None)
 
-    def _recover(self, submitted: Operation | None, work: Work) -> None:
-        """Put things right after Ctrl-C outside of the native calls.
+    def _mark_end(self) -> tuple[Event | None, DeviceLostError | None]:
+        """Record an event behind what is on the stream, or wait until the stream is idle.
 
-        A submission that was interrupted before its issue did not happen. The
-        baton is let go, and what was caused so far does not end with this call.
+        Returns the event, or what the device is lost by if neither can be done.
         """
-        interrupted = CancelledError("the operation was interrupted")
+        native, stream = self._native, self._stream
+        try:
+            native.bind()
+            event = self._context.events.take()
+            native.record_event(event.handle, stream)
+        except Exception as first:  # noqa: BLE001 - whatever a plugin raises there
+            as_failure(first, "an event was recorded")
+        else:
+            return event, None
+        try:
+            native.synchronize_stream(stream)
+        except Exception as second:  # noqa: BLE001 - as above
+            error = as_failure(second, "the stream was drained")
+            if isinstance(error, DeviceLostError):
+                return None, error
+            lost = DeviceLostError(f"{self._name} can no longer tell when its work ends: {error}")
+            lost.__cause__ = error
+            return None, lost
+        return None, None
+
+    def _put_right(self, step: Step) -> None:
+        """Let the baton go that a broken step left in the step's hands; no lock held.
+
+        What the stream has got whole is published, what it has got in part fails, and
+        what it has got nothing of is issued.
+        """
         with _timeline.lock:
-            if submitted is not None and submitted._state == PENDING:
-                self._end(submitted, CANCELLED, interrupted, work)
-            work.extend((HOST, host) for host, stage in self._hosts.items() if stage == SENT)
-            operation = self._issuing if self._owner is work else None
-            if operation is not None and operation in self._ring:
-                operation._state = ISSUED
-                self._fail_issued(operation, interrupted, work)
-                self._look_again(work, more=False)
-                operation = None
-        if operation is not None:
-            self._break_off(operation, None, interrupted, work, more=False)
-        _progress.hand_over(work)
+            operation = self._issuing
+            if self._owner is not step or operation is None:
+                return
+            if operation in self._ring:
+                self._sequence, self._launched = operation._sequence, operation._launched
+                self._publish(operation, step, more=False)
+                return
+            if operation._state == PARTLY or operation._state >= DONE:
+                self._look_again(step, more=False)
+                return
+            operation._state = ISSUING
+            _reserve(operation._signals)
+        if operation._is_begun:
+            interrupted = CancelledError(f"{operation._describe()} was interrupted")
+            self._break_off(operation, interrupted, step, more=False)
+        else:
+            self._issue(operation, step, more=False)
+
+    def _take_back(self, operation: Operation, step: Step) -> None:
+        """Cancel an operation whose submission broke off before it stood in line; no lock held."""
+        with _timeline.lock:
+            if operation._state == PENDING:
+                error = CancelledError("the submission was interrupted")
+                self._drop_unissued(operation, CANCELLED, error, step.work)
 
     # Failure
 
-    def _end(self, operation: Operation, state: int, error: BaseException, work: Work) -> None:
-        """Fail or cancel an operation that was not issued; under the lock.
+    def _drop_unissued(
+        self, operation: Operation, state: int, error: BaseException, work: Work
+    ) -> None:
+        """End an operation that was not issued, or not all of it; under the lock.
 
-        In this order: what a Ctrl-C cuts short can be done again.
+        Its state comes last: until then what is cut short is done again.
         """
-        operation._error = keep(error)
-        for timepoint in operation._signals:
-            semaphore = timepoint._semaphore
-            semaphore._fail(error, work)
-            semaphore._release_all(work)
-        if operation._unresolved:
-            for timepoint in operation._waits:
-                timeline, value = timepoint._semaphore, timepoint._value
-                timeline._forget(value, operation)
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
-        operation._state = state
-        work.append((GARBAGE, self._drop(operation)))
+        work.append((GARBAGE, [operation]))
         self._pending.pop(operation, None)
+        self._finish(operation, state, error, work)
 
     def _in_use(self) -> list[object]:
         """Return what the issued operations keep alive; under the lock."""
@@ -534,42 +581,90 @@ class StreamQueue(HostOperations):
 
     def _abandon(self, error: BaseException, work: Work) -> None:
         """Fail every operation that has not retired: the device is lost; under the lock."""
-        for operation in self._ring:
-            self._fail_issued(operation, error, work)
-            work.append((GARBAGE, self._drop(operation)))
+        garbage = list(self._ring)
+        work.append((GARBAGE, garbage))
+        for operation in garbage:
+            self._finish(operation, FAILED, error, work)
+            operation._retired = True
         self._ring.clear()
         self._abandon_hosts(error, work)
         for operation in self._unissued():
-            self._end(operation, FAILED, error, work)
+            self._drop_unissued(operation, FAILED, error, work)
+        work.append((DROP, list(self._backlog)))
         self._backlog.clear()
 
-    def _cancel(self, state: int, work: Work) -> int:
-        """Cancel every operation that was not issued; return how many; under the lock."""
-        operations = self._unissued()
-        for operation in operations:
+    def _cancel(self, work: Work) -> None:
+        """Cancel every operation that was not issued: the queue is closed; under the lock."""
+        for operation in self._unissued():
             error = CancelledError(
                 f"{operation._describe()} was cancelled: the queue was closed before it was issued"
             )
-            self._end(operation, state, error, work)
+            self._drop_unissued(operation, CANCELLED, error, work)
+        work.append((DROP, list(self._backlog)))
         self._backlog.clear()
-        return len(operations)
 
     def _unissued(self) -> list[Submission]:
         """Return every operation that is not issued, in order; under the lock."""
         source = self._backlog if self._ordered else self._pending
-        found = [operation for operation in source if operation._state == PENDING]
+        found = [operation for operation in source if operation._state in {PENDING, PARTLY}]
         return cast("list[Submission]", found)
+
+    def _running(self) -> list[Operation]:
+        """Return what is issued, or being issued, and has not retired; under the lock."""
+        found = [*self._ring, *self._hosts]
+        if self._issuing is not None:
+            found.append(self._issuing)
+        return found
 
     def _unended(self) -> list[Submission]:
         """Return operations such that all have ended once these have; under the lock."""
         operations: list[Operation] = [*self._unissued(), *self._hosts]
         for operation in reversed(self._ring):
-            if operation._state == ISSUED:  # what has failed ends no later than those before it
+            if operation._state == ISSUED and isinstance(operation, Submission):
                 operations.append(operation)
-                break
+                break  # what has failed ends no later than those before it
         if self._issuing is not None:
             operations.append(self._issuing)
         return cast("list[Submission]", operations)
+
+
+def _start(step: Step, operation: Submission, waits: Waits) -> None:
+    """Refuse an operation, or issue it or have it stand in line."""
+    queue = operation._queue
+    with _timeline.lock:
+        if queue._closed:
+            queue._context.refuse(queue._name)
+        signals = operation._signals
+        if signals:
+            _check_above(signals)
+        step.operation = operation
+        if queue._context.lost is not None:
+            queue._drop_unissued(operation, FAILED, queue._context.lost, step.work)
+        elif (
+            not queue._backlog
+            and queue._issuing is None
+            and not operation._is_host
+            and not (queue._ordered and queue._hosts)
+            and queue._has_room(operation)
+            and queue._claim(operation, waits, step)
+        ):
+            pass  # the short way: nothing stands before it, so it is issued at once
+        elif operation._state == PENDING:
+            queue._stand_in_line(operation, waits, step.work)
+        step.operation = None
+    if step.queue is not None:
+        queue._issue_from(operation, step, _progress.BUDGET)
+        if not queue._sequence & _HARVEST_MASK:
+            queue._context.harvest_some(queue, step)
+
+
+def _start_late(step: Step, operation: Submission, waits: Waits) -> None:
+    """Submit what was put off; whoever has its handle hears of a refusal there."""
+    try:
+        _start(step, operation, waits)
+    except HalError as error:
+        with _timeline.lock:
+            operation._queue._drop_unissued(operation, FAILED, error, step.work)
 
 
 def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:
@@ -587,23 +682,17 @@ def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any,
         function(stream, *arguments)
 
 
+def _reserve(signals: tuple[Timepoint, ...]) -> None:
+    """Reserve the values of an operation that is claimed (S1); under the lock."""
+    for timepoint in signals:
+        semaphore, value = timepoint._semaphore, timepoint._value
+        if semaphore._failure is None and semaphore._reserved < value:
+            semaphore._reserved = value
+
+
 def _check_above(signals: tuple[Timepoint, ...]) -> None:
     """Raise unless every signal is above all that its semaphore has promised; under the lock."""
     for timepoint in signals:
         semaphore, value = timepoint._semaphore, timepoint._value
         if value <= semaphore._reserved and semaphore._failure is None:
             raise InvalidArgumentError(semaphore._not_above(value))
-
-
-def _as_failure(error: BaseException) -> BaseException:
-    """Return what an operation fails with when its issue raised `error`."""
-    if isinstance(error, HalError):
-        return error
-    if isinstance(error, Exception):
-        failure: HalError = OperationError(
-            f"the backend raised {error!r} while the operation was issued; "
-            "a plugin must raise a HalError"
-        )
-        failure.__cause__ = error
-        return failure
-    return CancelledError(f"the operation was interrupted by {type(error).__name__}")

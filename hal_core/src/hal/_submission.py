@@ -6,11 +6,12 @@ import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
-from hal import _timeline, _wait
+from hal import _progress, _timeline, _wait
 from hal._failure import fresh
-from hal._operation import DONE, ISSUED, ISSUING, Operation
+from hal._operation import CANCELLED, DONE, FAILED, ISSUED, ISSUING, PARTLY, PENDING, Operation
 from hal._semaphore import Semaphore
 from hal._spin import spin_for_operation
+from hal._step import Step
 from hal._timeline import Timepoint
 from hal._timeouts import check_timeout
 from hal.errors import HalError
@@ -20,7 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Submission"]
 
-_STATES: Final = ("pending", "pending", "issued", "done", "failed", "cancelled")
+_STATES: Final = {
+    PENDING: "pending",
+    PARTLY: "pending",
+    ISSUING: "pending",
+    DONE: "done",
+    FAILED: "failed",
+    CANCELLED: "cancelled",
+}
+"""What its user hears; all others are ``"issued"``."""
 
 
 class Submission(Operation):
@@ -38,7 +47,7 @@ class Submission(Operation):
     def state(self) -> str:
         """Return ``"pending"``, ``"issued"``, ``"done"``, ``"failed"`` or ``"cancelled"``."""
         self._look()
-        return _STATES[self._state]
+        return _STATES.get(self._state, "issued")
 
     @property
     def done(self) -> bool:
@@ -78,17 +87,16 @@ class Submission(Operation):
         return self._as_timepoint()._semaphore.reached(1).__await__()
 
     def __repr__(self) -> str:
-        return f"<Submission {self._describe()} {_STATES[self._state]}>"
+        return f"<Submission {self._describe()} {_STATES.get(self._state, 'issued')}>"
 
     def _as_timepoint(self) -> Timepoint:
         """Return 1 of a semaphore of its own, which is reached when this is done.
 
-        Made on first need, so that who never asks never pays.
+        Created lazily: most submissions never need one.
         """
         timepoint = self._private
         if timepoint is None:
-            with _timeline.lock:
-                timepoint = self._make_timepoint()
+            timepoint = _progress.act(_make_timepoint, self, None)
         return timepoint
 
     def _make_timepoint(self) -> Timepoint:
@@ -105,10 +113,15 @@ class Submission(Operation):
             elif state > DONE:
                 semaphore._failure = self._error
             else:
-                if state >= ISSUING:
+                if state >= PARTLY:
                     semaphore._reserved = 1
-                if state == ISSUED and not self._is_host:
+                if state == ISSUED:
                     semaphore._points.append((1, self))
                 self._signals = (*self._signals, timepoint)
             self._private = timepoint
         return timepoint
+
+
+def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:
+    with _timeline.lock:
+        return submission._make_timepoint()

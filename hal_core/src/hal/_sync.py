@@ -21,6 +21,8 @@ __all__ = [
     "Doorbell",
     "Gate",
     "Lock",
+    "Mark",
+    "OwnedLock",
     "get_ident",
     "monotonic",
     "nap",
@@ -30,6 +32,18 @@ __all__ = [
 
 Lock = threading.Lock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
+
+OwnedLock = threading.RLock
+"""A lock that knows its owner: ``_is_owned()`` tells whether the calling thread holds it.
+
+As `threading.Condition` uses it. Nobody takes one twice: see `hal._step.begin`.
+"""
+
+Mark = threading.Lock
+"""What a thread holds, by ``with``, while it is somewhere; ``locked()`` tells the others.
+
+A type of its own, for no thread ever waits for one.
+"""
 
 get_ident = threading.get_ident
 """Return an integer that names the calling thread."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_VALUE",
+    "Batch",
     "Timeline",
     "Timepoint",
     "Waiters",
@@ -42,14 +43,15 @@ MAX_VALUE: Final = 2**63 - 1
 
 
 class _Lock:
-    """Be a lock whose ``with`` is a plain call where this module is compiled."""
+    """A lock whose ``with`` is a plain call where this module is compiled."""
 
-    __slots__ = ("_acquire", "_release")
+    __slots__ = ("_acquire", "_is_owned", "_release")
 
     def __init__(self) -> None:
-        inner = _sync.Lock()
+        inner: Any = _sync.OwnedLock()
         self._acquire: Callable[[], object] = inner.acquire
         self._release: Callable[[], object] = inner.release
+        self._is_owned: Callable[[], bool] = inner._is_owned
 
     def __enter__(self) -> None:
         self._acquire()
@@ -59,28 +61,56 @@ class _Lock:
 
 
 # Not compiled, only a lock of C's own is taken and held with no Ctrl-C in between.
-lock: Final = _Lock() if is_compiled(__file__) else cast("_Lock", _sync.Lock())
-"""The timeline lock."""
+lock: Final = _Lock() if is_compiled(__file__) else cast("_Lock", _sync.OwnedLock())
+"""The timeline lock. Taken inside of steps only, and never twice by a thread (`hal._step`)."""
 
 
 def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
     """Have the timeline lock be `other` from now on, whoever holds it; for a forked child."""
     if is_compiled(__file__):
         lock._acquire, lock._release = other.acquire, other.release
+        lock._is_owned = other._is_owned
     else:
         globals()["lock"] = other
 
 
 WAKE: Final = 0
+"""A gate to be opened."""
 RELEASE: Final = 1
+"""A `Batch` of operations whose wait is to be resolved again."""
 ISSUE: Final = 2
+"""A queue that may issue what is ready."""
 WATCH: Final = 3
+"""A queue that the progress thread is to watch."""
 CALLBACK: Final = 4
+"""The dispatcher has callbacks to run."""
 HOST: Final = 5
+"""A host operation to be sent to the pool."""
 GARBAGE: Final = 6
+"""A list of operations that have ended: what they hold is dropped."""
+RAISE: Final = 7
+"""A semaphore and the value that the host raises it to."""
+FAIL: Final = 8
+"""A semaphore and the error that it fails with."""
+RETIRE: Final = 9
+"""An issued operation whose event is complete."""
+ANSWER: Final = 10
+"""An issued operation and the error that asking its event raised."""
+LOSE: Final = 11
+"""A context and the error that it is lost by."""
+CANCEL: Final = 12
+"""A queue that is being closed: what it has not issued is cancelled."""
+DROP: Final = 13
+"""An object whose last reference may be this one: it is dropped under no lock."""
+LATER: Final = 14
+"""A function and its arguments: a call that was put off (`hal._step.is_inside`)."""
 
 Work: TypeAlias = list[tuple[int, Any]]
-"""What follows from a change: ``(kind, item)``, kinds as above."""
+"""What follows from a change: ``(kind, item)``, kinds as above.
+
+An entry is appended before what it stands for is begun, and each can be done again from
+its beginning: what is broken off part-way, by Ctrl-C, is done again by whoever comes next.
+"""
 
 
 _numbers = itertools.count(1)
@@ -91,6 +121,36 @@ class Watcher(Protocol):
 
     def _notice(self, index: int, work: Work) -> None:
         """Put what the release of wait `index` asks for into `work`."""
+
+
+class Batch:
+    """Operations that waited for one value, to be released a few at a time.
+
+    Under the lock. `some` are in hand until all of them are released, so that a call
+    that breaks off part-way loses none.
+    """
+
+    __slots__ = ("_bucket", "_rest", "some")
+
+    def __init__(self, bucket: dict[Any, int]) -> None:
+        self._bucket = bucket
+        self._rest: Iterator[tuple[Any, int]] | None = None
+        self.some: list[tuple[Any, int]] = []
+
+    def take(self, most: int) -> None:
+        """Put the next operations into `some`, up to `most`, unless there are some."""
+        if self.some:
+            return
+        if self._rest is None:
+            self._rest = iter(self._bucket.items())
+        try:
+            # One call of C's, so that what leaves the iterator is in the list.
+            self.some.extend(itertools.islice(self._rest, most))
+        except RuntimeError:
+            # It was still registered, around a Ctrl-C, and somebody left it. Releasing an
+            # operation twice is the same as once.
+            self._rest = iter(list(self._bucket.items()))
+            self.some.extend(itertools.islice(self._rest, most))
 
 
 class Waiters:
@@ -150,7 +210,7 @@ class Waiters:
             bucket = self._buckets.get(key, {})
             # Told first and removed after, so that a Ctrl-C between loses none.
             if key & 1:
-                work.append((RELEASE, iter(bucket.items())))
+                work.append((RELEASE, Batch(bucket)))
             else:
                 for watcher, index in bucket.items():
                     watcher._notice(index, work)
@@ -221,17 +281,10 @@ class Timeline:
             self._reached.take(value, work)
 
     def _fail(self, error: BaseException, work: Work) -> None:
-        """Fail unless failed, and release every waiter."""
-        if self._failure is not None:
-            return
-        self._failure = error
-        self._points.clear()
-        self._release_all(work)
-
-    def _release_all(self, work: Work) -> None:
-        """Release every waiter of a failed timeline."""
+        """Fail unless failed, and release every waiter, again if it has failed before."""
         if self._failure is None:
-            return
+            self._failure = error
+        self._points.clear()
         for waiters in (self._recorded, self._reached):
             if waiters:
                 waiters.take(MAX_VALUE, work)
@@ -241,9 +294,11 @@ class Timeline:
         if value <= self._value or self._failure is not None:
             return
         points = self._points
-        if points and points[-1][0] > value:
-            # Two queues reserve in one order and may publish in the other.
-            insort(points, (value, operation))
+        if points and points[-1][0] >= value:
+            # Two queues reserve in one order and may publish in the other. An equal
+            # value is this one's own: its publication was broken off, and is done again.
+            if points[self._position(value)][0] != value:
+                insort(points, (value, operation))
         else:
             points.append((value, operation))
         if self._recorded:

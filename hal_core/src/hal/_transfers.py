@@ -21,6 +21,7 @@ from hal._host_copies import Place, is_between_hosts, move
 from hal._host_view import HostView, view_of
 from hal._patterns import pattern_of
 from hal._ranges import check_range
+from hal._replay import Replay
 from hal._storage import Storage
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
 from hal.arguments import memory_hint
@@ -46,7 +47,7 @@ __all__ = [
     "write",
 ]
 
-Payload: TypeAlias = tuple[Callable[..., object] | None, tuple[Any, ...], object]
+Payload: TypeAlias = tuple[Callable[..., object] | Replay | None, tuple[Any, ...], object]
 
 CHUNK: Final = 1 << 30
 """Bytes that one native fill or copy has at the most."""

@@ -17,15 +17,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 
-from hal import _explain, _progress, _sync, _timeline
+from hal import _explain, _progress, _step, _sync, _timeline
 from hal._failure import fresh
 from hal._spin import EAGER_TURNS, POLL_SECONDS
 from hal._timeline import WAKE, Timeline, Timepoint, Work
 from hal._timeouts import check_timeout
-from hal.errors import DeadlineExceededError, DeviceLostError
+from hal.errors import DeadlineExceededError
 
 if TYPE_CHECKING:
     from hal._operation import Operation
+    from hal._ring import Answer
+    from hal._step import Step
     from hal._stream import StreamQueue
 
 __all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
@@ -63,7 +65,8 @@ def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int
 
 def poll_all(entries: Entries) -> bool:
     """Return whether all entries are reached, raising the first failure among them."""
-    _ask_all(entries)
+    if not _step.is_inside():
+        _progress.act(_ask_all, entries, None)
     is_reached = all(each._semaphore._value >= each._value for each in entries)
     _check_failures(entries)
     return is_reached
@@ -71,13 +74,21 @@ def poll_all(entries: Entries) -> bool:
 
 def _check_failures(entries: Entries) -> None:
     """Raise the first failure among entries, reached ones as well; reads single fields only."""
+    failure = _find_failure(entries)
+    if failure is not None:
+        raise fresh(failure)
+
+
+def _find_failure(entries: Entries) -> BaseException | None:
+    """Return the first failure among entries, reached ones as well; reads single fields only."""
     for timepoint in entries:
         failure = timepoint._semaphore._failure
         if failure is not None:
-            raise fresh(failure)
+            return failure
+    return None
 
 
-def _ask_all(entries: Entries) -> None:
+def _ask_all(step: Step, entries: Entries, _: None) -> None:
     """Retire what has finished on every queue that is to bring one of the entries."""
     queues: dict[StreamQueue, None] = {}
     for start in range(0, len(entries), _HOLD):
@@ -87,7 +98,7 @@ def _ask_all(entries: Entries) -> None:
                 if operation is not None:
                     queues[operation._queue] = None
     for queue in queues:
-        queue._harvest()
+        queue._harvest(step)
 
 
 class HostWaiter:
@@ -100,6 +111,7 @@ class HostWaiter:
 
     __slots__ = (
         "_deadline",
+        "_failure",
         "_gate",
         "_groups",
         "_index",
@@ -116,7 +128,9 @@ class HostWaiter:
         self._groups = groups
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
-        # What a turn has found: the group that is reached, else what to poll, else where to sleep
+        # What a turn has found: a failure, else the group that is reached, else what to poll,
+        # else where to sleep
+        self._failure: BaseException | None = None
         self._index: int | None = None
         self._points: list[Operation] = []
         self._gate: _sync.Gate | None = None
@@ -130,54 +144,58 @@ class HostWaiter:
         """Block as `wait_groups` says."""
         if timeout is not None:
             self._deadline = _sync.monotonic() + timeout
-        _progress.mend()
-        work: Work = []
+        _progress.act(_wait, self, None)
+        if self._failure is not None:
+            raise fresh(self._failure)
+        if self._index is None:
+            message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
+            raise DeadlineExceededError(message)
+        return self._index
+
+    def run(self, step: Step) -> None:
+        """Wait until a group is reached, something has failed, or the time is up."""
         may_poll = to_check = True
         is_late = False
-        try:
+        step.waiter = self  # whoever comes next has it leave, if this breaks off
+        while True:
+            may_sleep = not is_late and self._remaining() > 0
+            turn = self._turn(step.work, may_poll, to_check, may_sleep)
             while True:
-                may_sleep = not is_late and self._remaining() > 0
-                turn = self._turn(work, may_poll, to_check, may_sleep)
-                while True:
-                    with _timeline.lock:
-                        if next(turn, True):
-                            break
-                if work:
-                    _progress.drain(work)
-                if self._index is not None:
-                    return self._index
-                if is_late:
-                    break
-                if self._points:
-                    # Without news it goes to sleep.
-                    may_poll = self._poll(self._points)
-                    to_check = False
-                    continue
-                to_check = True
-                is_late = self._gate is None or not self._sleep(self._gate, may_poll)
-                may_poll = not is_late
-                if is_late:
-                    for entries in self._unmet:
-                        _ask_all(entries)  # S6: it is looked at once more
-        except BaseException:
-            self._leave()
-            _progress.hand_over(work)  # Ctrl-C: others rely on it
-            raise
-        message = f"waited {timeout:g} s {_explain.describe_wait(self._groups)}"
-        raise DeadlineExceededError(message)
+                with _timeline.lock:
+                    if next(turn, True):
+                        break
+            if self._points:
+                step.contexts = tuple({each._queue._context for each in self._points})
+            if step.work:
+                _progress.drain(step)
+            if is_late or self._index is not None or self._failure is not None:
+                break
+            if self._points:
+                # Without news it goes to sleep.
+                may_poll = self._poll(self._points, step)
+                to_check = False
+                continue
+            to_check = True
+            is_late = self._gate is None or not self._sleep(self._gate, step, may_poll)
+            may_poll = not is_late
+            if is_late:
+                for entries in self._unmet:
+                    _ask_all(step, entries, None)  # S6: it is looked at once more
+        self.leave()
+        step.waiter = None
 
     def _remaining(self) -> float:
         """Return how many seconds are left."""
         return self._deadline if self._deadline == math.inf else self._deadline - _sync.monotonic()
 
-    def _turn(
+    def _turn(  # noqa: PLR0912 - what there is to look at, in one order
         self,
         work: Work,
         may_poll: bool,  # noqa: FBT001 - internal
         to_check: bool,  # noqa: FBT001
         may_sleep: bool,  # noqa: FBT001
     ) -> Iterator[bool]:
-        """Look; if nothing is reached, prepare to poll or to sleep. Raises a failure.
+        """Look; if nothing is reached and nothing has failed, prepare to poll or to sleep.
 
         Under the lock, which the caller lets go for a moment where this yields False.
         """
@@ -191,15 +209,16 @@ class HostWaiter:
             if not left:
                 yield False
                 left = _HOLD
-        if to_check:
-            self._check_failures()
+        if to_check and self._has_failed():
+            return
         unmet = self._unmet
         for index, entries in enumerate(unmet):
             while entries:
                 timepoint = entries[-1]
                 timeline, value = timepoint._semaphore, timepoint._value
                 if timeline._failure is not None:
-                    raise fresh(timeline._failure)
+                    self._failure = timeline._failure
+                    return
                 if timeline._value < value:
                     break
                 entries.pop()
@@ -208,9 +227,8 @@ class HostWaiter:
                     yield False
                     left = _HOLD
             if not entries:
-                self._check_failures()
-                self._stop_leading()
-                self._index = index
+                if not self._has_failed():
+                    self._index = index
                 return
         if may_poll:
             self._points = self._points_to_ask()
@@ -241,13 +259,15 @@ class HostWaiter:
             if not self._missing:
                 self._wake(work)
 
-    def _check_failures(self) -> None:
-        """Raise the first failure in the set, of a reached entry as well."""
+    def _has_failed(self) -> bool:
+        """Return whether there is a failure in the set, of a reached entry as well."""
         for entries in self._groups:
-            _check_failures(entries)
+            if self._failure is None:
+                self._failure = _find_failure(entries)
+        return self._failure is not None
 
     def _points_to_ask(self) -> list[Operation]:
-        """Return held operations of the queues that this waiter leads; under the lock.
+        """Return operations of the queues that this waiter leads, to be asked; under the lock.
 
         The smallest covering point of every queue that has one. Who waits for any
         of very many leaves it to the progress thread.
@@ -276,42 +296,40 @@ class HostWaiter:
                     break
             else:
                 points.append(operation)
-        for operation in points:
-            operation._event.count += 1
         return points
 
-    def _poll(self, points: list[Operation]) -> bool:
-        """Ask held operations until one has ended, or the time is up; at least once.
+    def _poll(self, points: list[Operation], step: Step) -> bool:
+        """Ask operations until one has ended, or the time is up; at least once.
 
         Returns whether there is news.
         """
-        answers: list[bool | DeviceLostError] = [False] * len(points)
-        news = False
+        ended: list[tuple[Operation, Answer]] = []
         turns = 0
         begun = 0.0
-        try:
-            while not news:
-                for position, operation in enumerate(points):
-                    answers[position] = operation._queue._query(operation)
-                    if answers[position] is not False:
-                        news = True
-                if news or self._looks_changed():
-                    break
-                now = _sync.monotonic()
-                if not turns:
-                    begun = now
-                waited = now - begun
-                if now >= self._deadline or waited >= _NAP_SECONDS:
-                    break
-                turns += 1
-                if waited >= POLL_SECONDS:
-                    _sync.nap(min(waited * _NAP_PART, self._deadline - now))
-                elif turns > EAGER_TURNS:
-                    _sync.yield_thread()
-        finally:
-            for position, operation in enumerate(points):
-                operation._queue._settle(operation, answers[position])
-        return news or self._looks_changed()
+        step.calm = True  # nothing of ours is in its hands: a signal handler may call anything
+        while True:
+            for operation in points:
+                answer = operation._queue._query(operation)
+                if answer is not False:
+                    ended.append((operation, answer))
+            if ended or self._looks_changed():
+                break
+            now = _sync.monotonic()
+            if not turns:
+                begun = now
+            waited = now - begun
+            if now >= self._deadline or waited >= _NAP_SECONDS:
+                break
+            turns += 1
+            if waited >= POLL_SECONDS:
+                _sync.nap(min(waited * _NAP_PART, self._deadline - now))
+            elif turns > EAGER_TURNS:
+                _sync.yield_thread()
+        step.calm = False
+        step.contexts = ()
+        for operation, answer in ended:
+            operation._queue._heed(operation, answer, step)
+        return bool(ended) or self._looks_changed()
 
     def _looks_changed(self) -> bool:
         """Return whether a look under the lock is worth it: reads single fields only."""
@@ -322,12 +340,15 @@ class HostWaiter:
                 return True
         return False
 
-    def _sleep(self, gate: _sync.Gate, spin: bool) -> bool:  # noqa: FBT001 - internal
+    def _sleep(self, gate: _sync.Gate, step: Step, spin: bool) -> bool:  # noqa: FBT001 - internal
         """Sleep until woken; return False if the time is up first."""
-        if spin and not self._is_led and gate.spin():
-            return True
-        remaining = self._remaining()
-        return gate.wait(max(remaining, 0.0) if remaining < _LONGEST_SECONDS else -1)
+        step.calm = True
+        is_open = spin and not self._is_led and gate.spin()
+        if not is_open:
+            remaining = self._remaining()
+            is_open = gate.wait(max(remaining, 0.0) if remaining < _LONGEST_SECONDS else -1)
+        step.calm = False
+        return is_open
 
     def _register(
         self, timepoint: Timepoint, known: set[tuple[Timeline, int]] | None, work: Work
@@ -372,7 +393,7 @@ class HostWaiter:
                 queue._leader = None
         self._leads.clear()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Leave no registration and no lead behind; twice is the same as once.
 
         No lock held; any thread, once the waiting one is out of the wait.
@@ -396,3 +417,7 @@ class HostWaiter:
         if self._is_asleep:
             self._is_asleep = False
             work.append((WAKE, self._gate))
+
+
+def _wait(step: Step, waiter: HostWaiter, _: None) -> None:
+    waiter.run(step)

@@ -15,6 +15,7 @@
         ├── CompilationError        the compiler refused a kernel's source
         ├── ClosedError             ValueError: closed, or a parent process's
         ├── CancelledError          the operation was cancelled before it was issued
+        ├── ReentrantCallError      RuntimeError: a signal handler interrupted hal and calls it
         ├── OperationError          the device refused or failed one operation
         ├── DeviceLostError         the native context is gone; nothing on it can go on
         ├── SemaphoreFailedError    a semaphore was failed with an error that is no HalError
@@ -50,6 +51,7 @@ __all__ = [
     "OperationError",
     "OutOfMemoryError",
     "PluginError",
+    "ReentrantCallError",
     "SemaphoreFailedError",
     "UnimplementedError",
 ]
@@ -189,6 +191,16 @@ class CancelledError(HalError):
     """Report an operation that was cancelled before it was issued."""
 
     status = "CANCELLED"
+
+
+class ReentrantCallError(HalError, RuntimeError):
+    """A signal handler or a finaliser that interrupted hal calls what cannot be put off (O3).
+
+    Signals, failures and submissions are put off until hal has let go; what has to
+    answer at once, such as a wait or an allocation, raises this and changes nothing.
+    """
+
+    status = "REENTRANT_CALL"
 
 
 class OperationError(HalError):

@@ -29,6 +29,8 @@ _SYNC_NAMES = (
     "Doorbell",
     "Gate",
     "Lock",
+    "Mark",
+    "OwnedLock",
     "get_ident",
     "monotonic",
     "nap",

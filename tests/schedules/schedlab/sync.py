@@ -118,6 +118,34 @@ class Lock:
         self.release()
 
 
+class OwnedLock(Lock):
+    """Be a lock that knows its owner, as `threading.RLock` does."""
+
+    __slots__ = ()
+
+    def _is_owned(self):
+        s = ACTIVE
+        return s is not None and self.owner is s.current
+
+
+class Mark:
+    """Be a lock that only one thread takes: nobody waits for it, so nothing is switched at it."""
+
+    __slots__ = ("__weakref__", "taken")
+
+    def __init__(self):
+        self.taken = False
+
+    def __enter__(self):
+        self.taken = True
+
+    def __exit__(self, *_):
+        self.taken = False
+
+    def locked(self):
+        return self.taken
+
+
 class Gate:
     """Be a gate that opens once: a lock that its opener releases."""
 

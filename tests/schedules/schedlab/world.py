@@ -326,10 +326,8 @@ class World(Watching):
 
     def may_wait(self, operation):
         """Return whether an operation may be registered for a wait."""
-        if operation._state == self.core._operation.PENDING:
-            return True
-        hosts = self.core._host_operations
-        return operation._queue._hosts.get(operation) == hosts.DEFERRED
+        states = self.core._operation
+        return operation._state in {states.PENDING, states.DEFERRED}
 
     def all_queues(self):
         for device in self.devices.values():
