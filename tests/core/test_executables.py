@@ -68,7 +68,7 @@ def compiled():
 def test_the_source_says_what_is_const_c5(compiled):
     _, program = compiled
     signature = program["scale"].signature
-    assert str(signature) == "(f32 factor, const ptr x, ptr y, i32 n)"
+    assert str(signature) == "(f32 factor, const f32* x, f32* y, i32 n)"
     assert signature.constants == {"x"}
 
 
@@ -139,11 +139,11 @@ def test_signatures_of_the_wrong_type_c5(compiled, wrong):
 def test_a_table_of_another_version_is_refused_c5(compiled, device):
     """C5: an image of an older hal says so; given signatures are enough then."""
     _, program = compiled
-    header = struct.pack("<2I", 0x6C6168, 2)
+    header = struct.pack("<2I", 0x6C6168, 3)
     assert program.image.count(header) == 1
     old = program.image.replace(header, struct.pack("<2I", 4, 4))
-    new = program.image.replace(header, struct.pack("<2I", 0x6C6168, 3))
-    for image, match in ((old, "older version or damaged"), (new, "version 3")):
+    new = program.image.replace(header, struct.pack("<2I", 0x6C6168, 4))
+    for image, match in ((old, "older version or damaged"), (new, "version 4")):
         with pytest.raises(InvalidArgumentError, match=f"{match}.*compile.*signatures"):
             device.load(image)
         loaded = device.load(image, signatures={"count": "(ptr out)"})

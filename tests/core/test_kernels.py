@@ -85,7 +85,7 @@ def test_an_executable_is_a_mapping(compiled):
     assert "missing" not in program
     kernel = program["saxpy"]
     assert kernel.device is device
-    assert str(kernel.signature) == "(f32 a, const ptr x, ptr y, i32 n)"
+    assert str(kernel.signature) == "(f32 a, const f32* x, f32* y, i32 n)"
     assert "saxpy" in repr(kernel)
     assert program.get("missing") is None
 

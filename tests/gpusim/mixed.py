@@ -43,7 +43,7 @@ class Place:
     def __init__(self, name):
         self.device = hal.create_device(name)
         self.kernel = self.device.compile(SOURCE)["add"]
-        assert str(self.kernel.signature) == "(const ptr from, ptr to, i32 value, i32 n)"
+        assert str(self.kernel.signature) == "(const i32* from, i32* to, i32 value, i32 n)"
         self.numbers, self.spare = (self.device.upload(np.zeros(SIZE, np.int32)) for _ in range(2))
 
     def step(self, value, **order):

@@ -25,6 +25,8 @@ from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
         (" ( i8 a,u8 b ,i16 c , u16\td,i64 e,u64 f) ", "(i8 a, u8 b, i16 c, u16 d, i64 e, u64 f)"),
         ("f16 a, f64, bool größe", "(f16 a, f64 arg1, bool größe)"),
         ("bytes[1] p", "(bytes[1] p)"),
+        ("f32* a, const i64 *b, u8 * c", "(f32* a, const i64* b, u8* c)"),
+        ("const f32*, bytes[12]*,bool*b", "(const f32* arg0, bytes[12]* arg1, bool* b)"),
         ("()", "()"),
         ("", "()"),
         (" ( ) ", "()"),
@@ -65,6 +67,13 @@ def test_parse_and_print(text, printed):
         "any a",
         "any[0] a",
         "ptr[8] a",
+        "ptr* a",
+        "any[4]* a",
+        "bytes[0]* a",
+        "f32** a",
+        "f32[2]* a",
+        "f32 a*",
+        "int* a",
     ],
 )
 def test_parse_refuses_other_text(text):

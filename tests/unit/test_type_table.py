@@ -30,8 +30,14 @@ enum class Truth : bool { no };
 union Either { int i; double d; };
 typedef float Vector[4];
 using Index = unsigned long long;
+using size = decltype(sizeof(0));
 using ReadOnly = const Foo *const;
 namespace app { struct Bar { long long a; char b; }; }
+struct Later;
+__global__ void elements(char *a, unsigned char *b, const signed char *c, short *d,
+    unsigned *__restrict__ e, const volatile int *f, long *g, size *h, double *i, bool *j,
+    Unsigned *k, Pair<int, double> *l, long double *m, Later *n, void (**o)(int), void *p,
+    Signed *q, char16_t *r) {}
 extern "C" __global__ void pointers(const float *__restrict__ x, float *y[2], float z[N],
     float (*a)[3], int (*f)(int, Foo), void *const p, Vector v, volatile Foo *w,
     const Vector *cv, const volatile Foo *cw, float *const *cp, const float *const *cq,
@@ -46,9 +52,11 @@ __global__ void none() {}
 __global__ void gr\u00f6\u00dfe(int \u00e4) {} // ends in a splice \\
 """
 EXPECTED = {
-    "pointers": "(const ptr x, ptr y, ptr z, ptr a, ptr f, ptr p, ptr v, ptr w, "
-    "const ptr cv, const ptr cw, const ptr cp, const ptr cq, const ptr ca, const ptr cr, "
-    "const ptr cz, const ptr ct)",
+    "pointers": "(const f32* x, ptr y, f32* z, bytes[12]* a, ptr f, ptr p, f32* v, bytes[3]* w, "
+    "const bytes[16]* cv, const bytes[3]* cw, const ptr cp, const ptr cq, const bytes[12]* ca, "
+    "const bytes[3]* cr, const f32* cz, const ptr ct)",
+    "elements": "(i8* a, u8* b, const i8* c, i16* d, u32* e, const i32* f, i64* g, u64* h, f64* i, "
+    "bool* j, u16* k, bytes[16]* l, bytes[16]* m, ptr n, ptr o, ptr p, i32* q, u16* r)",
     "numbers": "(i8 a, i16 b, i32 c, i64 d, u8 e, u16 f, u32 g, u64 h, bool i, f32 j, f64 k, "
     "f64 l, u16 m)",
     "records": "(bytes[3] a, bytes[3] b, bytes[32] c, bytes[24] d, bytes[8] e, bytes[16] f, "
@@ -130,7 +138,7 @@ def test_compiler_refuses_what_cannot_be_copied_byte_by_byte(tmp_path, definitio
     assert "kernel 'k': parameter 'foo' must be trivially copyable" in done.stderr
 
 
-MAGIC, VERSION = 0x6C6168, 2
+MAGIC, VERSION = 0x6C6168, 3
 
 
 def test_table_is_read_back():
@@ -139,15 +147,13 @@ def test_table_is_read_back():
         MAGIC, VERSION, 3, 3,
         0, 0, 0, 0,
         4, 4, 4, 0,
-        1, 8, 8, 1,
+        1, 8, 8, 1 | 4 << 4 | 8 << 8,
         8, 4, 2, 1024,
         0, 0, 0, 16,
         6, 12, 4, 0,
     ]  # fmt: skip
     assert read_type_table(kernels, bytes((ctypes.c_uint32 * 28)(*numbers))) == {
-        "saxpy": KernelEntry(
-            Signature([Parameter("a", "float", 4, 4), Parameter("x", "ptr", 8, 8, is_const=True)])
-        ),
+        "saxpy": KernelEntry(Signature.parse("(f32 a, const f64* x)")),
         "none": KernelEntry(Signature([]), (8, 4, 2), 1024),
         "blur": KernelEntry(Signature([Parameter("in", "record", 12, 4)]), None, 16),
     }
@@ -168,6 +174,8 @@ FLOAT = [4, 4, 4, 0]
         (b"k(a)\0", [1, 1, *NONE, 9, 4, 4, 0]),
         (b"k(a)\0", [1, 1, *NONE, 4, 5, 4, 0]),
         (b"k(a)\0", [1, 1, *NONE, 4, 4, 4, 1]),
+        (b"k(a)\0", [1, 1, *NONE, 4, 4, 4, 4 << 4 | 4 << 8]),
+        (b"k(a)\0", [1, 1, *NONE, 1, 8, 8, 7 << 4 | 4 << 8]),
         (b"k(a)\0", [1, 1, *NONE, 4, 4, 4]),
         (b"k(a,b)\0", [1, 1, *NONE, *FLOAT]),
         (b"k(a,a)\0", [1, 2, *NONE, *FLOAT, *FLOAT]),
@@ -180,16 +188,16 @@ FLOAT = [4, 4, 4, 0]
 def test_damaged_table_is_refused(kernels, numbers):
     whole = [MAGIC, VERSION, *numbers]
     parameters = bytes((ctypes.c_uint32 * len(whole))(*whole))
-    with pytest.raises(InvalidArgumentError, match=r"damaged|only a pointer"):
+    with pytest.raises(InvalidArgumentError, match=r"damaged|only a pointer|has no elements"):
         read_type_table(kernels, parameters)
 
 
 @pytest.mark.parametrize(
     ("numbers", "match"),
     [
-        ([4, 4, 4, 0, 0, 0], "older version or damaged.*version 2.*compile.*signatures="),
+        ([4, 4, 4, 0, 0, 0], "older version or damaged.*version 3.*compile.*signatures="),
         ([], "older version or damaged"),
-        ([MAGIC, 3, 1, 0, 1, 1, 1, 0, 5], "of version 3, and this hal reads version 2"),
+        ([MAGIC, 4, 1, 0, 1, 1, 1, 0, 5], "of version 4, and this hal reads version 3"),
     ],
 )
 def test_table_of_another_version_is_refused(numbers, match):

@@ -91,17 +91,17 @@ __global__ void hold(unsigned *flag, unsigned *seen, unsigned turns) {
 """
 
 SIGNATURES: Final = {
-    "saxpy": "(f32 a, const ptr x, ptr y, i32 n)",
-    "scale_and_offset": "(const ptr input, ptr output, i32 scale, i32 offset, i32 n)",
-    "write_constants": "(ptr output, i32 a, i32 b, i32 c, i32 d)",
-    "write_block_ids": "(ptr output, u32 width, u32 height)",
-    "reverse_block": "(const ptr input, ptr output)",
-    "sum_dynamic": "(const ptr input, ptr output, i32 n)",
-    "absolute": "(const ptr input, ptr output, i32 n)",
-    "negate": "(const ptr input, ptr output)",
-    "twice": "(const ptr input, ptr output)",
-    "mix": "(const ptr input, ptr output, u32 factor, u32 n)",
-    "count": "(ptr counter)",
-    "hold": "(ptr flag, ptr seen, u32 turns)",
+    "saxpy": "(f32 a, const f32* x, f32* y, i32 n)",
+    "scale_and_offset": "(const i32* input, i32* output, i32 scale, i32 offset, i32 n)",
+    "write_constants": "(i32* output, i32 a, i32 b, i32 c, i32 d)",
+    "write_block_ids": "(u32* output, u32 width, u32 height)",
+    "reverse_block": "(const i32* input, i32* output)",
+    "sum_dynamic": "(const i32* input, i32* output, i32 n)",
+    "absolute": "(const f32* input, f32* output, i32 n)",
+    "negate": "(const i32* input, i32* output)",
+    "twice": "(const i32* input, i32* output)",
+    "mix": "(const u32* input, u32* output, u32 factor, u32 n)",
+    "count": "(u32* counter)",
+    "hold": "(u32* flag, u32* seen, u32 turns)",
 }
 """The signatures of an image that does not have them itself, as `Device.load` takes them."""

@@ -107,10 +107,27 @@ class Buffer(Extent):
         is a multiple of its item size. Raises `InvalidArgumentError` for a
         range outside the buffer.
         """
-        storage = self._live()
         offset, size = check_range(self._size, offset, size, "subspan")
         kind = self._dtype if dtype is None else check_dtype(dtype)
-        shape = shape_of(size, kind, "subspan")
+        return self._part(offset, size, kind, shape_of(size, kind, "subspan"))
+
+    def view(self, dtype: DTypeLike) -> Buffer:
+        """Return a buffer over the same memory whose elements are of another type.
+
+        As with `numpy.ndarray.view` bytes are not converted, and the last axis
+        grows or shrinks if the elements have another size. Kernels' pointers
+        and host arrays are compared with the new type: with ``np.uint8``, bytes
+        of no type, they all fit. Raises `InvalidArgumentError` where the last
+        axis is no whole number of the new elements.
+        """
+        kind, shape = check_dtype(dtype), self._shape
+        if kind.itemsize != self._dtype.itemsize or kind.hasobject:
+            row = shape[-1] * self._dtype.itemsize if shape else self._size
+            shape = (*shape[:-1], *shape_of(row, kind, "view"))
+        return self._part(0, self._size, kind, shape)
+
+    def _part(self, offset: int, size: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> Buffer:
+        storage = self._live()
         offset += self._offset
         part = Buffer(self._device, storage, offset, size, kind, shape, self._denied)
         part._allocation = self._allocation

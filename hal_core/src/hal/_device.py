@@ -406,7 +406,7 @@ class Device:
         set of variables. Every load of anything else has variables of its own.
 
         `signatures` says what parameters kernels have, by name, as in
-        ``{"saxpy": "(f32 a, const ptr x, ptr y, i32 n)"}``; what it leaves out
+        ``{"saxpy": "(f32 a, const f32* x, f32* y, i32 n)"}``; what it leaves out
         is as the image says. A kernel of which neither tells takes numpy
         scalars and buffers of its parameters' sizes only (C5). Raises
         `FileError` for a file that cannot be read, `InvalidArgumentError` for an

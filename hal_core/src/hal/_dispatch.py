@@ -55,11 +55,16 @@ class _Buffers:
             what = f"{self._kernel.name}: argument {parameter!r}"
             storage = _transfers.check_buffer(device, argument, what, need)
         self.used.append(storage)
-        if storage.address is None:
+        base = storage.address
+        address = argument._offset if base is None else base + argument._offset
+        known = signature._elements.get(parameter)
+        if known is not None and (argument._dtype is not known[0] or address & known[1]):
+            signature.check_buffer(self._kernel._name, parameter, argument._dtype, address)
+        if base is None:
             names = list(signature._names)
             self.late.append((names.index(parameter), storage, argument._offset))
             return 0
-        return storage.address + argument._offset
+        return address
 
 
 def check_dispatch(

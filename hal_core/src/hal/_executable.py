@@ -175,7 +175,7 @@ class Executable(Mapping[str, Kernel]):
         """Return a kernel with a description of your own in place of the image's.
 
         What is None stays as the image says. `signature` is its parameters,
-        as in ``"(f32 a, const ptr x)"``; `block` and `shared_memory` are what
+        as in ``"(f32 a, const f32* x)"``; `block` and `shared_memory` are what
         a dispatch has that does not give them. Raises `NotFoundError` for an
         unknown name, and `InvalidArgumentError` for a signature that
         contradicts the sizes in the image.

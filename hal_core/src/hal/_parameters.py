@@ -11,6 +11,7 @@ from typing import Any, Final, SupportsInt
 
 import numpy as np
 
+from hal._elements import is_element
 from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
@@ -24,6 +25,7 @@ __all__ = [
     "ParameterBlock",
     "Resolver",
     "conversion",
+    "element_name",
     "wrong_type",
 ]
 
@@ -99,6 +101,10 @@ class Parameter:
         Whether it is a pointer through which the kernel only reads, as
         ``const float *`` is. What reaches the same memory by another way is
         not its business.
+    element
+        The type that a pointer points to, as a signature spells it: ``"f32"``,
+        ``"bytes[12]"`` for a structure. Empty for ``void *``, for what is no
+        pointer, and where nobody knows.
     """
 
     name: str
@@ -106,11 +112,15 @@ class Parameter:
     size: int
     alignment: int
     is_const: bool = False
+    element: str = ""
 
     def __post_init__(self) -> None:
         known = self.kind in SIZED.values() or (self.kind, self.size) in _CODES
         if self.is_const and self.kind != "ptr":
             message = f"parameter '{self.name}': only a pointer is const, and {self.kind} is none"
+            raise InvalidArgumentError(message)
+        if self.element and (self.kind != "ptr" or not is_element(self.element)):
+            message = f"parameter '{self.name}': {self.kind} has no elements {self.element!r}"
             raise InvalidArgumentError(message)
         power_of_two = self.alignment > 0 and self.alignment & (self.alignment - 1) == 0
         if self.size > _MOST_BYTES or self.alignment > _MOST_BYTES:
@@ -125,11 +135,11 @@ class Parameter:
 
     @property
     def type(self) -> str:
-        """The type as a signature spells it: ``"f32"``, ``"const ptr"``, ``"bytes[12]"``."""
+        """The type as a signature spells it: ``"f32"``, ``"const f32*"``, ``"bytes[12]"``."""
         for word, kind in SIZED.items():
             if kind == self.kind:
                 return f"{word}[{self.size}]"
-        name = _CODES[self.kind, self.size][0]
+        name = f"{self.element}*" if self.element else _CODES[self.kind, self.size][0]
         return f"const {name}" if self.is_const else name
 
     @property
@@ -141,6 +151,14 @@ class Parameter:
 
     def __str__(self) -> str:
         return f"{self.type} {self.name}"
+
+
+def element_name(kind: str, size: int) -> str:
+    """Return how a signature spells what a pointer points to; nothing where it is not known."""
+    if kind == "record":
+        return f"bytes[{size}]"
+    name = _CODES.get((kind, size), ("",))[0]
+    return name if is_element(name) else ""
 
 
 class Layout:

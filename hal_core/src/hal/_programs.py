@@ -283,9 +283,9 @@ def _pack(kernels: Mapping[str, KernelEntry]) -> list[Any]:
     ]
 
 
-def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool]]:
+def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool, str]]:
     return [
-        (each.name, each.kind, each.size, each.alignment, each.is_const)
+        (each.name, each.kind, each.size, each.alignment, each.is_const, each.element)
         for each in signature.parameters
     ]
 

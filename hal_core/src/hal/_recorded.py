@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
 from hal._buffer import Buffer
 from hal._dispatch import check_counts, check_kernel, check_launch
+from hal._elements import alignment_of
 from hal._hazards import END
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._kernel_output import PARAMETER
@@ -55,6 +58,8 @@ class Operand(NamedTuple):
         What `start` is, and the slot's own address must be, a multiple of.
     rights
         What the buffer must be good for, bits of `hal._usage`.
+    element
+        What a kernel's pointer to a slot points to, if that matters.
     """
 
     memory: int
@@ -63,6 +68,7 @@ class Operand(NamedTuple):
     place: int
     alignment: int
     rights: int
+    element: str = ""
 
 
 class Command(NamedTuple):
@@ -112,7 +118,7 @@ def update(
 ) -> list[Command]:
     """Check an update and capture its bytes; see `Queue.update`."""
     place, memory, base, kept = _check(device, slots, target, "update", TRANSFER_TARGET)
-    host = _bytes_of(data, "update")
+    host = _bytes_of(data, "update", place._dtype)
     start, length = check_range(place._size, offset, host.size, "update")
     if not length:
         return []
@@ -201,7 +207,13 @@ def dispatch(
                 raise InvalidArgumentError(message)
         if not names:
             names.extend(each.name for each in kernel.signature.parameters)
-        operands.append(Operand(memory, base, thing._size, names.index(parameter), 1, rights))
+        index = names.index(parameter)
+        element = kernel.signature.parameters[index].element
+        if element:
+            kernel.signature.check_buffer(kernel.name, parameter, thing._dtype, base)
+        alignment = alignment_of(element)
+        used = Operand(memory, base, thing._size, index, alignment, rights, element)
+        operands.append(used if thing.dtype == np.uint8 else used._replace(element=""))
         resources.append(kept)
         return base
 

@@ -133,10 +133,10 @@ class Recording:
         """Append a checked command."""
         number = len(self._nodes)
         operands = command.operands
-        for memory, start, size, place, alignment, rights in operands:
+        for memory, start, size, place, alignment, rights, element in operands:
             if memory == DIRECT:
                 continue
-            self._slots.need(memory, _recorded.needed(start, size), alignment, rights)
+            self._slots.need(memory, _recorded.needed(start, size), alignment, rights, element)
             self._patches.append((number, memory, start, place))
             if command.block is not None and place >= 0:
                 self._blocks[number] = command.block
@@ -155,7 +155,7 @@ class Recording:
             self._order.accesses.append(
                 [
                     Access(memory, start, start + size, bool(rights & WRITE))
-                    for memory, start, size, _, _, rights in operands
+                    for memory, start, size, _, _, rights, _ in operands
                     if size
                 ]
             )

@@ -15,6 +15,9 @@ from collections.abc import Mapping, Sequence
 from ctypes import addressof
 from typing import Any, Final
 
+import numpy as np
+
+from hal._elements import alignment_of, dtype_of, fits, is_element, refusal
 from hal._kernel_output import PARAMETER, OutputPlace
 from hal._parameters import (
     POINTERS,
@@ -41,15 +44,16 @@ _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; more is arranged here
 _MAX_PLANS: Final = 64
 _SHOWN: Final = 200
 _DECLARATION: Final = re.compile(
-    r"\s*(?P<const>const\s+)?(?P<type>\w+)(?:\[(?P<size>[0-9]{1,18})\])?(?:\s+(?P<name>[\w$]+))?\s*"
+    r"\s*(?P<const>const\s+)?(?P<type>\w+)(?:\[(?P<size>[0-9]{1,18})\])?(?P<star>\s*\*)?"
+    r"(?:(?:\s+|(?<=\*))(?P<name>[\w$]+))?\s*"
 )
 
 
 class Signature:
     """Be the typed parameters of a kernel, ready to pack arguments.
 
-    Immutable; any thread may use it. `str` gives ``"(f32 a, const ptr x,
-    bytes[12] p)"``, which `parse` reads. Signatures are equal when their
+    Immutable; any thread may use it. `str` gives ``"(f32 a, const f32* x, ptr
+    y, bytes[12] p)"``, which `parse` reads. Signatures are equal when their
     parameters are.
 
     Parameters
@@ -68,6 +72,7 @@ class Signature:
 
     __slots__ = (
         "_alignment",
+        "_elements",
         "_layout",
         "_names",
         "_offsets",
@@ -88,6 +93,12 @@ class Signature:
             message = f"{self} has two parameters of one name; give each its own"
             raise InvalidArgumentError(message)
         self.constants: Final = frozenset(each.name for each in self.parameters if each.is_const)
+        # Of pointers whose elements are known: the dtype that surely fits, and address bits to be 0
+        self._elements = {
+            each.name: (dtype_of(each.element), alignment_of(each.element) - 1)
+            for each in self.parameters
+            if each.element
+        }
         # The pointers stand first, then the values, each aligned.
         self._pointer_bytes = end = _POINTER * len(self.parameters)
         code = f"<{end}s"
@@ -112,11 +123,13 @@ class Signature:
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Return the signature that a text such as ``"(f32 a, const ptr x, bytes[12] p)"`` means.
+        """Return the signature that a text such as ``"(f32 a, const f32* x, bytes[12] p)"`` means.
 
         The parentheses and the names may be left out (``"ptr,u32"``); a
         parameter without one is called ``arg0``, ``arg1`` and so on by its
-        place. ``const ptr`` is a pointer through which the kernel only reads.
+        place. ``f32*`` is a pointer to such elements, which its buffers must
+        have, and ``ptr`` one to any; with ``const`` the kernel only reads
+        through it.
         Records (``bytes[N]``) are aligned to 16 bytes, ``any[N]`` (something
         of that size) as far as its size allows. Raises `InvalidArgumentError`
         for anything else, and lists the types there are.
@@ -132,8 +145,9 @@ class Signature:
             if parameter is None:
                 message = (
                     f"signature {_shortened(text)}: {_shortened(part.strip())} is no parameter; "
-                    "write a type and a name, as in '(f32 a, const ptr x)', with one of "
-                    f"{', '.join(TYPES)}, const ptr, bytes[N], any[N]"
+                    "write a type and a name, as in '(f32 a, const f32* x)', with one of "
+                    f"{', '.join(TYPES)}, bytes[N], any[N], or a pointer to one of them, f32* or "
+                    "const f32*"
                 )
                 raise InvalidArgumentError(message)
             parameters.append(parameter)
@@ -204,6 +218,26 @@ class Signature:
                 self._layout.pack_one(kernel_name, index, argument)
             raise
         return ParameterBlock(self._layout, storage, base)
+
+    def check_buffer(
+        self, kernel_name: str, name: str, dtype: np.dtype[Any], address: int = 0
+    ) -> None:
+        """Raise unless a buffer of that dtype, at that address, may be given for a parameter.
+
+        Raises `ArgumentTypeError` for other elements than the pointer's, and
+        `InvalidArgumentError` for an address that is no multiple of their size.
+        """
+        parameter = next(each for each in self.parameters if each.name == name)
+        whose = f"kernel '{kernel_name}': parameter '{name}' ({parameter.type})"
+        if not fits(parameter.element, dtype):
+            raise ArgumentTypeError(f"{whose} {refusal(parameter.element, dtype)}")
+        alignment = alignment_of(parameter.element)
+        if address % alignment:
+            message = (
+                f"{whose} takes memory that begins at a multiple of {alignment} bytes, and the "
+                f"buffer begins at {address:#x}"
+            )
+            raise InvalidArgumentError(message)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Signature) and self.parameters == other.parameters
@@ -286,6 +320,9 @@ def _parameter(match: re.Match[str], index: int) -> Parameter | None:
     """Return what one declaration of a signature's text says, or None if it says nothing known."""
     name = match["name"] or f"arg{index}"
     is_const = match["const"] is not None
+    if match["star"]:
+        element = match["type"] + (f"[{match['size']}]" if match["size"] else "")
+        return Parameter(name, "ptr", 8, 8, is_const, element) if is_element(element) else None
     if match["size"] is not None:
         kind, size = SIZED.get(match["type"], ""), int(match["size"])
         if not kind or is_const:

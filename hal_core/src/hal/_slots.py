@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal._buffer import Buffer
+from hal._elements import dtype_of, fits, refusal, same_elements
 from hal._extent import check_dtype, shape_of
 from hal._hazards import END, Access, Extents
 from hal._kernel_output import OutputPlace
@@ -80,7 +81,11 @@ class Slot(OutputPlace):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the numpy type of an element, which a fill converts numbers to."""
+        """Return the numpy type of an element, which a fill converts numbers to.
+
+        Bytes unless the recording began with another one: then any buffer may
+        be bound whose elements are those that the kernels' pointers want.
+        """
         return self._dtype
 
     def subspan(
@@ -100,6 +105,13 @@ class Slot(OutputPlace):
         kind = self._dtype if dtype is None else check_dtype(dtype)
         return Slot(self._slots, self._index, self._offset + start, length, kind)
 
+    def view(self, dtype: DTypeLike) -> Slot:
+        """Return the slot with its bytes taken for elements of another type, as `Buffer.view`.
+
+        What is bound is not compared with that.
+        """
+        return Slot(self._slots, self._index, self._offset, self._size, check_dtype(dtype))
+
     def __repr__(self) -> str:
         size = "of any size" if self.size is None else f"{self.size} bytes"
         return f"<Slot {self._index} from {self._offset}, {self._dtype}, {size}>"
@@ -108,7 +120,7 @@ class Slot(OutputPlace):
 class Slots(Sequence[Slot]):
     """Be the slots of one recording, and know what its commands need of each."""
 
-    __slots__ = ("_alignments", "_device", "_dtypes", "_needed", "_rights", "_sizes")
+    __slots__ = ("_alignments", "_device", "_dtypes", "_elements", "_needed", "_rights", "_sizes")
 
     def __init__(self, device: Device, specs: object) -> None:
         self._device = device
@@ -123,6 +135,7 @@ class Slots(Sequence[Slot]):
         self._needed = [0 if size == END else size for size in self._sizes]
         self._alignments = [1] * len(self._sizes)
         self._rights = [0] * len(self._sizes)  # bits of `hal._usage`
+        self._elements: list[set[str]] = [set() for _ in self._sizes]
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -145,11 +158,13 @@ class Slots(Sequence[Slot]):
     def __repr__(self) -> str:
         return f"<Slots {', '.join(map(repr, self))}>"
 
-    def need(self, index: int, size: int, alignment: int, rights: int) -> None:
+    def need(self, index: int, size: int, alignment: int, rights: int, element: str) -> None:
         """Note that a command uses the first `size` bytes, from a multiple of `alignment` on.
 
-        And that it needs certain rights, bits of `hal._usage`.
+        And that it needs certain rights, bits of `hal._usage`, and elements, if any matter.
         """
+        if element:
+            self._elements[index].add(element)
         self._rights[index] |= rights
         self._needed[index] = max(self._needed[index], size)
         self._alignments[index] = max(self._alignments[index], alignment)
@@ -169,7 +184,10 @@ class SlotRules:
         "_alignments",
         "_copies",
         "_count",
+        "_declared",
         "_device",
+        "_dtypes",
+        "_elements",
         "_hazards",
         "_needed",
         "_outputs",
@@ -193,6 +211,10 @@ class SlotRules:
         self._needed = tuple(slots._needed)
         self._alignments = tuple(slots._alignments)
         self._rights = tuple(slots._rights)
+        self._elements = tuple(map(tuple, slots._elements))
+        self._declared = tuple(slots._dtypes)
+        # What surely fits; None where anything may be bound.
+        self._dtypes = tuple(map(_surely, self._declared, self._elements))
         self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
         self._copies = tuple(copies)
         self._hazards = None
@@ -213,6 +235,8 @@ class SlotRules:
             storage = check_buffer(self._device, buffer, what, self._rights[index])
             if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
                 raise InvalidArgumentError(self._refusal(index, buffer))
+            if self._dtypes[index] is not None and buffer._dtype is not self._dtypes[index]:
+                self._check_elements(index, buffer._dtype)
             address = storage.address
             addresses.append(None if address is None else address + buffer._offset)
             late.append((storage, buffer._offset, buffer._size))
@@ -251,6 +275,20 @@ class SlotRules:
             f"execute: slot {index} needs a buffer that begins at a multiple of {alignment} "
             f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
         )
+
+    def _check_elements(self, index: int, dtype: np.dtype[Any]) -> None:
+        """Raise unless a buffer of `dtype` has the elements of its slot and of its uses."""
+        declared = self._declared[index]
+        if not same_elements(declared, dtype):
+            message = (
+                f"execute: slot {index} is of {declared}, and the buffer that was bound holds "
+                f"{dtype}; bind buffer.view(np.{declared}) if its bytes are meant"
+            )
+            raise ArgumentTypeError(message)
+        for element in self._elements[index]:
+            if not fits(element, dtype):
+                message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
+                raise ArgumentTypeError(message)
 
     def _in_order(self, bindings: object) -> list[Buffer]:
         count = self._count
@@ -372,6 +410,13 @@ class _Apart:
                         "record with barriers"
                     )
                     raise InvalidArgumentError(message)
+
+
+def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> np.dtype[Any] | None:
+    """Return a dtype whose buffers need no further look, or None if none needs any."""
+    if declared == np.uint8 and len(elements) == 1:
+        return dtype_of(elements[0]) or declared
+    return declared if elements or declared != np.uint8 else None
 
 
 def _read_specs(specs: object) -> list[tuple[Any, object]]:

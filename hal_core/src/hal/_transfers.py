@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hal import _peers
 from hal._buffer import Buffer
+from hal._elements import same_elements
 from hal._extent import Extent, no_address
 from hal._host_copies import Place, is_between_hosts, move
 from hal._host_view import HostView, view_of
@@ -103,7 +104,7 @@ def check_fill(
 def update(device: Device, buffer: Buffer, data: object, offset: object) -> tuple[Payload, bool]:
     """Check an update and capture its bytes; see `Queue.update`, and `write`."""
     storage = check_buffer(device, buffer, "update", TRANSFER_TARGET)
-    host = _bytes_of(data, "update")
+    host = _bytes_of(data, "update", buffer._dtype)
     start, length = check_range(buffer._size, offset, host.size, "update")
     if not length:
         return NOTHING, False
@@ -119,7 +120,7 @@ def write(device: Device, buffer: Buffer, array: object, offset: object) -> tupl
     See `Queue.write`.
     """
     storage = check_buffer(device, buffer, "write", TRANSFER_TARGET)
-    host = _bytes_of(array, "write")
+    host = _bytes_of(array, "write", buffer._dtype)
     start, length = check_range(buffer._size, offset, host.size, "write")
     if not length:
         return NOTHING, False
@@ -135,7 +136,7 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple
     See `Queue.read`.
     """
     storage = check_buffer(device, buffer, "read", TRANSFER_SOURCE)
-    host = _bytes_of(array, "read")
+    host = _bytes_of(array, "read", buffer._dtype)
     if not host.flags.writeable:
         message = "read: the array is read-only; give one that can be written"
         raise InvalidArgumentError(message)
@@ -410,8 +411,11 @@ def _read_staged(device: Device, storage: Storage, start: int, host: NDArray[np.
 # Arguments
 
 
-def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:
-    """Return the memory of an array or a bytes-like object as flat bytes, uncopied."""
+def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+    """Return the memory of an array or a bytes-like object as flat bytes, uncopied.
+
+    Raises unless its elements are those of a buffer of `dtype`.
+    """
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             message = f"{what}: the array holds Python objects, which device memory cannot"
@@ -422,6 +426,12 @@ def _bytes_of(data: object, what: str) -> NDArray[np.uint8]:
                 "pass numpy.ascontiguousarray(array)"
             )
             raise InvalidArgumentError(message)
+        if data.dtype is not dtype and not same_elements(dtype, data.dtype):
+            message = (
+                f"{what}: the array is of {data.dtype}, and the buffer of {dtype}; convert the "
+                "array, or pass buffer.view(array.dtype) if the bytes are meant"
+            )
+            raise ArgumentTypeError(message)
         return np.asarray(data).reshape(-1).view(np.uint8)
     if isinstance(data, Buffer):
         message = f"{what} takes host memory; use copy() between buffers"

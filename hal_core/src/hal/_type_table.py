@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hal._kernel_output import PARAMETER
+from hal._parameters import element_name
 from hal._signature import Parameter, Signature
 from hal.errors import InvalidArgumentError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["KernelEntry", "read_type_table", "type_table"]
 
 _MAGIC: Final = int.from_bytes(b"hal\0", "little")
-_VERSION: Final = 2
+_VERSION: Final = 3
 """Counts the forms that the table has had; the first had no number."""
 # The numbers of the kinds in the table, in order.
 _KINDS: Final = ("", "ptr", "int", "uint", "float", "bool", "record")
@@ -67,14 +69,41 @@ template <> struct hal_kind<float> : hal_is<4> {};
 template <> struct hal_kind<double> : hal_is<4> {};
 template <> struct hal_kind<long double> : hal_is<(sizeof(long double) > 8) ? 6 : 4> {};
 template <> struct hal_kind<bool> : hal_is<5> {};
+// What a pointer points to, as its kind and size, if its type is complete: no function, no void.
+template <typename hal_t> struct hal_is_object { static constexpr bool hal_yes = false; };
+template <typename hal_t> struct hal_is_object<const hal_t> {
+  static constexpr bool hal_yes = true;
+};
+template <> struct hal_is_object<const void> { static constexpr bool hal_yes = false; };
+template <unsigned long long hal_n> struct hal_sized { using hal_type = void; };
+template <typename hal_t, bool hal_object, typename hal_v> struct hal_element {
+  static constexpr unsigned int hal_bits = 0;
+};
+template <typename hal_t>
+struct hal_element<hal_t, true, typename hal_sized<sizeof(hal_t)>::hal_type> {
+  static constexpr unsigned int hal_size = sizeof(hal_t) < 0x1000000 ? sizeof(hal_t) : 0;
+  static constexpr unsigned int hal_bits =
+      hal_size ? hal_kind<hal_t>::hal_value << 4 | hal_size << 8 : 0;
+};
+template <typename hal_t>
+struct hal_pointee : hal_element<hal_t, hal_is_object<const hal_t>::hal_yes, void> {};
 // Through a pointer to what is const the kernel only reads.
-template <typename hal_t> struct hal_const { static constexpr unsigned int hal_flag = 0; };
-template <typename hal_t> struct hal_const<const hal_t *> {
-  static constexpr unsigned int hal_flag = 1;
+template <typename hal_t> struct hal_pointer { static constexpr unsigned int hal_flag = 0; };
+template <typename hal_t> struct hal_pointer<hal_t *> {
+  static constexpr unsigned int hal_flag = hal_pointee<hal_t>::hal_bits;
+};
+template <typename hal_t> struct hal_pointer<const hal_t *> {
+  static constexpr unsigned int hal_flag = hal_pointee<hal_t>::hal_bits | 1;
+};
+template <typename hal_t> struct hal_pointer<volatile hal_t *> {
+  static constexpr unsigned int hal_flag = hal_pointee<hal_t>::hal_bits;
+};
+template <typename hal_t> struct hal_pointer<const volatile hal_t *> {
+  static constexpr unsigned int hal_flag = hal_pointee<hal_t>::hal_bits | 1;
 };
 // A function type makes the language adjust its parameter: arrays decay, qualifiers fall off.
 template <typename hal_t> struct hal_parameter;
-template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t>, hal_const<hal_t> {
+template <typename hal_t> struct hal_parameter<void(hal_t)> : hal_kind<hal_t>, hal_pointer<hal_t> {
   static constexpr unsigned int hal_size = sizeof(hal_t);
   static constexpr unsigned int hal_alignment = alignof(hal_t);
   static constexpr bool hal_copyable = __is_trivially_copyable(hal_t);
@@ -115,7 +144,8 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
     hal_parameters[]``, in rows of four: first a constant that tells the table,
     its version and how many kernels and parameters there are; then for each
     kernel the three numbers of its block (zeros: none) and its shared memory,
-    followed by kind, size, alignment and constness of every parameter. The
+    followed by kind, size, alignment and flag of every parameter: 1 for a pointer
+    to const, 16 times the kind and 256 times the size of what a pointer points to. The
     compiler refuses a parameter that is not trivially copyable, and a block or
     shared memory that is no constant or too small, with the kernel in its message.
 
@@ -193,7 +223,16 @@ def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, KernelEntry]
             position += 1 + len(names)
             signature = Signature(
                 [
-                    Parameter(each, _KINDS[kind], size, alignment, bool(flag))
+                    Parameter(
+                        each,
+                        _KINDS[kind],
+                        size,
+                        alignment,
+                        bool(flag & 1),
+                        ""
+                        if each == PARAMETER
+                        else element_name(_KINDS[flag >> 4 & 15], flag >> 8),
+                    )
                     for each, (kind, size, alignment, flag) in zip(names, described, strict=True)
                 ]
             )

@@ -217,6 +217,9 @@ class Buffer(Protocol):
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> hal.Buffer:
         """Return a buffer of `size` bytes from `offset` on that shares the memory (M2)."""
 
+    def view(self, dtype: DTypeLike) -> hal.Buffer:
+        """Return a buffer over the same memory whose elements are of another type (C5, M2)."""
+
     def map(
         self, access: str = "all", *, wait: Waits | None = None, timeout: float | None = None
     ) -> NDArray[Any]:

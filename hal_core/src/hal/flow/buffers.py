@@ -113,6 +113,11 @@ class TrackedBuffer:
         part = self.raw.subspan(begin, size, dtype=dtype)
         return TrackedBuffer(self.flow, self.history, part, self.start + begin)
 
+    def view(self, dtype: DTypeLike) -> TrackedBuffer:
+        """Return the same bytes with elements of another type, as `hal.Buffer.view`."""
+        self.flow.check(self, "view")
+        return TrackedBuffer(self.flow, self.history, self.raw.view(dtype), self.start)
+
     def numpy(self, *, timeout: float | None = None) -> NDArray[Any]:
         """Copy to a new array, once the work that writes the bytes has ended.
 

@@ -95,7 +95,7 @@ def test_a_kernel_without_marks_needs_a_block_c5(
 def test_signatures_are_what_the_compiler_sees_c5(executable: hal.Executable) -> None:
     """C5: names of types are seen through, and pointers to const are known."""
     signature = executable["typed"].signature
-    assert str(signature) == "(f32 a, const ptr x, ptr y, bytes[8] p, bool b, u64 n)"
+    assert str(signature) == "(f32 a, const i32* x, i32* y, bytes[8] p, bool b, u64 n)"
     assert [each.name for each in signature.parameters] == list("axypbn")
 
 

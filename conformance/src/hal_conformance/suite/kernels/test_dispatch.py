@@ -51,6 +51,55 @@ def test_constants_and_buffers_c5(
     assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
 
 
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "c8", ">i4"])
+def test_elements_that_are_not_the_pointers_are_refused_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, dtype: str
+) -> None:
+    """C5: queued and recorded, directly and by slot; `view` says that the bytes are meant."""
+    source, target = device.upload(INPUT), device.upload(np.zeros(4, np.int32))
+    other = device.upload(np.zeros(4, dtype))
+    kernel = program["scale_and_offset"]
+    match = r"scale_and_offset.*'input'.*int32"
+    with pytest.raises(ArgumentTypeError, match=match):
+        scale(queue, program, other, target, 3, 10)
+    with device.record(slots=1) as commands:
+        with pytest.raises(ArgumentTypeError, match=match):
+            commands.dispatch(kernel, grid=1, block=4, args=(other, target, 3, 10, 4))
+        arguments = (commands.slots[0], target, 3, 10, 4)
+        commands.dispatch(kernel, grid=1, block=4, args=arguments)
+    with pytest.raises(ArgumentTypeError, match=r"slot 0.*int32"):
+        queue.execute(commands, bindings=[other])
+    queue.update(other.view(np.int32), INPUT).wait(LIMIT)
+    scale(queue, program, other.view(np.int32), target, 3, 10).wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
+    queue.execute(commands, bindings=[source]).wait(LIMIT)
+    queue.execute(commands, bindings=[other.view(np.uint8)]).wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u4", "u1"])
+def test_elements_that_a_pointer_takes_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable, dtype: str
+) -> None:
+    """C5: integers of one size whatever their sign, and bytes, which have no type."""
+    source = device.upload(INPUT.view(dtype))
+    target = device.upload(np.zeros(4, np.int32))
+    scale(queue, program, source, target, 3, 10).wait(LIMIT)
+    assert target.numpy(timeout=LIMIT).tolist() == [13, 16, 19, 22]
+
+
+def test_memory_that_is_not_aligned_for_a_pointer_is_refused_c5(
+    device: hal.Device, queue: hal.Queue, program: hal.Executable
+) -> None:
+    """C5: a device would be lost by it."""
+    source, target = device.allocate(20), device.upload(np.zeros(4, np.int32))
+    with pytest.raises(InvalidArgumentError, match=r"'input'.*multiple of 4 bytes"):
+        scale(queue, program, source.subspan(2, 16), target, 3, 10)
+    kernel, arguments = program["scale_and_offset"], (source.subspan(1, 16), target, 3, 10, 4)
+    with device.record() as commands, pytest.raises(InvalidArgumentError, match="multiple of 4"):
+        commands.dispatch(kernel, grid=1, block=4, args=arguments)
+
+
 def test_constants_arrive_in_their_order_c5(
     device: hal.Device, queue: hal.Queue, program: hal.Executable
 ) -> None:

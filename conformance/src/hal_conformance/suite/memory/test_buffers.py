@@ -205,6 +205,40 @@ def test_a_subspan_outlives_its_buffer_m2(device: hal.Device, queue: hal.Queue) 
     assert (part.numpy(timeout=LIMIT) == 3).all()
 
 
+def test_views_of_other_types_m2(device: hal.Device, queue: hal.Queue) -> None:
+    """M2: `view` shares the memory, and takes its bytes for elements of another type."""
+    buffer = device.upload(pattern(64).view("<u4").reshape(2, 8))
+    whole, half, wide = buffer.view("f4"), buffer.view("<u2"), buffer.view("<u8")
+    assert [each.shape for each in (whole, half, wide)] == [(2, 8), (2, 16), (2, 4)]
+    assert {each.address for each in (whole, half, wide)} == {buffer.address}
+    assert wide.numpy(timeout=LIMIT).tobytes() == pattern(64).tobytes()
+    queue.fill(half, 7).wait(LIMIT)
+    assert (buffer.numpy(timeout=LIMIT) == 0x70007).all()
+    buffer.close()
+    assert (half.numpy(timeout=LIMIT) == 7).all()
+    with pytest.raises(InvalidArgumentError, match="whole number"):
+        wide.view("V12")
+
+
+def test_arrays_of_other_elements_are_refused_m1(device: hal.Device, queue: hal.Queue) -> None:
+    """M1: a transfer converts nothing; bytes, and integers of the same size, are taken."""
+    buffer = device.upload(np.ones(4, np.float32))
+    for dtype in (np.float64, np.int32, ">f4", np.complex64):
+        array = np.ones(1, dtype)
+        for transfer in (queue.read, queue.write, queue.update):
+            with pytest.raises(ArgumentTypeError, match=r"float32.*view"):
+                transfer(buffer, array)
+    with device.record() as commands, pytest.raises(ArgumentTypeError, match=r"float32.*view"):
+        commands.update(buffer, np.ones(2))
+    raw, same = np.empty(16, np.uint8), np.empty(4, np.uint32)
+    queue.read(buffer, raw).wait(LIMIT)
+    queue.read(buffer.view(np.int32), same).wait(LIMIT)
+    assert raw.tobytes() == same.tobytes() == np.ones(4, np.float32).tobytes()
+    queue.write(device.allocate(16), np.ones(2)).wait(LIMIT)
+    queue.update(buffer, bytes(16)).wait(LIMIT)
+    assert not buffer.numpy(timeout=LIMIT).any()
+
+
 @pytest.mark.parametrize("memory", ["host", "shared"])
 def test_map_shows_the_memory_m2(device: hal.Device, queue: hal.Queue, memory: str) -> None:
     """M2: a view shows what the device wrote, and the device sees what is put into it."""

@@ -1,0 +1,92 @@
+"""Say which elements a pointer, a buffer and a host array may share (rule C5).
+
+What is compared is how an element's bytes are read: an integer, a floating-point
+number, a bool or a structure, and its size. Whether an integer has a sign is not:
+the same bits are the same number, where both types have it. A buffer of bytes has
+no type of its own, and a pointer to bytes takes any buffer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Final
+
+import numpy as np
+
+__all__ = ["alignment_of", "dtype_of", "fits", "is_element", "refusal", "same_elements"]
+
+_NUMBERS: Final = {
+    **{f"{sign}{8 * size}": np.dtype(f"{sign}{size}") for sign in "iu" for size in (1, 2, 4, 8)},
+    **{f"f{8 * size}": np.dtype(f"f{size}") for size in (2, 4, 8)},
+    "bool": np.dtype(np.bool_),
+}
+_STRUCTURE: Final = re.compile(r"bytes\[([1-9][0-9]{0,9})\]")
+_BYTES: Final = np.dtype(np.uint8)
+
+
+def is_element(text: str) -> bool:
+    """Return whether a text is the type of what a pointer may point to."""
+    return text in _NUMBERS or _STRUCTURE.fullmatch(text) is not None
+
+
+def dtype_of(element: str) -> np.dtype[Any] | None:
+    """Return the numpy type of a number that a pointer points to, whose buffers are compared.
+
+    None for structures, for bytes and for what nobody knows.
+    """
+    found = _NUMBERS.get(element)
+    return None if found is None or (found.kind in "iu" and found.itemsize == 1) else found
+
+
+def alignment_of(element: str) -> int:
+    """Return what the address in a pointer must be a multiple of, as far as that is known."""
+    found = _NUMBERS.get(element)
+    return 1 if found is None else found.itemsize
+
+
+@functools.lru_cache(maxsize=1024)
+def fits(element: str, dtype: np.dtype[Any]) -> bool:
+    """Return whether a buffer of a numpy type may stand for a pointer to such elements."""
+    wanted = dtype_of(element)
+    if wanted is not None:
+        return _is_raw(dtype) or _is_alike(wanted, dtype)
+    match = _STRUCTURE.fullmatch(element)
+    # Vectors of numbers are structures to C++: only another structure is surely wrong.
+    return match is None or dtype.fields is None or dtype.itemsize == int(match[1])
+
+
+def refusal(element: str, dtype: np.dtype[Any]) -> str:
+    """Say what a pointer takes instead of a buffer that does not fit."""
+    wanted = dtype_of(element)
+    if wanted is None:
+        return (
+            f"takes structures of {element[6:-1]} bytes, and the buffer has {dtype.itemsize} for "
+            "each; lay the dtype out as C does, with np.dtype(..., align=True), or pass "
+            "buffer.view(np.uint8) if its bytes are meant"
+        )
+    return (
+        f"takes a buffer of {wanted}, and this one holds {dtype}; convert the array before it is "
+        f"uploaded, or pass buffer.view(np.{wanted}) if its bytes are meant"
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def same_elements(buffer: np.dtype[Any], array: np.dtype[Any]) -> bool:
+    """Return whether a buffer's bytes mean the same in a host array, or one of them is bytes."""
+    if buffer == array or _is_raw(buffer) or _is_raw(array):
+        return True
+    return _is_alike(buffer, array)
+
+
+def _is_raw(dtype: np.dtype[Any]) -> bool:
+    """Return whether a type says nothing of what the bytes mean."""
+    return dtype == _BYTES or (dtype.kind == "V" and dtype.fields is None)
+
+
+def _is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return whether the same bytes are the same numbers in two types, but for the sign."""
+    if one.itemsize != other.itemsize or one.byteorder != other.byteorder:
+        return False
+    kinds = {one.kind, other.kind}
+    return len(kinds) == 1 or kinds == {"i", "u"} or (one.itemsize == 1 and kinds <= set("iub"))
