@@ -14,8 +14,8 @@ __global__ void HAL_BLOCK(4) HAL_SHARED_MEMORY(64) scale(float a, const float *x
 __global__ void count(int *out, Pair pair) { counter += pair.left; out[0] = counter; }
 """
 SIGNATURES = {
-    "scale": "(f32 a, const ptr x, ptr y, i32 n)",
-    "count": "(ptr out, bytes[16] pair)",
+    "scale": "(f32 a, const f32* x, f32* y, i32 n)",
+    "count": "(i32* out, bytes[16] pair)",
 }
 PART = """
 static __device__ int same(int x) {{ return x + {0}; }}
