@@ -22,7 +22,7 @@ LENGTHS = sorted(
 )
 
 
-@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("offset", range(8))
 def test_fills_m1(device, width, offset):
     """Every pattern width, offsets 0 to 7, lengths 0 to 64 Ki + 1: these bytes and no other."""
@@ -30,10 +30,10 @@ def test_fills_m1(device, width, offset):
     buffer, queue = device.allocate(room, memory="host"), device.queue
     expected = np.zeros(room, np.uint8)
     queue.fill(buffer, 0).wait(LIMIT)
-    pattern = np.array([0x12, 0x34, 0x56, 0x78][:width], np.uint8)
+    pattern = np.arange(0x12, 0x12 + 7 * width, 7, np.uint8)
     for step, length in enumerate(LENGTHS):
         value = bytes(pattern ^ (step % 256))
-        if offset % width or length % width:
+        if offset % min(width, 4) or length % width:
             with pytest.raises(hal.errors.InvalidArgumentError, match="multiples"):
                 queue.fill(buffer, value, offset=offset, size=length)
             continue

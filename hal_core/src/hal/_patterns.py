@@ -10,13 +10,16 @@ import numpy as np
 from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
-__all__ = ["pattern_of"]
+__all__ = ["NATIVE", "pattern_of"]
 
-_WIDTHS: Final = frozenset({1, 2, 4})
+NATIVE: Final = 4
+"""The longest pattern of a native fill, in bytes; longer ones are made of fills and copies."""
+
+_WIDTHS: Final = frozenset({1, 2, 4, 8, 16})
 
 
 def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return a fill's pattern as a number, and its width of 1, 2 or 4 bytes."""
+    """Return a fill's pattern as a number, and its width of 1, 2, 4, 8 or 16 bytes."""
     if type(value) is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
         return value, 1  # the short way for plain bytes
     if type(value) is bytes and len(value) == 4:  # noqa: PLR2004 - the commonest; see below
@@ -25,23 +28,24 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
         pattern = bytes(value)
     elif isinstance(value, np.generic) and value.dtype.kind not in "OU":
         pattern = value.tobytes()
-    elif isinstance(value, (bool, int, float)):
+    elif isinstance(value, (bool, int, float, complex)):
         pattern = ask(functools.partial(_number, dtype), value, "fill takes a number")
     else:
         message = (
-            f"fill takes 1, 2 or 4 bytes, a numpy scalar or a number, not {type(value).__name__}"
+            "fill takes 1, 2, 4, 8 or 16 bytes, a numpy scalar or a number, not "
+            f"{type(value).__name__}"
         )
         raise ArgumentTypeError(message)
     # A longer pattern that repeats itself (zero, say) is a shorter one.
-    while len(pattern) > 4 and len(pattern) % 2 == 0:  # noqa: PLR2004 - native fills are 1, 2, 4
+    while len(pattern) > NATIVE and len(pattern) % 2 == 0:
         half = len(pattern) // 2
         if pattern[:half] != pattern[half:]:
             break
         pattern = pattern[:half]
     if len(pattern) not in _WIDTHS:
         message = (
-            f"fill: a pattern has 1, 2 or 4 bytes; {shown(value)} has {len(pattern)}; "
-            "use update or write for longer ones"
+            f"fill: a pattern has 1, 2, 4, 8 or 16 bytes; {shown(value)} has {len(pattern)}; "
+            "use update or write for others"
         )
         raise InvalidArgumentError(message)
     return int.from_bytes(pattern, "little"), len(pattern)
@@ -49,7 +53,8 @@ def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
 
 def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checked in here
     """Return the bytes of a Python number as an element of `dtype`."""
-    if dtype.kind in "iub" and isinstance(value, float):
+    is_less = dtype.kind in "iub" and isinstance(value, float)
+    if is_less or (dtype.kind != "c" and isinstance(value, complex)):
         message = (
             f"fill: {shown(value)} is no {dtype}, the buffer's type; pass an int or a numpy scalar"
         )
@@ -65,5 +70,5 @@ def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checke
         message = f"fill: {shown(value)} does not fit into {dtype}, the buffer's type"
         raise InvalidArgumentError(message) from None
     except (TypeError, ValueError):
-        message = f"fill: {shown(value)} is no {dtype}, the buffer's type; pass 1, 2 or 4 bytes"
+        message = f"fill: {shown(value)} is no {dtype}, the buffer's type; pass 1 to 16 bytes"
         raise ArgumentTypeError(message) from None

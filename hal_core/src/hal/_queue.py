@@ -100,9 +100,10 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Write a pattern over `size` bytes of a buffer from `offset` on; None is the rest.
 
-        `value` is 1, 2 or 4 bytes, a numpy scalar, or a number that is
-        converted to the buffer's dtype. `offset` and `size` are multiples of
-        the pattern's length; zero bytes are a no-op that still orders.
+        `value` is 1, 2, 4, 8 or 16 bytes, a numpy scalar, or a number that is
+        converted to the buffer's dtype. `size` is a multiple of the pattern's
+        length, and so is `offset`, up to 4; zero bytes are a no-op that still
+        orders.
         """
         payload = _transfers.fill(self._device, buffer, value, offset, size)
         waits, signals = check_lists(wait, signal)

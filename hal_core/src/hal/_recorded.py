@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hal._buffer import Buffer
 from hal._dispatch import check_counts, check_kernel, check_launch
@@ -14,6 +15,7 @@ from hal._hazards import END
 from hal._indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._kernel_output import PARAMETER
 from hal._parameters import POINTERS
+from hal._patterns import NATIVE
 from hal._ranges import check_range
 from hal._slots import DIRECT, Slot, Slots
 from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
@@ -40,6 +42,8 @@ __all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed
 
 
 _NO_NAMES: Final = ()
+_BLOCK: Final = 4 << 20
+"""Bytes of a pattern that no native fill takes which are captured: what it is copied from."""
 
 
 class Operand(NamedTuple):
@@ -102,6 +106,10 @@ def fill(
     _check_sized(place, size, "fill")
     start, length, pattern, width = check_fill(base, place._size, place._dtype, value, offset, size)
     start += base
+    if width > NATIVE:
+        unit = np.frombuffer(pattern.to_bytes(width, "little"), np.uint8)
+        host = np.tile(unit, min(length, _BLOCK) // width)
+        return _from_captured(device, memory, start, length, host, kept, NATIVE)
     return [
         Command(
             device._fill,
@@ -122,16 +130,28 @@ def update(
     start, length = check_range(place._size, offset, host.size, "update")
     if not length:
         return []
-    start += base
+    return _from_captured(device, memory, start + base, length, host, kept, 1)
+
+
+def _from_captured(
+    device: Device,
+    memory: int,
+    start: int,
+    length: int,
+    host: NDArray[np.uint8],
+    kept: object,
+    alignment: int,
+) -> list[Command]:
+    """Return copies of bytes that are captured now, over and over where they are fewer."""
     source, captured = capture(device, host)
     return [
         Command(
             device._copy_from_host,
-            HostCopyNode(start + part, source + part, count),
-            (Operand(memory, start + part, count, -1, 1, TRANSFER_TARGET),),
+            HostCopyNode(start + part, source + part % host.size, count),
+            (Operand(memory, start + part, count, -1, alignment, TRANSFER_TARGET),),
             (kept, captured),
         )
-        for part, count in _parts(length)
+        for part, count in _parts(length, host.size)
     ]
 
 
@@ -308,9 +328,10 @@ def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 -
         raise InvalidArgumentError(message)
 
 
-def _parts(length: int) -> list[tuple[int, int]]:
+def _parts(length: int, most: int = CHUNK) -> list[tuple[int, int]]:
     """Return the offsets and sizes of the pieces that native calls take."""
-    return [(start, min(CHUNK, length - start)) for start in range(0, length, CHUNK)]
+    step = min(CHUNK, most)
+    return [(start, min(step, length - start)) for start in range(0, length, step)]
 
 
 def _check_names(kernel: Kernel, names: object, what: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from hal._elements import same_elements
 from hal._extent import Extent, no_address
 from hal._host_copies import Place, is_between_hosts, move
 from hal._host_view import HostView, view_of
-from hal._patterns import pattern_of
+from hal._patterns import NATIVE, pattern_of
 from hal._ranges import check_range
 from hal._replay import Replay
 from hal._storage import Storage
@@ -72,6 +72,11 @@ def fill(device: Device, buffer: object, value: object, offset: object, size: ob
     if not length:
         return NOTHING
     start += first
+    if width > NATIVE:
+        wide = (start, pattern, width, length, device._fill, device._copy)
+        if base is not None:
+            return _fill_wide, wide, storage
+        return _late, (_fill_wide, wide, ((0, storage),)), storage
     if base is not None and length <= CHUNK:
         return device._fill, (start, pattern, width, length // width), storage
     arguments = (start, pattern, width, length // width, device._fill)
@@ -92,10 +97,11 @@ def check_fill(
     if width == 1:
         return start, length, pattern, width
     # An allocation is aligned to more than any pattern; memory of others may begin anywhere.
-    if (start | length | base) & (width - 1):
+    alignment = min(width, NATIVE)
+    if length & (width - 1) or (start | base) & (alignment - 1):
         message = (
             f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
-            f"{width}; offset {start} and size {length} were given"
+            f"{alignment} and {width}; offset {start} and size {length} were given"
         )
         raise InvalidArgumentError(message)
     return start, length, pattern, width
@@ -382,6 +388,25 @@ def _fill_in_parts(
     for start in range(0, count, part):
         number = min(part, count - start)
         function(stream, address + start * width, pattern, width, number)
+
+
+def _fill_wide(
+    stream: int,
+    address: int,
+    pattern: int,
+    width: int,
+    size: int,
+    fill: Callable[..., object],
+    copy: Callable[..., object],
+) -> None:
+    """Fill one element by native fills, and copy what there is behind itself until all is there."""
+    for part in range(0, width, NATIVE):
+        fill(stream, address + part, pattern >> 8 * part & 0xFFFFFFFF, NATIVE, 1)
+    done = width
+    while done < size:
+        count = min(done, size - done, CHUNK)
+        copy(stream, address + done, address, count)
+        done += count
 
 
 def _copy_in_parts(

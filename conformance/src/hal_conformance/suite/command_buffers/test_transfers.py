@@ -28,6 +28,11 @@ FILLS = [
     (4, 20, 16, 4),
     (4, 16, 0, 8),
     (4, 16, 8, 8),
+    (8, 8, 0, 8),
+    (8, 40, 8, 24),
+    (8, 40, 4, 32),
+    (16, 16, 0, 16),
+    (16, 64, 4, 48),
 ]
 CLASSES = [
     (1, 4, 1),
@@ -46,8 +51,20 @@ CLASSES = [
     (4, 256, 4),
     (4, 4096, 8),
     (4, 65536, 4),
+    (8, 8, 8),
+    (8, 4096, 4),
+    (8, 65536, 0),
+    (16, 48, 16),
+    (16, 65536, 8),
+    (16, 5 << 20, 0),
 ]
-VALUES = {1: 0x07, 2: 0xAB23, 4: 0xAB23CD45}
+VALUES = {
+    1: 0x07,
+    2: 0xAB23,
+    4: 0xAB23CD45,
+    8: 0x0102030405060708,
+    16: 0x1112131415161718191A1B1C1D1E1F20,
+}
 
 
 def filled(size: int, offset: int, length: int, width: int) -> bytes:
@@ -61,19 +78,19 @@ def filled(size: int, offset: int, length: int, width: int) -> bytes:
 def test_fill_patterns_c1(
     device: hal.Device, recorder: Recorder, width: int, size: int, offset: int, length: int
 ) -> None:
-    """C1: patterns of 1, 2 and 4 bytes fill their range in little endian, and nothing else."""
+    """C1: patterns of 1 to 16 bytes fill their range in little endian, and nothing else."""
     buffer = device.upload(np.zeros(size, np.uint8))
 
     def commands(recording: hal.CommandBuffer, target: Target) -> None:
-        part = target.subspan(0, size, dtype=f"<u{width}")
-        recording.fill(part, VALUES[width], offset=offset, size=length)
+        value = VALUES[width].to_bytes(width, "little")
+        recording.fill(target.subspan(0, size), value, offset=offset, size=length)
 
     recorder.run(commands, buffer)
     assert buffer.numpy(timeout=LIMIT).tobytes() == filled(size, offset, length, width)
 
 
 def test_fill_classes_of_size_and_alignment_c1(device: hal.Device, recorder: Recorder) -> None:
-    """C1: fills from 4 bytes to 64 KiB, at any place that the pattern allows; a tail stays."""
+    """C1: fills from 4 bytes to megabytes, at any place that the pattern allows; a tail stays."""
     for width, length, offset in CLASSES:
         size = offset + length + 16
         size += -size % width
@@ -87,8 +104,8 @@ def test_fill_classes_of_size_and_alignment_c1(device: hal.Device, recorder: Rec
             offset: int = offset,
             length: int = length,
         ) -> None:
-            part = target.subspan(0, size, dtype=f"<u{width}")
-            recording.fill(part, VALUES[width], offset=offset, size=length)
+            value = VALUES[width].to_bytes(width, "little")
+            recording.fill(target.subspan(0, size), value, offset=offset, size=length)
 
         recorder.run(commands, buffer)
         found = buffer.numpy(timeout=LIMIT).tobytes()
@@ -192,9 +209,17 @@ def test_update_takes_its_bytes_while_recording_c1(device: hal.Device, recorder:
 
 def test_fills_take_numbers_as_the_slots_type_c1(device: hal.Device, recorder: Recorder) -> None:
     """C1: a number is converted to the buffer's, or the slot's, dtype."""
-    buffer = device.upload(np.zeros(8, np.float32))
-    recorder.run(lambda recording, to: recording.fill(to, 2.5, offset=8, size=8), buffer)
-    assert buffer.numpy(timeout=LIMIT).tolist() == [0, 0, 2.5, 2.5, 0, 0, 0, 0]
+    for dtype in (np.float32, np.float64, np.complex128):
+        buffer = device.upload(np.zeros(8, dtype))
+        width = buffer.dtype.itemsize
+        recorder.run(
+            lambda recording, to, width=width: recording.fill(
+                to, 2.1, offset=2 * width, size=2 * width
+            ),
+            buffer,
+        )
+        expected = np.array([0, 0, 2.1, 2.1, 0, 0, 0, 0], dtype)
+        assert np.array_equal(buffer.numpy(timeout=LIMIT), expected)
 
 
 def test_five_hundred_fills_in_one_recording_c1(device: hal.Device, recorder: Recorder) -> None:

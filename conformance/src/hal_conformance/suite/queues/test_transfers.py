@@ -22,8 +22,16 @@ FILLS = (
     *((offset, length, 1) for offset, length in RANGES),
     *((offset, length, 2) for offset, length in ((0, 64), (2, 6), (62, 2), (10, 0))),
     *((offset, length, 4) for offset, length in ((0, 64), (4, 4), (8, 48), (60, 4), (12, 0))),
+    *((offset, length, 8) for offset, length in ((0, 64), (8, 8), (4, 56), (56, 8), (16, 0))),
+    *((offset, length, 16) for offset, length in ((0, 64), (16, 16), (12, 48), (48, 16), (0, 48))),
 )
-UNITS = {1: b"\xab", 2: b"\xef\xbe", 4: b"\xfe\xca\xad\xde"}
+UNITS = {
+    1: b"\xab",
+    2: b"\xef\xbe",
+    4: b"\xfe\xca\xad\xde",
+    8: bytes(range(1, 9)),
+    16: bytes(range(101, 117)),
+}
 
 
 @pytest.mark.parametrize(("offset", "length", "width"), FILLS)
@@ -52,10 +60,14 @@ def test_fill_of_a_whole_buffer_q4(
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
-    [("u1", 255), ("i1", -1), ("<i2", -2), ("<u4", 2**32 - 1), ("<i4", -7), ("<f4", 1.5)],
+    [
+        *[("u1", 255), ("i1", -1), ("<i2", -2), ("<u4", 2**32 - 1), ("<i4", -7), ("<f4", 1.5)],
+        *[("<f8", 0.1), ("<i8", -(2**40)), ("<u8", 2**64 - 1), ("<c8", 1 - 2j), ("<c16", 0.1 + 3j)],
+        *[("<f8", 0), ("<c16", 1)],
+    ],
 )
 def test_fill_takes_a_number_as_the_buffers_type_q4(
-    device: hal.Device, queue: hal.Queue, dtype: str, value: float
+    device: hal.Device, queue: hal.Queue, dtype: str, value: complex
 ) -> None:
     """Q4: a plain number is filled in as an element of the buffer's dtype."""
     buffer = device.allocate(64, dtype=dtype)
@@ -247,7 +259,10 @@ BAD: dict[str, Any] = {
     "fill at a negative offset": lambda q, b, o: q.fill(b, 1, offset=-1),
     "fill of a negative size": lambda q, b, o: q.fill(b, 1, size=-4),
     "fill of three bytes": lambda q, b, o: q.fill(b, b"123"),
-    "fill of eight bytes": lambda q, b, o: q.fill(b, b"12345678"),
+    "fill of twelve bytes": lambda q, b, o: q.fill(b, b"123456789012"),
+    "fill of 32 bytes": lambda q, b, o: q.fill(b, bytes(range(32))),
+    "fill of eights over twelve bytes": lambda q, b, o: q.fill(b, b"12345678", size=12),
+    "fill of eights at two": lambda q, b, o: q.fill(b, b"12345678", offset=2, size=8),
     "fill with no bytes": lambda q, b, o: q.fill(b, b""),
     "fill that does not fit the type": lambda q, b, o: q.fill(b, 256),
     "fill of pairs at an odd offset": lambda q, b, o: q.fill(b, b"12", offset=1, size=2),
@@ -267,6 +282,7 @@ MISTYPED: dict[str, Any] = {
     "fill of no buffer": lambda q, b, o: q.fill(np.zeros(4), 1),
     "fill at a broken offset": lambda q, b, o: q.fill(b, 1, offset=0.5),
     "fill of bytes with a float": lambda q, b, o: q.fill(b, 0.5),
+    "fill of floats with a complex": lambda q, b, o: q.fill(b.view("<f4"), 1j),
     "update with a number": lambda q, b, o: q.update(b, 7),
     "update with objects": lambda q, b, o: q.update(b, np.array([None])),
     "update from a buffer": lambda q, b, o: q.update(b, o),
