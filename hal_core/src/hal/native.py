@@ -470,10 +470,10 @@ class NativeDevice(ABC):
     def query_event(self, event: int) -> bool:
         """Return whether the event's last record has completed; never blocks.
 
-        Raises `DeviceLostError`, and nothing else, if work failed on the
-        device: as in CUDA and HIP such an error is the whole context's. The
-        core asks the newest event of a stream first, and takes an answer of
-        True for all before it.
+        Raises `DeviceLostError` if work failed so that the whole context is
+        lost, as in CUDA and HIP, and any other `HalError` where the driver
+        refuses to tell (O2). The core asks the newest event of a stream first,
+        and takes an answer of True for all before it.
         """
 
     @abstractmethod

@@ -102,51 +102,54 @@ _CLASSES: Final[dict[int, type[HalError]]] = {
 """What an error means; one that is not listed failed its own call, and the context lives."""
 
 
-class _Word(threading.local):
-    """Hold the word through which a thread's capture mode is exchanged.
+class _Mode(threading.local):
+    """Exchange the calling thread's capture mode.
 
-    It is relaxed before an exchange and after the one back, and the thread's own
-    mode in between.
+    Attributes
+    ----------
+    word
+        Relaxed before an exchange and after the one back; the thread's own mode in between.
+    swap
+        Exchanges the mode and the word. It keeps the interpreter lock, for letting
+        that go takes longer than the driver's function; and it is no function of
+        Python's, so that no interrupt comes between a call of it and its work.
     """
 
-    # The driver's function, once it is initialised. It keeps the interpreter lock, for letting
-    # that go takes longer than the call.
-    exchange: Callable[..., int] = staticmethod(lambda _reference: 0)
-
-    def __init__(self) -> None:
+    def __init__(self, exchange: Callable[..., int] = lambda _: 0) -> None:
         self.word = ctypes.c_int(_RELAXED)
-        self.reference = ctypes.byref(self.word)
+        self.swap = functools.partial(exchange, ctypes.byref(self.word))
 
 
-_mode: Final = _Word()
+_mode = _Mode()  # replaced by `probe`
 
 
 def relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
     """Call a function of the driver that a capture may forbid; return what it returns."""
-    word, exchange, reference = _mode.word, _mode.exchange, _mode.reference
-    if word.value != _RELAXED:  # inside another such call: a signal handler calls
+    mode = _mode
+    if mode.word.value != _RELAXED:  # inside another such call: a signal handler calls
         return function(*arguments)
+    swap = mode.swap
     try:
-        exchange(reference)
+        swap()
         return function(*arguments)
     finally:
-        if word.value != _RELAXED:
-            exchange(reference)
+        swap()
 
 
 def query(event: object) -> int:
     """Return ``cuEventQuery``'s error for an event, as `relaxed` would, and faster."""
-    word, exchange, reference = _mode.word, _mode.exchange, _mode.reference
-    if word.value != _RELAXED:
-        return _query(event)[0]  # type: ignore[no-any-return]
+    mode = _mode
     try:
-        exchange(reference)
-        return _query(event)[0]  # type: ignore[no-any-return]
+        if mode.word.value != _RELAXED:
+            return _query(event)[0]  # type: ignore[no-any-return]
+        swap = mode.swap
+        try:
+            swap()
+            return _query(event)[0]  # type: ignore[no-any-return]
+        finally:
+            swap()
     except ValueError as problem:
         raise _unknown("cuEventQuery", problem) from problem
-    finally:
-        if word.value != _RELAXED:
-            exchange(reference)
 
 
 _query: Final = cuda.cuEventQuery
@@ -277,8 +280,9 @@ def probe() -> None:
             native_name=known.native_name,
             native_code=known.native_code,
         )
+    global _mode  # noqa: PLW0603 - the driver's function is known from here on
     exchange = _address("cuThreadExchangeStreamCaptureMode", 10010)
-    _Word.exchange = staticmethod(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
+    _mode = _Mode(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
     if device_count() == 0:
         message = "the NVIDIA driver is here, and no device; CUDA_VISIBLE_DEVICES may hide it"
         raise BackendUnavailableError(message, native_name="CUDA_ERROR_NO_DEVICE", native_code=100)

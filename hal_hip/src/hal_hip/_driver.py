@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import re
 import threading
@@ -201,36 +202,38 @@ _capsule_pointer: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, c
 )
 
 
-class _Word(threading.local):
-    """Hold the word through which a thread's capture mode is exchanged.
+class _Mode(threading.local):
+    """Exchange the calling thread's capture mode.
 
-    It is relaxed before an exchange and after the one back, and the thread's own
-    mode in between.
+    Attributes
+    ----------
+    word
+        Relaxed before an exchange and after the one back; the thread's own mode in between.
+    swap
+        Exchanges the mode and the word. It keeps the interpreter lock, for letting
+        that go takes longer than the runtime's function; and it is no function of
+        Python's, so that no interrupt comes between a call of it and its work.
     """
 
-    # The runtime's function, once it is there. It keeps the interpreter lock, for letting that go
-    # takes longer than the call.
-    exchange: Callable[..., int] = staticmethod(lambda _reference: 0)
-
-    def __init__(self) -> None:
+    def __init__(self, exchange: Callable[..., int] = lambda _: 0) -> None:
         self.word = ctypes.c_int(_RELAXED)
-        self.reference = ctypes.byref(self.word)
+        self.swap = functools.partial(exchange, ctypes.byref(self.word))
 
 
-_mode: Final = _Word()
+_mode = _Mode()  # replaced by `probe`
 
 
 def _relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
     """Call a function of the runtime that a capture may forbid; return what it returns."""
-    word, exchange, reference = _mode.word, _mode.exchange, _mode.reference
-    if word.value != _RELAXED:  # inside another such call: a signal handler calls
+    mode = _mode
+    if mode.word.value != _RELAXED:  # inside another such call: a signal handler calls
         return function(*arguments)
+    swap = mode.swap
     try:
-        exchange(reference)
+        swap()
         return function(*arguments)
     finally:
-        if word.value != _RELAXED:
-            exchange(reference)
+        swap()
 
 
 def has(*names: str) -> bool:
@@ -293,8 +296,9 @@ def probe() -> None:
             "hal needs ROCm 6 or later"
         )
         raise BackendUnavailableError(message, native_name=missing[0])
+    global _mode  # noqa: PLW0603 - the runtime's function is known from here on
     exchange = _address("hipThreadExchangeStreamCaptureMode")
-    _Word.exchange = staticmethod(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
+    _mode = _Mode(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
 
 
 def _unavailable(known: HalError) -> BackendUnavailableError:
