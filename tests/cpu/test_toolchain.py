@@ -50,19 +50,27 @@ def test_a_compiler_that_hangs_is_killed_with_what_it_started(lab, script, work,
     assert not os.listdir(work)
 
 
-def test_a_compiler_that_hangs_can_be_interrupted(lab, script, work, tmp_path):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError], ids=lambda each: each.__name__)
+def test_a_compiler_that_hangs_can_be_interrupted_o3(lab, script, work, tmp_path, error):
     os.mkfifo(tmp_path / "started")
     script(f"echo > {tmp_path}/started\nsleep 1000 &\nwait\n")
 
+    def handler(*_):
+        raise error
+
     def interrupt():
         (tmp_path / "started").read_bytes()
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        lab.image(SOURCE)
-    thread.join(30)
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        thread = threading.Thread(target=interrupt, daemon=True)
+        thread.start()
+        with pytest.raises(error):
+            lab.image(SOURCE)
+        thread.join(30)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     assert not os.listdir(work)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
+import signal
 import threading
 import weakref
 
@@ -43,6 +46,35 @@ def test_a_status_tells_what_was_installed(plugins):
     status = the_status(plugins.registry())
     assert (status.name, status.state, status.reason) == ("one", "installed", "")
     assert (status.summary, status.distribution, status.version) == ("The one", "hal-one", "1.2")
+
+
+def test_a_process_that_has_nothing_left_does_not_break_a_plugin(plugins):
+    full = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def probe():
+        if full:
+            raise full[0]
+
+    plugins.add_backend("one", probe=probe)
+    registry = plugins.registry()
+    with pytest.raises(BackendUnavailableError, match=r"not available now: .*Too many open files"):
+        registry.resolve("one", {})
+    full.clear()
+    assert the_status(registry, probe=True).state == "available"
+
+
+def test_what_a_signals_handler_raises_is_not_the_plugins_o3(plugins):
+    def handler(*_):
+        raise TimeoutError
+
+    plugins.add_backend("one", probe=lambda: signal.raise_signal(signal.SIGUSR1))
+    registry = plugins.registry()
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(TimeoutError):
+            registry.resolve("one", {})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_listing_does_not_probe(plugins):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["explained"]
 
 _OURS: Final = re.compile(r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b")
+# What only our own text speaks of, wherever the compiler says that it stands.
+_INSIDES: Final = re.compile(r"\bhal_(?:kernel_of|shape|layout|thread\w*|detail|p\d+)\b")
 _ERROR: Final = re.compile(
     r"(?P<place>.+?(?::\d+)+): (?:fatal |catastrophic )?error\b:? ?(?P<text>.*)"
 )
@@ -45,9 +47,13 @@ def explained(error: CompilationError, request: CompileRequest) -> CompilationEr
     lines = list(_headers(request, error.log))
     if not lines:
         said = [(line, _in_words(line, request, error.log)) for line in found]
-        lines = [words for line, words in said if words != line or not _OURS.match(line)]
+        lines = [words for line, words in said if words != line or not _is_ours(line)]
     log = _PRINT.sub("printf", error.log)
     return CompilationError.from_log(what, list(dict.fromkeys(lines or found)), log)
+
+
+def _is_ours(line: str) -> bool:
+    return bool(_OURS.match(line) or _INSIDES.search(line))
 
 
 def _in_words(line: str, request: CompileRequest, log: str) -> str:

@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeVar
 import pluggy
 
 from hal._sync import Lock, get_ident
+from hal.arguments import is_a_handlers
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
 from hal.native import DeviceInfo, NativeCompiler, NativeDriver
 from hal.plugin import NATIVE_API, Backend, HookSpecification
@@ -129,8 +130,8 @@ class Plugin:
         except PluginError as error:
             self.reject(str(error))
         except (Exception, SystemExit) as error:
-            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
-                raise  # no fault of the plugin's, and over soon
+            if is_a_handlers(error) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+                raise  # no fault of the plugin's, and over soon (O3)
             self.reject(_reason(error), _without_frames(error))
 
     def reject(self, reason: str, cause: BaseException | None = None) -> None:
@@ -242,6 +243,8 @@ class Plugin:
                 native_code=error.native_code,
             ) from error
         except (Exception, SystemExit) as error:
+            if is_a_handlers(error):
+                raise  # the user's, and nothing of the plugin's (O3)
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:
                 message = f"{self.title} is installed but not available now: {_reason(error)}"
                 raise BackendUnavailableError(message) from error

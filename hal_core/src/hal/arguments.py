@@ -35,6 +35,7 @@ __all__ = [
     "as_text",
     "as_three",
     "ask",
+    "is_a_handlers",
     "memory_hint",
     "number_of",
     "shown",
@@ -93,7 +94,7 @@ def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result
     except (HalError, OSError):
         raise
     except Exception as error:
-        if _is_a_handlers(error):
+        if is_a_handlers(error):
             raise
         message = f"{rule}, and this {type(value).__name__} raised {shown(error)}"
         if isinstance(error, TypeError):  # it has no such method, or refuses
@@ -101,7 +102,7 @@ def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result
         raise ArgumentTypeError(message) from error
 
 
-def _is_a_handlers(error: Exception) -> bool:
+def is_a_handlers(error: BaseException) -> bool:
     """Return whether a signal's handler has raised an error, and not what was called."""
     codes: list[object] = []
     for number in signal.valid_signals():

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -101,7 +101,9 @@ class DiskCache:
                     data = file.read()
             finally:
                 os.close(handle)
-        except OSError:
+        except OSError as error:
+            if error.errno is None:
+                raise  # of a signal's handler (O3)
             return None
         digest, content = data[:_DIGEST], data[_DIGEST:]
         return content if hashlib.sha256(content).digest() == digest else None
@@ -112,7 +114,7 @@ class DiskCache:
         if directory is None:
             return
         # A process that looks at the same time sees the old entry or the new one.
-        with contextlib.suppress(OSError):
+        with _suppressed():
             entry = hashlib.sha256(content).digest() + content
             replace_whole(str(directory / key), entry, 0o600)
             _prune(directory)
@@ -135,6 +137,16 @@ class DiskCache:
         return image, log
 
 
+@contextlib.contextmanager
+def _suppressed() -> Iterator[None]:
+    """Let pass what the system refuses, and nothing that a signal's handler raises (O3)."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+
+
 def _is_private(about: os.stat_result) -> bool:
     """Return whether only this user can write to a file or directory."""
     return about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
@@ -147,12 +159,12 @@ def _prune(directory: Path) -> None:
     is_full = len(entries) > _ENTRIES_AT_MOST
     for entry in entries:
         if is_full or entry.name.startswith(UNFINISHED):
-            with contextlib.suppress(OSError):
+            with _suppressed():
                 ages.append((entry.lstat().st_mtime, entry))
     ages.sort()
     oldest = {entry for _, entry in ages[: len(ages) // 4]} if is_full else set()
     for written, entry in ages:
         is_left = entry.name.startswith(UNFINISHED) and written < time.time() - _LONGEST_WRITE
         if is_left or entry in oldest:
-            with contextlib.suppress(OSError):
+            with _suppressed():
                 entry.unlink()

@@ -29,7 +29,9 @@ def refusals(doing: str, kind: type[HalError] = OperationError) -> Iterator[None
     try:
         yield
     except OSError as error:
-        number = error.errno or 0
+        if error.errno is None:
+            raise  # of a signal's handler (O3)
+        number = error.errno
         path = f": {error.filename!r}" if error.filename else ""
         way_out = f"; {_WAYS_OUT[number]}" if number in _WAYS_OUT else ""
         message = f"{doing}: {error.strerror or error}{path}{way_out}"
