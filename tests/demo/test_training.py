@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,3 +157,15 @@ def test_the_example_writes_both_pictures(tmp_path):
     for name in ("training-loss.png", "training-timeline.png"):
         with Image.open(tmp_path / "new" / name) as image:
             assert image.size[0] == 1800
+
+
+def test_an_example_that_learns_too_little_ends_in_a_sentence(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--virtual", "1", "--epochs", "1", "-o", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"training: \d\d\.\d % of the held-out digits are right, .*\n", done.stderr)

@@ -303,10 +303,9 @@ def _check_symbol(name: object, what: str) -> str:
     """Return a name, or raise that nothing in an image can have it."""
     text = as_text(name, f"a {what}'s name is a str")
     # Drivers take C strings, and call an empty one invalid.
-    if not text or "\0" in text or len(text) > _LONGEST_NAME:
+    if not text.isprintable() or not text or len(text) > _LONGEST_NAME:
         message = (
-            f"there is no {what} {shown(text)}: a name is not empty, has no zero character, and "
-            f"at most {_LONGEST_NAME} letters"
+            f"there is no {what} {shown(text)}: a name has 1 to {_LONGEST_NAME} printable letters"
         )
         raise NotFoundError(message)
     return text

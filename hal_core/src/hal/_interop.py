@@ -201,7 +201,7 @@ def _copy(buffer: Buffer) -> Buffer:
 
 def _number(stream: object) -> int | None:
     """Return a stream that was checked as an int, or None."""
-    return None if stream is None else int(stream.__index__())  # type: ignore[attr-defined]
+    return None if stream is None else as_int(stream, "__dlpack__: stream is None or an int")
 
 
 def _check_stream(stream: object, where: tuple[int, int]) -> None:
