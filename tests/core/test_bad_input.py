@@ -288,7 +288,9 @@ def test_a_path_in_the_place_of_a_source_is_taken_for_one(device, name):
     with pytest.raises(InvalidArgumentError) as caught:
         device.compile(name)
     assert f"{name!r} is a path; read the file" in str(caught.value)
-    with pytest.raises(ArgumentTypeError, match=r"a source is text: pass path.read_text\(\)"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"a source is text, not PosixPath; pass path.read_text\(\)"
+    ):
         device.compile(pathlib.Path(name))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from hal._kernel_output import UNTRACED, may_print, with_output
 from hal._kernel_source import read_source, scan, type_table
 from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown
-from hal.errors import InvalidArgumentError
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import CompileRequest
 
 __all__ = ["Includes", "Options", "Source", "Trace", "check_options", "prepare", "suffix"]
@@ -44,7 +44,7 @@ def prepare(
         source = {as_text(filename, "compile: a filename is text"): source}
     given_sources = as_mapping(source, "compile: sources by name are a mapping")
     sources = {
-        as_text(name, "compile: a filename is text"): as_text(text, _source_rule(text))
+        as_text(name, "compile: a filename is text"): _source_text(text)
         for name, text in given_sources.items()
     }
     options = check_texts("options", options)
@@ -159,12 +159,15 @@ def _check_trace(trace: object) -> str:
     return as_text(trace, "compile: trace is True, False or a condition")
 
 
-def _source_rule(source: object) -> str:
-    """Return what a source is, and how the text of a file is had."""
-    hint = ""
+def _source_text(source: object) -> str:
+    """Return a source, or raise how the text of a file is had."""
     if isinstance(source, os.PathLike):
-        hint = ": pass path.read_text(), and the path as filename="
-    return f"compile: a source is text{hint}"
+        message = (
+            f"compile: a source is text, not {type(source).__name__}; pass path.read_text(), and "
+            "filename=str(path)"
+        )
+        raise ArgumentTypeError(message)
+    return as_text(source, "compile: a source is text")
 
 
 def _looks_like_path(text: str) -> bool:
