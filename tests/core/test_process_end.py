@@ -400,6 +400,81 @@ def test_fork_while_other_threads_hold_locks_q6(run_script):
     assert "Traceback" not in result.stderr
 
 
+FORK_EARLY = """
+    import asyncio, os, sys, threading, time
+    import hal
+
+    BEFORE
+    heard = threading.Event()
+    semaphore = hal.create_semaphore()
+    semaphore.on_reached(1, lambda _: heard.set())  # the dispatcher is the parent's
+    semaphore.signal(1)
+    assert heard.wait(10)
+
+    async def wait():
+        asyncio.get_running_loop().call_later(0.01, semaphore.signal, 2)
+        await semaphore.reached(2)
+
+    asyncio.run(wait())  # and so is the progress thread
+    stop = threading.Event()
+    hal.backends(probe=False)  # a module that a thread imports at the fork is Python's own trouble
+
+    def work():  # it holds locks at any time
+        value = 0
+        mine = hal.create_semaphore()
+        while not stop.is_set():
+            value += 1
+            mine.signal(value)
+            hal.backends(probe=False)
+
+    threading.Thread(target=work, daemon=True).start()
+
+    def child():
+        again = threading.Event()
+        semaphore.on_reached(3, lambda _: again.set())
+        semaphore.signal(3)
+        assert again.wait(10)
+        with hal.create_device("cpu") as device:
+            buffer = device.allocate(64)
+            called = device.queue.call(list, wait=device.queue.fill(buffer, 7))
+            assert (buffer.numpy(wait=called, timeout=10) == 7).all()
+            slow = device.create_queue()
+            gate = hal.create_semaphore()
+            threading.Timer(0.05, gate.signal, (1,)).start()
+            slow.barrier(wait=gate.at(1)).wait(10)
+        assert os.fork() or child_of_child()
+
+    def child_of_child():
+        try:
+            hal.create_semaphore()
+        except hal.errors.ClosedError:
+            os._exit(0)
+        os._exit(1)
+
+    for _ in range(3):
+        pid = os.fork()
+        if pid == 0:
+            child()
+            _, status = os.wait()
+            sys.exit(os.waitstatus_to_exitcode(status))
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+    stop.set()
+    semaphore.signal(3)
+    with hal.create_device("cpu") as device:
+        device.queue.barrier().wait(10)
+"""
+
+
+@pytest.mark.parametrize("before", ["pass", "hal.devices()"])
+@pytest.mark.filterwarnings("default")
+def test_a_process_without_a_device_may_fork_q6(run_script, before):
+    """Q6: the child uses hal as if it had imported it itself, whatever the parent was about."""
+    result = run_script(FORK_EARLY.replace("BEFORE", before), watchdog=False)
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_spawned_processes_open_devices_of_their_own(run_script):
     """What the fork's error recommends works."""
     source = """

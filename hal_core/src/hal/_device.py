@@ -167,7 +167,7 @@ class Device:
         self._is_async = settings.async_allocations and "async_allocations" in native.features
         self._queues = Queues(self, self._context)
         self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
-        _lifecycle.devices[self] = None
+        _lifecycle.add(self)
 
     @property
     def name(self) -> str:

@@ -31,6 +31,10 @@ class Dispatcher:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, without a thread."""
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._lock = _sync.Lock()
         self._bell: _sync.Doorbell | None = None
@@ -80,6 +84,10 @@ class Pool:
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
         self._limit = limit
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, without a thread."""
         self._tasks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._lock = _sync.Lock()
         self._idle: list[Any] = []  # a lock each, which its thread sleeps at

@@ -8,13 +8,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from hal import _reaper, _sync, _timeline
+from hal import _progress, _reaper, _sync, _timeline
 from hal.errors import ClosedError
 
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["devices", "install", "refuse_after_fork"]
+__all__ = ["add", "devices", "install", "refuse_after_fork"]
 
 devices: dict[Device, None] = {}
 """Every open device of this process; what is not closed before is closed at exit."""
@@ -27,18 +27,33 @@ _SPECIAL = frozenset(
 )
 """Methods that refuse in a forked child though their names are not public."""
 
+_opened = False
+"""Whether this process has opened a device, or a process that it was forked from."""
+
 _forked = False
+"""Whether that was before the fork."""
 
 
 def install(public_classes: tuple[type, ...]) -> None:
-    """Register the exit hook, and what makes every call in a forked child raise.
+    """Register the exit hook, and what is done in a forked child.
 
     A child has its parent's handles but none of its threads, and a driver's
-    context does not survive the fork. Replacing the methods costs nothing
-    where nobody forks, which a check in every call would.
+    context does not survive the fork. So after a device was opened every call
+    in the child raises. Replacing the methods costs nothing where nobody
+    forks, which a check in every call would. Before that it only lacks what
+    threads of the parent held or were.
     """
     atexit.register(_close_all)
-    os.register_at_fork(after_in_child=lambda: _disable(public_classes))
+    os.register_at_fork(
+        after_in_child=lambda: _disable(public_classes) if _opened else _progress.renew()
+    )
+
+
+def add(device: Device) -> None:
+    """Note an open device."""
+    global _opened  # noqa: PLW0603 - one process, one flag
+    _opened = True
+    devices[device] = None
 
 
 def refuse_after_fork() -> None:
@@ -105,7 +120,8 @@ class _RefusingLock:
 
 def _refuse(*_: object, **__: object) -> NoReturn:
     message = (
-        f"process {os.getpid()} was forked from the one that imported hal: a device's context does "
-        "not survive a fork; start the process with the 'spawn' method and open the device there"
+        f"process {os.getpid()} was forked from one that had opened a device, whose context does "
+        "not survive a fork; fork before the first device is opened, or start the process with the "
+        "'spawn' method, and open the device there"
     )
     raise ClosedError(message)

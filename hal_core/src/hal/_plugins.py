@@ -98,6 +98,7 @@ class Plugin:
         "_cause",
         "_compiler",
         "_driver",
+        "_is_inherited",
         "_lock",
         "_opener",
         "_reason",
@@ -113,9 +114,17 @@ class Plugin:
         self._reason = ""
         self._cause: BaseException | None = None
         self._driver: NativeDriver | None = None
+        self._is_inherited = False  # a parent process had opened the driver
         self._compiler: NativeCompiler | None = None
         self._lock = Lock()
         self._opener: int | None = None  # the thread that holds the lock
+
+    def renew(self) -> None:
+        """Forget the driver, which is a parent process's, and who was opening it."""
+        self._is_inherited |= self._driver is not None
+        self._driver = None
+        self._lock = Lock()
+        self._opener = None
 
     @property
     def title(self) -> str:
@@ -237,8 +246,11 @@ class Plugin:
         except PluginError as error:
             raise PluginError(f"{self.title} is installed but broken: {error}") from error
         except HalError as error:  # the vendor's word: the plugin did its part
+            message = f"{self.title} is installed but not available here: {_reason(error)}"
+            if self._is_inherited:
+                message += "; this process was forked after its driver was opened: fork before that"
             raise BackendUnavailableError(
-                f"{self.title} is installed but not available here: {_reason(error)}",
+                message,
                 native_name=error.native_name,
                 native_code=error.native_code,
             ) from error

@@ -57,6 +57,7 @@ __all__ = [
     "drain",
     "put_off",
     "reap_later",
+    "renew",
     "start",
     "start_for",
     "watch",
@@ -282,6 +283,10 @@ class _Progress:
     __slots__ = ("_bell", "_inbox", "_lock", "_watched")
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, without a thread."""
         self._inbox: deque[tuple[int, Any]] = deque()
         self._watched: dict[StreamQueue, None] = {}
         self._lock = _sync.Lock()
@@ -410,6 +415,14 @@ def cancel_later(callback: Callback) -> None:
 def start() -> None:
     """Start the progress thread unless it runs; raises `OperationError`. No lock held."""
     _progress.bell()
+
+
+def renew() -> None:
+    """Forget the threads, which are the parent's, and its locks; for a forked child."""
+    _timeline.replace_lock(_sync.Lock())
+    _progress.renew()
+    for helper in (dispatcher, _pool, workers):
+        helper.renew()
 
 
 def start_for(kind: str) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import numbers
+import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint
 from typing import Final, NamedTuple, NoReturn
@@ -129,9 +130,15 @@ class Registry:
 
     def __init__(self, entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
         self._entry_points = entry_points or _installed_entry_points
-        self._lock = Lock()
         self._plugins: tuple[Plugin, ...] | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget what threads of the parent hold, and its drivers; for a forked child."""
+        self._lock = Lock()
         self._searching: set[int] = set()  # threads that are loading plugins right now
+        for plugin in self._plugins or ():
+            plugin.renew()
 
     def backends(self, *, probe: bool) -> tuple[BackendStatus, ...]:
         """Do what `backends` does."""
@@ -281,3 +288,4 @@ def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
 
 
 _registry: Final = Registry()
+os.register_at_fork(after_in_child=_registry.renew)
