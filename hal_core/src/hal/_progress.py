@@ -418,8 +418,10 @@ def start() -> None:
 
 
 def renew() -> None:
-    """Forget the threads, which are the parent's, and its locks; for a forked child."""
-    _timeline.replace_lock(_sync.Lock())
+    """Forget the threads, which are the parent's, and what they hold; for a forked child."""
+    _timeline.replace_lock(_sync.OwnedLock())
+    _step.renew()
+    _broken.clear()
     _progress.renew()
     for helper in (dispatcher, _pool, workers):
         helper.renew()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hal._timeline import Work
     from hal._wait import HostWaiter
 
-__all__ = ["Step", "all_steps", "begin", "is_inside", "is_mine", "users"]
+__all__ = ["Step", "all_steps", "begin", "is_inside", "is_mine", "renew", "users"]
 
 
 class Step:
@@ -82,6 +82,11 @@ class Step:
 
 _steps: Final[dict[int, Step]] = {}
 """The outermost step of each thread; kept for the next thread of the same number."""
+
+
+def renew() -> None:
+    """Forget the steps of all threads; for a forked child, which has none of them."""
+    _steps.clear()
 
 
 def begin() -> Step:
