@@ -151,7 +151,11 @@ TRANSFERS = {
         InvalidArgumentError,
         "63 to 65",
     ),
-    "copy overlap": (lambda w: w.queue.copy(w.bytes, w.bytes), InvalidArgumentError, "overlap"),
+    "copy overlap": (
+        lambda w: w.queue.copy(w.bytes, w.bytes, target_offset=1, size=2),
+        InvalidArgumentError,
+        "overlap",
+    ),
     "copy too long": (
         lambda w: w.queue.copy(w.bytes, w.floats),
         InvalidArgumentError,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -147,7 +147,7 @@ class Device:
         self._copy_to_host = native.copy_to_host
         self._launch = native.launch
         self._launch_indirect = native.launch_indirect
-        self._name = f"{backend}:{native.info.index}"
+        self._name = _take_name(self, f"{backend}:{native.info.index}")
         self._closed = False
         self._closer: Step | None = None  # of the call that closes it
         self._command_buffer = "auto"
@@ -171,7 +171,11 @@ class Device:
 
     @property
     def name(self) -> str:
-        """Return the backend and the index, as in ``"cuda:1"``."""
+        """Return the backend and the index, as in ``"cuda:1"``.
+
+        What is opened while it is open already has a number behind that:
+        ``"cuda:1 (2)"``. So no two open devices share a name.
+        """
         return self._name
 
     @property
@@ -600,7 +604,8 @@ class Device:
         """Raise unless the device is open."""
         if self._closed:
             message = (
-                f"{self._name} is closed; open it again with hal.create_device({self._name!r})"
+                f"{self._name} is closed; open it again with "
+                f"hal.create_device({self._name.partition(' ')[0]!r})"
             )
             raise ClosedError(message)
 
@@ -635,7 +640,25 @@ def _end(
     # Work that goes on after a time-out keeps its context: it is left behind.
     left = device._heap.close(release_context=not abandoned)
     _lifecycle.devices.pop(device, None)
+    _names.pop(device._name, None)
     return abandoned, left
+
+
+_names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
+"""Open devices, and those that are being opened, by their names."""
+
+_naming: Final = _sync.Lock()
+
+
+def _take_name(device: Device, name: str) -> str:
+    """Return a name that no other open device has."""
+    number, taken = 1, name
+    with _naming:
+        while taken in _names:
+            number += 1
+            taken = f"{name} ({number})"
+        _names[taken] = device
+    return taken
 
 
 def create_device(spec: str = "cpu", **parameters: object) -> Device:

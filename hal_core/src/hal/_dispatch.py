@@ -59,7 +59,7 @@ class _Buffers:
         address = argument._offset if base is None else base + argument._offset
         known = signature._elements.get(parameter)
         if known is not None and (argument._dtype is not known[0] or address & known[1]):
-            signature.check_buffer(self._kernel._name, parameter, argument._dtype, address)
+            signature._check_buffer(self._kernel._name, parameter, argument._dtype, address)
         if base is None:
             names = list(signature._names)
             self.late.append((names.index(parameter), storage, argument._offset))
@@ -121,13 +121,14 @@ def check_launch(
     args: Sequence[object] | Mapping[str, object],
     shared_memory: SupportsIndex | None,
     resolve: Resolver,
+    where: str = "queue",
 ) -> tuple[tuple[int, int, int] | None, tuple[int, int, int], int, ParameterBlock]:
     """Return the grid, or None if it is in memory, the block, the shared memory, the arguments."""
     check_kernel(kernel)
     if kernel._device is not device:
         message = (
-            f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device.name}, and this queue "
-            f"belongs to {device.name}; load the program there"
+            f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device.name}, and this "
+            f"{where} belongs to {device.name}; load the program there"
         )
         raise InvalidArgumentError(message)
     blocks = None

@@ -57,7 +57,8 @@ def copy(
         return NOTHING, False
     source_start += source._offset
     target_start += target._offset
-    _check_apart(source_storage, source_start, target_storage, target_start, length)
+    if _is_same(source_storage, source_start, target_storage, target_start, length):
+        return NOTHING, False
     if is_between_hosts(device, target_storage, source_storage):
         moved = move((target_start, target_storage), (source_start, source_storage), length)
         return _peers.visit(device, moved, (other._context,), is_host=True), True
@@ -71,18 +72,20 @@ def copy(
     return _peers.visit(device, (_copy, arguments, resources), (other._context,)), False
 
 
-def _check_apart(
+def _is_same(
     source: Storage, source_start: int, target: Storage, target_start: int, length: int
-) -> None:
-    """Raise if the ranges overlap: memory may be two devices', by exchange."""
+) -> bool:
+    """Return whether the ranges are one: memory may be two devices'. Raise if they overlap."""
     if source.address is None or target.address is None:
-        return
-    if abs(source.address + source_start - target.address - target_start) < length:
+        return False
+    distance = source.address + source_start - target.address - target_start
+    if distance and abs(distance) < length:
         message = (
             f"copy: {length} bytes overlap in the same memory, which both devices have; copy "
             "through another buffer"
         )
         raise InvalidArgumentError(message)
+    return not distance
 
 
 def _copy(

@@ -116,7 +116,7 @@ def is_peer(device: Device, other: Device) -> bool:
     return device._native.domain is other._native.domain and _FEATURE in device._native.features
 
 
-def check_guest(device: Device, buffer: Extent, what: str, need: int) -> Storage:
+def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str) -> Storage:
     """Return the storage of another device's buffer that a kernel may use, or raise why not."""
     owner = buffer._device
     storage = buffer._live()
@@ -124,7 +124,7 @@ def check_guest(device: Device, buffer: Extent, what: str, need: int) -> Storage
         if buffer._denied & need:
             raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
         return storage
-    belongs = f"{what}: the buffer belongs to {owner.name}, and this queue to {device.name}; "
+    belongs = f"{what}: the buffer belongs to {owner.name}, and this {where} to {device.name}; "
     if need & DISPATCH and is_peer(device, owner) and can_access(device, owner):
         advice = "call enable_access() of this device with that one first"
     else:

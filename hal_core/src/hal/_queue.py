@@ -136,7 +136,8 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Copy `size` bytes between buffers; None is all of the source's rest.
 
-        The ranges must not overlap. One of the two may be another device's of
+        The ranges must not overlap, unless they are the same, which is a no-op
+        that still orders. One of the two may be another device's of
         the same driver, where this one has the feature ``"peer_access"``;
         nothing has to be enabled for that, but until `Device.enable_access` the
         driver may stage it through the host's memory. Closing that device cancels the

@@ -172,6 +172,8 @@ def copy(
     into, _ = check_range(written.thing._size, target_offset, length, "copy: the target")
     begin, end = first + read.base, into + written.base
     if read.memory == written.memory and abs(begin - end) < length:
+        if begin == end:
+            return []
         message = (
             f"copy: {length} bytes from offset {first} to offset {into} overlap "
             "in the same memory; copy through another buffer"
@@ -230,7 +232,7 @@ def dispatch(
         index = names.index(parameter)
         element = kernel.signature.parameters[index].element
         if element:
-            kernel.signature.check_buffer(kernel.name, parameter, thing._dtype, base)
+            kernel.signature._check_buffer(kernel.name, parameter, thing._dtype, base)
         alignment = alignment_of(element)
         used = Operand(memory, base, thing._size, index, alignment, rights, element)
         operands.append(used if thing.dtype == np.uint8 else used._replace(element=""))
@@ -238,7 +240,7 @@ def dispatch(
         return base
 
     blocks, threads, shared, parameters = check_launch(
-        device, kernel, grid, block, args, shared_memory, resolve
+        device, kernel, grid, block, args, shared_memory, resolve, "recording"
     )
     function, address = kernel._function, parameters.address
     resources += (kernel._module, parameters)
@@ -307,7 +309,7 @@ def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) 
             message = f"{what}: the slot is another recording's; take it from this one's slots"
             raise InvalidArgumentError(message)
         return _Place(thing, thing._index, thing._offset, None)
-    storage = check_buffer(device, thing, what, rights)
+    storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
     if storage.address is None:
         message = (

@@ -219,7 +219,7 @@ class Signature:
             raise
         return ParameterBlock(self._layout, storage, base)
 
-    def check_buffer(
+    def _check_buffer(
         self, kernel_name: str, name: str, dtype: np.dtype[Any], address: int = 0
     ) -> None:
         """Raise unless a buffer of that dtype, at that address, may be given for a parameter.

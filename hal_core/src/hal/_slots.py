@@ -232,7 +232,7 @@ class SlotRules:
         buffers = self._in_order(bindings)
         for index, buffer in enumerate(buffers):
             what = f"execute: the binding of slot {index}"
-            storage = check_buffer(self._device, buffer, what, self._rights[index])
+            storage = check_buffer(self._device, buffer, what, self._rights[index], "recording")
             if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
                 raise InvalidArgumentError(self._refusal(index, buffer))
             if self._dtypes[index] is not None and buffer._dtype is not self._dtypes[index]:
@@ -320,7 +320,7 @@ class SlotRules:
         for target_memory, target, source_memory, source, size, description in self._copies:
             to = target + (table[target_memory] if target_memory >= 0 else 0)
             of = source + (table[source_memory] if source_memory >= 0 else 0)
-            if abs(to - of) < size:
+            if abs(to - of) < size and to != of:
                 message = (
                     f"execute: {description} would copy {size} bytes onto memory that overlaps "
                     "them with these bindings; copy through another buffer"

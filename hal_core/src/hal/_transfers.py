@@ -188,6 +188,8 @@ def copy(
         distance += (target_storage.address or 0) - (source_storage.address or 0)
     known = source_storage.address is not None and target_storage.address is not None
     if abs(distance) < length and (known or source_storage is target_storage):
+        if not distance:
+            return NOTHING, False
         message = (
             f"copy: {length} bytes from offset {source_start} to offset {target_start} overlap "
             "in the same memory; copy through another buffer"
@@ -199,17 +201,20 @@ def copy(
     return _copy(device._copy, written, read, length, None), False
 
 
-def check_buffer(device: Device, buffer: object, what: str, need: int = 0) -> Storage:
+def check_buffer(
+    device: Device, buffer: object, what: str, need: int = 0, where: str = "queue"
+) -> Storage:
     """Return the storage of an open buffer that `device` may use so; raise otherwise.
 
-    `need` are bits of `hal._usage`. Keep what is returned alive, not the
-    buffer's own attribute, which another thread may clear meanwhile.
+    `need` are bits of `hal._usage`, `where` is what belongs to the device, in
+    words. Keep what is returned alive, not the buffer's own attribute, which
+    another thread may clear meanwhile.
     """
     if not isinstance(buffer, Extent):
         message = f"{what} takes a buffer, not {type(buffer).__name__}{memory_hint(buffer)}"
         raise ArgumentTypeError(message)
     if buffer._device is not device:
-        return _peers.check_guest(device, buffer, what, need)
+        return _peers.check_guest(device, buffer, what, need, where)
     storage = storage_of(device, buffer, need)
     if storage is None:
         buffer._live()
@@ -457,7 +462,9 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
                 "array, or pass buffer.view(array.dtype) if the bytes are meant"
             )
             raise ArgumentTypeError(message)
-        return np.asarray(data).reshape(-1).view(np.uint8)
+        # Flat while it is of its own class: a plain view would let an object of a subclass go.
+        flat = np.ndarray.reshape(data, -1)
+        return np.ndarray.view(flat, np.uint8, np.ndarray).reshape(-1)
     if isinstance(data, Buffer):
         message = f"{what} takes host memory; use copy() between buffers"
         raise ArgumentTypeError(message)

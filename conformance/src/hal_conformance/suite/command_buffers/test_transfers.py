@@ -284,7 +284,10 @@ BAD: dict[str, tuple[type[HalError], Any]] = {
         InvalidArgumentError,
         lambda r, a, b: r.copy(a, b, target_offset=33, size=32),
     ),
-    "a copy onto itself": (InvalidArgumentError, lambda r, a, _: r.copy(a, a)),
+    "a copy onto itself, nearly": (
+        InvalidArgumentError,
+        lambda r, a, _: r.copy(a, a, target_offset=1, size=63),
+    ),
     "a copy that overlaps": (
         InvalidArgumentError,
         lambda r, a, _: r.copy(a, a, source_offset=0, target_offset=16, size=32),

@@ -1,0 +1,73 @@
+"""Two devices that are open at once are told apart, though they are the same hardware."""
+
+import numpy as np
+import pytest
+
+import hal
+from hal.errors import ClosedError, InvalidArgumentError, OperationError
+from hal_cpu.plugin import hal_backend
+
+SOURCE = "__global__ void HAL_BLOCK(1) named(int *x) { x[0] = 1; }"
+
+
+@pytest.fixture
+def pair(device, second_device):
+    return device, second_device
+
+
+def test_names_differ_in_reprs_and_queues(pair):
+    one, two = pair
+    assert (one.name, two.name) == ("cpu:0", "cpu:0 (2)")
+    assert "cpu:0 (2)" in repr(two)
+    assert two.queue.name == "cpu:0 (2)/compute"
+    assert repr(one.queue) != repr(two.queue)
+    with hal.create_device("cpu") as third:
+        assert third.name == "cpu:0 (3)"
+
+
+def test_a_name_is_free_once_its_device_is_closed(device):
+    with hal.create_device("cpu") as two:
+        assert two.name == "cpu:0 (2)"
+    with hal.create_device("cpu") as three:
+        assert three.name == "cpu:0 (2)"
+    with pytest.raises(ClosedError, match=r"cpu:0 \(2\) is closed.*create_device\('cpu:0'\)"):
+        two.allocate(16)
+
+
+def test_a_device_that_does_not_open_leaves_its_name(device, monkeypatch):
+    inner = hal_backend().open().open_device(0, {})
+
+    class Broken:
+        def __getattr__(self, name):
+            if name == "create_stream":
+                message = "no stream"
+                raise OperationError(message)
+            return getattr(inner, name)
+
+    with pytest.raises(OperationError, match="no stream"):
+        hal.Device("cpu", Broken(), None)
+    with hal.create_device("cpu") as second:
+        assert second.name == "cpu:0 (2)"
+
+
+def test_errors_say_whose_is_what_and_name_the_recording(pair):
+    one, two = pair
+    kernel, other = one.compile(SOURCE)["named"], two.compile(SOURCE)["named"]
+    theirs, ours = two.upload(np.zeros(4, np.int32)), one.allocate(16)
+    with pytest.raises(InvalidArgumentError, match=r"to cpu:0 \(2\), and this queue to cpu:0;"):
+        one.queue.fill(theirs, 1)
+    with pytest.raises(InvalidArgumentError, match=r"on cpu:0 \(2\), and this queue belongs to c"):
+        one.queue.dispatch(other, grid=1, args=(ours,))
+    with one.record(slots=1) as commands:
+        for wrong in (
+            lambda: commands.fill(theirs, 1),
+            lambda: commands.copy(ours, theirs),
+            lambda: commands.dispatch(kernel, grid=1, args=(theirs,)),
+        ):
+            with pytest.raises(InvalidArgumentError, match="and this recording to cpu:0;"):
+                wrong()
+        with pytest.raises(InvalidArgumentError, match="and this recording belongs to cpu:0;"):
+            commands.dispatch(other, grid=1, args=(commands.slots[0],))
+        commands.fill(commands.slots[0], 1, size=4)
+    with pytest.raises(InvalidArgumentError, match=r"for cpu:0, and this queue belongs to cpu:0 "):
+        two.queue.execute(commands, bindings=[theirs])
