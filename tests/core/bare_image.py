@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from importlib import resources
 
+from hal_cpu import _toolchain
+
 BARE = """
 #include "image.h"
 static void run(const struct hal_launch *launch, struct hal_worker *worker,
@@ -27,10 +29,7 @@ const struct hal_kernel hal_kernel_bare = {
 def build_bare(folder):
     """Return an image of `BARE`, without a table."""
     (folder / "bare.c").write_text(BARE)
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", f"-I{resources.files('hal_cpu')}", "bare.c", "-o", "bare.so"],
-        cwd=folder,
-        check=True,
-        timeout=60,
-    )
+    command = _toolchain.find_compiler().cc  # whatever it is called
+    command += ("-shared", "-fPIC", f"-I{resources.files('hal_cpu')}", "bare.c", "-o", "bare.so")
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
     return (folder / "bare.so").read_bytes()

@@ -1,7 +1,6 @@
 """Images: what loads, what is refused and why, and one that was built elsewhere."""
 
 import os
-import shutil
 import struct
 import subprocess
 from importlib import resources
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from hal.errors import NotFoundError, OperationError
+from hal_cpu import _toolchain
 
 SOURCE = """
 __device__ int variable;
@@ -38,11 +38,15 @@ const struct hal_kernel hal_kernel_scale = {
 
 
 def build_by_hand(tmp_path, factor=3, abi="HAL_IMAGE_ABI", size=16, options=()):
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no gcc here")
     (tmp_path / "image.c").write_text(BY_HAND % (factor, abi, size))
-    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{resources.files('hal_cpu')}", *options]
+    command = [
+        *_toolchain.find_compiler().cc,
+        "-O2",
+        "-shared",
+        "-fPIC",
+        f"-I{resources.files('hal_cpu')}",
+        *options,
+    ]
     subprocess.run([*command, "image.c", "-o", "image.so"], cwd=tmp_path, check=True)
     return (tmp_path / "image.so").read_bytes()
 

@@ -80,9 +80,10 @@ _FEATURES: Final = re.compile(
     r"fp|asimd|sve|sme|atomics|crc32|lrcpc|dcp|i8mm|bf16|flagm"
 )
 _NOT_TAKEN: Final = re.compile(r"-o.*|--output.*|-[cSE]|-MM?|-fsyntax-only|-###|--help|--version")
-_ERROR: Final = re.compile(r"(?:fatal )?error:|undefined (?:reference|symbol)")
+# What is indented belongs to the line before: g++ 15 lists its reasons so.
+_ERROR: Final = re.compile(r"(?!\s).*(?:error:|undefined (?:reference|symbol))")
 _LINK_ERROR: Final = re.compile(
-    r"multiple definition|undefined (?:reference|symbol)|duplicate symbol"
+    r".*(?:multiple definition|undefined (?:reference|symbol)|duplicate symbol)"
 )
 
 
@@ -217,7 +218,7 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
         log = log.replace(f"{directory}/", "")
         if status == 0 and target.is_file():
             return target.read_bytes(), log
-    errors = [line for line in log.splitlines() if _LINK_ERROR.search(line)]
+    errors = [line for line in log.splitlines() if _LINK_ERROR.match(line)]
     raise CompilationError.from_log("the compiled sources cannot be linked", errors, log)
 
 
@@ -279,7 +280,7 @@ def _run(
             break
         wanted = left
     log = _named(log, request, directory, source)
-    errors = [line for line in log.splitlines() if _ERROR.search(line)]
+    errors = [line for line in log.splitlines() if _ERROR.match(line)]
     raise CompilationError.from_log(f"{request.filename} does not compile", errors, log)
 
 
