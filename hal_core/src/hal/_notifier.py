@@ -61,5 +61,5 @@ class Notifier:
         """Destroy the stream, once it has posted for all that it was armed for."""
         if self._stream:
             self._native.synchronize_stream(self._stream)
-            self._native.destroy_stream(self._stream)
-            self._stream = 0
+            stream, self._stream = self._stream, 0  # given up first: none is destroyed twice
+            self._native.destroy_stream(stream)

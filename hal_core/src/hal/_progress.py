@@ -108,7 +108,7 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
             if step.work:
                 drain(step)
     except BaseException:
-        if step.is_open():
+        if step.is_open() or step.later:
             # Somebody comes, whatever becomes of this thread; and it is put right at once, if
             # there is room on the stack. An interrupt in here loses nothing, either.
             _broken.append(step)
@@ -117,7 +117,20 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
                 with contextlib.suppress(Exception):
                     act(_nothing, None, None)
         raise
+    if step.later:
+        _do_later(step)
     return result
+
+
+def _do_later(step: Step) -> None:
+    """Make the calls that were put off to the end of a step, in their order."""
+    later = step.later
+    while later:
+        function, first, second = later.pop(0)
+        try:
+            act(function, first, second)
+        except HalError as error:
+            report(function, error)  # its caller has returned long ago
 
 
 def _nothing(_: Step, __: None, ___: None) -> None:
@@ -174,9 +187,8 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
             if budget <= 0:
                 rest.append(entry)
             else:
-                count = _release(item, budget, work)
-                budget -= count
-                if count:
+                budget -= _release(item, budget, work)
+                if budget <= 0:
                     work.append(entry)  # what is left comes after what is ready now
         elif kind == ISSUE:
             if budget > 0:
@@ -391,12 +403,17 @@ def watch(queue: StreamQueue) -> None:
 
 
 def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
-    """Have the progress thread call ``function(step, first, second)``.
+    """Call ``function(step, first, second)`` as soon as this thread is out of a call of ours.
 
-    For a call that interrupts another one of ours on its thread (`hal._step.is_inside`).
+    For a call that interrupts another one on its thread (`hal._step.is_inside`). What has
+    broken off by then is first brought to its end.
     """
-    _progress.start_unless_starting()
-    _progress.note(LATER, (function, first, second))
+    step = _step.interrupted()
+    if step is not None:
+        step.later.append((function, first, second))
+    else:  # it holds the timeline lock for a look only: another thread will do
+        _progress.start_unless_starting()
+        _progress.note(LATER, (function, first, second))
 
 
 def reap_later(heap: Heap) -> None:

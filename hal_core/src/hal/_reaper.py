@@ -296,8 +296,8 @@ class Reaper(Allocator):
             with contextlib.suppress(HalError):
                 native.bind()
                 native.synchronize_stream(self._stream)
-                native.destroy_stream(self._stream)
-            self._stream = 0
+                stream, self._stream = self._stream, 0  # given up first: none is destroyed twice
+                native.destroy_stream(stream)
         self._native_closed = True
         native.close()
 

@@ -19,7 +19,8 @@ it has interrupted a call of ours on its own thread (`begin`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from hal import _sync, _timeline
 from hal.errors import ReentrantCallError
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
     from hal._timeline import Work
     from hal._wait import HostWaiter
 
-__all__ = ["Step", "all_steps", "begin", "is_inside", "is_mine", "renew", "users"]
+__all__ = [
+    "Step",
+    "all_steps",
+    "begin",
+    "interrupted",
+    "is_inside",
+    "is_mine",
+    "renew",
+    "users",
+]
 
 
 class Step:
@@ -56,9 +66,21 @@ class Step:
         a signal handler may call anything.
     inner
         The step of such a call.
+    later
+        Calls that were put off to its end: a function and its two arguments each.
     """
 
-    __slots__ = ("calm", "contexts", "inner", "mark", "operation", "queue", "waiter", "work")
+    __slots__ = (
+        "calm",
+        "contexts",
+        "inner",
+        "later",
+        "mark",
+        "operation",
+        "queue",
+        "waiter",
+        "work",
+    )
 
     def __init__(self) -> None:
         self.mark = _sync.Mark()
@@ -69,6 +91,7 @@ class Step:
         self.contexts: tuple[Context, ...] = ()
         self.calm = False
         self.inner: Step | None = None
+        self.later: list[tuple[Callable[..., object], Any, Any]] = []
 
     def is_open(self) -> bool:
         """Return whether something is left to do."""
@@ -113,14 +136,17 @@ def begin() -> Step:
 
 def is_inside() -> bool:
     """Return whether this thread is in the middle of a call of ours: what changes is put off."""
-    if _timeline.lock._is_owned():
-        return True
+    return _timeline.lock._is_owned() or interrupted() is not None
+
+
+def interrupted() -> Step | None:
+    """Return the step of this thread's call that is being interrupted, if one is."""
     step = _steps.get(_sync.get_ident())
     while step is not None and step.mark.locked():
         if not step.calm:
-            return True
+            return step
         step = step.inner
-    return False
+    return None
 
 
 def is_mine(step: Step | None) -> bool:
