@@ -49,6 +49,7 @@ SETTINGS: Final = {
     "fail": "GPUSIM_FAIL",
     "lose_at": "GPUSIM_LOSE_AT",
     "abort_on_leaks": "GPUSIM_ABORT_ON_LEAKS",
+    "abort_on_blocked": "GPUSIM_ABORT_ON_BLOCKED",
     "quiet": "GPUSIM_QUIET",
     "recovers": "GPUSIM_RECOVERS",
 }

@@ -288,7 +288,7 @@ struct sim_state {
   struct sim_run *runs; /* begun graph launches */
   struct sim_capture *captures; /* under way */
   bool initialized, forked;
-  bool stepped, strict, stepping;
+  bool stepped, strict, stepping, abort_on_blocked;
   uint64_t seed;
   unsigned launch_limit, tick_ms, jitter_us, long_ms, stuck_s;
   unsigned ordinals[16];

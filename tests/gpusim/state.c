@@ -45,6 +45,7 @@ static void configure(void) {
   sim.seed = (uint64_t)sim_setting("GPUSIM_SEED", 1);
   sim.strict = sim_setting("GPUSIM_STRICT", 1) != 0;
   sim.launch_limit = (unsigned)sim_setting("GPUSIM_LAUNCH_LIMIT", 1024);
+  sim.abort_on_blocked = sim_setting("GPUSIM_ABORT_ON_BLOCKED", 0) != 0;
   sim.tick_ms = (unsigned)sim_setting("GPUSIM_TICK_MS", 2);
   sim.jitter_us = (unsigned)sim_setting("GPUSIM_JITTER_US", 0);
   sim.long_ms = (unsigned)sim_setting("GPUSIM_LONG_MS", 20);

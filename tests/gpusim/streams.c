@@ -255,6 +255,7 @@ int sim_enqueue_locked(struct sim_stream *stream, const struct sim_op *op, struc
   }
   if (!has_room(stream)) {
     sim.blocked++;
+    if (sim.abort_on_blocked) sim_abort(stream, "a launch waits for room on a stream that has %u operations (Q1)", sim.launch_limit);
     int status = sim_wait(has_room, stream, stream->device);
     if (status) return status;
   }

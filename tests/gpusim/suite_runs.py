@@ -98,9 +98,10 @@ def environment(*backends: str, **settings: object) -> dict[str, str]:
     """Return variables with which these backends' bindings find gpusim, and nothing else.
 
     Builds what is not built. Settings are those of `gpusim.environment`; there
-    are two devices. ``GPUSIM_SHOWN`` is the library of the last backend.
+    are two devices, and a launch that finds its stream full ends the process.
+    ``GPUSIM_SHOWN`` is the library of the last backend.
     """
-    settings = {"devices": 2, "quiet": 1, **settings}
+    settings = {"devices": 2, "quiet": 1, "abort_on_blocked": 1, **settings}
     variables = dict(os.environ)
     with _building:
         if "cuda" in backends:
