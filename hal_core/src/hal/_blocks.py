@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
 from hal._ranges import check_index
-from hal.arguments import as_three, shown
+from hal.arguments import as_three, plain_three, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["check_block", "check_shared_memory", "occupancy", "three"]
 
 MAX_COUNT: Final = 2**31 - 1
-"""Blocks along an axis that are surely a grid; `as_three` looks at what is more."""
+"""Blocks or threads along an axis that are surely a number; the rest is looked at."""
 
 
 def check_block(
@@ -94,9 +94,12 @@ def occupancy(
 
 def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
     """Return a grid or a block as three numbers, 1 where none is given."""
-    if type(value) is int and 0 <= value <= MAX_COUNT:
+    if type(value) is int and 0 < value <= MAX_COUNT:
         return value, 1, 1  # the short way
+    least = 0 if name == "grid" else 1
+    plain = plain_three(value, least)
+    if plain is not None:
+        return plain
     what = f"{verb} of {kernel.name!r}: the {name}"
-    if name == "grid":
-        return as_three(value, what, 0, ", or a buffer that has it")
-    return as_three(value, what, 1)
+    also = "" if least else ", or a buffer that has it"
+    return as_three(value, what, least, also)

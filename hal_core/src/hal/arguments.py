@@ -38,6 +38,7 @@ __all__ = [
     "is_a_handlers",
     "memory_hint",
     "number_of",
+    "plain_three",
     "shown",
 ]
 
@@ -131,6 +132,20 @@ def as_int(value: object, rule: str) -> int:
         message = f"{rule}, not {type(value).__name__}"
         raise ArgumentTypeError(message)
     return ask(operator.index, value, rule)
+
+
+def plain_three(value: object, least: int) -> tuple[int, int, int] | None:
+    """Return one to three ints as three, if they are just that: the short way of `as_three`."""
+    kind = type(value)
+    if kind is int:
+        x, y, z = value, 1, 1
+    elif (kind is tuple or kind is list) and 0 < len(value) < 4:  # type: ignore[arg-type] # noqa: PLR2004
+        x, y, z = (*value, 1, 1)[:3]  # type: ignore[misc]
+    else:
+        return None
+    if type(x) is type(y) is type(z) is int and x >= least and y >= least and z >= least:
+        return (x, y, z) if x <= _MOST and y <= _MOST and z <= _MOST else None
+    return None
 
 
 def as_three(value: object, what: str, least: int, also: str = "") -> tuple[int, int, int]:
@@ -273,8 +288,9 @@ def as_items(value: object, rule: str, *, ordered: bool = False) -> tuple[Any, .
 
     With `ordered` a set is none, either.
     """
-    if type(value) is tuple:
-        return value
+    kind = type(value)
+    if kind is tuple or kind is list:  # the short way
+        return tuple(value)  # type: ignore[arg-type]
     no_list = isinstance(value, _NO_LISTS) or (ordered and isinstance(value, AbstractSet))
     if no_list or not hasattr(type(value), "__iter__"):
         message = f"{rule}, not {type(value).__name__}"
