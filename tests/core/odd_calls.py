@@ -24,6 +24,7 @@ from odd_values import ODD, Odd, OddError
 
 import hal
 from hal import flow
+from hal._slots import Slots
 
 __all__ = ["batches", "main", "parameters_of", "targets_of"]
 
@@ -40,8 +41,8 @@ __device__ int spare[4];
 INTERNAL = {
     "Flow": {"run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"},
     "Context": {"find", "for_work", "line", "check_use", "allocate_all"},
-    "Signature": {"pack"},
-    "MemoryType": set(),
+    "Signature": {"pack", "check_buffer"},
+    "Slots": {"need"},
 }
 RECORDS = (
     *(hal.BackendStatus, hal.DeviceDescription, hal.MemoryHeap, hal.MemoryQuery),
@@ -277,6 +278,7 @@ SUBJECTS = {
     hal.Semaphore: "semaphore",
     hal.Signature: "signature",
     hal.Slot: "slot",
+    Slots: "slots",
     hal.Submission: "submission",
     hal.Timepoint: "timepoint",
     hal.Timestamp: "timestamp",
@@ -414,6 +416,8 @@ GOOD = {
     "Flow.fill.value": (lambda w: 1, None),
     "Flow.from_host.target": (lambda w: None, {"buffer", "device", "none"}),
     "Flow.queue": (lambda w: None, {"queue", "text", "none"}),
+    "Slots.__contains__.value": (lambda w: w.slot, None),
+    "Slots.__getitem__.index": (lambda w: 0, INTS),
     "Flow.reaches.other": (lambda w: w.device, {"device", "none"}),
     "Flow.submit.function": (lambda w: lambda q, waits: q.barrier(wait=waits), {"callable"}),
     "Memory.mode": (lambda w: "device", TEXT),
@@ -523,7 +527,7 @@ def targets_of(owner):
 
 def batches():
     """Return what is tried together: modules, and classes, by name."""
-    found = {"hal": hal, "hal.flow": flow}
+    found = {"hal": hal, "hal.flow": flow, "Slots": Slots}
     for module in (hal, flow):
         for name in module.__all__:
             kind = getattr(module, name)

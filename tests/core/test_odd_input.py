@@ -42,6 +42,35 @@ def test_odd_arguments_are_taken_or_refused_with_an_error_of_ours(tmp_path, monk
     assert found[-1]["calls"] == 0 or found[-1]["calls"] > len(SUBJECTS)
 
 
+def test_a_call_that_takes_anything_is_found(tmp_path):
+    """And one that raises what it should not: the test can fail."""
+    result = run_python(
+        tmp_path,
+        f"""
+        import functools, sys
+        sys.path.insert(0, {HERE!r})
+        import hal, odd_calls
+
+        @functools.wraps(hal.Semaphore.poll)
+        def poll(self, value):
+            return bool(value)
+
+        @functools.wraps(hal.Semaphore.at)
+        def at(self, value):
+            return hal.Timepoint(self, value + 0)
+
+        hal.Semaphore.poll, hal.Semaphore.at = poll, at
+        odd_calls.main("hal.Semaphore")
+        """,
+        timeout=LIMIT,
+    )
+    found = [json.loads(line) for line in result.stdout.splitlines()][:-1]
+    assert {each["call"].partition("(")[0] for each in found} == {"Semaphore.poll", "Semaphore.at"}
+    whats = {each["call"]: each["what"] for each in found}
+    assert whats["Semaphore.poll(value=text)"] == "taken, and returned bool"
+    assert whats["Semaphore.at(value=text)"].startswith("raw TypeError")
+
+
 def test_every_public_class_and_parameter_is_known():
     """Who adds one says here how a good value is had; a method needs nothing."""
     missing = []
