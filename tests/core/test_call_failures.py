@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import traceback
+import weakref
 
 import pytest
 from call_harness import WAYS, returning, text_of, until_deferred
@@ -380,3 +383,87 @@ def test_ctrl_c_at_every_call_while_deferrals_end(run_script, kind):
     so do its signals, and every queue takes work."""
     result = run_script(INTERRUPTED, arguments=(HERE, kind), timeout=25)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+class Memory(list):
+    """What a function uses."""
+
+
+def divide(memory):
+    memory.append(len(memory) // 0)
+
+
+@pytest.mark.parametrize("waits_for", ["the call", "its signal", "what waits for it"])
+def test_the_error_of_a_call_names_its_function_and_where_it_was_raised_s4(device, waits_for):
+    """S4: in words, so that no frame keeps what the function used; no semaphore is spoken of."""
+    done = hal.create_semaphore()
+    memory = Memory()
+    reference = weakref.ref(memory)
+    call = device.queue.call(divide, memory, signal=done.at(1))
+    del memory
+    waitable = {
+        "the call": call,
+        "its signal": done.at(1),
+        "what waits for it": device.queues.upload.barrier(wait=call),
+    }[waits_for]
+    for _ in range(2):
+        with pytest.raises(SemaphoreFailedError) as caught:
+            hal.wait_all(waitable, LIMIT)
+        error = caught.value
+        assert isinstance(error.__cause__, ZeroDivisionError)
+        assert "the function divide of call on" in str(error)
+        assert "semaphore" not in str(error)
+        (note,) = error.__notes__
+        assert "in divide" in note
+        assert "len(memory) // 0" in note
+        assert "hal_core" not in note
+    gc.collect()
+    assert reference() is None
+
+
+def test_an_error_of_ours_that_a_call_raises_tells_its_place_once_s4(device):
+    original = OperationError("mine")
+
+    def fail():
+        raise original
+
+    for _ in range(3):
+        call = device.queue.call(fail)
+        with pytest.raises(OperationError, match=r"^mine$") as caught:
+            call.wait(LIMIT)
+        assert caught.value.__cause__ is original
+    (note,) = original.__notes__
+    assert "in fail" in note
+
+
+@pytest.mark.parametrize("make", [OperationError, KeyError, OSError, ExceptionGroup])
+def test_an_error_that_is_being_handled_keeps_its_traceback_s4(make):
+    """S4: what is kept is one like it, with all that it links to; a group is kept bare."""
+    semaphore = hal.create_semaphore()
+    is_group = make is ExceptionGroup
+
+    def deep():
+        raise make("why", [ValueError(2)]) if is_group else make("why")
+
+    try:
+        try:
+            divide([])
+        except ZeroDivisionError as inner:
+            try:
+                deep()
+            except make as outer:
+                outer.more = "told"
+                raise outer from inner
+    except make as handled:
+        semaphore.fail(handled)
+        text = traceback.format_exc()
+        error = handled
+    assert ("in deep" in text, "in divide" in text) == (not is_group, not is_group)
+    with pytest.raises(hal.HalError) as caught:
+        semaphore.query()
+    kept = caught.value.__cause__
+    assert (kept is error) == is_group
+    assert type(kept) is make
+    assert (kept.args, kept.more, str(kept)) == (error.args, "told", str(error))
+    assert isinstance(kept.__cause__, ZeroDivisionError)
+    assert kept.__traceback__ is kept.__cause__.__traceback__ is None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import traceback
 from types import FrameType
 from typing import Any, Final
 
 from hal.errors import HalError, OperationError, SemaphoreFailedError
 
-__all__ = ["as_failure", "fresh", "is_users", "keep", "placed", "told"]
+__all__ = ["as_failure", "fresh", "is_users", "keep", "of_function", "placed", "told", "twin"]
 
 
 # Of the builtin class: a user's may do as it likes with its attributes.
@@ -24,22 +26,85 @@ def keep(error: BaseException) -> BaseException:
 
     The frames of a traceback would keep every buffer of their variables alive.
     """
-    seen: set[int] = set()
-    rest: list[BaseException | None] = [error]
-    while rest:
-        link = rest.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
+    for link in _links(error):
         _traceback.__set__(link, None)
-        rest += (_cause.__get__(link), _context.__get__(link))
-        if isinstance(link, BaseExceptionGroup):
-            rest += _members.__get__(link)
     return error
 
 
-def told(error: BaseException) -> str:
-    """Return an error's `repr`, or what stands for one that raises."""
+def twin(error: BaseException) -> BaseException:
+    """Return what is fit to be kept of an error that its owner goes on with.
+
+    The error itself if it has no traceback to lose, else one like it. One that
+    cannot be made again, as by a class with storage of its own, loses its traceback.
+    """
+    links = _links(error)
+    if not any(_traceback.__get__(link) for link in links):
+        return error
+    try:
+        twins = {id(link): _again(link) for link in links}
+    except Exception:  # noqa: BLE001 - whatever a class of the user's raises there
+        return keep(error)
+    for link in links:
+        for place in (_cause, _context):
+            other = place.__get__(link)
+            place.__set__(twins[id(link)], None if other is None else twins[id(other)])
+        twins[id(link)].__suppress_context__ = link.__suppress_context__
+    return twins[id(error)]
+
+
+def _again(error: BaseException) -> BaseException:
+    """Return an exception like `error`, made as its builtin base makes them."""
+    kind = type(error)
+    base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+    if issubclass(base, BaseExceptionGroup):
+        message = "its members would be the same"
+        raise TypeError(message)
+    again: BaseException = base.__new__(kind, *error.args)
+    base.__init__(again, *error.args)
+    vars(again).update(vars(error))
+    return again
+
+
+def _links(error: BaseException) -> list[BaseException]:
+    """Return an error and all that it links to, once each."""
+    found: dict[int, BaseException] = {}
+    rest: list[BaseException | None] = [error]
+    while rest:
+        link = rest.pop()
+        if link is None or id(link) in found:
+            continue
+        found[id(link)] = link
+        rest += (_cause.__get__(link), _context.__get__(link))
+        if isinstance(link, BaseExceptionGroup):
+            rest += _members.__get__(link)
+    return list(found.values())
+
+
+def of_function(error: BaseException, function: object, place: str) -> BaseException:
+    """Return what a host operation fails with, fit to be kept: `function` has raised `error`.
+
+    It says where that was, in words: frames would keep what the function used.
+    """
+    name = getattr(function, "__qualname__", None) or told(function)
+    try:
+        steps = traceback.extract_tb(_traceback.__get__(error))
+        ours = os.path.dirname(__file__) + os.sep
+        theirs = [each for each in steps if not each.filename.startswith(ours)]
+        lines = "".join(traceback.format_list(theirs)).rstrip()
+    except Exception:  # noqa: BLE001 - it reads files
+        lines = ""
+    failure = error
+    if not isinstance(error, HalError):
+        failure = SemaphoreFailedError(f"the function {name} of {place} raised {told(error)}")
+        failure.__cause__ = error
+    note = f"Traceback of {name} (most recent call last):\n{lines}"
+    if lines and note not in getattr(failure, "__notes__", ()):
+        failure.add_note(note)
+    return keep(failure)
+
+
+def told(error: object) -> str:
+    """Return an object's `repr`, or what stands for one that raises."""
     try:
         return repr(error)
     except Exception:  # noqa: BLE001 - whatever user code raises
@@ -107,7 +172,12 @@ def fresh(error: BaseException) -> HalError:
         copy = _blank(error.__class__)
         copy.args = error.args
         copy.__dict__.update(error.__dict__)
-        copy.__dict__.pop("__notes__", None)
+        notes = copy.__dict__.pop("__notes__", ())
+        if isinstance(error, SemaphoreFailedError) and error.__cause__ is not None:
+            # It stands for its cause already, and says more of it.
+            for note in notes:
+                copy.add_note(note)
+            error = error.__cause__
     else:
         copy = SemaphoreFailedError(f"the semaphore was failed with {told(error)}")
     copy.__cause__ = error

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from hal import _progress, _timeline
-from hal._failure import keep
+from hal._failure import of_function
 from hal._fence import Fence
 from hal._operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
 from hal._ring import Ring
@@ -48,7 +48,8 @@ class HostOperations(Ring):
         try:
             outcome = _awaited(function(*arguments))
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises
-            outcome = keep(raised)
+            culprit = arguments[0] if operation._kind == "call" else function
+            outcome = of_function(raised, culprit, operation._describe())
         _progress.act(_return, operation, outcome)
 
     def _defer(

@@ -7,7 +7,7 @@ from typing import SupportsFloat, SupportsIndex, overload
 
 from hal import _progress, _step, _timeline, _wait
 from hal._awaiting import Reached
-from hal._failure import fresh, keep, told
+from hal._failure import fresh, told, twin
 from hal._helpers import report
 from hal._spin import spin_for
 from hal._step import Step
@@ -103,13 +103,13 @@ class Semaphore(Timeline):
         """Fail for good: every wait, also for a reached value, raises `error` afresh.
 
         The first failure wins; a later one is dropped. `error` is kept
-        without its traceback. Raises `ArgumentTypeError` if it is no
+        without its traceback: one like it, if it has one. Raises `ArgumentTypeError` if it is no
         exception.
         """
         if not isinstance(error, BaseException):
             message = f"fail() takes an exception, not {type(error).__name__}"
             raise ArgumentTypeError(message)
-        keep(error)
+        error = twin(error)
         try:
             _progress.act(_fail, self, error)
         except ReentrantCallError:

@@ -166,15 +166,20 @@ def test_what_is_raised_is_fresh_s4(semaphore: hal.Semaphore) -> None:
     assert all(error.__cause__ is original for error in caught)
 
 
-def test_a_kept_failure_keeps_no_frames_s4(semaphore: hal.Semaphore) -> None:
-    """S4: the original is kept without its traceback, whose frames would keep buffers alive."""
-    try:
-        message = "raised and caught"
-        raise OSError(message)  # noqa: TRY301
-    except OSError as error:
-        semaphore.fail(error)
-        original = error
-    assert original.__traceback__ is None
+def test_a_kept_failure_keeps_no_frames_s4(make_semaphore: MakeSemaphore) -> None:
+    """S4: what is kept has no traceback, whose frames would keep buffers alive."""
+    for original in (OSError("one"), ExceptionGroup("many", [OSError("one")])):
+        semaphore = make_semaphore()
+        try:
+            raise original
+        except (OSError, ExceptionGroup) as error:
+            semaphore.fail(error)
+        with pytest.raises(SemaphoreFailedError) as caught:
+            semaphore.query()
+        kept = caught.value.__cause__
+        assert type(kept) is type(original)
+        assert str(kept) == str(original)
+        assert kept.__traceback__ is None
 
 
 def test_a_queues_signal_to_a_failed_semaphore_is_dropped_s4(
