@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 from cuda.bindings import driver as cu
-from cuda_harness import request
+from cuda_harness import gpusim, request, run_python
 
 from hal.errors import OperationError
 from hal.native import EmptyNode, FillNode, MemoryType
@@ -255,9 +255,48 @@ def test_a_stream_of_others_is_refused_while_it_is_captured(lab, other, mode):
     ):
         with pytest.raises(OperationError, match="is being captured into a graph"):
             refused()
+    device.synchronize_stream(stream)
     assert other.end() == 1
     device.record_event(event, stream)
     device.synchronize_stream(stream)
     device.release_stream(stream)
     device.destroy_event(event)
     device.free(address, MemoryType.DEVICE)
+
+
+CAPTURED = """
+    import hal
+    from cuda.bindings import driver as cu
+
+    def get(result):
+        assert not result[0], result
+        return result[1] if len(result) > 1 else None
+
+    device = hal.create_device("cuda")
+    buffer = device.allocate(64)
+    stream, memory = get(cu.cuStreamCreate(1)), get(cu.cuMemAlloc(64))
+    theirs = device.create_queue(stream=int(stream))
+    theirs.fill(buffer, 1).wait(20)
+    get(cu.cuStreamBeginCapture(stream, cu.CUstreamCaptureMode(0)))
+    get(cu.cuMemsetD8Async(memory, 1, 64, stream))
+    for attempt in (
+        lambda: theirs.fill(buffer, 2).wait(20),
+        lambda: device.queue.wait_external(int(stream)).wait(20),
+        lambda: device.queue.notify_external(int(stream)),
+        lambda: device.create_queue(stream=int(stream)),
+    ):
+        try:
+            attempt()
+        except hal.errors.OperationError as error:
+            print("is being captured" in str(error))
+    device.queue.fill(buffer, 4).wait(20)
+    print(device.lost, cu.cuGraphGetNodes(get(cu.cuStreamEndCapture(stream)))[2])
+    theirs.fill(buffer, 3).wait(20)
+    print(buffer.numpy("u1")[:2], theirs.close(20), device.close())
+"""
+
+
+def test_work_on_a_stream_that_is_captured_fails_and_the_device_goes_on_o1(tmp_path):
+    done = run_python(tmp_path, CAPTURED, **gpusim.environment(quiet=True))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [*["True"] * 4, "False 1", "[3 3] () ()"]

@@ -146,7 +146,13 @@ class ContextDevice(NativeDevice):
         del streams[stream]
 
     def synchronize_stream(self, stream: int) -> None:
-        """Block until the stream is idle."""
+        """Block until the stream is idle.
+
+        One of others that is being captured cannot be waited for. Nothing of
+        ours was put on it since the capture began: there is nothing to wait for.
+        """
+        if stream not in streams and _driver.is_captured(stream):
+            return
         call(cuda.cuStreamSynchronize, streams[stream])
 
     def create_event(self) -> int:

@@ -51,6 +51,7 @@ __all__ = [
     "device_count",
     "error_of",
     "fail",
+    "is_captured",
     "launch_host_function",
     "link",
     "link_parts",
@@ -161,14 +162,18 @@ def uncaptured(stream: int) -> Any:  # noqa: ANN401 - the bindings' object
     What is put on it then would not run but become part of their graph, and an
     event that is recorded there would draw our streams into the capture.
     """
-    found = cuda.CUstream(stream)
-    if call(cuda.cuStreamIsCapturing, found):
+    if is_captured(stream):
         message = (
             f"stream {stream:#x} is being captured into a graph, and work of hal's cannot become "
             "part of that: end the capture first, or use a queue of the device's own"
         )
         raise OperationError(message)
-    return found
+    return cuda.CUstream(stream)
+
+
+def is_captured(stream: int) -> bool:
+    """Return whether a stream is being captured; raises the driver's error for one that is none."""
+    return bool(call(cuda.cuStreamIsCapturing, cuda.CUstream(stream)))
 
 
 def error_of(error: int, what: str) -> HalError:
