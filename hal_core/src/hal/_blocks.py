@@ -41,7 +41,7 @@ def check_block(
     if not 0 < total <= kernel.max_threads_per_block:
         message = (
             f"{verb} of {kernel.name!r}: a block of {threads} is {total} threads, and the kernel "
-            f"takes 1 to {kernel.max_threads_per_block} on {kernel.device.name}"
+            f"takes 1 to {kernel.max_threads_per_block} on {kernel.device._name}"
         )
         raise InvalidArgumentError(message)
     shared = check_shared_memory(kernel, shared_memory, f"{verb} of {kernel.name!r}")
@@ -60,7 +60,7 @@ def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int
     if most < 0:
         message = (
             f"{what}: the kernel declares {kernel.static_shared_memory:,} bytes of shared memory, "
-            f"and a block has {whole:,} on {kernel.device.name}"
+            f"and a block has {whole:,} on {kernel.device._name}"
         )
         raise InvalidArgumentError(message)
     if shared > most:
@@ -83,7 +83,7 @@ def occupancy(
     threads, shared = check_block(kernel, block, shared_memory, "occupancy")
     if "occupancy" not in device._native.features:
         message = (
-            f"{device.name} does not tell the occupancy of kernels (the feature 'occupancy'); "
+            f"{device._name} does not tell the occupancy of kernels (the feature 'occupancy'); "
             "choose a block by measuring"
         )
         raise UnimplementedError(message)

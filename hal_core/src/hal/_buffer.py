@@ -168,8 +168,8 @@ class Buffer(Extent):
         address_of(self, storage)
         if storage.host_address is None:
             message = (
-                f"{storage.memory.value} memory of {self._device.name} is not visible to the host; "
-                "copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
+                f"{storage.memory.value} memory of {self._device._name} is not visible to the "
+                "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
             )
             raise UnimplementedError(message)
         if wait is None:

@@ -79,7 +79,7 @@ class Queues:
         made: list[Queue] = []
         try:
             for name in ("compute", "upload", "download"):
-                made.append(Queue(device, context, f"{device.name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
+                made.append(Queue(device, context, f"{device._name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
         except BaseException:
             for queue in made:
                 with contextlib.suppress(HalError):
@@ -173,10 +173,10 @@ class Device:
     def name(self) -> str:
         """Return the backend and the index, as in ``"cuda:1"``.
 
-        What is opened while it is open already has a number behind that:
-        ``"cuda:1 (2)"``. So no two open devices share a name.
+        Where the same device is open several times, representations, errors
+        and the names of queues tell them apart: ``"cuda:1 (2)"`` is the second.
         """
-        return self._name
+        return self._name.partition(" ")[0]
 
     @property
     def backend(self) -> str:
@@ -603,10 +603,7 @@ class Device:
     def _live(self) -> None:
         """Raise unless the device is open."""
         if self._closed:
-            message = (
-                f"{self._name} is closed; open it again with "
-                f"hal.create_device({self._name.partition(' ')[0]!r})"
-            )
+            message = f"{self._name} is closed; open it again with hal.create_device({self.name!r})"
             raise ClosedError(message)
 
 

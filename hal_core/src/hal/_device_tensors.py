@@ -113,7 +113,7 @@ def take_cuda_array(device: Device, array: object, copy: bool | None, what: str)
     place = device._native.dlpack_device(MemoryType.DEVICE)
     if place is None or place[0] != _CUDA or not is_external(device):
         message = (
-            f"{what}: it offers __cuda_array_interface__ only, which {device.name} cannot "
+            f"{what}: it offers __cuda_array_interface__ only, which {device._name} cannot "
             "take; convert it to a tensor with __dlpack__, or copy it to the host first"
         )
         raise UnimplementedError(message)
@@ -126,7 +126,7 @@ def take_cuda_array(device: Device, array: object, copy: bool | None, what: str)
             assert where is not None  # noqa: S101 - for the type checker
             message = (
                 f"{what}: its memory at {taken.address:#x} is in {describe_device(where)}, and "
-                f"{device.name} is {describe_device(place)}; copy it there first"
+                f"{device._name} is {describe_device(place)}; copy it there first"
             )
             raise ExchangeError(message)
     else:

@@ -127,8 +127,8 @@ def check_launch(
     check_kernel(kernel)
     if kernel._device is not device:
         message = (
-            f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device.name}, and this "
-            f"{where} belongs to {device.name}; load the program there"
+            f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device._name}, and this "
+            f"{where} belongs to {device._name}; load the program there"
         )
         raise InvalidArgumentError(message)
     blocks = None

@@ -25,8 +25,8 @@ def check_execution(device: Device, commands: object, bindings: object) -> tuple
         raise ArgumentTypeError(message)
     if commands._device is not device:
         message = (
-            f"execute: the commands were recorded for {commands.device.name}, and this queue "
-            f"belongs to {device.name}"
+            f"execute: the commands were recorded for {commands.device._name}, and this queue "
+            f"belongs to {device._name}"
         )
         raise InvalidArgumentError(message)
     program = commands._program

@@ -174,7 +174,7 @@ def check_features(device: Device, what: str) -> None:
     """Raise unless a device can meet the streams of others."""
     if not is_external(device):
         message = (
-            f"{what}: {device.name} knows no streams of others (the feature {_FEATURE!r}); "
+            f"{what}: {device._name} knows no streams of others (the feature {_FEATURE!r}); "
             "wait on the host for the one before using the other"
         )
         raise UnimplementedError(message)
@@ -193,7 +193,7 @@ def check_stream(device: Device, given: Any, what: str) -> int:  # noqa: ANN401 
         raise ArgumentTypeError(message)
     where = device._native.dlpack_device(MemoryType.DEVICE)
     if where is None or where[0] not in {_CUDA, _ROCM}:
-        message = f"{what}: {type(given).__name__} is a stream of CUDA, and {device.name} is not"
+        message = f"{what}: {type(given).__name__} is a stream of CUDA, and {device._name} is not"
         raise InvalidArgumentError(message)
     version, handle = ask(_called, protocol, f"{what} takes a stream with __cuda_stream__")
     if version != 0:

@@ -146,7 +146,7 @@ def query(device: Device, index: int, denied: int, size: int) -> MemoryQuery:
     visible = _is_visible(device, index)
     mapping = not denied & MAPPING
     if mapping and not visible and denied & ALL == ALL & ~(MAPPING | READ | WRITE):
-        reason = reason or f"{memory.value} memory of {device.name} is not visible to the host"
+        reason = reason or f"{memory.value} memory of {device._name} is not visible to the host"
     return MemoryQuery(
         allocatable=not reason,
         importable="host_import" in device.features and memory is MemoryType.HOST and size > 0,

@@ -120,7 +120,7 @@ def exchange_device(buffer: Buffer) -> tuple[int, int]:
         where = _HOST_DEVICE
     if where is None:
         message = (
-            f"{storage.memory.value} memory of {device.name} cannot be handed out by DLPack: its "
+            f"{storage.memory.value} memory of {device._name} cannot be handed out by DLPack: its "
             "backend names no DLPack device; copy it with buffer.numpy()"
         )
         raise ExchangeError(message)
@@ -278,7 +278,7 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
         taken = _dlpack.take_capsule(_ask_for_itself(tensor, what), what)
     elif copy is False:
         message = (
-            f"{what}: it is in {describe_device(where)}, which is not memory of {device.name}; "
+            f"{what}: it is in {describe_device(where)}, which is not memory of {device._name}; "
             "let it be copied through the host, with copy=None"
         )
         raise ExchangeError(message)
@@ -315,7 +315,7 @@ def _obstacle(device: Device, tensor: _dlpack.Tensor) -> str:
             "contiguous first, as tensor.contiguous() and numpy.ascontiguousarray(array) do"
         )
     if device._native.dlpack_device(MemoryType.DEVICE) != _HOST_DEVICE:
-        return f"{device.name} cannot use host memory as its own"
+        return f"{device._name} cannot use host memory as its own"
     alignment = max(tensor.dtype.alignment, _ALIGNMENT)
     if tensor.address % alignment:
         return f"it begins at {tensor.address:#x}, which is no multiple of {alignment}"

@@ -40,8 +40,8 @@ def copy(
     owners = (source._device, target._device)
     if device not in owners:
         message = (
-            f"copy: the source belongs to {owners[0].name}, the target to {owners[1].name}, and "
-            f"this queue to {device.name}; submit it to a queue of one of those"
+            f"copy: the source belongs to {owners[0]._name}, the target to {owners[1]._name}, and "
+            f"this queue to {device._name}; submit it to a queue of one of those"
         )
         raise InvalidArgumentError(message)
     other = owners[0] if owners[1] is device else owners[1]

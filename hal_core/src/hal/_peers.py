@@ -102,7 +102,7 @@ def enable_access(device: Device, other: object) -> None:
         return
     if not can_access(device, peer):
         message = (
-            f"{device.name} cannot use the memory of {peer.name}: "
+            f"{device._name} cannot use the memory of {peer._name}: "
             f"{_why_not(device, peer)}; {_advice(device, peer)}"
         )
         raise UnimplementedError(message)
@@ -124,7 +124,7 @@ def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str
         if buffer._denied & need:
             raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
         return storage
-    belongs = f"{what}: the buffer belongs to {owner.name}, and this {where} to {device.name}; "
+    belongs = f"{what}: the buffer belongs to {owner._name}, and this {where} to {device._name}; "
     if need & DISPATCH and is_peer(device, owner) and can_access(device, owner):
         advice = "call enable_access() of this device with that one first"
     else:

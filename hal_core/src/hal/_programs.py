@@ -144,7 +144,7 @@ class Program:
         if best is None or not _rank(best, device):
             message = (
                 f"the program has images for {', '.join(self.targets) or 'nothing'}, and none of "
-                f"them runs on {device.name} ({device.info.name}); compile it with target="
+                f"them runs on {device._name} ({device.info.name}); compile it with target="
                 f"'{target_of(device)}'"
             )
             raise OperationError(message)

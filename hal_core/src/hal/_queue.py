@@ -344,7 +344,7 @@ class Queue(StreamQueue):
         how long after another one it was. Raises `UnimplementedError` on a
         device without the feature ``"timestamps"``.
         """
-        check_timestamps(self._native, self._device.name)
+        check_timestamps(self._native, self._device._name)
         timer = Timer(self._device._timers)
         payload = (record, (timer._pool, timer), timer)
         waits, signals = check_lists(wait, signal)

@@ -78,7 +78,7 @@ class Recording:
         as_choice(categories, _CATEGORIES, "record: categories")
         self._mode = device._command_buffer
         if command_buffer is not None:
-            self._mode = check_mode(command_buffer, device._native.features, device.name)
+            self._mode = check_mode(command_buffer, device._native.features, device._name)
         self._device = device
         self._hazards = hazards == "auto"
         self._category = categories
