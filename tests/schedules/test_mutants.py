@@ -41,6 +41,11 @@ PROGRAMS = {
             (),
             ((ONE.a(signal=(S1, T1), refused=True),), (("wait", "t", 1),)),
         ),
+        Program(
+            "held in pieces",
+            ((("any", (S1, T1)),), (("signal", "s", 1),)),
+            constants=(("_wait", "_HOLD", 1),),
+        ),
         program(
             "second wait",
             "two",

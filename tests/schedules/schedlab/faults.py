@@ -380,7 +380,29 @@ def overtaken_point(**settings):
     return SmallCase("overtaken point", program, body, **settings)
 
 
+def close_while_asked(**settings):
+    """A device is closed while a thread asks it: its events stay until that has its answer."""
+    a = Op("a", "q", (), (("s", 1),), target="x", value=1)
+    program = program_of(a)
+
+    def body(world, scheduler):
+        world.act(("submit", a))
+        device = world.devices[0, 0]
+        results = []
+
+        def asks():
+            results.append(world.act(("query", "s")))
+            results.append(world.act(("done", "a")))
+
+        run_threads(world, scheduler, asks, lambda: world.close_device(device))
+        if results[0] not in {0, 1}:
+            scheduler.fail("result", f"a query while the device is closed: {results}")
+
+    return SmallCase("close while asked", program, body, **settings)
+
+
 FAULTS = {
+    "close while asked": close_while_asked,
     "overtaken point": overtaken_point,
     "hang and time out": hang_and_time_out,
     "close abandons": close_abandons,

@@ -42,10 +42,8 @@ MUTANTS = (
         (
             Patch(
                 "_progress",
-                "                    with _timeline.lock:\n"
-                "                        for operation, index in released:",
-                "                    if True:\n"
-                "                        for operation, index in released:",
+                "    with _timeline.lock:\n        batch.take(budget)\n",
+                "    if True:\n        batch.take(budget)\n",
             ),
             Patch(
                 "_stream",
@@ -63,11 +61,11 @@ MUTANTS = (
         (
             Patch(
                 "_wait",
-                "                    may_poll = self._poll(self._points)\n",
-                "                    may_poll = self._poll(self._points)\n"
-                "                    if may_poll:\n"
-                "                        self._leave()\n"
-                "                        return 0\n",
+                "                may_poll = self._poll(self._points, step)\n",
+                "                may_poll = self._poll(self._points, step)\n"
+                "                if may_poll:\n"
+                "                    self._failure, self._index = None, 0\n"
+                "                    break\n",
             ),
         ),
     ),
@@ -83,12 +81,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "an event that is asked without being held",
-        "overshoot/two",
+        "an event that is asked and may be destroyed meanwhile",
+        "close while asked",
         (
             Patch(
+                "_ring",
+                "            step.contexts = self._contexts\n            return True",
+                "            return True",
+            ),
+            Patch(
                 "_spin",
-                "        if operation is not None:\n            operation._event.count += 1\n",
+                "        step.contexts = queue._contexts\n",
                 "",
             ),
         ),
@@ -128,7 +131,13 @@ MUTANTS = (
     Mutant(
         "retirement that is not causal",
         "chain/two",
-        (Patch("_ring", "            while dependencies:\n", "            while False:\n"),),
+        (
+            Patch(
+                "_ring",
+                "for other in head._dependencies or ():",
+                "for other in ():",
+            ),
+        ),
     ),
     Mutant(
         "a publish before its record",
@@ -137,15 +146,14 @@ MUTANTS = (
             Patch(
                 "_stream",
                 "                native.record_event(event.handle, stream)\n"
-                "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
+                "        except Exception as error:  # noqa: BLE001 - raised again",
                 "                with _timeline.lock:\n"
                 "                    operation._event = event\n"
                 "                    operation._sequence = self._sequence + 1\n"
-                "                    for timepoint in operation._signals:\n"
-                "                        timepoint._semaphore._publish(\n"
-                "                            timepoint._value, operation, work)\n"
+                "                    for each in operation._signals:\n"
+                "                        each._semaphore._publish(each._value, operation, step.work)\n"
                 "                native.record_event(event.handle, stream)\n"
-                "        except BaseException as error:  # noqa: BLE001 - Ctrl-C",
+                "        except Exception as error:  # noqa: BLE001 - raised again",
             ),
         ),
     ),
@@ -155,9 +163,9 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "            if semaphore._failure is None:\n"
-                "                semaphore._reserved = value\n",
-                "            pass\n",
+                "        if semaphore._failure is None and semaphore._reserved < value:\n"
+                "            semaphore._reserved = value\n",
+                "        pass\n",
             ),
         ),
     ),
@@ -167,9 +175,9 @@ MUTANTS = (
         (
             Patch(
                 "_semaphore",
-                "        if self._value < value and self._points and self._failure is None:\n"
-                "            _harvest(self)",
-                "        pass",
+                "        if is_open and not _step.is_inside():\n"
+                "            _progress.act(_harvest, self, None)\n",
+                "",
             ),
         ),
     ),
@@ -179,13 +187,17 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "            return self._look_again(work, more)\n\n    @staticmethod",
-                "            following = self._look_again(work, more)\n"
-                "            held, self._issuing = self._issuing, operation\n"
-                "        _progress.drain(work)\n"
+                "        self._issuing = None\n        return None\n\n    def _break_off",
+                "        return None\n\n    def _break_off",
+            ),
+            Patch(
+                "_stream",
+                "        step.queue = None\n        return count",
+                "        _progress.drain(step)\n"
                 "        with _timeline.lock:\n"
-                "            self._issuing = held\n"
-                "        return following\n\n    @staticmethod",
+                "            self._issuing = None\n"
+                "        step.queue = None\n"
+                "        return count",
             ),
         ),
     ),
@@ -213,7 +225,7 @@ MUTANTS = (
     ),
     Mutant(
         "a waiter that registers for what is reached by then",
-        "by host/one",
+        "held in pieces",
         (
             Patch(
                 "_wait",
@@ -240,12 +252,12 @@ MUTANTS = (
         (
             Patch(
                 "_ring",
-                "        for timepoint in operation._signals:\n"
-                "            semaphore = timepoint._semaphore\n"
-                "            semaphore._fail(error, work)",
-                "        for timepoint in operation._signals[:1]:\n"
-                "            semaphore = timepoint._semaphore\n"
-                "            semaphore._fail(error, work)",
+                "            for timepoint in operation._signals:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail(error, work)",
+                "            for timepoint in operation._signals[:1]:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail(error, work)",
             ),
         ),
     ),
@@ -313,7 +325,13 @@ MUTANTS = (
     Mutant(
         "a lost device that another one's event hides",
         "lost dependency",
-        (Patch("_ring", "if other._queue._context is not self._context:", "if False:"),),
+        (
+            Patch(
+                "_ring",
+                "            elif waited._queue._context is not self._context:",
+                "            elif False:",
+            ),
+        ),
     ),
     Mutant(
         "a broken-off issue whose resources are dropped at once",
@@ -321,9 +339,14 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "                native.record_event(event.handle, stream)\n"
-                "                recorded = True\n",
-                "                recorded = False\n",
+                "            if event is not None:\n"
+                "                self._enter_ring(operation, event)\n"
+                "            else:\n"
+                "                operation._retired = True",
+                "            if False:\n"
+                "                self._enter_ring(operation, event)\n"
+                "            else:\n"
+                "                operation._retired = True",
             ),
         ),
     ),
@@ -373,7 +396,13 @@ MUTANTS = (
     Mutant(
         "a deferred call that nobody ends",
         "deferred/one",
-        (Patch("_stream", "if self._hosts.get(operation) == DEFERRED:", "if False:"),),
+        (
+            Patch(
+                "_stream",
+                "            if operation._state == DEFERRED:\n                self._resume",
+                "            if False:\n                self._resume",
+            ),
+        ),
     ),
     Mutant(
         "memory that does not wait for its dealloca",
@@ -485,9 +514,9 @@ MUTANTS = (
         (
             Patch(
                 "_stream",
-                "            operation._dependencies = None\n"
-                "            operation._state = ISSUED\n",
-                "            operation._state = ISSUED\n",
+                "            work.append((DROP, operation._dependencies))\n"
+                "            operation._dependencies = None\n",
+                "",
             ),
         ),
     ),

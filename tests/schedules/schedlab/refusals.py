@@ -82,6 +82,11 @@ def _refused(name, others, primitive, *, queues=QUEUES, features=(), lowering="s
         results["a"] = world.act(("wait_op", "a"))
         world.settle()
         _check(world, scheduler, ops, results)
+        for submission in world.submissions.values():
+            submission.state  # noqa: B018 - it asks the device
+        world.settle()
+        if primitive != "record_event":  # whose event is lost
+            world.check_events()
 
     return SmallCase(name, program, body, **settings)
 

@@ -324,6 +324,16 @@ class World(Watching):
             if queue._issuing not in (None, False):
                 s.fail("leak", f"the baton of {queue.name} was never let go")
 
+    def check_events(self):
+        """Fail if an event of an idle device is not back in its pool."""
+        for device in self.devices.values():
+            context = device._context
+            if context.lost is None and not any(queue._ring for queue in context.queues):
+                held = context.events.size - len(context.events._free)
+                if held:
+                    text = f"{held} events of {device.name} never came back to the pool"
+                    self.scheduler.fail("leak", text)
+
     def may_wait(self, operation):
         """Return whether an operation may be registered for a wait."""
         states = self.core._operation
