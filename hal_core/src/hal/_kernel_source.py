@@ -302,11 +302,15 @@ class _Scanner:
         """Return the kernel with what the marks in its head say, and note where they are."""
         texts = [token.text for token in head]
         found: dict[str, tuple[str, ...]] = {}
+        bounds = ""
         for start, end in matching_parentheses(texts):
             mark = texts[start - 1] if start else ""
-            if mark not in _MARKS:
+            if mark not in _MARKS and mark != "__launch_bounds__":
                 continue
             values = tuple(map(self._text, split_at_commas(head[start + 1 : end])))
+            if mark not in _MARKS:
+                bounds = "" if "#" in texts else values[0]
+                continue
             most = _MARKS[mark]
             problem = ""
             if "#" in texts:
@@ -324,6 +328,7 @@ class _Scanner:
             entry,
             block=found.get("HAL_BLOCK", ()),
             shared_memory="".join(found.get("HAL_SHARED_MEMORY", ())),
+            launch_bounds=bounds,
         )
 
     def _parameter(self, entry: EntryPoint, number: int, tokens: list[Token]) -> tuple[str, str]:

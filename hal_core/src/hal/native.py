@@ -149,6 +149,9 @@ class EntryPoint:
         The C++ expressions in its marks ``HAL_BLOCK(x, y, z)`` and
         ``HAL_SHARED_MEMORY(bytes)``, empty without one. The core has blanked
         the marks out of the source, and put their values into the type table.
+    launch_bounds
+        The C++ expression for the threads of a block at most, the first one in
+        its ``__launch_bounds__``; empty without one.
     """
 
     name: str
@@ -160,6 +163,7 @@ class EntryPoint:
     body_end: int
     block: tuple[str, ...] = ()
     shared_memory: str = ""
+    launch_bounds: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,7 +218,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
             for number, (kind, _) in enumerate(entry.parameters[:64])
             if _RESTRICT.search(kind)
         )
-        export = f"HAL_KERNEL({entry.name}, {barriers}, {alone:#x}ull, {flags})"
+        bounds = entry.launch_bounds or "hal_threads_at_most"
+        export = f"HAL_KERNEL({entry.name}, {barriers}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(

@@ -467,12 +467,20 @@ struct hal_kernel_of<barriers, alone, F> {
 
 }  // namespace
 
-#define HAL_KERNEL(name, barriers, alone, flags)                                                   \
+enum { hal_threads_at_most = 1024 };
+
+// How many threads a block may have, after __launch_bounds__.
+constexpr unsigned int hal_bounded(long long threads) {
+  return threads > 0 && threads < hal_threads_at_most ? (unsigned int)threads : hal_threads_at_most;
+}
+
+#define HAL_KERNEL(name, barriers, alone, flags, bounds)                                           \
   extern "C++" {                                                                                   \
   extern "C" {                                                                                     \
   extern const hal_kernel hal_kernel_##name;                                                       \
   HAL_EXPORT const hal_kernel hal_kernel_##name = {                                                \
-      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<barriers, alone, name>::hal_run, 1024, 0,         \
+      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<barriers, alone, name>::hal_run,                  \
+      hal_bounded((long long)bounds), 0,                                                           \
       hal_kernel_of<barriers, alone, name>::hal_bytes,                                             \
       hal_kernel_of<barriers, alone, name>::hal_count,                                             \
       hal_kernel_of<barriers, alone, name>::hal_sizes,                                             \
