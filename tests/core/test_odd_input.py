@@ -12,17 +12,9 @@ import json
 
 import pytest
 from child_processes import HERE, run_python
-from odd_calls import (
-    GOOD,
-    KEYWORDS,
-    MADE,
-    SUBJECTS,
-    World,
-    batches,
-    good_of,
-    parameters_of,
-    targets_of,
-)
+from odd_arguments import GOOD, good_of
+from odd_calls import KEYWORDS, MADE, batches, parameters_of, targets_of
+from odd_world import SUBJECTS, World
 
 BATCHES = batches()
 LIMIT = 150.0

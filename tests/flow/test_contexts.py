@@ -504,8 +504,8 @@ def test_what_is_no_output(root, talk, flow, device):
 @pytest.mark.parametrize(
     ("arguments", "kind", "match"),
     [
-        ({"name": "", "size": 4}, InvalidArgumentError, "a name has 1 to 1000 letters"),
-        ({"name": 3, "size": 4}, ArgumentTypeError, "a name is text"),
+        ({"name": "", "size": 4}, InvalidArgumentError, "has at least one letter"),
+        ({"name": 3, "size": 4}, ArgumentTypeError, "the name of memory is a str"),
         ({"name": "a", "size": "4"}, ArgumentTypeError, "number of bytes"),
         ({"name": "a", "size": 5, "dtype": np.int32}, InvalidArgumentError, "5 bytes are no"),
         ({"name": "a", "size": -4}, InvalidArgumentError, "-4 bytes"),

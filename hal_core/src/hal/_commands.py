@@ -13,7 +13,7 @@ from hal._lowering import lower
 from hal._program import Program
 from hal._recording import Group, Recording
 from hal._slots import Slot, SlotRules, Slots
-from hal.arguments import as_name, as_text
+from hal.arguments import as_name
 from hal.errors import InvalidArgumentError
 from hal.native import IndirectLaunchNode
 
@@ -169,7 +169,8 @@ class CommandBuffer(Recording):
         """Return an event of this recording, not signalled: a barrier in two halves."""
         self._recording()
         self._events += 1
-        return CommandEvent(self, as_name(name, "an event") or f"event{self._events}")
+        title = "" if name is None else as_name(name, "an event")
+        return CommandEvent(self, title or f"event{self._events}")
 
     def signal_event(self, event: CommandEvent) -> None:
         """Signal an event once all commands recorded so far have ended.
@@ -214,7 +215,7 @@ class CommandBuffer(Recording):
         Groups nest: ``"frame/blur/rows"``. They order nothing.
         """
         self._recording()
-        return Group(self, as_text(name, "the name of a group is a str"))
+        return Group(self, as_name(name, "a group"))
 
     def end(self) -> None:
         """End the recording; raises `InvalidArgumentError` if it has ended or a group is open."""

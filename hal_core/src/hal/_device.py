@@ -243,7 +243,8 @@ class Device:
         device without the feature ``"external_streams"``.
         """
         self._live()
-        name = as_name(name, "a queue")
+        if name is not None:
+            name = as_name(name, "a queue")
         ordered = as_flag(ordered, "create_queue: ordered")
         borrowed = None
         if stream is not None:

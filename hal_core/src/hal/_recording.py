@@ -117,7 +117,7 @@ class Recording:
                 "categories='all'"
             )
             raise InvalidArgumentError(message)
-        label = as_name(name, "a command") or ""
+        label = "" if name is None else as_name(name, "a command")
         if self._groups:
             label = "/".join([*self._groups, label]) if label else "/".join(self._groups)
         try:

@@ -204,7 +204,8 @@ def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Sema
     `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
     pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for others.
     """
-    return Semaphore(check_value(initial), as_name(name, "a semaphore"))
+    title = None if name is None else as_name(name, "a semaphore")
+    return Semaphore(check_value(initial), title)
 
 
 def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:

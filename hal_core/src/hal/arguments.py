@@ -47,6 +47,7 @@ _Result = TypeVar("_Result")
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.generic)
 """What can be iterated over, and is no list of things."""
 
+_LONGEST_NAME: Final = 1000
 _SHOWN: Final = 80
 """Characters of a value that an error shows."""
 _MOST: Final = 2**63 - 1
@@ -219,9 +220,13 @@ def as_text(value: object, rule: str) -> str:
     return str.__str__(value)
 
 
-def as_name(value: object, what: str) -> str | None:
-    """Return the name that a user gives to a thing, or None for none."""
-    return None if value is None else as_text(value, f"the name of {what} is a str")
+def as_name(value: object, what: str) -> str:
+    """Return the name that a user gives to a thing, which errors show as a whole."""
+    text = as_text(value, f"the name of {what} is a str")
+    if len(text) > _LONGEST_NAME:
+        message = f"the name of {what} has at most {_LONGEST_NAME} letters, not {len(text)}"
+        raise InvalidArgumentError(message)
+    return text
 
 
 def as_choice(value: object, choices: Iterable[str], what: str) -> str:

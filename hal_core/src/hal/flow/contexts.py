@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Context"]
 
-_LONGEST_NAME: Final = 1000
-
 _holders: Final = Holders()
 
 
@@ -70,7 +68,7 @@ class Context:
         flow.check_open()
         self.flow: Final = flow
         self.device: Final = flow.lanes_of(device).device
-        self.name: Final = as_text(name, "the name of a context is a str")
+        self.name: Final = as_name(name, "a context")
         self.parent: Context | None = None
         self.own: dict[str, Named] = {}  # for the modules of this package
         self._closed = False
@@ -78,7 +76,7 @@ class Context:
     def child(self, name: str = "child") -> Context:
         """Return a context that comes from this one."""
         self._check_open()
-        own = as_text(name, "the name of a context is a str")
+        own = as_name(name, "a context")
         made = Context(self.flow, device=self.device, name=f"{self.name}/{own}")
         made.parent = self
         return made
@@ -114,7 +112,7 @@ class Context:
         """
         memory = Memory(size, dtype, mode)
         if memory.mode is MemoryMode.CONSTANT:
-            message = f"{name!r} is constant and needs its content; use from_host or adopt"
+            message = f"{shown(name)} is constant and needs its content; use from_host or adopt"
             raise InvalidArgumentError(message)
         self._declare(name, memory, lambda: self._allocate(memory), has_content=False)
 
@@ -128,7 +126,7 @@ class Context:
         """
         host = as_array(array, "from_host")
         if host.dtype.hasobject:
-            message = f"{name!r}: the array holds Python objects, which device memory cannot"
+            message = f"{shown(name)}: the array holds Python objects, which device memory cannot"
             raise ArgumentTypeError(message)
         memory = Memory(host.nbytes, host.dtype, mode)
         self._declare(name, memory, lambda: self.flow.from_host(host, self.device, hold=False))
@@ -146,7 +144,7 @@ class Context:
         self.flow.check(buffer, f"adopt {shown(name)}")
         if buffer.device is not self.device:
             message = (
-                f"adopt {name!r}: the buffer is on {buffer.device.name}, and the context on "
+                f"adopt {shown(name)}: the buffer is on {buffer.device.name}, and the context on "
                 f"{self.device.name}, or that was opened another time"
             )
             raise InvalidArgumentError(message)
@@ -242,7 +240,7 @@ class Context:
             For what is no code; for what is gone. Nothing has changed then.
         """
         self._check_open()
-        title = as_name(name, "a routine")
+        title = None if name is None else as_name(name, "a routine")
         child = self.child(title or (entry if isinstance(entry, str) else "routine"))
         try:
             child.allocate_all({} if allocate is None else allocate)
@@ -378,9 +376,9 @@ class Context:
         is_lent: bool = False,
     ) -> None:
         """Give a name memory, unless it has that very memory already."""
-        name = as_text(name, "a name is text")
-        if not 0 < len(name) <= _LONGEST_NAME:
-            message = f"a name has 1 to {_LONGEST_NAME} letters, not {len(name)}"
+        name = as_name(name, "memory")
+        if not name:
+            message = "the name of memory has at least one letter"
             raise InvalidArgumentError(message)
         if has_content and memory.mode is MemoryMode.LOCAL:
             message = f"{name!r} is local: it has no content before a call; use allocate"
