@@ -117,7 +117,7 @@ def test_a_refused_command_leaves_the_recording_as_it_was(device):
         for bad, error in (
             (lambda: commands.fill(buffer, 1, offset=5), InvalidArgumentError),
             (lambda: commands.fill(buffer, "x"), ArgumentTypeError),
-            (lambda: commands.copy(buffer, buffer), InvalidArgumentError),
+            (lambda: commands.copy(buffer, buffer, target_offset=1, size=2), InvalidArgumentError),
             (lambda: commands.update(buffer, b"12345"), InvalidArgumentError),
         ):
             with pytest.raises(error):
