@@ -187,8 +187,9 @@ class Context:
     def close_events(self) -> None:
         """Destroy the events; no thread is in a native call on one."""
         try:
-            self.native.bind()
-            self.events.close()
+            if self.events.size:  # else another close has come this far
+                self.native.bind()
+                self.events.close()
         except HalError as error:
             self.lose(error)
 

@@ -93,7 +93,7 @@ class Pool:
         self._idle: list[Any] = []  # a lock each, which its thread sleeps at
         self._count = 0  # of threads, and of those in a function
         self._busy = 0
-        self._starting = False
+        self._starting = _sync.Mark()  # held while a thread is started
 
     def start(self) -> None:
         """Have a thread at least, which stays. Raises `OperationError`; no lock held."""
@@ -108,34 +108,33 @@ class Pool:
     def _serve(self) -> None:
         """Wake a thread for what is to be done, or start one: one at a time, each the next."""
         with self._lock:
-            if self._idle:
-                self._idle.pop().release()
-                return
+            while self._idle:
+                gate = self._idle[-1]
+                if gate.locked():
+                    gate.release()  # and taken out after: a Ctrl-C between loses no thread
+                    self._idle.pop()
+                    return
+                self._idle.pop()
             looking = self._count - self._busy  # those look before they sleep
-            if self._starting or looking >= len(self._tasks) or self._count >= self._limit:
+            if looking >= len(self._tasks) or self._count >= self._limit:
                 return
         with contextlib.suppress(HalError):  # then those that run have to do
             self._start_one()
 
     def _start_one(self) -> None:
-        with self._lock:
-            self._count += 1
-            self._starting = True
-        try:
-            _sync.start_thread(self._name, self._work)
-        except BaseException:
-            with self._lock:
-                self._count -= 1
-                self._starting = False
-            raise
+        """Start a thread unless another caller does; each counts itself, so no Ctrl-C miscounts."""
+        if not self._starting.locked():
+            with self._starting:
+                _sync.start_thread(self._name, self._work)
 
     def _work(self) -> None:
         """Work until idle for too long; the last thread stays."""
         task: tuple[Callable[..., object], tuple[Any, ...]] | None
+        with self._lock:
+            self._count += 1
         while True:
             gate = _sync.Lock()
             with self._lock:
-                self._starting = False
                 task = self._tasks.popleft() if self._tasks else None
                 if task is not None:
                     self._busy += 1
@@ -150,16 +149,17 @@ class Pool:
                 task = None
                 with self._lock:
                     self._busy -= 1
-            elif not gate.acquire(timeout=seconds) and self._may_end(gate):
+            elif self._may_end(gate, is_woken=gate.acquire(timeout=seconds)):
                 return
 
-    def _may_end(self, gate: Any) -> bool:  # noqa: ANN401 - a lock
-        """Return whether a thread that was idle for long is to end."""
+    def _may_end(self, gate: Any, *, is_woken: bool) -> bool:  # noqa: ANN401 - a lock
+        """Return whether a thread that was idle is to end, for it was so for long."""
         with self._lock:
-            if gate not in self._idle:
-                return False  # taken in the last moment
-            self._idle.remove(gate)
-            if self._count == 1:
+            if gate in self._idle:
+                self._idle.remove(gate)
+            else:
+                is_woken = True  # in the last moment
+            if is_woken or self._count == 1:
                 return False
             self._count -= 1
         return True

@@ -1,0 +1,504 @@
+"""What breaks a call off is put right by whoever comes next, and by nobody else (O3, I5)."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from child_processes import HERE, assert_quiet
+from core_harness import LIMIT, wait_until
+
+import hal
+from hal import _step, _timeline
+from hal.errors import (
+    DeviceLostError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+    ReentrantCallError,
+)
+
+WORLD = """
+    import itertools, signal, sys, threading
+    sys.path.insert(0, sys.argv[1])
+    import hal
+    from core_harness import open_native
+    from hal.errors import ClosedError, DeadlineExceededError, HalError, ReentrantCallError
+    from native_probe import Probe
+
+    KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 5.0
+    driver = open_native()
+
+    class World:
+        def __init__(self):
+            self.probe = Probe(driver.open_device(0, {}))
+            self.device = hal.Device("cpu", self.probe, 2 if KIND == "backlog" else None)
+            self.buffer = self.device.allocate(64)
+            self.gate, self.out = hal.create_semaphore(), hal.create_semaphore()
+            self.queue, self.other = self.device.queue, self.device.queues.upload
+            self.taken = []
+            if KIND in ("signal", "fail"):
+                self.fill(self.queue, wait=self.gate.at(1), signal=self.out.at(1))
+                self.fill(self.other, wait=self.out.at(1))
+
+        def fill(self, queue, **order):
+            self.taken.append(queue.fill(self.buffer, 1, **order))
+
+        def act(self):
+            if KIND == "submit":
+                self.fill(self.queue, signal=self.out.at(1))
+                self.fill(self.other, wait=self.out.at(1))
+            elif KIND == "pending":
+                self.fill(self.queue, wait=self.gate.at(1), signal=self.out.at(1))
+                self.gate.signal(1)
+            elif KIND == "signal":
+                self.gate.signal(1)
+            elif KIND == "wait":
+                self.fill(self.queue)
+                self.taken[-1].wait(LIMIT)
+            elif KIND == "backlog":
+                for _ in range(5):
+                    self.fill(self.queue)
+                self.taken[-1].wait(LIMIT)
+            elif KIND == "call":
+                self.taken.append(self.queue.call(int))
+                self.fill(self.queue)
+                self.taken[-1].wait(LIMIT)
+            elif KIND == "close":
+                self.device.close(LIMIT)
+            elif KIND == "fail":
+                self.gate.fail(ValueError("x"))
+
+        def check(self):
+            # Every promise is kept or broken, every queue takes work, nothing is left.
+            wrong = []
+
+            def attempt(what, function):
+                try:
+                    function()
+                except DeadlineExceededError as error:
+                    wrong.append(f"{what}: {error}")
+                except HalError:
+                    pass
+
+            if self.gate._value < 1:
+                attempt("gate", lambda: self.gate.signal(1))
+            for each in self.taken:
+                attempt("never ends", lambda: each.wait(LIMIT))
+            if KIND != "close":
+                for queue in (self.queue, self.other):
+                    attempt("stuck", lambda: queue.fill(self.buffer, 9).wait(LIMIT))
+                if self.device.lost:
+                    wrong.append("lost")
+            wrong += self.device.close(LIMIT)
+            return wrong + self.probe.violations
+"""
+
+TWICE = (
+    WORLD
+    + """
+    class Interrupts:
+        # Raises KeyboardInterrupt as the n-th function of hal is entered or has called one of C's,
+        # and a second one m such places later. Python drops a profile function that
+        # raises, so the tracing of the exception sets it again.
+        def __init__(self, first, second):
+            self.left, self.then, self.places = first, second, []
+            self.is_due = False
+
+        def profile(self, frame, event, argument):
+            if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
+                return
+            outer = frame
+            while outer is not None:
+                if outer.f_code.co_name == "__del__":  # Python drops what a finaliser raises
+                    return
+                outer = outer.f_back
+            self.left -= 1
+            if self.left == 0:
+                self.places.append(f"{event} {frame.f_code.co_name}:{frame.f_lineno}")
+                self.left, self.then = self.then, 0
+                self.is_due = self.left > 0
+                raise KeyboardInterrupt
+
+        def trace(self, frame, event, argument):
+            if event == "exception" and self.is_due:
+                self.is_due = False
+                sys.setprofile(self.profile)
+            return self.trace
+
+    def trial(first, second):
+        world, interrupts = World(), Interrupts(first, second)
+        sys.settrace(interrupts.trace)
+        sys.setprofile(interrupts.profile)
+        try:
+            world.act()
+        except (KeyboardInterrupt, HalError):
+            pass
+        finally:
+            sys.setprofile(None)
+            sys.settrace(None)
+        return interrupts.places, world.check()
+
+    problems = doubles = 0
+    for first in itertools.count(1):
+        # Where the second one comes: right away, and at a place that moves on with the first.
+        for second in (1, 2 + first * 7 % 31):
+            places, wrong = trial(first, second)
+            doubles += len(places) == 2
+            if wrong:
+                problems += 1
+                print(f"{KIND}, {places}: {wrong}", file=sys.stderr)
+        if not places or problems > 5:
+            break
+    assert doubles > 5, doubles
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "kind", ["submit", "pending", "signal", "wait", "backlog", "call", "close", "fail"]
+)
+def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
+    """O3, Q6: no baton stays taken, no queue is stuck, no device is lost, nothing is freed twice."""
+    assert_quiet(run_script(TWICE, arguments=(HERE, kind), timeout=50))
+
+
+ALARMS = (
+    WORLD
+    + """
+    class SoftLimit(TimeoutError):
+        pass
+
+    def limit(*_):
+        raise SoftLimit("time limit")
+
+    signal.signal(signal.SIGALRM, limit)
+    for number in itertools.count(1):
+        world = World()
+        world.probe.fail_call(number, lambda: signal.raise_signal(signal.SIGALRM))
+        raised = False
+        try:
+            world.act()
+            world.device.queue.fill(world.buffer, 2).wait(LIMIT)
+        except SoftLimit:
+            raised = True
+        reached = not world.probe.pending_fault
+        world.probe.heal()
+        failed = [each for each in world.taken if each.state in ("failed", "cancelled")]
+        assert world.check() == [], number
+        assert raised or not reached, number
+        assert len(failed) <= 2, (number, failed)  # the one interrupted, and what waited for it
+        if not reached:
+            break
+    assert number > 3, number
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "pending", "wait", "backlog"])
+def test_what_a_signal_handler_raises_is_the_users(run_script, kind):
+    """O3: at every native call. It is raised where the user is, loses no device, and fails no
+    operation that it did not interrupt."""
+    assert_quiet(run_script(ALARMS, arguments=(HERE, kind), timeout=50))
+
+
+HANDLERS = (
+    WORLD
+    + """
+    class Handler:
+        # Calls hal, as a signal handler does, as the n-th function of hal is entered or has
+        # called one of C's.
+        def __init__(self, number, world):
+            self.left, self.world, self.made = number, world, None
+            self.stop = hal.create_semaphore()
+
+        def __call__(self, frame, event, argument):
+            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
+                self.left -= 1
+                if self.left == 0:
+                    sys.setprofile(None)
+                    self.stop.signal(1)
+                    self.stop.signal(2)
+                    self.world.other.flush()
+                    assert self.stop.query() in (0, 1, 2)
+                    for call in (self.submit, self.allocate, self.wait):
+                        try:
+                            call()
+                        except (ReentrantCallError, DeadlineExceededError):
+                            assert call != self.submit
+                        except ClosedError:
+                            assert KIND == "close"
+
+        def submit(self):
+            self.made = self.world.other.fill(self.world.buffer, 3, wait=self.stop.at(1))
+
+        def allocate(self):
+            self.world.device.allocate(64)
+
+        def wait(self):
+            hal.wait_all(self.stop.at(2), 0)
+
+    for number in itertools.count(1):
+        world = World()
+        handler = Handler(number, world)
+        sys.setprofile(handler)
+        try:
+            world.act()
+        finally:
+            sys.setprofile(None)
+        if handler.left > 0:
+            break
+        handler.stop.wait(2, LIMIT)
+        if KIND != "close":
+            handler.made.wait(LIMIT)
+        assert world.check() == [], number
+    assert number > 5, number
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "pending", "signal", "wait", "call", "close", "fail"])
+def test_a_signal_handler_may_call_hal(run_script, kind):
+    """O3: at every call of ours. Signals and submissions are put off and made in order; what cannot
+    be put off raises at once; nothing hangs."""
+    assert_quiet(run_script(HANDLERS, arguments=(HERE, kind), timeout=50))
+
+
+def test_what_a_handler_asks_for_at_once_is_refused(device):
+    """O3: a wait or an allocation in the middle of a call of ours says what to do instead."""
+    told = []
+
+    class Bag:
+        def __del__(self):
+            with _timeline.lock:  # as if the collector had run in there
+                for call in (
+                    lambda: hal.create_semaphore().wait(1, 0),
+                    lambda: device.queue.wait_idle(0),
+                ):
+                    try:
+                        call()
+                    except ReentrantCallError as error:
+                        told.append(str(error))
+                made.append(device.queue.barrier())
+
+    made = []
+    bag = Bag()
+    device.queue.barrier(wait=hal.create_semaphore().at(1))
+    del bag
+    gc.collect()
+    assert told
+    assert all("signal handler" in each and "another thread" in each for each in told)
+    assert made[0].state == "pending"
+
+
+def test_no_code_of_the_users_runs_under_the_lock_i5(device):
+    """I5: what weak references tell of is dropped outside of it, whoever held it last."""
+    seen, buffer = {}, device.allocate(64)
+
+    def note(what):
+        seen[what] = _timeline.lock._is_owned() or not _timeline.lock.acquire(blocking=False)
+        _timeline.lock.release()
+        device.queue.flush()
+
+    class Bag:
+        pass
+
+    def tracked(what, thing):
+        weakref.finalize(thing, note, what)
+        return thing
+
+    semaphore, bag = hal.create_semaphore(), tracked("a cancelled callback", Bag())
+    callback = semaphore.on_reached(5, lambda _, bag=bag: None)
+    del bag
+    assert callback.cancel()
+    for _ in range(20):
+        tracked("a submission", device.queue.fill(buffer, 1))
+    gate, signalled = hal.create_semaphore(), tracked("a semaphore", hal.create_semaphore())
+    done = device.queue.fill(buffer, 1, wait=gate.at(1), signal=signalled.at(1))
+    del signalled
+    gate.signal(1)
+    done.wait(LIMIT)
+    queue = device.create_queue()
+    tracked("a cancelled submission", queue.fill(buffer, 1, wait=hal.create_semaphore().at(1)))
+    queue.close()
+
+    class OddError(OSError):
+        pass
+
+    error = tracked("an error", OddError("x"))
+    failed, waiting = hal.create_semaphore(), hal.create_semaphore()
+    failed.fail(error)
+    device.queue.fill(buffer, 1, wait=failed.at(1), signal=waiting.at(1))
+    del error, failed, waiting
+    bag = tracked("an argument", Bag())
+    done = device.queue.call(lambda _: None, bag)
+    del bag
+    done.wait(LIMIT)
+    device.wait_idle(LIMIT)
+    del done
+    gc.collect()
+    wait_until(lambda: device.queue.flush() or len(seen) == 6)
+    assert seen == dict.fromkeys(seen, False)
+
+
+FULL_STACK = """
+    import os, sys
+    import hal
+
+    sys.setrecursionlimit(300)
+    device = hal.create_device("cpu")
+    buffer = device.allocate(64)
+
+    def down(depth, function):
+        return down(depth - 1, function) if depth else function()
+
+    for what in ("signal", "submit", "wait"):
+        broken = 0
+        for depth in range(180, 300):
+            queue, gate = device.create_queue(), hal.create_semaphore()
+            waiting = queue.fill(buffer, 1, wait=gate.at(1))
+            made = []
+            act = {
+                "signal": lambda: gate.signal(1),
+                "submit": lambda: made.append(queue.fill(buffer, 2, wait=gate.at(1))),
+                "wait": lambda: waiting.wait(0),
+            }[what]
+            try:
+                down(depth, act)
+            except RecursionError:
+                broken += 1
+            except hal.errors.DeadlineExceededError:
+                pass
+            if gate.query() < 1:
+                gate.signal(1)
+            for each in (waiting, *made):
+                try:
+                    each.wait(10)
+                except hal.errors.CancelledError:
+                    assert what != "wait"
+            queue.fill(buffer, 3).wait(10)
+            queue.close()
+        assert broken, what
+    assert device.close() == ()
+"""
+
+
+def test_a_full_stack_loses_nothing(run_script):
+    """O3: whatever the depth at which it breaks off, waiters wake and the queue goes on."""
+    assert_quiet(run_script(FULL_STACK, timeout=50))
+
+
+def test_a_plugin_that_keeps_raising_fails_its_operations(open_probe):
+    """O2: errors that are no HalError, from record_event on; the queue works again after that."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    for _ in range(3):
+        for number in range(1, 4):
+            probe.fail_call(number, RuntimeError("a bug"), {"record_event"})
+        made = device.queue.fill(buffer, 1)
+        with pytest.raises(OperationError, match="must raise a HalError"):
+            made.wait(LIMIT)
+        probe.heal()
+    device.queue.fill(buffer, 2).wait(LIMIT)
+    assert not device.lost
+
+
+def test_a_device_whose_work_cannot_be_followed_is_lost(open_probe):
+    """O2: neither an event nor a drained stream tells when the work ends."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    for name in ("record_event", "synchronize_stream"):
+        for number in (1, 2):
+            probe.fail_call(number, RuntimeError("a bug"), {name})
+    with pytest.raises(OperationError):
+        device.queue.fill(buffer, 1).wait(LIMIT)
+    wait_until(lambda: device.lost)
+    with pytest.raises(DeviceLostError, match="can no longer tell"):
+        device.queue.fill(buffer, 1).wait(LIMIT)
+
+
+@pytest.mark.parametrize("error", [OperationError("odd"), RuntimeError("a bug")])
+def test_an_event_that_cannot_be_asked_fails_its_operation_only(open_probe, error):
+    """O2: the device is not lost, and what comes behind it ends well."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    probe.fail_call(1, error, {"query_event"})
+    with pytest.raises(OperationError):
+        device.queue.fill(buffer, 1).wait(LIMIT)
+    device.queue.fill(buffer, 2).wait(LIMIT)
+    assert not device.lost
+
+
+def test_a_device_whose_events_never_answer_is_lost(open_probe):
+    """O2: after many errors in a row, so that no backlog waits for ever."""
+    device, probe = open_probe(max_in_flight=2)
+    buffer = device.allocate(64)
+    for number in range(1, 2000):
+        probe.fail_call(number, OperationError("odd"), {"query_event"})
+    made = [device.queue.fill(buffer, 1) for _ in range(8)]
+    for each in made:
+        with pytest.raises(HalError):
+            each.wait(LIMIT)
+    assert device.lost
+    probe.heal()
+
+
+@pytest.mark.parametrize("way", ["device", "queue"])
+def test_close_counts_what_is_being_issued_q6(open_probe, way):
+    """Q6: a thread is inside of a native call; close says so, and frees nothing under it."""
+    device, probe = open_probe()
+    buffer = device.allocate(64)
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow():
+        entered.set()
+        leave.wait(LIMIT)
+
+    probe.fail_call(1, slow, {"record_event"})
+    made = []
+    thread = threading.Thread(target=lambda: made.append(device.queue.fill(buffer, 1)))
+    thread.start()
+    assert entered.wait(LIMIT)
+    told = (device if way == "device" else device.queue).close(0.05)
+    assert len(told) == 1
+    assert "fill on" in told[0]
+    assert not probe.closed
+    leave.set()
+    thread.join(LIMIT)
+    with pytest.raises(DeviceLostError):
+        made[0].wait(LIMIT)
+    assert probe.violations == []
+
+
+def test_a_call_that_was_put_off_and_refused_is_told(device, monkeypatch):
+    """O3: its caller is gone, so `sys.unraisablehook` hears of it."""
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    semaphore = hal.create_semaphore()
+    semaphore.signal(5)
+
+    class Bag:
+        def __del__(self):
+            with _timeline.lock:
+                semaphore.signal(3)
+
+    bag = Bag()
+    del bag
+    wait_until(lambda: told)
+    assert isinstance(told[0].exc_value, InvalidArgumentError)
+
+
+def test_no_step_is_left_open(device):
+    """A call that has ended well, or was refused, leaves nothing behind."""
+    buffer = device.upload(np.zeros(64, np.uint8))
+    device.queue.fill(buffer, 1).wait(LIMIT)
+    with pytest.raises(InvalidArgumentError):
+        hal.create_semaphore(5).signal(3)
+    with pytest.raises(TimeoutError):
+        hal.create_semaphore().wait(1, 0)
+    mine = [each for each in _step.all_steps() if _step.is_mine(each)]
+    assert not any(each.is_open() for each in [*mine, _step.begin()])
