@@ -163,7 +163,7 @@ TWICE = (
     "kind", ["submit", "pending", "signal", "wait", "backlog", "call", "close", "fail"]
 )
 def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
-    """O3, Q6: no baton stays taken, no queue is stuck, no device is lost, nothing is freed twice."""
+    """O3, Q6: no baton stays taken, no queue is stuck, no device lost, nothing is freed twice."""
     assert_quiet(run_script(TWICE, arguments=(HERE, kind), timeout=50))
 
 
