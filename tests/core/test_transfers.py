@@ -222,3 +222,35 @@ def test_beyond_four_gibibytes_m1(device):
     assert (view[start:-3:step] == 1 + np.arange(0, length, step) % 4).all()
     queue.copy(buffer, buffer, source_offset=size - MIB, size=MIB).wait(LIMIT)
     assert (view[:MIB] == view[-MIB:]).all()
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["there", "alloca"])
+def test_fills_of_long_patterns_are_issued_in_parts_q1(small_device, late):
+    """Q1, C1: a long pattern takes many native calls, of which a stream gets so many at a time."""
+    queue, gate = small_device.queue, hal.create_semaphore()
+    size = 3 * 4096 + 16
+    if late:
+        buffer = queue.alloca(size, dtype=np.complex128, wait=gate.at(1))
+    else:
+        buffer = small_device.allocate(size, dtype=np.complex128)
+        queue.barrier(wait=gate.at(1))
+    fills = [queue.fill(buffer, number + 0.1j) for number in range(20)]
+    queue.fill(buffer, 0.3, offset=16, size=32)
+    assert not fills[0].done
+    gate.signal(1)
+    expected = np.full(size // 16, 19 + 0.1j)
+    expected[1:3] = 0.3
+    assert (buffer.numpy(timeout=LIMIT) == expected).all()
+    assert {fill.state for fill in fills} == {"done"}
+
+
+def test_a_long_pattern_takes_few_native_calls_c1(open_probe):
+    """C1: one element in fours, and copies of all that is there by then."""
+    device, probe = open_probe()
+    buffer = device.allocate(1 << 20, dtype=np.float64)
+    device.queue.fill(buffer, 0.1).wait(LIMIT)
+    assert probe.calls["fill"] == 2
+    assert probe.calls["copy"] == 17
+    device.queue.fill(buffer, 0.0).wait(LIMIT)  # repeats itself: a native fill
+    assert probe.calls["fill"] == 3
+    assert probe.calls["copy"] == 17

@@ -1,16 +1,22 @@
-"""Issue a recording's native calls on a stream, a part at a time (rules C4 and Q1)."""
+"""Issue many native calls of one operation on a stream, a part at a time (rules C4 and Q1)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from hal._instances import Replica
     from hal._peers import Visit
-    from hal._program import Program
     from hal._slots import Late, Table
 
-__all__ = ["Replay"]
+__all__ = ["Replay", "Replayed"]
+
+
+class Replayed(Protocol):
+    """What makes the native calls: a recording, a long fill."""
+
+    def replay(self, replay: Replay, stream: int, start: int, end: int, /) -> None:
+        """Make the calls from `start` to before `end`."""
 
 
 class Replay:
@@ -22,7 +28,7 @@ class Replay:
 
     __slots__ = ("_done", "_program", "left", "replica", "table", "visits")
 
-    def __init__(self, program: Program, table: Table | Late | None, count: int) -> None:
+    def __init__(self, program: Replayed, table: Table | Late | None, count: int) -> None:
         self._program = program
         self.table = table  # None: the recording has no slots
         self.replica: Replica | None = None  # bound to the table, from the first part on

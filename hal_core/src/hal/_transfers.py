@@ -73,10 +73,8 @@ def fill(device: Device, buffer: object, value: object, offset: object, size: ob
         return NOTHING
     start += first
     if width > NATIVE:
-        wide = (start, pattern, width, length, device._fill, device._copy)
-        if base is not None:
-            return _fill_wide, wide, storage
-        return _late, (_fill_wide, wide, ((0, storage),)), storage
+        wide = _WideFill(device, storage, start - (base or 0), length, pattern, width)
+        return Replay(wide, None, len(wide.parts)), (), storage
     if base is not None and length <= CHUNK:
         return device._fill, (start, pattern, width, length // width), storage
     arguments = (start, pattern, width, length // width, device._fill)
@@ -395,23 +393,37 @@ def _fill_in_parts(
         function(stream, address + start * width, pattern, width, number)
 
 
-def _fill_wide(
-    stream: int,
-    address: int,
-    pattern: int,
-    width: int,
-    size: int,
-    fill: Callable[..., object],
-    copy: Callable[..., object],
-) -> None:
-    """Fill one element by native fills, and copy what there is behind itself until all is there."""
-    for part in range(0, width, NATIVE):
-        fill(stream, address + part, pattern >> 8 * part & 0xFFFFFFFF, NATIVE, 1)
-    done = width
-    while done < size:
-        count = min(done, size - done, CHUNK)
-        copy(stream, address + done, address, count)
-        done += count
+class _WideFill:
+    """A pattern that no native fill takes: one element is filled, and copied behind itself.
+
+    Each part is a native call: where it begins, and how much it copies, nothing for a fill.
+    """
+
+    __slots__ = ("_device", "_pattern", "_start", "_storage", "parts")
+
+    def __init__(
+        self, device: Device, storage: Storage, start: int, size: int, pattern: int, width: int
+    ) -> None:
+        self._device = device
+        self._storage = storage
+        self._start = start
+        self._pattern = pattern
+        self.parts = [(part, 0) for part in range(0, width, NATIVE)]
+        done = width
+        while done < size:
+            count = min(done, size - done, CHUNK)
+            self.parts.append((done, count))
+            done += count
+
+    def replay(self, _: Replay, stream: int, first: int, last: int) -> None:
+        """Make some of the native calls."""
+        address = late_address(self._storage) + self._start
+        for done, count in self.parts[first:last]:
+            if count:
+                self._device._copy(stream, address + done, address, count)
+            else:
+                value = self._pattern >> 8 * done & 0xFFFFFFFF
+                self._device._fill(stream, address + done, value, NATIVE, 1)
 
 
 def _copy_in_parts(
