@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 
@@ -142,6 +143,20 @@ def test_errors_that_are_all_in_text_of_ours_are_shown_as_they_are_c5():
 def test_a_path_in_the_place_of_a_source_is_asked_about(device, source):
     with pytest.raises((ArgumentTypeError, InvalidArgumentError), match=r"read_text\(\), "):
         device.compile(source)
+
+
+def test_no_device_and_no_pipe_is_included_c5(device, tmp_path):
+    """A compiler reads them without an end, and takes the machine's memory meanwhile."""
+    os.mkfifo(tmp_path / "pipe.h")
+    (tmp_path / "good.h").write_text("#define VALUE 3\n")
+    kernel = "\n__global__ void HAL_BLOCK(1) f(int *p) { p[0] = VALUE; }"
+    for line, name in [('#include "/dev/zero"', "/dev/zero"), ("# include <pipe.h>", "pipe.h")]:
+        with pytest.raises(
+            InvalidArgumentError, match=rf"m\.cu:2: .*{name}' is no file to include"
+        ):
+            device.compile(f"\n{line}{kernel}", filename="m.cu", include_directories=[tmp_path])
+    skipped = '#if 0\n#include "no.h"\n#endif\n#include "good.h"'
+    assert "f" in device.compile(skipped + kernel, include_directories=[tmp_path])
 
 
 def test_functions_of_the_dialect_are_the_processors():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from hal._cpp_tokens import tokenize
 from hal._kernel_output import UNTRACED, may_print, with_output
 from hal._kernel_source import read_source, scan, type_table
+from hal._whole_files import MOST_BYTES
 from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import CompileRequest
@@ -22,6 +25,7 @@ Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 Includes: TypeAlias = Sequence[str | os.PathLike[str]]
 Trace: TypeAlias = bool | str
 
+_INCLUDE: Final = re.compile(r"#\s*include\s*[\"<]([^\">]+)[\">]")
 _LONGEST_PATH: Final = 4096
 _PATH: Final = re.compile(r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
 """What a source's text looks like that is the name of a file."""
@@ -83,6 +87,8 @@ def prepare(
             ("the condition of trace", condition),
         ]
     )
+    for name, text in sources.items():
+        _check_included(name, text, includes)
     requests: list[CompileRequest] = []
     owners: dict[str, str] = {}
     for index, (name, text) in enumerate(sources.items()):
@@ -173,6 +179,28 @@ def _source_text(source: object) -> str:
 def _looks_like_path(text: str) -> bool:
     """Return whether a text without a kernel is rather the name of a file."""
     return len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None
+
+
+def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
+    """Raise for an ``#include`` of a device or a pipe, which compilers read without an end."""
+    for token in tokenize(source) if "include" in source else ():
+        match = _INCLUDE.match(token.text) if token.kind == "directive" else None
+        for folder in ["", *folders] if match else ():
+            path = os.path.join(folder, match[1]) if match else ""
+            try:
+                about = os.stat(path) if folder or os.path.isabs(path) else None
+            except (OSError, ValueError):
+                continue  # the compiler says so, if it matters
+            if about is None or stat.S_ISDIR(about.st_mode):
+                continue
+            if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+                line = source.count("\n", 0, token.start) + 1
+                message = (
+                    f"{name}:{line}: {shown(path)} is no file to include: a device, a pipe, or "
+                    f"more than {MOST_BYTES:,} bytes"
+                )
+                raise InvalidArgumentError(message)
+            break
 
 
 def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
