@@ -21,15 +21,10 @@ QUEUES = (
         ["queues/test_batches.py::test_a_diamond_s2"],
         (
             "hal._progress",
+            "            operation._queue._release(operation, index, work)",
             (
-                "                        for operation, index in released:\n"
-                "                            operation._queue._release(operation, index, work)"
-            ),
-            (
-                "                        first = released[0][0]._queue if released else None\n"
-                "                        for operation, index in released:\n"
-                "                            if operation._queue is first:\n"
-                "                                first._release(operation, index, work)"
+                "            if operation._queue is batch.some[0][0]._queue:\n"
+                "                operation._queue._release(operation, index, work)"
             ),
         ),
     ),
@@ -47,11 +42,11 @@ QUEUES = (
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
         (
             "hal._stream",
-            "(self, kind, payload, signals, is_host)\n        work: Work = []\n",
+            "            operation = Submission(self, kind, payload, signals, is_host)\n",
             (
-                "(self, kind, payload, signals, is_host)\n        work: Work = []\n"
-                "        import hal\n"
-                "        hal.wait_all(waits)\n"
+                "            import hal\n"
+                "            hal.wait_all(waits)\n"
+                "            operation = Submission(self, kind, payload, signals, is_host)\n"
             ),
         ),
     ),
@@ -94,7 +89,11 @@ QUEUES = (
     (
         "device work overtakes a call",
         ["queues/test_submission.py::test_every_operation_returns_while_its_queue_is_held_q1"],
-        ("hal._stream", "                    and not (self._ordered and self._hosts)\n", ""),
+        (
+            "hal._stream",
+            "            and not (queue._ordered and queue._hosts)\n",
+            "",
+        ),
     ),
     (
         "an unordered queue keeps an order",
@@ -122,19 +121,27 @@ QUEUES = (
     (
         "a limit of operations in flight is ignored",
         [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
-        ("hal._stream", "                    and len(self._ring) < self._limit\n", ""),
-        ("hal._stream", "if not operation._is_host and len(ring) >= self._limit:", "if False:"),
+        (
+            "hal._stream",
+            ("        in_flight = self._launched - self._retired\n        if type"),
+            ("        in_flight = 0\n        if type"),
+        ),
     ),
     # Failure
     (
         "it fails too much: what an operation has waited for",
         ["failure/test_propagation.py::test_one_failed_wait_of_many_is_enough_s5", MODEL],
         (
-            "hal._stream",
-            "        operation._error = keep(error)\n        for timepoint in operation._signals:\n",
+            "hal._ring",
             (
-                "        operation._error = keep(error)\n"
-                "        for timepoint in (*operation._signals, *operation._waits):\n"
+                "            for timepoint in operation._signals:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail"
+            ),
+            (
+                "            for timepoint in (*operation._signals, *operation._waits):\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail"
             ),
         ),
     ),
@@ -146,11 +153,13 @@ QUEUES = (
         ],
         (
             "hal._stream",
-            "        self._pending.pop(operation, None)\n\n    def _in_use",
+            ("        self._finish(operation, state, error, work)\n\n    def _in_use"),
             (
-                "        self._pending.pop(operation, None)\n"
+                "        self._finish(operation, state, error, work)\n"
                 "        for other in list(self._pending):\n"
-                "            self._end(other, state, error, work)\n\n    def _in_use"
+                "            self._drop_unissued(other, state, error, work)\n"
+                "\n"
+                "    def _in_use"
             ),
         ),
     ),
@@ -158,19 +167,27 @@ QUEUES = (
         "it fails too little: the first signal alone",
         ["queues/test_host_calls.py::test_a_raising_call_fails_its_signals_q4[no wait-OSError]"],
         (
-            "hal._host_operations",
-            "            for timepoint in operation._signals:\n                semaphore =",
-            "            for timepoint in operation._signals[:1]:\n                semaphore =",
+            "hal._ring",
+            (
+                "            for timepoint in operation._signals:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail"
+            ),
+            (
+                "            for timepoint in operation._signals[:1]:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail"
+            ),
         ),
     ),
     (
         "it fails too little: a failed wait lets an operation run",
-        ["failure/test_propagation.py::test_a_failed_wait_fails_the_operation_s5", MODEL],
+        ["failure/test_propagation.py::test_a_failed_wait_fails_the_operation_s5"],
         (
             "hal._stream",
             (
                 "        if timeline._failure is not None:\n"
-                "            self._end(operation, FAILED, timeline._failure, work)\n"
+                "            self._drop_unissued(operation, FAILED, timeline._failure, work)\n"
                 "        elif self._resolve"
             ),
             (
@@ -187,11 +204,11 @@ QUEUES = (
         ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
         (
             "hal._stream",
-            "            self._end(operation, state, error, work)\n        self._backlog.clear()\n        return len",
+            ("            self._drop_unissued(operation, CANCELLED, error, work)\n        work"),
             (
                 "            operation._signals = ()\n"
-                "            self._end(operation, state, error, work)\n"
-                "        self._backlog.clear()\n        return len"
+                "            self._drop_unissued(operation, CANCELLED, error, work)\n"
+                "        work"
             ),
         ),
     ),
@@ -241,9 +258,13 @@ QUEUES = (
         "ended work keeps its buffers",
         ["queues/test_lifetimes.py::test_ended_work_keeps_nothing_q5"],
         (
-            "hal._ring",
-            "        operation._function = operation._resources = None\n",
-            "        operation._function = None\n",
+            "hal._operation",
+            (
+                "        self._function = self._resources = None\n"
+                "        self._arguments = ()\n"
+                "        self._waits"
+            ),
+            ("        self._function = None\n        self._arguments = ()\n        self._waits"),
         ),
     ),
     (

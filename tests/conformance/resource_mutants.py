@@ -107,13 +107,13 @@ RESOURCES = (
         (
             "hal._program",
             (
-                "            for function, node in zip(self._functions, nodes, strict=True):\n"
-                "                function(stream, *node)"
+                "                node = nodes[position]\n"
+                "                functions[position](stream, *node)\n"
             ),
             (
-                "            calls = list(zip(self._functions, nodes, strict=True))\n"
-                "            for function, node in (*calls[1:2], *calls[:1], *calls[2:]):\n"
-                "                function(stream, *node)"
+                "                place = 1 - position if position < 2 <= end else position\n"
+                "                node = nodes[place]\n"
+                "                functions[place](stream, *node)\n"
             ),
         ),
     ),

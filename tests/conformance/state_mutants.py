@@ -199,8 +199,12 @@ STATE = (
         ["queues/test_close.py::test_close_may_be_called_twice_q6"],
         (
             "hal._context",
-            "            abandoned = self._close_ours(ours, deadline)\n",
-            '            abandoned = self._close_ours(ours, deadline) if ours else ("again",)\n',
+            "            abandoned += ours[0]._context._close_ours(ours, deadline)\n",
+            (
+                "            abandoned += ours[0]._context._close_ours(ours, deadline)\n"
+                "        elif queues:\n"
+                '            abandoned += ("again",)\n'
+            ),
         ),
     ),
     (
@@ -208,8 +212,8 @@ STATE = (
         ["queues/test_close.py::test_close_from_several_threads_q6"],
         (
             "hal._device",
-            "not in _lifecycle.devices:\n                    return (), ()\n",
-            "not in _lifecycle.devices:\n                    return (self._name,), ()\n",
+            ("not in _lifecycle.devices:\n            return (), ()\n"),
+            ("not in _lifecycle.devices:\n            return (device._name,), ()\n"),
         ),
     ),
     (

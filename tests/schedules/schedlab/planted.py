@@ -150,8 +150,8 @@ MUTANTS = (
                 "                with _timeline.lock:\n"
                 "                    operation._event = event\n"
                 "                    operation._sequence = self._sequence + 1\n"
-                "                    for each in operation._signals:\n"
-                "                        each._semaphore._publish(each._value, operation, step.work)\n"
+                "                    for s, v in operation._signals:\n"
+                "                        s._publish(v, operation, step.work)\n"
                 "                native.record_event(event.handle, stream)\n"
                 "        except Exception as error:  # noqa: BLE001 - raised again",
             ),
