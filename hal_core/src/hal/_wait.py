@@ -160,10 +160,10 @@ class HostWaiter:
         while True:
             may_sleep = not is_late and self._remaining() > 0
             turn = self._turn(step.work, may_poll, to_check, may_sleep)
-            while True:
+            is_over = False
+            while not is_over:
                 with _timeline.lock:
-                    if next(turn, True):
-                        break
+                    is_over = next(turn, True)
             if self._points:
                 step.contexts = tuple({each._queue._context for each in self._points})
             if step.work:
