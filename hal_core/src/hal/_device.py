@@ -664,7 +664,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
 
     `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
     if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
-    the core: ``max_in_flight``, the operations that a queue issues before the
+    the core: ``max_in_flight``, the native launches that a queue issues before the
     rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit`` and
     ``staging``, numbers of bytes as in ``"512M"``, and ``async_allocations``
     (M1, docs/memory.md); ``command_buffer``, ``"graph"``, ``"stream"`` or

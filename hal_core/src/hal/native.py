@@ -402,7 +402,8 @@ class NativeDevice(ABC):
         Devices with equal domains can wait for each other's events on their
         streams. Usually the driver object. Compared with ``is``.
     max_in_flight
-        Operations that one stream takes before a launch would block (Q1).
+        Launches that one stream takes, each with an event recorded behind
+        it, before launching would block (Q1).
     graph_commands
         From so many commands on, a recording that runs again is submitted
         faster as a graph than replayed on a stream; 0 for never. Measured with
