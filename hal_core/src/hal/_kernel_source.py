@@ -287,7 +287,9 @@ class _Scanner:
     def _check_kernel(self, entry: EntryPoint, before: list[str]) -> None:
         """Raise for a name that is taken, and what stands before it if that is no void."""
         if entry.name in RESERVED:
-            raise self._error(entry, "the dialect has a function of this name; rename the kernel")
+            raise self._error(
+                entry, "C or the dialect has a function of this name; rename the kernel"
+            )
         depths = bracket_depths(before)
         outer = [text for text, depth in zip(before, depths, strict=True) if depth == 0]
         returned = [text for text in outer if text in BUILTIN_TYPES or text in {"*", "&"}]
