@@ -30,6 +30,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from buffer_mutants import BUFFERS
 from coarse import COARSE
 from flow_mutants import FLOW
 from host_mutants import HOST
@@ -227,7 +228,7 @@ def run_mutant(mutant):
 MUTANTS = tuple(
     Mutant(name, tuple(tests), tuple(Patch(*patch) for patch in patches))
     for name, tests, *patches in (
-        *(*NATIVE, *SEMAPHORES, *QUEUES, *RESOURCES),
+        *(*NATIVE, *SEMAPHORES, *QUEUES, *RESOURCES, *BUFFERS),
         *(*COARSE, *HOST, *STATE, *FLOW),  # those that many tests notice
     )
 )
