@@ -102,6 +102,9 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
     step = _step.begin()
     try:
         with step.mark:
+            # As the last call may have left them, if it was broken off.
+            step.calm = False
+            step.contexts = ()
             if step.is_open():
                 _put_right(step, step)
             result = function(step, first, second)
@@ -139,7 +142,6 @@ def _nothing(_: Step, __: None, ___: None) -> None:
 
 def _put_right(broken: Step, step: Step) -> None:
     """Take over what a broken step has left, which may be the caller's own."""
-    step.calm = False
     with _timeline.lock:
         if broken is not step:
             if broken.mark.locked():

@@ -202,6 +202,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a call that leaves its step open",
+        "chain/two",
+        (
+            Patch(
+                "_stream", "        step.queue = None\n        return count", "        return count"
+            ),
+        ),
+    ),
+    Mutant(
         "a finaliser that takes a lock",
         "finalised",
         (

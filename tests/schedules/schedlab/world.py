@@ -323,6 +323,9 @@ class World(Watching):
                 s.fail("leak", f"{queue.name} keeps a leader")
             if queue._issuing not in (None, False):
                 s.fail("leak", f"the baton of {queue.name} was never let go")
+        for step in self.core._step.all_steps():
+            if step.is_open() or step.later or step.mark.locked():
+                s.fail("O3", "a thread has left a step with something to do")
 
     def check_events(self):
         """Fail if an event of an idle device is not back in its pool."""

@@ -1,0 +1,61 @@
+"""Steps: what a call that was broken off leaves in one does not change the thread's next call."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from core_harness import LIMIT, wait_until
+
+import hal
+from hal import _progress, _step
+
+
+def is_inside_of_a_call():
+    """Return whether a signal handler in the middle of a call of ours would be told so."""
+    return _progress.act(lambda *_: _step.is_inside(), None, None)
+
+
+def test_a_call_after_a_close_is_no_calm_one_o3():
+    """O3: a close lets handlers call anything while it waits; the next call does not."""
+    device = hal.create_device("cpu")
+    assert device.close(LIMIT) == ()
+    assert is_inside_of_a_call()
+
+
+def interrupt_a_wait(device, probe, latch):
+    """Break a wait off while it asks an event, by a Ctrl-C."""
+    probe.hold(latch)
+    running = device.queue.barrier()
+    probe.fail_call(1, KeyboardInterrupt(), {"query_event"})
+    with pytest.raises(KeyboardInterrupt):
+        running.wait(LIMIT)
+    probe.heal()
+
+
+def test_a_call_after_an_interrupted_wait_is_no_calm_one_o3(open_probe, latch):
+    """O3: a wait lets handlers call anything while it asks; the next call does not."""
+    device, probe = open_probe()
+    interrupt_a_wait(device, probe, latch)
+    assert is_inside_of_a_call()
+
+
+def test_an_interrupted_wait_holds_up_no_close_q6(open_probe, latch):
+    """Q6: the thread sleeps for something else by then, and is in no native call."""
+    device, probe = open_probe()
+    semaphore, is_asleep = hal.create_semaphore(), threading.Event()
+
+    def wait():
+        interrupt_a_wait(device, probe, latch)
+        is_asleep.set()
+        semaphore.wait(1, 3 * LIMIT)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        assert is_asleep.wait(LIMIT)
+        wait_until(lambda: semaphore._recorded)
+        assert device.close(LIMIT) == ()
+    finally:
+        semaphore.signal(1)
+        thread.join()
