@@ -130,7 +130,7 @@ class _Account:
             covering = timeline._covering(value)
         if covering is not None:
             return covering
-        owner = None if timeline._owner is None else timeline._owner()
+        owner = timeline._owner
         if owner is not None:
             return owner
         for promised, operation in self._known.get(timeline, ()):

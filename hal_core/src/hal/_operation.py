@@ -117,6 +117,8 @@ class Operation:
         self._arguments = ()
         self._waits = self._signals = ()
         self._dependencies = None
+        if self._private is not None:
+            self._private._semaphore._owner = None
 
     def _run_on_host(self) -> None:
         self._queue._run_host(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
@@ -105,7 +104,6 @@ class Submission(Operation):
         if timepoint is None:
             # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
             semaphore = Semaphore(0, self._describe())
-            semaphore._owner = weakref.ref(self)
             timepoint = Timepoint(semaphore, 1)
             state = self._state
             if state == DONE:
@@ -113,6 +111,7 @@ class Submission(Operation):
             elif state > DONE:
                 semaphore._failure = self._error
             else:
+                semaphore._owner = self  # a cycle, which ends with the operation
                 if state >= PARTLY:
                     semaphore._reserved = 1
                 if state == ISSUED:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import weakref
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
@@ -242,7 +241,7 @@ class Timeline:
 
     def __init__(self, initial: int, name: str | None) -> None:
         self._name = name
-        self._owner: weakref.ref[Operation] | None = None  # whose end it stands for, if it does
+        self._owner: Operation | None = None  # whose end it stands for, until that has come
         self._value = initial
         self._reserved = initial  # the highest value reserved or signalled (S1)
         self._failure: BaseException | None = None
