@@ -70,7 +70,7 @@ class Machine(Host):
         handle = able[choices[0] % len(able)]
         if not self.program.settle():
             return
-        view = handle.real.map()
+        view = handle.real.map(wait=())
         content, known = handle.memory.take(handle.offset, handle.size)
         check_bytes(f"the view of b{handle.number}", view, content, known)
         part = bytes(range(7))[: handle.size]
