@@ -191,7 +191,7 @@ ODD = {
     "numpy complex": _odd(np.complex64(1 + 1j)),
     "numpy text": _odd(np.str_("x"), "text"),
     "numpy bytes": _odd(np.bytes_(b"x"), "bytes"),
-    "numpy time": _odd(np.datetime64("NaT")),
+    "numpy time": _odd(np.datetime64("NaT", "s")),
     "numpy span": _odd(np.timedelta64(1, "s")),
     "numpy record": _odd(lambda: np.zeros(1, "u1,f4")[0]),
     "numpy object": _odd(lambda: np.array(None)),
