@@ -29,7 +29,7 @@ STATE = (
         ["memory/test_buffers.py::test_numpy_as_another_type_m1"],
         (
             "hal._buffer",
-            '        kind = self._dtype if dtype is None else check_dtype(dtype)\n        shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")',
+            '        kind = self._dtype if dtype is None else as_dtype(dtype)\n        shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")',
             "        kind, shape = self._dtype, self._shape",
         ),
     ),

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hal import _interop
-from hal._extent import Extent, address_of, check_dtype, shape_of
+from hal._extent import Extent, address_of, shape_of
 from hal._fence import Waits, wait_all
 from hal._host_view import view_of
 from hal._ranges import check_range
 from hal._submission import Submission
 from hal._submitted import wait_before
 from hal._usage import READ, WRITE, BufferUsage, describe_rights, explain_refusal, mapping_need
+from hal.arguments import as_dtype
 from hal.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Buffer(Extent):
         range outside the buffer.
         """
         offset, size = check_range(self._size, offset, size, "subspan")
-        kind = self._dtype if dtype is None else check_dtype(dtype)
+        kind = self._dtype if dtype is None else as_dtype(dtype)
         return self._part(offset, size, kind, shape_of(size, kind, "subspan"))
 
     def view(self, dtype: DTypeLike) -> Buffer:
@@ -120,7 +121,7 @@ class Buffer(Extent):
         of no type, they all fit. Raises `InvalidArgumentError` where the last
         axis is no whole number of the new elements.
         """
-        kind, shape = check_dtype(dtype), self._shape
+        kind, shape = as_dtype(dtype), self._shape
         if kind.itemsize != self._dtype.itemsize or kind.hasobject:
             row = shape[-1] * self._dtype.itemsize if shape else self._size
             shape = (*shape[:-1], *shape_of(row, kind, "view"))
@@ -206,7 +207,7 @@ class Buffer(Extent):
         seconds says which operations have not ended, and why.
         """
         self._live()
-        kind = self._dtype if dtype is None else check_dtype(dtype)
+        kind = self._dtype if dtype is None else as_dtype(dtype)
         shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")
         array = np.empty(shape, kind)
         if wait is None:

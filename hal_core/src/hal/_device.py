@@ -43,10 +43,18 @@ from hal._signature import Signature
 from hal._slots import SlotSpecs
 from hal._staging import Staging
 from hal._step import Step
-from hal._timeouts import check_timeout
 from hal._timestamps import TimerPool
 from hal._usage import BufferUsage, check_memory, check_rights
-from hal.arguments import as_array, as_flag, as_function, as_mapping, as_name, number_of, shown
+from hal.arguments import (
+    as_array,
+    as_flag,
+    as_function,
+    as_mapping,
+    as_name,
+    as_seconds,
+    number_of,
+    shown,
+)
 from hal.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
@@ -567,7 +575,7 @@ class Device:
 
     def wait_idle(self, timeout: float | None = None) -> None:
         """Block until everything submitted so far has ended, well or not; see `Queue.wait_idle`."""
-        wait_idle(self._context.queues, None if timeout is None else check_timeout(timeout))
+        wait_idle(self._context.queues, None if timeout is None else as_seconds(timeout))
 
     def close(self, timeout: float = 10.0) -> tuple[str, ...]:
         """Close every queue as `Queue.close` does and give back all that is native (Q6).
@@ -579,7 +587,7 @@ class Device:
         returns a line if that was too short. Must not be called from a host
         call of its own queues, which it would wait for.
         """
-        abandoned, left = self._end(_sync.monotonic() + check_timeout(timeout))
+        abandoned, left = self._end(_sync.monotonic() + as_seconds(timeout))
         return abandoned + left
 
     def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:

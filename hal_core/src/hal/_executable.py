@@ -12,14 +12,14 @@ from numpy.typing import DTypeLike
 
 from hal import _blocks
 from hal._buffer import Buffer
-from hal._extent import check_dtype, shape_of
+from hal._extent import shape_of
 from hal._interop import module_storage
 from hal._kernel_source import read_type_table
 from hal._signature import Parameter, Signature
 from hal._storage import Module
 from hal._type_table import KernelEntry
 from hal._whole_files import read_whole
-from hal.arguments import as_path, as_text, as_three, shown
+from hal.arguments import as_dtype, as_path, as_text, as_three, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _check_symbol(name: object, what: str) -> str:
 def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike) -> Buffer:
     device._native.bind()
     address, size = device._native.get_global(module.handle, name)
-    element = check_dtype(dtype)
+    element = as_dtype(dtype)
     shape = shape_of(size, element, f"variable {name!r}")
     return Buffer(device, module_storage(device, module, address, size), 0, size, element, shape)
 

@@ -17,8 +17,7 @@ from hal._ranges import check_index
 from hal._storage import Storage
 from hal._submission import Submission
 from hal._usage import check_memory
-from hal.arguments import as_dtype as check_dtype
-from hal.arguments import shown
+from hal.arguments import as_dtype, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ __all__ = [
     "Extent",
     "address_of",
     "check_allocation",
-    "check_dtype",
     "no_address",
     "shape_of",
 ]
@@ -123,7 +121,7 @@ def check_allocation(
     index = check_memory(memory)
     if dtype is np.uint8:
         return length, index, _BYTES, (length,)
-    element = check_dtype(dtype)
+    element = as_dtype(dtype)
     return length, index, element, shape_of(length, element, what)
 
 

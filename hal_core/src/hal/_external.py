@@ -15,8 +15,7 @@ from hal import _sync, _timeline
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, PENDING
 from hal._submission import Submission
-from hal._timeouts import check_timeout
-from hal.arguments import as_int, ask, shown
+from hal.arguments import as_int, as_seconds, ask, shown
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -315,7 +314,7 @@ def notify(
     _check_one(stream, event, "notify_external")
     check_features(device, "notify_external")
     native = device._native
-    deadline = None if timeout is None else _sync.monotonic() + check_timeout(timeout)
+    deadline = None if timeout is None else _sync.monotonic() + as_seconds(timeout)
     payload: Payload = (None, (), None)
     handle = 0
     if event is not None:

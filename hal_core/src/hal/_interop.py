@@ -16,13 +16,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from hal import _buffer, _device_tensors, _dlpack
 from hal._dlpack import CPU, describe_device
-from hal._extent import check_dtype
 from hal._external import is_external
 from hal._host_view import view_of
 from hal._storage import Module, Storage
 from hal._submitted import wait_before
 from hal._usage import WRITE
-from hal.arguments import as_int, as_items, ask, shown
+from hal.arguments import as_dtype, as_int, as_items, ask, shown
 from hal.errors import (
     ArgumentTypeError,
     ExchangeError,
@@ -99,7 +98,7 @@ def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[A
     """Do what numpy asks of ``__array__``."""
     _check_copy(copy)
     view = host_view(buffer)
-    kind = view.dtype if dtype is None else check_dtype(dtype)
+    kind = view.dtype if dtype is None else as_dtype(dtype)
     if kind != view.dtype:
         if copy is False:
             message = f"the buffer holds {view.dtype}, and {kind} of it would be a copy"

@@ -28,9 +28,8 @@ from hal._stream import StreamQueue
 from hal._submission import Submission
 from hal._submitted import call
 from hal._timeline import ISSUE, Timepoint
-from hal._timeouts import check_timeout
 from hal._timestamps import Timer, Timestamp, check_timestamps, record
-from hal.arguments import as_function
+from hal.arguments import as_function, as_seconds
 from hal.errors import HalError, ReentrantCallError
 from hal.native import MemoryType
 
@@ -434,7 +433,7 @@ class Queue(StreamQueue):
         For `timeout` seconds at most; None is for ever. Raises
         `DeadlineExceededError`; the operations' own errors are theirs.
         """
-        wait_idle([self], None if timeout is None else check_timeout(timeout))
+        wait_idle([self], None if timeout is None else as_seconds(timeout))
 
     def close(self, timeout: SupportsFloat = 10.0) -> tuple[str, ...]:
         """Cancel what is not issued, wait for what is, and give the stream back (Q6).
@@ -443,7 +442,7 @@ class Queue(StreamQueue):
         Returns a line for every operation that had to be abandoned, none if
         all went well. May be called twice, and from ``with``.
         """
-        deadline = _sync.monotonic() + check_timeout(timeout)
+        deadline = _sync.monotonic() + as_seconds(timeout)
         return self._context.close_queues([self], deadline)
 
     def __enter__(self) -> Self:

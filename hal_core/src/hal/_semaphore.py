@@ -12,8 +12,7 @@ from hal._helpers import report
 from hal._spin import spin_for
 from hal._step import Step
 from hal._timeline import MAX_VALUE, Timeline, Timepoint, Work, check_value
-from hal._timeouts import check_timeout
-from hal.arguments import as_function, as_name
+from hal.arguments import as_function, as_name, as_seconds
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
 
 __all__ = ["Callback", "Semaphore", "create_semaphore"]
@@ -77,7 +76,7 @@ class Semaphore(Timeline):
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
         if timeout is not None:
-            timeout = check_timeout(timeout)
+            timeout = as_seconds(timeout)
         if self._points and self._failure is None and self._value < value:
             spin_for(self, value, timeout)
         if self._failure is None and self._value >= value:

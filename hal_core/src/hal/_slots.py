@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from hal._buffer import Buffer
 from hal._elements import dtype_of, fits, refusal, same_elements
-from hal._extent import check_dtype, shape_of
+from hal._extent import shape_of
 from hal._hazards import END, Access, Extents
 from hal._kernel_output import OutputPlace
 from hal._output import Output
@@ -18,7 +18,7 @@ from hal._ranges import check_index
 from hal._storage import Storage
 from hal._transfers import check_buffer, late_address
 from hal._usage import OUTPUT, explain_range
-from hal.arguments import as_int, as_items, as_mapping, shown
+from hal.arguments import as_dtype, as_int, as_items, as_mapping, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Slot(OutputPlace):
             asked = None if size is None else length
             message = explain_range("subspan", start, asked, f"slot {self._index}", self._size)
             raise InvalidArgumentError(message)
-        kind = self._dtype if dtype is None else check_dtype(dtype)
+        kind = self._dtype if dtype is None else as_dtype(dtype)
         return Slot(self._slots, self._index, self._offset + start, length, kind)
 
     def view(self, dtype: DTypeLike) -> Slot:
@@ -110,7 +110,7 @@ class Slot(OutputPlace):
 
         What is bound is not compared with that.
         """
-        return Slot(self._slots, self._index, self._offset, self._size, check_dtype(dtype))
+        return Slot(self._slots, self._index, self._offset, self._size, as_dtype(dtype))
 
     def __repr__(self) -> str:
         size = "of any size" if self.size is None else f"{self.size} bytes"
@@ -128,7 +128,7 @@ class Slots(Sequence[Slot]):
         self._sizes: list[int] = []
         for index, (dtype, size) in enumerate(_read_specs(specs)):
             what = f"slot {index}"
-            kind = check_dtype(dtype)
+            kind = as_dtype(dtype)
             shape_of(0, kind, what)
             self._dtypes.append(kind)
             self._sizes.append(END if size is None else check_index(size, f"{what}: the size"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, SupportsFloat
 
 from hal import _progress, _sync, _timeline
 from hal._operation import ISSUED
-from hal._timeouts import check_timeout
+from hal.arguments import as_seconds
 
 if TYPE_CHECKING:
     from hal._operation import Operation
@@ -42,7 +42,7 @@ def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> N
 
 
 def _limit(timeout: SupportsFloat | None) -> float:
-    return POLL_SECONDS if timeout is None else min(check_timeout(timeout), POLL_SECONDS)
+    return POLL_SECONDS if timeout is None else min(as_seconds(timeout), POLL_SECONDS)
 
 
 def _spin_for_value(step: Step, wanted: tuple[Timeline, int], seconds: float) -> None:

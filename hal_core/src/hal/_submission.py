@@ -12,7 +12,7 @@ from hal._semaphore import Semaphore
 from hal._spin import spin_for_operation
 from hal._step import Step
 from hal._timeline import Timepoint
-from hal._timeouts import check_timeout
+from hal.arguments import as_seconds
 from hal.errors import HalError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Submission(Operation):
         Raises its error afresh, or `DeadlineExceededError`. Ctrl-C ends the wait.
         """
         if timeout is not None:
-            timeout = check_timeout(timeout)
+            timeout = as_seconds(timeout)
         if self._state == ISSUED:
             spin_for_operation(self, timeout)
         if self._state == DONE:

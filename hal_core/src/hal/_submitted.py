@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from hal import _explain, _sync, _timeline
-from hal._timeouts import check_timeout
+from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError, HalError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> f
     and what stands behind it, cannot end before it does. Raises
     `DeadlineExceededError`, which says that `what` has waited.
     """
-    seconds = None if timeout is None else check_timeout(timeout)
+    seconds = None if timeout is None else as_seconds(timeout)
     with _timeline.lock:
         operations = [each for queue in context.queues for each in queue._unended()]
     if not operations or _sync.get_ident() in _calling:

@@ -21,7 +21,7 @@ from hal import _explain, _progress, _step, _sync, _timeline
 from hal._failure import fresh
 from hal._spin import EAGER_TURNS, POLL_SECONDS
 from hal._timeline import WAKE, Timeline, Timepoint, Work
-from hal._timeouts import check_timeout
+from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int
     """Block until all entries of one group are reached and return its index."""
     if not groups:
         return None
-    return HostWaiter(groups).wait(None if timeout is None else check_timeout(timeout))
+    return HostWaiter(groups).wait(None if timeout is None else as_seconds(timeout))
 
 
 def poll_all(entries: Entries) -> bool:
