@@ -43,7 +43,12 @@ def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> f
     """
     seconds = None if timeout is None else as_seconds(timeout)
     with _timeline.lock:
-        operations = [each for queue in context.queues for each in queue._unended()]
+        operations = [
+            each
+            for queue in context.queues
+            if queue._ring or queue._backlog or queue._hosts or queue._pending or queue._issuing
+            for each in queue._unended()
+        ]
     if not operations or _sync.get_ident() in _calling:
         return seconds
     deadline = None if seconds is None else _sync.monotonic() + seconds
