@@ -43,7 +43,7 @@ PROGRAMS = {
         ),
         Program(
             "held in pieces",
-            ((("any", (S1, T1)),), (("signal", "s", 1),)),
+            ((("any", (T1, S1)),), (("signal", "s", 1),)),
             constants=(("_wait", "_HOLD", 1),),
         ),
         program(
