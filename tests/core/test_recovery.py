@@ -72,6 +72,10 @@ WORLD = """
                 self.device.close(LIMIT)
             elif KIND == "fail":
                 self.gate.fail(ValueError("x"))
+            elif KIND == "allocate":
+                for size in (64, 100_000, 64):
+                    self.device.allocate(size)
+                self.device.trim()
 
         def check(self):
             # Every promise is kept or broken, every queue takes work, nothing is left.
@@ -160,7 +164,7 @@ TWICE = (
 
 
 @pytest.mark.parametrize(
-    "kind", ["submit", "pending", "signal", "wait", "backlog", "call", "close", "fail"]
+    "kind", ["submit", "pending", "signal", "wait", "backlog", "call", "close", "fail", "allocate"]
 )
 def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
     """O3, Q6: no baton stays taken, no queue is stuck, no device lost, nothing is freed twice."""
@@ -261,7 +265,9 @@ HANDLERS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["submit", "pending", "signal", "wait", "call", "close", "fail"])
+@pytest.mark.parametrize(
+    "kind", ["submit", "pending", "signal", "wait", "call", "close", "fail", "allocate"]
+)
 def test_a_signal_handler_may_call_hal(run_script, kind):
     """O3: at every call of ours. Signals and submissions are put off and made in order; what cannot
     be put off raises at once; nothing hangs."""

@@ -195,9 +195,9 @@ class Allocator:
         self._cache_limit = context.native.info.total_memory // 8 if limit is None else limit
         self._memory_limit = settings.memory_limit
         # A leaf: guards blocks, buckets, tickets and counts, and no native call is made under it.
-        self._lock = _sync.Lock()
+        self._lock = _sync.OwnedLock()
         # Held over native allocations: who closes the device waits until they are done.
-        self._growing = _sync.Lock()
+        self._growing = _sync.OwnedLock()
         # Block size + index of the memory's kind -> blocks, the last used last
         self._buckets: dict[int, list[Block]] = {}
         self._blocks: dict[Block, None] = {}  # all there are

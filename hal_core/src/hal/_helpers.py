@@ -8,6 +8,7 @@ for the call that brings the need about, which raises if there can be none.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import traceback
 from collections import deque
@@ -36,20 +37,19 @@ class Dispatcher:
     def renew(self) -> None:
         """Begin anew, without a thread."""
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._lock = _sync.Lock()
+        self._starting = _sync.Lock()
         self._bell: _sync.Doorbell | None = None
 
     def start(self) -> None:
-        """Start the thread unless it runs. Raises `OperationError`; no lock held."""
-        with self._lock:
-            if self._bell is not None:
-                return
-            bell = self._bell = _sync.Doorbell()
-        try:
-            _sync.start_thread(self._name, lambda: self._run(bell))
-        except BaseException:
-            self._bell = None  # the next one tries again
-            raise
+        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
+        if self._bell is not None or self._starting.locked():
+            return  # it looks for calls before it sleeps
+        with self._starting:
+            if self._bell is None:
+                bell = _sync.Doorbell()
+                _sync.start_thread(self._name, functools.partial(self._run, bell))
+                self._bell = bell  # only now: if that failed, the next one tries again
+                bell.ring()
 
     def append(self, function: Callable[..., object], *arguments: object) -> None:
         """Put a call behind the others; takes no lock, so that one may be held. `wake` follows."""
@@ -65,7 +65,7 @@ class Dispatcher:
 
     def _run(self, bell: _sync.Doorbell) -> None:
         calls = self._calls
-        while True:
+        while self._bell in {None, bell}:  # else its start was broken off, and another one runs
             while calls:
                 function, arguments = calls.popleft()
                 _call(function, arguments)
@@ -89,7 +89,7 @@ class Pool:
     def renew(self) -> None:
         """Begin anew, without a thread."""
         self._tasks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._lock = _sync.Lock()
+        self._lock = _sync.OwnedLock()
         self._idle: list[Any] = []  # a lock each, which its thread sleeps at
         self._count = 0  # of threads, and of those in a function
         self._busy = 0
@@ -103,7 +103,8 @@ class Pool:
     def run(self, function: Callable[..., object], *arguments: object) -> None:
         """Have `function` called on a thread of the pool. Any thread, no lock held."""
         self._tasks.append((function, arguments))
-        self._serve()
+        if not self._lock._is_owned():  # else its caller has interrupted one that goes on with it
+            self._serve()
 
     def _serve(self) -> None:
         """Wake a thread for what is to be done, or start one: one at a time, each the next."""

@@ -37,6 +37,7 @@ class Heap(Reaper):
 
     def reserve(self, size: int, index: int) -> Storage:
         """Return a storage without an address, and with a block if the cache has one; no call."""
+        self.refuse_reentrance()
         storage = Storage(self, None, size, MEMORY_TYPES[index], None)
         key = block_size(size) + index
         if self._doomed or self._buckets.get(key):
@@ -124,6 +125,7 @@ class Heap(Reaper):
         Where the driver refuses, retires finished work, gives back what nobody
         holds, the same memory perhaps, and tries once more.
         """
+        self.refuse_reentrance()
         native = self._context.native
         for is_last in (False, True):
             try:
@@ -177,6 +179,7 @@ class Heap(Reaper):
 
     def load(self, image: bytes) -> Module:
         """Load a module; raises what `NativeDevice.load_module` does."""
+        self.refuse_reentrance()
         self._context.native.bind()
         handle = self._context.native.load_module(image)
         self._own(UNLOAD, handle)

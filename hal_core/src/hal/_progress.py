@@ -294,7 +294,7 @@ def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
 class _Progress:
     """The progress thread's state; one per process."""
 
-    __slots__ = ("_bell", "_inbox", "_lock", "_watched")
+    __slots__ = ("_bell", "_inbox", "_starting", "_watched")
 
     def __init__(self) -> None:
         self.renew()
@@ -303,22 +303,22 @@ class _Progress:
         """Begin anew, without a thread."""
         self._inbox: deque[tuple[int, Any]] = deque()
         self._watched: dict[StreamQueue, None] = {}
-        self._lock = _sync.Lock()
+        self._starting = _sync.Lock()
         self._bell: _sync.Doorbell | None = None
 
     def post(self, work: Work) -> None:
         """Hand work to the thread; never blocks. No lock held."""
         self._inbox.extend(work)
-        self.bell().ring()
+        self.ring()
 
     def ring(self) -> None:
-        """Have the thread look for broken steps; nothing is raised."""
+        """Have the thread look; nothing is raised."""
         bell = self._bell
         if bell is not None:
             bell.ring()
             return
-        with contextlib.suppress(Exception):  # who comes next puts it right
-            self.bell().ring()
+        with contextlib.suppress(Exception):  # who comes next starts it
+            self.start()
 
     def note(self, kind: int, item: object) -> None:
         """Note what a finaliser leaves, with no lock taken: appends, and posts at the most."""
@@ -326,27 +326,20 @@ class _Progress:
         if self._bell is not None:
             self._bell.ring()
 
-    def bell(self) -> _sync.Doorbell:
-        """Return the doorbell that wakes the thread, which is started on first need."""
-        bell = self._bell
-        if bell is None:
-            with self._lock:
-                bell = self._bell
-                if bell is None:
-                    bell = _sync.Doorbell()
-                    _sync.start_thread("hal-progress", functools.partial(self._run, bell))
-                    # Only now: if that failed, the next one tries again.
-                    self._bell = bell
-        return bell
-
-    def start_unless_starting(self) -> None:
-        """Start the thread, but for a caller that has interrupted its start."""
-        if self._bell is None and not self._lock.locked():
-            self.bell()
+    def start(self) -> None:
+        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
+        if self._bell is not None or self._starting.locked():
+            return  # it looks for work before it sleeps
+        with self._starting:
+            if self._bell is None:
+                bell = _sync.Doorbell()
+                _sync.start_thread("hal-progress", functools.partial(self._run, bell))
+                self._bell = bell  # only now: if that failed, the next one tries again
+                bell.ring()
 
     def _run(self, bell: _sync.Doorbell) -> None:
         was_rung = True
-        while True:
+        while self._bell in {None, bell}:  # else its start was broken off, and another one runs
             try:
                 pause = act(_turn, bell, was_rung)
             except Exception as error:  # noqa: BLE001 - it serves every device of the process
@@ -414,8 +407,7 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
     if step is not None:
         step.later.append((function, first, second))
     else:  # it holds the timeline lock for a look only: another thread will do
-        _progress.start_unless_starting()
-        _progress.note(LATER, (function, first, second))
+        _progress.post([(LATER, (function, first, second))])
 
 
 def reap_later(heap: Heap) -> None:
@@ -433,7 +425,7 @@ def cancel_later(callback: Callback) -> None:
 
 def start() -> None:
     """Start the progress thread unless it runs; raises `OperationError`. No lock held."""
-    _progress.bell()
+    _progress.start()
 
 
 def renew() -> None:

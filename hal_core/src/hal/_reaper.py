@@ -17,6 +17,7 @@ from hal import _progress, _sync
 from hal._allocator import ASYNC, CACHED, FOREIGN, Allocator, Block, Owner, Ticket
 from hal._heaps import MemoryStatistics
 from hal._settings import MemorySettings
+from hal._step import reentrant
 from hal.errors import HalError
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ class Reaper(Allocator):
     def __init__(self, context: Context, settings: MemorySettings | None = None) -> None:
         super().__init__(context, settings or MemorySettings())
         # Held over native frees: who closes the device waits until they are done.
-        self._reaping = _sync.Lock()
+        self._reaping = _sync.OwnedLock()
         # Held over stream-ordered frees, which never block.
-        self._housekeeping = _sync.Lock()
+        self._housekeeping = _sync.OwnedLock()
         self._handles: set[tuple[int, int]] = set()  # kind and handle
         self._doomed: deque[Doomed] = deque()  # what finalisers let go
         self._waste: deque[Doomed] = deque()  # what takes native calls to give back
@@ -94,6 +95,12 @@ class Reaper(Allocator):
         self._release_context = False
         self._native_closed = False
         self._process = process
+
+    def refuse_reentrance(self) -> None:
+        """Raise `ReentrantCallError` if the caller has interrupted another call of ours in here."""
+        for lock in (self._lock, self._growing, self._reaping, self._housekeeping):
+            if lock._is_owned():
+                raise reentrant()
 
     def absorb(self) -> None:
         """Work off what finalisers have left, as far as that takes no native call that blocks."""
@@ -120,6 +127,7 @@ class Reaper(Allocator):
         Blocks as long as the native frees do, those of other threads included:
         who calls this is about to ask for what they give back.
         """
+        self.refuse_reentrance()
         before = self._held
         self._reap(keep)
         self._drop_owners()
@@ -133,6 +141,7 @@ class Reaper(Allocator):
         Returns a line for each of those. Nothing is freed on a lost context,
         which takes its memory along.
         """
+        self.refuse_reentrance()
         with self._growing:  # a native allocation under way ends first, and no other begins
             self._closed = True
         self.absorb()

@@ -39,6 +39,7 @@ __all__ = [
     "interrupted",
     "is_inside",
     "is_mine",
+    "reentrant",
     "renew",
     "users",
 ]
@@ -119,14 +120,14 @@ def begin() -> Step:
     lock, a baton or a half-done change may be in this thread's hands.
     """
     if _timeline.lock._is_owned():
-        raise _reentrant()
+        raise reentrant()
     thread = _sync.get_ident()
     step = _steps.get(thread)
     if step is None:
         step = _steps.setdefault(thread, Step())
     while step.mark.locked():
         if not step.calm:
-            raise _reentrant()
+            raise reentrant()
         inner = step.inner
         if inner is None:
             inner = step.inner = Step()
@@ -173,7 +174,8 @@ def users(context: Context) -> int:
     return sum(1 for step in all_steps() if context in step.contexts and step.mark.locked())
 
 
-def _reentrant() -> ReentrantCallError:
+def reentrant() -> ReentrantCallError:
+    """Return what a call raises that has interrupted another one and cannot be put off."""
     return ReentrantCallError(
         "a signal handler or a finaliser called hal in the middle of a call of hal's on the same "
         "thread, for something that cannot be put off; signal a semaphore or submit there, and do "

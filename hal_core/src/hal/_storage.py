@@ -101,8 +101,9 @@ class Storage:
         return owner is None or owner.imported > 0
 
     def __del__(self) -> None:
-        if self._ticket is not None:
-            self._heap.doom(self._ticket)
+        ticket = getattr(self, "_ticket", None)  # a Ctrl-C may come before there is one
+        if ticket is not None:
+            self._heap.doom(ticket)
 
 
 class Handle:

@@ -397,7 +397,7 @@ class StreamQueue(HostOperations):
                 native.record_event(event.handle, stream)
         except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
             failure = as_failure(error, "the operation was issued")
-            return self._break_off(operation, failure, step, more)
+            return self._break_off(operation, event, failure, step, more)
         event = event or shared
         assert event is not None  # noqa: S101 - for the type checker
         with _timeline.lock:
@@ -467,19 +467,21 @@ class StreamQueue(HostOperations):
     def _break_off(
         self,
         operation: Operation,
+        event: Event | None,
         failure: HalError,
         step: Step,
         more: bool,  # noqa: FBT001 - internal
     ) -> Operation | None:
         """Fail an operation whose issue broke off part-way; keep its resources until idle.
 
-        The signals fail now. What the stream got of the work still runs: an
-        event is recorded behind it, or the stream drained (Q5).
+        The signals fail now. What the stream got of the work still runs: `event`, or
+        another one, is recorded behind it, or the stream drained (Q5).
         """
-        lost = failure if isinstance(failure, DeviceLostError) else None
-        event = None
-        if lost is None:
-            event, lost = self._mark_end()
+        lost: DeviceLostError | None = None
+        if isinstance(failure, DeviceLostError):
+            event, lost = None, failure  # no event of a lost context is used again
+        else:
+            event, lost = self._mark_end(event)
         work = step.work
         with _timeline.lock:
             self._release_waits(operation)
@@ -500,20 +502,25 @@ class StreamQueue(HostOperations):
                 work.append((LOSE, (self._context, lost)))
             return self._look_again(step, more and lost is None)
 
-    def _mark_end(self) -> tuple[Event | None, DeviceLostError | None]:
+    def _mark_end(self, event: Event | None) -> tuple[Event | None, DeviceLostError | None]:
         """Record an event behind what is on the stream, or wait until the stream is idle.
 
-        Returns the event, or what the device is lost by if neither can be done.
+        `event`, if given, or a new one. Returns it if it is recorded, else gives it back; and
+        what the device is lost by if neither can be done.
         """
         native, stream = self._native, self._stream
         try:
             native.bind()
-            event = self._context.events.take()
+            if event is None:
+                event = self._context.events.take()
             native.record_event(event.handle, stream)
         except Exception as first:  # noqa: BLE001 - whatever a plugin raises there
             as_failure(first, "an event was recorded")
         else:
             return event, None
+        if event is not None:
+            with _timeline.lock:
+                event.release()
         try:
             native.synchronize_stream(stream)
         except Exception as second:  # noqa: BLE001 - as above
@@ -546,7 +553,7 @@ class StreamQueue(HostOperations):
             _reserve(operation._signals)
         if operation._is_begun:
             interrupted = CancelledError(f"{operation._describe()} was interrupted")
-            self._break_off(operation, interrupted, step, more=False)
+            self._break_off(operation, None, interrupted, step, more=False)
         else:
             self._issue(operation, step, more=False)
 

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from hal.errors import OperationError
 
@@ -33,7 +33,7 @@ __all__ = [
 Lock = threading.Lock
 """A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
 
-OwnedLock = threading.RLock
+OwnedLock: Callable[[], Any] = threading.RLock
 """A lock that knows its owner: ``_is_owned()`` tells whether the calling thread holds it.
 
 As `threading.Condition` uses it. Nobody takes one twice: see `hal._step.begin`.
