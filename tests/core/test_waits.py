@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads, semaphores
+from core_harness import LIMIT, collect_in_threads, semaphores, wait_until
 
 import hal
 from hal import _sync, _timeline
@@ -20,6 +20,7 @@ from hal.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     OperationError,
+    OutOfMemoryError,
 )
 
 
@@ -484,3 +485,23 @@ def test_wait_idle_ends_with_everything(device, gate):
     device.wait_idle(LIMIT)
     assert last.state == "done"
     device.wait_idle(0)
+
+
+@pytest.mark.parametrize("name", ["create_stream", "wait_event", "notify"])
+def test_a_notification_that_cannot_be_armed_is_tried_again_s6(open_probe, latch, name):
+    """S6: at once, not when the progress thread's longest sleep is over."""
+    device, probe = open_probe()
+    buffer = device.allocate(16)
+    probe.hold(latch)
+    running = device.queue.fill(buffer, 1)
+    for number in range(1, 6):
+        probe.fail_call(number, OutOfMemoryError("no room for it"), (name,))
+    waiter = threading.Thread(target=running.wait, args=(LIMIT,), daemon=True)
+    tried = probe.calls[name]
+    waiter.start()
+    wait_until(lambda: probe.calls[name] >= tried + 6)
+    assert probe.calls["notify"] > 0
+    latch.open()
+    waiter.join(LIMIT)
+    assert not waiter.is_alive()
+    assert not device.lost
