@@ -151,8 +151,8 @@ def test_subspans_m2(device):
 def test_copies_that_overlap_are_refused_also_between_parts(device):
     buffer = device.upload(np.arange(16, dtype=np.uint8))
     left, right = buffer.subspan(0, 8), buffer.subspan(4, 8)
+    device.queue.copy(buffer, buffer).wait(LIMIT)  # a range onto itself is a no-op
     for copy in (
-        lambda: device.queue.copy(buffer, buffer),
         lambda: device.queue.copy(buffer, buffer, target_offset=7, size=8),
         lambda: device.queue.copy(left, right),
         lambda: device.queue.copy(right, left),

@@ -213,7 +213,9 @@ class Buffer(Extent):
         if wait is None:
             wait = ()
             timeout = wait_before(self._device._context, timeout, "numpy()")
-        self._device.queues.download.read(self, array, wait=wait).wait(timeout)
+        # A dtype that is asked for here says how to read the bytes, as `view` does.
+        target = array if dtype is None else array.view(np.uint8)
+        self._device.queues.download.read(self, target, wait=wait).wait(timeout)
         return array
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001
