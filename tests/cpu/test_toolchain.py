@@ -74,6 +74,20 @@ def test_a_compiler_that_hangs_can_be_interrupted_o3(lab, script, work, tmp_path
     assert not os.listdir(work)
 
 
+def test_a_compiler_is_killed_when_its_start_is_interrupted_o3(monkeypatch):
+    start, started = subprocess.Popen._execute_child, []
+
+    def interrupted(self, *arguments):
+        start(self, *arguments)
+        started.append(self.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _toolchain.run_compiler(["sleep", "1000"])
+    assert not os.path.exists(f"/proc/{started[0]}")
+
+
 KILLED = """
 import os, signal
 from hal_cpu import _toolchain
@@ -213,7 +227,7 @@ def test_a_system_that_starts_nothing_is_no_missing_compiler(monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(_toolchain, "_Process", refuse)
     _toolchain._find_compiler.cache_clear()
     with pytest.raises(BackendUnavailableError, match="cannot be looked for: Resource temporarily"):
         _toolchain.find_compiler()

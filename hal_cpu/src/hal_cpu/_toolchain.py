@@ -168,6 +168,32 @@ def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple
     return status, log
 
 
+class _Process(subprocess.Popen[bytes]):
+    """A compiler, which is several processes: they end together."""
+
+    def __init__(self, command: Sequence[str], errors: int, environment: dict[str, str]) -> None:
+        try:
+            super().__init__(  # a list, no shell; user text only in files
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                process_group=0,
+            )
+        except BaseException:
+            if getattr(self, "pid", None):  # it runs, and this was interrupted
+                self.end()
+            raise
+
+    def end(self) -> None:
+        """Kill all of them: each holds the pipe open."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.wait()
+
+
 def _run(
     command: Sequence[str], limit: float, errors: int, directory: Path | None = None
 ) -> tuple[int, str]:
@@ -175,21 +201,11 @@ def _run(
     environment = {"PATH": os.defpath, **os.environ, "LC_ALL": "C"}
     if directory is not None:
         environment["TMPDIR"] = str(directory)
-    with subprocess.Popen(  # noqa: S603 - a list, no shell; user text only in files
-        list(command),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        env=environment,
-        process_group=0,
-    ) as process:
+    with _Process(command, errors, environment) as process:
         try:
             output, _ = process.communicate(timeout=limit)
         except BaseException:
-            # A compiler is several processes, each of which holds the pipe open.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.end()
             raise
     return process.returncode, output.decode(errors="replace")
 
