@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import threading
 import time
 import weakref
@@ -39,7 +40,7 @@ def test_close_cancels_what_is_not_issued_q6(device, what):
     assert (opened if what == "device" else queue).close(LIMIT) == ()
     for each in submissions:
         assert each.state == "cancelled"
-        with pytest.raises(CancelledError, match=queue.name):
+        with pytest.raises(CancelledError, match=re.escape(queue.name)):
             each.wait(LIMIT)
     with pytest.raises(CancelledError):
         done.wait(1, LIMIT)
