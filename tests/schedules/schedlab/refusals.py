@@ -85,8 +85,7 @@ def _refused(name, others, primitive, *, queues=QUEUES, features=(), lowering="s
         for submission in world.submissions.values():
             submission.state  # noqa: B018 - it asks the device
         world.settle()
-        if primitive != "record_event":  # whose event is lost
-            world.check_events()
+        world.check_events()
 
     return SmallCase(name, program, body, **settings)
 

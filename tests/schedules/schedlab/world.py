@@ -52,7 +52,7 @@ class World(Watching):
         core.reset()
         scheduler.timeline_lock = core._timeline.lock
         scheduler.names[id(core._timeline.lock)] = "the timeline lock"
-        scheduler.names[id(core._progress._progress._lock)] = "the progress thread's lock"
+        scheduler.names[id(core._progress._progress._starting)] = "the progress thread's lock"
         scheduler.quiet = True
         if scheduler.reduction is not None:
             scheduler.reduction.recording = False
