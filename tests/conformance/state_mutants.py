@@ -36,7 +36,7 @@ STATE = (
     (
         "numpy() does not wait for what it is told to",
         ["memory/test_buffers.py::test_numpy_waits_m1"],
-        ("hal._buffer", "read(self, array, wait=wait)", "read(self, array)"),
+        ("hal._buffer", "read(self, target, wait=wait)", "read(self, target)"),
     ),
     (
         "a limit of memory is ignored",
@@ -76,7 +76,7 @@ STATE = (
         ["queues/test_lifetimes.py::test_a_thousand_buffers_come_and_go_q5"],
         (
             "hal._storage",
-            "        if self._ticket is not None:\n            self._heap.doom(self._ticket)",
+            "        if ticket is not None:\n            self._heap.doom(ticket)",
             "        return",
         ),
     ),
