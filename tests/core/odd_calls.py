@@ -78,7 +78,8 @@ def targets_of(owner):
         if name.startswith("_") and name not in SPECIAL:
             continue
         function = getattr(owner, name)
-        if callable(function) and (function.__module__ or "").startswith("hal"):
+        known = getattr(function, "__objclass__", function)  # of a compiled method
+        if callable(function) and (known.__module__ or "").startswith("hal"):
             yield f"{owner.__name__}.{name}", function
 
 

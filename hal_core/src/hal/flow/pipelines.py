@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -100,22 +100,22 @@ class Pipeline:
         "recording",
     )
 
-    def __init__(self, flow: Flow, recording: Recording, depth: int) -> None:
+    def __init__(self, flow: Flow, recording: Recording, depth: SupportsIndex) -> None:
         if not isinstance(recording, Recording):
             message = f"pipeline takes a recording (flow.record()), not {type(recording).__name__}"
             raise ArgumentTypeError(message)
-        depth = as_int(depth, "depth is how many inputs are on their way")
-        if not 1 <= depth <= _DEEPEST:
+        number = as_int(depth, "depth is how many inputs are on their way")
+        if not 1 <= number <= _DEEPEST:
             message = (
-                f"depth is how many inputs are on their way, 1 to {_DEEPEST}, not {shown(depth)}"
+                f"depth is how many inputs are on their way, 1 to {_DEEPEST}, not {shown(number)}"
             )
             raise InvalidArgumentError(message)
         self._flow = flow
         self.recording: Final = recording
-        self.depth: Final = depth
+        self.depth: Final = number
         device = recording.commands.device
         self._lanes: Final = flow.lanes_of(device)
-        self._sets = [_Set(device, recording.slots) for _ in range(depth)]
+        self._sets = [_Set(device, recording.slots) for _ in range(number)]
         self._slots = frozenset(range(len(recording.slots)))
         self._runs = 0
         self._closed = False
@@ -240,7 +240,7 @@ class Pipeline:
         if trace is not None:
             trace(operation, waits)
 
-    def wait(self, timeout: float | None = None) -> None:
+    def wait(self, timeout: SupportsFloat | None = None) -> None:
         """Block until all runs so far have ended, for `timeout` seconds at most; None is for ever.
 
         Raises what one of them failed with, now and in every later call, or
