@@ -11,6 +11,21 @@ if HERE not in sys.path:
     sys.path.insert(0, HERE)
 
 
+PARTIAL = pytest.StashKey()
+
+
+@pytest.fixture
+def note_partial(request):
+    """What is told a report of an exploration that has not covered a case whole."""
+    return request.config.stash.setdefault(PARTIAL, []).append
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say which cases were not covered whole."""
+    for report in config.stash.get(PARTIAL, ()):
+        terminalreporter.write_line(f"NOT WHOLE {report}")
+
+
 @pytest.fixture(autouse=True)
 def no_limit_in_seconds():
     """Schedules are counted, so a slow machine is given the time that it takes."""
