@@ -365,3 +365,11 @@ def test_bad_allocations(device):
             device.allocate(size, dtype=dtype, memory=memory)
     assert device.statistics().allocations == 0
     assert device.allocate(np.int64(8)).size == 8
+
+
+def test_bytes_are_uploaded_as_bytes(device):
+    """As of a bytearray: numpy by itself takes them for a text of one element."""
+    for data in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+        buffer = device.upload(data)
+        assert (buffer.dtype, buffer.shape) == (np.dtype(np.uint8), (3,))
+        assert buffer.numpy().tobytes() == b"abc"

@@ -259,7 +259,12 @@ def as_path(value: object, what: str) -> str:
 
 
 def as_array(value: object, what: str) -> NDArray[Any]:
-    """Return what numpy makes of a value, of numbers or records; a text is none."""
+    """Return what numpy makes of a value, of numbers or records; a text is none.
+
+    Of bytes, an array of them, as of a bytearray: numpy would take them for a text.
+    """
+    if isinstance(value, bytes):
+        return np.frombuffer(value, np.uint8)
     try:
         made: NDArray[Any] = ask(np.asarray, value, what)
     except ArgumentTypeError as error:
