@@ -235,26 +235,29 @@ def _release(batch: Batch, budget: int, work: Work) -> int:
 
 def _retire(operation: Operation, step: Step) -> None:
     """Retire an operation whose event is complete, and first what it depends on elsewhere."""
-    queue, work = operation._queue, step.work
-    with _timeline.lock:
-        if operation._retired:
+    work = step.work
+    # Each operation stands on what it waits for: in the work list they would be asked for again
+    # and again, twice as often for every device in between.
+    stack = [operation]
+    while stack:
+        foreign = None
+        with _timeline.lock:
+            if not stack[-1]._retired:
+                foreign = stack[-1]._queue._retire_through(stack[-1], work)
+        if foreign is None:
+            stack.pop()
+            continue
+        other = foreign._queue
+        if not other._attend(foreign, step):
+            continue
+        answer = other._query(foreign)
+        step.contexts = ()
+        if answer is False:
+            return  # this one is asked again, too
+        if answer is not True:
+            work += ((ANSWER, (foreign, answer)), (RETIRE, operation))
             return
-        foreign = queue._retire_through(operation, work)
-    if foreign is None:
-        return
-    other = foreign._queue
-    if not other._attend(foreign, step):
-        work.append((RETIRE, operation))
-        return
-    answer = other._query(foreign)
-    step.contexts = ()
-    if answer is False:
-        return  # this one is asked again, too
-    if answer is True:
-        work.append((RETIRE, foreign))
-    else:
-        work.append((ANSWER, (foreign, answer)))
-    work.append((RETIRE, operation))
+        stack.append(foreign)
 
 
 def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
