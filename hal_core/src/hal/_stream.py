@@ -331,6 +331,7 @@ class StreamQueue(HostOperations):
                 self._drop_unissued(operation, FAILED, error, step.work)
                 return False
         if stream_waits:
+            operation._launches = 1 + len(stream_waits)  # a stream's waits take room, too
             for point in stream_waits:
                 point._event.count += 1
         elif operation._function is None and self._ring and not self._shown:
@@ -388,7 +389,8 @@ class StreamQueue(HostOperations):
                     storage.publish()
             elif type(function) is Replay:
                 room = self._limit - (self._launched - self._retired)
-                operation._launches = function.issue(stream, max(room, 1))
+                made = function.issue(stream, max(room, 1))
+                operation._launches = made + (len(waits) if waits else 0)
                 left = function.left
             else:
                 _enqueue(function, stream, arguments)
