@@ -1,13 +1,22 @@
 """Two devices that are open at once are told apart, though they are the same hardware."""
 
+from weakref import WeakValueDictionary
+
 import numpy as np
 import pytest
 
 import hal
+from hal import _device
 from hal.errors import ClosedError, InvalidArgumentError, OperationError
 from hal_cpu.plugin import hal_backend
 
 SOURCE = "__global__ void HAL_BLOCK(1) named(int *x) { x[0] = 1; }"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_open(monkeypatch):
+    """Leave the names out of what other tests have left open."""
+    monkeypatch.setattr(_device, "_names", WeakValueDictionary())
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ def test_reads_and_writes_may_be_narrowed_c2(open_probe, image):
                         program["add"], grid=1, block=1, args=(x, y, 1), **{what: names}
                     )
         for names in ("x", 3, None):
-            with pytest.raises(ArgumentTypeError, match=f"parameters' names, not {names!r}"):
+            with pytest.raises(ArgumentTypeError, match="a list of names is needed"):
                 commands.dispatch(program["add"], grid=1, block=1, args=(x, y, 1), reads=names)
     device.queue.execute(commands).wait(LIMIT)
     dependencies = next(iter(probe.graphs.values()))[1]
