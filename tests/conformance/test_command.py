@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import types
 
 import pytest
 
 pytest.importorskip("typer", reason="the cli extra is not installed")
 pytest.importorskip("rich", reason="the cli extra is not installed")
 
+import hal
 import hal_conformance.runner as runner_module
 from hal._cli.app import run
 from hal_conformance.report import Result, RunRecord, build_report, write_report
@@ -19,6 +21,11 @@ from hal_conformance.report import Result, RunRecord, build_report, write_report
 def _plain_terminal(monkeypatch):
     for name in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _acme_is_installed(monkeypatch):
+    monkeypatch.setattr(hal, "backends", lambda: [types.SimpleNamespace(name="acme")])
 
 
 @pytest.fixture
@@ -91,8 +98,8 @@ def test_options_reach_the_run(capsys, made_up, tmp_path):
     path = tmp_path / "acme.json"
     asked = made_up(results=results(one="passed"))
     options = ["--mode", "graph", "--note", "a model", "--report", str(path)]
-    assert run(["conformance", "acme:1", *options]) == 0
-    assert asked == [("acme:1", "graph", "a model", path)]
+    assert run(["conformance", "acme:1?x=1", *options]) == 0
+    assert asked == [("acme:1?x=1", "graph", "a model", path)]
     assert str(path) in capsys.readouterr().out
     assert json.loads(path.read_text())["verdict"] == "conformant"
     assert path.with_suffix(".md").read_text().startswith("# Conformance of acme:1: conformant")
@@ -133,7 +140,7 @@ def test_without_the_suite_it_says_what_to_install(capsys, monkeypatch):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert "pip install hal-conformance" in captured.err
+    assert "pip install ./conformance" in captured.err
 
 
 def test_a_backend_that_is_not_there(capsys):
