@@ -59,6 +59,10 @@ KEYWORDS = {
 }
 
 
+THREADS = 256 + 64 + 8
+"""What hal starts at the most, for host calls and work of its own (docs/lifetimes.md), and some."""
+
+
 def targets_of(owner):
     """Yield the public methods of a class, or functions of a module, with their names."""
     if inspect.ismodule(owner):
@@ -137,7 +141,7 @@ def _resources(world):
     return {
         "bytes": world.device.statistics().bytes_now,
         "files": len(os.listdir("/proc/self/fd")),
-        "threads": threading.active_count() > 64,
+        "threads": threading.active_count() > THREADS,
     }
 
 
