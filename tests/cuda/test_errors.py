@@ -119,8 +119,6 @@ def test_a_wrong_context_that_is_ours_is_an_error(lab, simulator, code):
 
 def test_a_context_that_has_failed_is_opened_with_a_way_out(driver, open_lab, simulator):
     """Not while others hold it; and later only where the driver has it begin afresh."""
-    from hal_cuda._driver import call, cuda  # noqa: PLC0415
-
     lab = open_lab(1)
     pool, lab.device.pool = lab.device.pool, None
     simulator.lose_device(1, 719)
@@ -134,7 +132,7 @@ def test_a_context_that_has_failed_is_opened_with_a_way_out(driver, open_lab, si
     assert caught.value.native_code == 719
     assert simulator.calls("cuDevicePrimaryCtxRetain") == before + 1
     simulator.reset()
-    call(cuda.cuMemPoolDestroy, pool)
+    pool.close()
     lab.device = driver.open_device(1, {})
 
 
@@ -186,6 +184,43 @@ def test_memory_that_ends_gives_the_pools_cache_back_m1(lab, simulator):
     with pytest.raises(OutOfMemoryError) as caught:
         lab.device.allocate(256, MemoryType.DEVICE)
     assert caught.value.native_code == 2
+
+
+def test_a_pool_that_cannot_grow_is_out_of_memory_m3(lab, simulator):
+    """With the driver's code; and the pool goes on."""
+    device, stream = lab.device, lab.stream()
+    device.bind()
+    simulator.fail("cuMemAllocFromPoolAsync", 2, 2)
+    first = device.allocate_async(stream, 64)
+    with pytest.raises(OutOfMemoryError) as caught:
+        device.allocate_async(stream, 64)
+    assert caught.value.native_code == 2
+    assert caught.value.native_name == "CUDA_ERROR_OUT_OF_MEMORY"
+    with pytest.raises(OutOfMemoryError):
+        device.allocate_async(stream, 1 << 40)
+    second = device.allocate_async(stream, 64)
+    device.free_async(stream, first)
+    device.free_async(stream, second)
+    lab.finish()
+    assert device.pool_statistics()[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("cuMemPoolSetAttribute", lambda device: device.configure_pool(0, "any")),
+        ("cuMemPoolGetAttribute", lambda device: device.pool_statistics()),
+        ("cuMemPoolTrimTo", lambda device: device.trim_pool(0)),
+    ],
+)
+def test_errors_of_the_pools_functions_have_their_classes(lab, simulator, name, use):
+    simulator.fail(name, 1, 719)
+    with pytest.raises(DeviceLostError, match=name) as caught:
+        use(lab.device)
+    assert caught.value.native_code == 719
+    simulator.fail(name, 1, 801)
+    with pytest.raises(UnimplementedError):
+        use(lab.device)
 
 
 def test_pinned_memory_that_ends_is_no_business_of_the_pool_m1(lab, simulator):

@@ -140,6 +140,43 @@ def test_a_missing_function_is_named_with_the_version(native):
     assert native.has("hipMalloc")
 
 
+def test_a_pool_that_cannot_grow_is_out_of_memory_m3(device, simulator):
+    """With the runtime's code; and the pool goes on."""
+    stream = device.create_stream()
+    simulator.fail("hipMallocFromPoolAsync", 2, 2)
+    first = device.allocate_async(stream, 64)
+    with pytest.raises(OutOfMemoryError) as caught:
+        device.allocate_async(stream, 64)
+    assert caught.value.native_code == 2
+    assert caught.value.native_name == "hipErrorOutOfMemory"
+    with pytest.raises(OutOfMemoryError):
+        device.allocate_async(stream, 1 << 40)
+    second = device.allocate_async(stream, 64)
+    device.free_async(stream, first)
+    device.free_async(stream, second)
+    device.synchronize_stream(stream)
+    assert device.pool_statistics()[1] == 0
+    device.destroy_stream(stream)
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("hipMemPoolSetAttribute", lambda device: device.configure_pool(0, "any")),
+        ("hipMemPoolGetAttribute", lambda device: device.pool_statistics()),
+        ("hipMemPoolTrimTo", lambda device: device.trim_pool(0)),
+    ],
+)
+def test_errors_of_the_pools_functions_have_their_classes(device, simulator, name, use):
+    simulator.fail(name, 1, 719)
+    with pytest.raises(DeviceLostError, match=name) as caught:
+        use(device)
+    assert caught.value.native_code == 719
+    simulator.fail(name, 1, 801)
+    with pytest.raises(UnimplementedError):
+        use(device)
+
+
 def test_out_of_memory_gives_the_pools_own_back_first_m1(device, simulator):
     simulator.fail("hipMalloc", 1, 2)
     before = simulator.calls("hipMemPoolTrimTo")

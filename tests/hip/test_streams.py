@@ -118,13 +118,37 @@ def test_stream_ordered_memory_is_used_in_order(device, stream, shared):
     assert words(shared, 1024) == [2] * 1024
 
 
-def test_the_pool_keeps_some_of_what_is_given_back(device):
+@pytest.mark.parametrize(
+    ("reuse", "allowed"), [("stream", [0, 0, 0]), ("ordered", [1, 0, 0]), ("any", [1, 1, 1])]
+)
+def test_a_pool_keeps_and_reuses_what_it_is_told_m3(device, reuse, allowed):
     from hal_hip._driver import call, hip  # noqa: PLC0415
 
-    kept = ctypes.c_uint64()
-    threshold = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
-    call(hip.hipMemPoolGetAttribute, device.pool._native, threshold, ctypes.addressof(kept))
-    assert kept.value == 64 << 20
+    device.configure_pool(5 << 20, reuse)
+    told = []
+    for number in range(1, 5):
+        value = ctypes.c_uint64()
+        name = hip.hipMemPoolAttr(number)
+        call(hip.hipMemPoolGetAttribute, device.pool._native, name, ctypes.addressof(value))
+        told.append(value.value)
+    assert told == [*allowed, 5 << 20]
+
+
+def test_a_pool_counts_what_it_holds_and_gives_it_back_m3(device, stream):
+    device.configure_pool(1 << 30, "any")
+    addresses = [device.allocate_async(stream, 1 << 20) for _ in range(2)]
+    reserved, used = device.pool_statistics()
+    assert reserved >= used >= 2 << 20
+    device.free_async(stream, addresses.pop())
+    device.synchronize_stream(stream)
+    device.trim_pool(0)
+    reserved, used = device.pool_statistics()
+    assert reserved >= used >= 1 << 20
+    device.free_async(stream, addresses.pop())
+    device.synchronize_stream(stream)
+    assert device.pool_statistics()[1] == 0
+    device.trim_pool(0)
+    assert device.pool_statistics() == (0, 0)
 
 
 def test_a_compiler_error_has_the_users_line_c5(device):

@@ -790,15 +790,49 @@ class NativeDevice(ABC):
 
     # Stream-ordered allocation: the feature "async_allocations"
 
+    def configure_pool(self, keep: int, reuse: str) -> None:
+        """Set how the pool behaves that `allocate_async` takes from.
+
+        Called once, before the first `allocate_async`. `keep` is how many
+        bytes that nobody uses the pool may hold when work has ended. `reuse`
+        says which freed memory an allocation may get that its stream has not
+        freed itself, before the host has seen the free complete: none
+        (``"stream"``), what was freed before an event that the stream waits for
+        (``"ordered"``), or also what happens to be complete, and what the
+        driver makes the stream wait for by itself (``"any"``).
+        """
+        raise _missing("async_allocations")
+
     def allocate_async(self, stream: int, size: int) -> int:
         """Return the address of `size` > 0 bytes, valid for work behind this in the stream.
 
-        And for work ordered behind that by events. Raises `OutOfMemoryError`.
+        And for work ordered behind that by events. Memory that the stream has
+        freed can be had again at once. The peers that `enable_peer` was called
+        for may use it. Raises `OutOfMemoryError`, and enqueues nothing, where
+        neither the pool has room nor the device.
         """
         raise _missing("async_allocations")
 
     def free_async(self, stream: int, address: int) -> None:
-        """Give back what `allocate_async` returned, once the stream gets there; never blocks."""
+        """Give back what `allocate_async` returned, once the stream gets there; never blocks.
+
+        All work that uses the memory is ordered before that place of the stream.
+        """
+        raise _missing("async_allocations")
+
+    def pool_statistics(self) -> tuple[int, int]:
+        """Return the bytes that the pool holds of the device, and those of them in use.
+
+        Never blocks. In use is what `free_async` was not called for yet; the
+        driver may count both in larger units than it was asked for.
+        """
+        raise _missing("async_allocations")
+
+    def trim_pool(self, keep: int) -> None:
+        """Give memory of the pool back to the device until it holds `keep` bytes, or all in use.
+
+        What was freed counts as in use until its stream got there. May block.
+        """
         raise _missing("async_allocations")
 
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from hal.errors import DeviceLostError
 from hal.native import NativeDevice
-from hal_cuda import _driver
+from hal_cuda import _driver, _pool
 from hal_cuda._driver import call, cuda
 
-__all__ = ["ContextDevice", "location", "streams"]
+__all__ = ["ContextDevice", "streams"]
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING
 _NO_TIMING: Final = 2  # CU_EVENT_DISABLE_TIMING
@@ -85,7 +85,7 @@ class ContextDevice(NativeDevice):
         """
         self.token = next(_tokens)
         self.ordinal = int(call(cuda.cuDeviceGet, index))
-        self.pool: Any = None
+        self.pool: _pool.Pool | None = None
         try:
             self.context = int(call(cuda.cuDevicePrimaryCtxRetain, self.ordinal))
         except DeviceLostError as error:
@@ -214,10 +214,7 @@ class ContextDevice(NativeDevice):
         if error and int(error) != _PEER_ENABLED:
             _driver.fail(error, cuda.cuCtxEnablePeerAccess)
         if other.pool is not None:
-            access = cuda.CUmemAccessDesc()
-            access.location = location(self.ordinal)
-            access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            call(cuda.cuMemPoolSetAccess, other.pool, [access], 1)
+            other.pool.allow(self.ordinal)
 
     def copy_peer(
         self,
@@ -296,11 +293,3 @@ def _keep(event: Any) -> int:  # noqa: ANN401 - the bindings' object
     """Keep the object of an event; return its handle."""
     _events[int(event)] = event
     return int(event)
-
-
-def location(ordinal: int) -> Any:  # noqa: ANN401 - a structure of the bindings
-    """Return what the driver calls the memory of a device."""
-    place = cuda.CUmemLocation()
-    place.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    place.id = ordinal
-    return place

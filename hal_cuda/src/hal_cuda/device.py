@@ -7,12 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from hal.errors import (
-    HalError,
-    OperationError,
-    OutOfMemoryError,
-    UnimplementedError,
-)
+from hal.errors import HalError, OperationError, OutOfMemoryError, UnimplementedError
 from hal.native import (
     CompileRequest,
     DeviceInfo,
@@ -21,7 +16,7 @@ from hal.native import (
     MemoryType,
     Node,
 )
-from hal_cuda import _compile, _context, _driver, _graph, _host, _module
+from hal_cuda import _compile, _driver, _graph, _host, _module, _pool
 from hal_cuda._context import ContextDevice, streams
 from hal_cuda._driver import call, cuda
 
@@ -32,8 +27,6 @@ __all__ = ["CudaDevice"]
 
 _ATTACH_GLOBAL: Final = 1  # CU_MEM_ATTACH_GLOBAL
 _PORTABLE_MAPPED: Final = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
-_SHARED_OF_POOL: Final = 8
-"""The pool of stream-ordered allocations keeps this part of the memory, one in so many bytes."""
 _DLPACK_HOST: Final = (3, 0)
 _DLPACK_MANAGED: Final = (13, 0)
 
@@ -82,7 +75,7 @@ class CudaDevice(ContextDevice):
         self._functions: dict[int, list[int]] = {}  # of each module
         self._own_host_addresses: dict[int, int] = {}  # where they differ from the device's
         try:
-            self.pool = self._create_pool()
+            self.pool = _pool.open_pool(self.ordinal)
             self.features = self._find_features()
         except BaseException:
             super().close()
@@ -98,28 +91,6 @@ class CudaDevice(ContextDevice):
             features.add("compile")
         return frozenset(features)
 
-    def _create_pool(self) -> Any:  # noqa: ANN401 - the bindings' handle
-        """Create the pool of stream-ordered allocations, or return None where there are none."""
-        if not _driver.attribute(self.ordinal, "MEMORY_POOLS_SUPPORTED"):
-            return None
-        properties = cuda.CUmemPoolProps()
-        properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        properties.handleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
-        properties.location = _context.location(self.ordinal)
-        pool = None
-        try:
-            pool = call(cuda.cuMemPoolCreate, properties)
-            name = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-            limit = cuda.cuuint64_t(self.info.total_memory // _SHARED_OF_POOL)
-            call(cuda.cuMemPoolSetAttribute, pool, name, limit)
-        except HalError as error:
-            if pool is not None:
-                _driver.relaxed(cuda.cuMemPoolDestroy, pool)
-            if isinstance(error, (OperationError, UnimplementedError)):
-                return None
-            raise
-        return pool
-
     # Context
 
     def close(self) -> None:
@@ -128,7 +99,7 @@ class CudaDevice(ContextDevice):
         if self.pool is not None:
             with contextlib.suppress(HalError):  # a lost one's went with it
                 self._enter()
-                call(cuda.cuMemPoolDestroy, self.pool)
+                self.pool.close()
             self.pool = None
         super().close()
 
@@ -142,7 +113,7 @@ class CudaDevice(ContextDevice):
         except OutOfMemoryError:
             if self.pool is None or memory is MemoryType.HOST:
                 raise
-            call(cuda.cuMemPoolTrimTo, self.pool, 0)
+            self.pool.trim(0)
             return self._allocate(size, memory)
 
     def _allocate(self, size: int, memory: MemoryType) -> int:
@@ -214,13 +185,32 @@ class CudaDevice(ContextDevice):
         """Unpin what `import_host` was given."""
         _host.pins.unpin(self.token, address)
 
+    # Stream-ordered allocation
+
+    def configure_pool(self, keep: int, reuse: str) -> None:
+        """Set the pool's release threshold and what it reuses."""
+        self._own_pool.configure(keep, reuse)
+
     def allocate_async(self, stream: int, size: int) -> int:
         """Allocate from a pool of the device's own, in the order of the stream."""
-        return int(call(cuda.cuMemAllocFromPoolAsync, size, self.pool, stream))
+        return self._own_pool.allocate(streams[stream], size)
 
     def free_async(self, stream: int, address: int) -> None:
         """Give memory back to the pool, in the order of the stream."""
-        call(cuda.cuMemFreeAsync, address, stream)
+        self._own_pool.free(streams[stream], address)
+
+    def pool_statistics(self) -> tuple[int, int]:
+        """Return what the driver counts for the pool."""
+        return self._own_pool.statistics()
+
+    def trim_pool(self, keep: int) -> None:
+        """Give what is free in the pool back to the device."""
+        self._own_pool.trim(keep)
+
+    @property
+    def _own_pool(self) -> _pool.Pool:
+        assert self.pool is not None  # noqa: S101 - for the type checker
+        return self.pool
 
     # Transfers
 

@@ -21,6 +21,7 @@ _REQUIRED: Final = (
     "hipMemPoolCreate",
     "hipMemPoolDestroy",
     "hipMemPoolSetAttribute",
+    "hipMemPoolGetAttribute",
     "hipMemPoolTrimTo",
     "hipMallocFromPoolAsync",
     "hipFreeAsync",
@@ -28,11 +29,18 @@ _REQUIRED: Final = (
 _PINNED: Final = 1
 _ON_DEVICE: Final = 1
 _READ_WRITE: Final = 3
-_KEEP: Final = 64 << 20
-"""Bytes that the pool keeps for itself when a stream is idle."""
 _TRIAL: Final = 4096
 _FIRST_PAUSE: Final = 20e-6
 _LONGEST_PAUSE: Final = 1e-3
+
+_names: Final = hip.hipMemPoolAttr
+_REUSE: Final = {
+    "ordered": _names.hipMemPoolReuseFollowEventDependencies,
+    "complete": _names.hipMemPoolReuseAllowOpportunistic,
+    "waited for": _names.hipMemPoolReuseAllowInternalDependencies,
+}
+_ALLOWED: Final = {"stream": (), "ordered": ("ordered",), "any": tuple(_REUSE)}
+"""Which of them `NativeDevice.configure_pool` means."""
 
 _P: Final = ctypes.c_void_p
 _allocate: Final = relaxed_entry_point("hipMallocFromPoolAsync", _P, ctypes.c_size_t, _P, _P)
@@ -64,23 +72,37 @@ class Pool:
         """Create a pool."""
         properties = struct.pack("<4i72x", _PINNED, 0, _ON_DEVICE, device)
         self._native = int(call(hip.hipMemPoolCreate, properties))
-        try:
-            attribute = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
-            call(hip.hipMemPoolSetAttribute, self._native, attribute, struct.pack("<Q", _KEEP))
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Destroy the pool; nothing of it is allocated."""
         call(hip.hipMemPoolDestroy, self._native)
 
-    def trim(self) -> None:
-        """Give back to the device what is free in the pool."""
-        call(hip.hipMemPoolTrimTo, self._native, 0)
+    def configure(self, keep: int, reuse: str) -> None:
+        """Set what the pool keeps, and what it gives to another stream than freed it."""
+        values = {_names.hipMemPoolAttrReleaseThreshold: struct.pack("<Q", keep)}
+        for way, name in _REUSE.items():
+            values[name] = struct.pack("<i", way in _ALLOWED[reuse])
+        for name, value in values.items():
+            call(hip.hipMemPoolSetAttribute, self._native, name, value)
+
+    def statistics(self) -> tuple[int, int]:
+        """Return the bytes that the pool holds, and those in use."""
+        return (
+            self._count(_names.hipMemPoolAttrReservedMemCurrent),
+            self._count(_names.hipMemPoolAttrUsedMemCurrent),
+        )
+
+    def _count(self, name: object) -> int:
+        value = ctypes.c_uint64()
+        call(hip.hipMemPoolGetAttribute, self._native, name, ctypes.addressof(value))
+        return value.value
+
+    def trim(self, keep: int) -> None:
+        """Give back to the device what is free in the pool, but for `keep` bytes."""
+        call(hip.hipMemPoolTrimTo, self._native, keep)
 
     def allow(self, device: int) -> None:
-        """Let the kernels of another device use what is allocated here."""
+        """Let the kernels of another device use what is and will be allocated here."""
         access = struct.pack("<3i", _ON_DEVICE, device, _READ_WRITE)
         call(hip.hipMemPoolSetAccess, self._native, access, 1)
 

@@ -120,7 +120,7 @@ class HipDevice(ContextDevice):
         except OutOfMemoryError:
             if self.pool is None:
                 raise
-            self.pool.trim()
+            self.pool.trim(0)
         return self._allocate(size, memory)
 
     def _allocate(self, size: int, memory: MemoryType) -> int:
@@ -301,12 +301,27 @@ class HipDevice(ContextDevice):
 
     # Stream-ordered allocation
 
+    def configure_pool(self, keep: int, reuse: str) -> None:
+        """Set the pool's release threshold and what it reuses."""
+        self._own_pool.configure(keep, reuse)
+
     def allocate_async(self, stream: int, size: int) -> int:
         """Return the address of `size` bytes of the pool."""
-        assert self.pool is not None  # noqa: S101 - for the type checker
-        return self.pool.allocate(stream, size)
+        return self._own_pool.allocate(stream, size)
 
     def free_async(self, stream: int, address: int) -> None:
         """Give memory back to the pool once the stream gets there."""
+        self._own_pool.free(stream, address)
+
+    def pool_statistics(self) -> tuple[int, int]:
+        """Return what the runtime counts for the pool."""
+        return self._own_pool.statistics()
+
+    def trim_pool(self, keep: int) -> None:
+        """Give what is free in the pool back to the device."""
+        self._own_pool.trim(keep)
+
+    @property
+    def _own_pool(self) -> _pool.Pool:
         assert self.pool is not None  # noqa: S101 - for the type checker
-        self.pool.free(stream, address)
+        return self.pool
