@@ -109,7 +109,8 @@ def open_probe():
 
     def open_one(*, max_in_flight=None, domain=None, features=None, without=(), settings=None):
         inner = driver.open_device(0, {})
-        features = inner.features if features is None else frozenset(features)
+        if features is None:
+            features = inner.features | {"async_allocations"}
         probe = Probe(inner, domain, features - set(without))
         device = hal.Device("cpu", probe, max_in_flight, settings)
         opened.append((device, probe))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pool_probe import ORDER
+
 __all__ = ["ExternalCalls"]
 
 
@@ -54,7 +56,7 @@ class ExternalCalls:
             self._violate(f"copy_peer at {start:#x}, which is not allocated")
         event = guest.inner.create_event()
         guest.inner.record_event(event, stream)
-        self._uses["guests"].append((event, [(start, length)]))
+        self._uses["guests"].append((event, [(start, length)], ORDER.place(stream)))
 
     def _check_peer(self, name, other):
         if other.domain is not self.domain:

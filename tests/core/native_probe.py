@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from core_harness import SEM_WAIT
 from external_probe import ExternalCalls
 from graph_probe import GraphCalls
+from pool_probe import ORDER, PoolCalls
 
 from hal.errors import OperationError
 from hal.native import MemoryType, NativeDevice
@@ -30,8 +31,10 @@ _current = threading.local()
 _probes = weakref.WeakSet()
 
 
-class Probe(ExternalCalls, GraphCalls, NativeDevice):
+class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
     """Forward every primitive to a real device, and watch the native rules.
+
+    The pool of stream-ordered allocations is its own.
 
     Violations are collected, not raised, since the core may swallow errors:
     a handle that is not alive, two threads in one stream, an event waited for
@@ -58,7 +61,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         self._lock = threading.RLock()
         self._inside = Counter()  # stream -> threads in a call on it
         self._recorded = set()
-        self._uses = defaultdict(list)  # stream -> [(private event, ranges)]
+        self._uses = defaultdict(list)  # stream -> [(private event, ranges, place)]
         self._latches = []
         self._hold = []  # latches for the next work calls
         self._faults = []
@@ -66,6 +69,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         _probes.add(self)
         self._fatal = []  # (private event behind the work, error)
         self._start_graphs()
+        self._start_pool()
 
     # What tests ask for
 
@@ -167,6 +171,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
     def close(self):
         self._enter("close")
         self.closed = True
+        self._end_pool()
         self.inner.close()
 
     # Streams and events
@@ -177,10 +182,10 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
 
     def destroy_stream(self, stream):
         self._enter("destroy_stream")
-        if not all(self.inner.query_event(event) for event, _ in self._uses[stream]):
+        if not all(self.inner.query_event(event) for event, *_ in self._uses[stream]):
             self._violate(f"stream {stream} is destroyed while it works")
         self._dies("stream", stream)
-        for event, _ in self._uses.pop(stream, ()):
+        for event, *_ in self._uses.pop(stream, ()):
             self.inner.destroy_event(event)
         self.inner.destroy_stream(stream)
 
@@ -203,6 +208,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         try:
             self._check_event("record_event", event)
             self._recorded.add(event)
+            ORDER.record(event, stream)
             if self._doom_next:
                 private = self.inner.create_event()
                 self.inner.record_event(private, stream)
@@ -220,6 +226,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
                 self._violate(f"stream {stream} waits for event {event} of another domain")
             if not (foreign or any(event in each._recorded for each in owners)):
                 self._violate(f"stream {stream} waits for event {event}, never recorded")
+            ORDER.wait(stream, event)
             self.inner.wait_event(stream, event)
         finally:
             self._leave(stream)
@@ -248,6 +255,8 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
 
     def allocate(self, size, memory):
         self._enter("allocate")
+        if memory is MemoryType.DEVICE:
+            self.take_room(size)
         address = self._born("allocation", self.inner.allocate(size, memory), size)
         if memory is MemoryType.HOST:
             self.pinned[address] = size
@@ -260,10 +269,13 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         self._dies("allocation", address)
         self.inner.free(address, memory)
 
-    def _check_unused(self, address, size):
+    def _check_unused(self, address, size, stream=None):
+        """Look whether the work that uses memory has ended, or comes before a stream's next."""
         with self._lock:
             for uses in self._uses.values():
-                for event, ranges in uses:
+                for event, ranges, place in uses:
+                    if stream is not None and ORDER.is_before(place, stream):
+                        continue
                     for start, length in ranges:
                         inside = start < address + size and address < start + length
                         if inside and not self.inner.query_event(event):
@@ -309,23 +321,6 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
         ):
             self._violate(f"{name} from {source:#x} to {target:#x}, both of them pinned memory")
 
-    def allocate_async(self, stream, size):
-        self._enter("allocate_async", stream)
-        try:
-            address = self.inner.allocate_async(stream, size)
-            return self._born("async allocation", address, size)
-        finally:
-            self._leave(stream)
-
-    def free_async(self, stream, address):
-        self._enter("free_async", stream)
-        try:
-            self._check_unused(address, self.alive["async allocation"].get(address, 0))
-            self._dies("async allocation", address)
-            self.inner.free_async(stream, address)
-        finally:
-            self._leave(stream)
-
     def import_host(self, address, size):
         self._enter("import_host")
         found = self.inner.import_host(address, size)
@@ -363,6 +358,7 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
                         for address, size in self._ranges()
                     ):
                         self._violate(f"{name} at {start:#x}, which is not allocated")
+                    self.check_born(name, stream, start, length)
             if latch is not None:
                 self.inner.notify(stream, SEM_WAIT, latch.argument)
             self._run(name, stream, *arguments)
@@ -370,9 +366,10 @@ class Probe(ExternalCalls, GraphCalls, NativeDevice):
                 uses = self._uses[stream]
                 while uses and self.inner.query_event(uses[0][0]):
                     self.inner.destroy_event(uses.pop(0)[0])
+                place = ORDER.place(stream)
                 event = self.inner.create_event()
                 self.inner.record_event(event, stream)
-                uses.append((event, ranges))
+                uses.append((event, ranges, place))
         finally:
             self._leave(stream)
 

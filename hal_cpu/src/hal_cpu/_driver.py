@@ -97,8 +97,6 @@ class Runtime:
         stream has completed them.
     allocate, free
         Memory aligned to 256.
-    free_function
-        The address of `free`, which a stream can call.
     stamp_function
         The address of a function that a stream can call: it writes the time
         in nanoseconds to the 8 bytes that it is given.
@@ -128,7 +126,6 @@ class Runtime:
     synchronize: Callable[[int, int, int], int]
     allocate: Callable[[int], int | None]
     free: Callable[[int], None]
-    free_function: int
     stamp_function: int
     create_graph: Callable[[int, bytes, bytes, bytes, object], int]
     destroy_graph: Callable[[int], None]
@@ -303,7 +300,6 @@ def load_runtime() -> Runtime:
         synchronize=free_lock.hal_cpu_synchronize,
         allocate=free_lock.hal_cpu_allocate,
         free=free_lock.hal_cpu_free,
-        free_function=find_symbol(library, "hal_cpu_free"),
         stamp_function=find_symbol(library, "hal_cpu_stamp"),
         create_graph=free_lock.hal_cpu_graph_create,
         destroy_graph=free_lock.hal_cpu_graph_destroy,

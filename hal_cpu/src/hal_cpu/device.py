@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuDevice"]
 
+_FEATURES: Final = FEATURES - {"async_allocations"}
+"""All but the one for which the system has nothing: the core's own pool does the same."""
 _SLICE: Final = 50_000_000
 """Nanoseconds that a blocking call stays in C before signals are looked at."""
 _LOOK_FROM: Final = 64 << 20
@@ -76,7 +78,7 @@ class CpuDevice(NativeDevice):
         `seed` > 0 decides the order of a graph's nodes, where it is free.
         """
         self.info = info
-        self.features = FEATURES
+        self.features = _FEATURES
         self.domain = driver
         # A stream takes any number of operations; this bounds the memory.
         self.max_in_flight = 65536
@@ -481,22 +483,3 @@ class CpuDevice(NativeDevice):
         if known is None:
             message = f"no host memory at {address:#x} is imported, or it was released before"
             raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
-
-    # Stream-ordered allocation
-
-    def allocate_async(self, stream: int, size: int) -> int:  # noqa: ARG002 - valid at once
-        """Allocate now; raises `OutOfMemoryError` as `allocate` does."""
-        return self.allocate(size, MemoryType.DEVICE)
-
-    def free_async(self, stream: int, address: int) -> None:
-        """Let the stream give the memory back to the system when it gets there.
-
-        The device's own count of what it holds falls at once.
-        """
-        size = self._sizes.pop(address)
-        _pack_two(self._mail, stream << 6, _driver.CALL, self._runtime.free_function, address)
-        if error := self._enqueue(stream):
-            self._sizes[address] = size
-            self._check(error)
-        with self._lock:
-            self._allocated -= size

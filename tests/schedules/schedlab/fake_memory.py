@@ -8,7 +8,13 @@ from schedlab.native_objects import Allocation, Item
 
 
 class MemoryCalls:
-    """Allocate and free, at once and in the order of a stream; a part of a fake device."""
+    """Allocate and free, at once and in the order of a stream; a part of a fake device.
+
+    The pool has no memory of its own: a stream that has waited past a free may
+    have the freed bytes at once, and with the free's completion they are anybody's.
+    """
+
+    is_allocated_from = False
 
     def allocate(self, size, memory):
         v = self.vendor
@@ -61,7 +67,8 @@ class MemoryCalls:
         target = self.stream(stream, "allocate_async")
         v.enter(self, "allocate_async", target)
         self.declares("async_allocations")
-        base = v.allocate(self, size)
+        self.is_allocated_from = True
+        base = v.allocate(self, size, freed=self.freed_before(target))
         v.allocations[base].born = item = Item(target, "allocate", f"allocate {base:#x}")
         target.items.append(item)
         return base
@@ -83,7 +90,42 @@ class MemoryCalls:
             del v.allocations[address]
 
         label = f"free {address:#x}"
-        target.items.append(Item(target, "free", label, run, ranges=((address, 1),)))
+        allocation.freed = item = Item(target, "free", label, run, ranges=((address, 1),))
+        target.items.append(item)
+
+    def freed_before(self, stream):
+        """Return what was freed at places that come before what is enqueued on a stream next."""
+        v = self.vendor
+        reach = v.behind(stream)
+        return [
+            each
+            for each in v.allocations.values()
+            if each.doomed and each.freed.number < reach.get(each.freed.stream.handle, 0)
+        ]
+
+    def configure_pool(self, keep, reuse):
+        v = self.vendor
+        v.enter(self, "configure_pool")
+        self.declares("async_allocations")
+        if self.is_allocated_from:
+            v.broken("pool", "configure_pool after the first allocate_async")
+        if keep < 0 or reuse not in {"stream", "ordered", "any"}:
+            v.broken("pool", f"configure_pool({keep}, {reuse!r})")
+
+    def pool_statistics(self):
+        v = self.vendor
+        v.enter(self, "pool_statistics")
+        v.look_at_all()
+        mine = [each for each in v.allocations.values() if each.born and each.device is self]
+        return sum(each.held for each in mine), sum(each.size for each in mine if not each.doomed)
+
+    def trim_pool(self, keep):
+        """Do nothing but the checks: what is freed is gone as soon as its stream gets there."""
+        v = self.vendor
+        v.enter(self, "trim_pool")
+        self.declares("async_allocations")
+        if keep < 0:
+            v.broken("pool", f"trim_pool({keep})")
 
     def host_pointer(self, address, memory):
         return None if memory is self.vendor.core.native.MemoryType.DEVICE else address

@@ -83,17 +83,30 @@ class Event:
 class Allocation:
     """Be memory of a device, or of the host and pinned."""
 
-    __slots__ = ("born", "buffer", "cell", "device", "doomed", "imported", "pinned", "size")
+    __slots__ = (
+        "born",
+        "buffer",
+        "cell",
+        "device",
+        "doomed",
+        "freed",
+        "held",
+        "imported",
+        "pinned",
+        "size",
+    )
 
     def __init__(self, device, size, buffer, *, pinned=False):
         self.device = device
         self.pinned = pinned
         self.size = size
+        self.held = size  # without what others have got of it since it was freed
         self.buffer = buffer
         self.cell = Cell()
         self.imported = False  # it belongs to somebody else
         self.born = None  # the Item of a stream-ordered allocation
         self.doomed = False  # a stream-ordered free of it was enqueued
+        self.freed = None  # the Item of that
 
 
 class Graph:

@@ -259,13 +259,17 @@ class Vendor:
                 return base
         return None
 
-    def allocate(self, device, size, *, pinned=False):
-        """Make an allocation; return its address."""
+    def allocate(self, device, size, *, pinned=False, freed=()):
+        """Make an allocation, of bytes that were `freed` if need be; return its address."""
         if self.room is not None:
-            left = self.room - sum(each.size for each in self.allocations.values())
-            if size > left:
+            left = self.room - sum(each.held for each in self.allocations.values())
+            if size > left + sum(each.held for each in freed):
                 message = f"{size} bytes were asked for and {left} are left"
                 raise self.errors.OutOfMemoryError(message)
+            for each in freed:
+                taken = max(0, min(each.held, size - left))
+                each.held -= taken
+                left += taken
         raw = ctypes.create_string_buffer(size + ALIGNMENT)
         start = ctypes.addressof(raw)
         base = -(-start // ALIGNMENT) * ALIGNMENT
