@@ -14,7 +14,10 @@ import hal
 
 __all__ = ["facts"]
 
-_DISTRIBUTIONS = ("hal-core", "hal-cpu", "hal-cuda", "hal-hip", "iree-base-runtime", "numpy")
+_DISTRIBUTIONS = (
+    *("hal-core", "hal-cpu", "hal-cuda", "hal-hip", "iree-base-runtime", "numpy"),
+    *("cuda-bindings", "torch", "cupy-cuda13x"),
+)
 
 
 def facts(

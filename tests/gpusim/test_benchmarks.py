@@ -1,4 +1,4 @@
-"""The benchmarks' table of two backends: it is made, and says what the second one is."""
+"""The benchmarks on gpusim: a table of two backends, and peaks beside the driver's pool."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if str(HERE) not in sys.path:
 
 import suite_runs  # noqa: E402
 
-RUN = HERE.parents[1] / "benchmarks" / "run.py"
+BENCHMARKS = HERE.parents[1] / "benchmarks"
 SECONDS = 50.0
 
 
-def run(*arguments):
+def run(*arguments, script="run.py"):
     return subprocess.run(
-        [sys.executable, str(RUN), *arguments],
+        [sys.executable, str(BENCHMARKS / script), *arguments],
         # The raw bindings beside hal fill their streams, and wait for room.
         env=suite_runs.environment("cuda", "hip", abort_on_blocked=0),
         capture_output=True,
@@ -69,3 +69,21 @@ def test_a_second_backend_is_another_and_has_a_note(arguments):
     done = run("--quick", *arguments)
     assert done.returncode == 2
     assert "--beside" in done.stderr
+
+
+def test_peaks_stand_beside_the_drivers_pool_m3(tmp_path):
+    path = tmp_path / "peaks.json"
+    arguments = "cuda --scale 1024 --steps 2 --rounds 1 --sequence pyramid --seconds 0.1 --json"
+    done = run(*arguments.split(), str(path), script="peak_memory.py")
+    assert done.returncode == 0, done.stderr
+    record = json.loads(path.read_text())
+    sides = {"raw", "hal", "hal, async"}
+    assert [case["queues"] for case in record["cases"]] == [1, 3]
+    for case in record["cases"]:
+        assert not case["failures"]
+        assert sides <= set(case["peak"])
+        assert sides <= set(case["pair"]["medians"])
+        assert set(case["pair"]["ratios"]) >= sides - {"raw"}
+        assert min(case["peak"].values()) > 0
+    for tenths in record["random"].values():
+        assert sides <= set(tenths[-1]["fragmentation"])
