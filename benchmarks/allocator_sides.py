@@ -42,6 +42,9 @@ class AllocatorSide(Protocol):
     def after(self, queue: int, other: int) -> None:
         """Let all that follows on a queue wait for all that another one was given so far."""
 
+    def streams(self) -> Sequence[int]:
+        """Return the vendor's handles of the queues."""
+
     def finish(self) -> None:
         """Wait for all of it; raise what failed."""
 
@@ -91,6 +94,10 @@ class HalSide:
         point = self._semaphores[other].at(self._signalled[other])
         self._queues[other].barrier(signal=point)
         self._queues[queue].barrier(wait=point)
+
+    def streams(self) -> Sequence[int]:
+        """Implement `AllocatorSide.streams`."""
+        return [queue.stream_handle for queue in self._queues]
 
     def finish(self) -> None:
         """Implement `AllocatorSide.finish`."""
@@ -146,6 +153,10 @@ class RecordedSide:
     def execute(self, commands: hal.CommandBuffer) -> None:
         """Submit a pass."""
         self._last = self.device.queue.execute(commands)
+
+    def streams(self) -> Sequence[int]:
+        """Return the vendor's handle of the queue."""
+        return [self.device.queue.stream_handle]
 
     def finish(self) -> None:
         """Wait for all passes; raise what the last one failed with."""
@@ -214,6 +225,10 @@ class RawSide:
         event = self._events[other]
         self._call(self._cu.cuEventRecord(event, self._streams[other]))
         self._call(self._cu.cuStreamWaitEvent(self._streams[queue], event, 0))
+
+    def streams(self) -> Sequence[int]:
+        """Implement `AllocatorSide.streams`."""
+        return [int(stream) for stream in self._streams]
 
     def finish(self) -> None:
         """Implement `AllocatorSide.finish`."""
@@ -290,6 +305,10 @@ class TorchSide:
         event.record(self._streams[other])
         self._streams[queue].wait_event(event)
 
+    def streams(self) -> Sequence[int]:
+        """Implement `AllocatorSide.streams`."""
+        return [stream.cuda_stream for stream in self._streams]
+
     def finish(self) -> None:
         """Implement `AllocatorSide.finish`."""
         for stream in self._streams:
@@ -351,6 +370,10 @@ class CupySide:
         event = self._events[other]
         event.record(self._streams[other])
         self._streams[queue].wait_event(event)
+
+    def streams(self) -> Sequence[int]:
+        """Implement `AllocatorSide.streams`."""
+        return [stream.ptr for stream in self._streams]
 
     def finish(self) -> None:
         """Implement `AllocatorSide.finish`."""

@@ -87,3 +87,53 @@ def test_peaks_stand_beside_the_drivers_pool_m3(tmp_path):
         assert min(case["peak"].values()) > 0
     for tenths in record["random"].values():
         assert sides <= set(tenths[-1]["fragmentation"])
+
+
+GATE = """
+from cuda.bindings import driver as cu
+from gate import Gate
+
+holder = Gate(0)  # has the context
+_, stream = cu.cuStreamCreate(1)
+_, event = cu.cuEventCreate(2)
+places = []
+
+def is_done():
+    return not cu.cuEventQuery(event)[0]
+
+gate = Gate(0, longest=1e5)
+gate.step([int(stream)])
+cu.cuEventRecord(event, stream)
+places.append(is_done())
+gate.step([int(stream)])  # lets the stream come past the first one, and no further
+cu.cuEventSynchronize(event)
+cu.cuEventRecord(event, stream)
+places.append(is_done())
+gate.open()
+cu.cuEventSynchronize(event)
+places.append(gate.forced)
+gate.close()
+
+gate = Gate(0, longest=0.05)
+gate.step([int(stream)])
+cu.cuEventRecord(event, stream)
+cu.cuEventSynchronize(event)  # what waits for the device while a gate is closed is let go
+places.append(gate.forced)
+gate.close()
+holder.close()
+print(*places)
+"""
+
+
+def test_a_gate_keeps_the_device_behind_and_lets_go_of_a_host_that_waits(tmp_path):
+    (tmp_path / "gates.py").write_text(GATE)
+    environment = suite_runs.environment("cuda") | {"PYTHONPATH": str(BENCHMARKS)}
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "gates.py")],
+        env=environment,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+        text=True,
+    )
+    assert done.stdout.split() == ["False", "False", "0", "1"], done.stdout + done.stderr
