@@ -269,8 +269,9 @@ API cuMemPoolSetAttribute(struct sim_pool *pool, unsigned which, void *value) {
 
 API cuMemPoolTrimTo(struct sim_pool *pool, size_t keep) {
   CALL(cuMemPoolTrimTo, INIT | UNSAFE);
-  (void)keep; /* nothing is kept: what is freed is gone */
-  return sim_handle_alive(pool, SIM_POOL) ? SIM_OK : SIM_INVALID_VALUE;
+  if (!sim_handle_alive(pool, SIM_POOL)) return SIM_INVALID_VALUE;
+  sim_pool_trim(pool, keep);
+  return SIM_OK;
 }
 
 API cuMemPoolSetAccess(struct sim_pool *pool, const struct cu_access *access, size_t count) {

@@ -36,6 +36,7 @@ int sim_event_record(struct sim_event *event, struct sim_stream *stream) {
     event->recorded = true;
     event->capture = NULL;
     event->point = point;
+    sim_order_copy(&event->before, &stream->before);
   }
   sim_unlock();
   return status;
@@ -54,7 +55,9 @@ int sim_event_wait(struct sim_stream *stream, struct sim_event *event) {
     sim_unlock();
     return SIM_OK;
   }
-  int status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_WAIT, .wait = event->point}, NULL);
+  struct sim_point point = event->point;
+  int status = sim_enqueue_locked(stream, &(struct sim_op){.kind = SIM_OP_WAIT, .wait = point}, NULL);
+  if (!status) sim_order_wait(stream, point, &event->before);
   sim_unlock();
   return status;
 }
@@ -75,8 +78,15 @@ int sim_event_synchronize(struct sim_event *event) {
   struct sim_point point = event->point;
   int status = sim.devices[event->device].error;
   if (!status) status = sim_capture_event(event);
+  struct sim_order before = {0};
+  sim_order_copy(&before, &event->before);
   sim_unlock();
-  return recorded && !status ? sim_point_synchronize(point) : status;
+  if (recorded && !status) status = sim_point_synchronize(point);
+  sim_lock();
+  if (recorded && !status) sim_pools_waited(event->device, point, &before);
+  sim_unlock();
+  sim_order_forget(&before);
+  return status;
 }
 
 int sim_event_elapsed(float *milliseconds, struct sim_event *start, struct sim_event *end) {

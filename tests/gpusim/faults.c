@@ -142,15 +142,17 @@ SIM_EXPORT size_t gpusim_called(char *text, size_t size) {
   return at + 1;
 }
 
-SIM_EXPORT void gpusim_limit_memory(size_t bytes) {
+static void limit_memory(size_t bytes) {
   sim_lock();
   for (int i = 0; i < sim.device_count; i++) sim.devices[i].total = bytes ? bytes : (size_t)sim_setting("GPUSIM_MEMORY", 4l << 30);
   sim_unlock();
 }
 
+SIM_EXPORT void gpusim_limit_memory(size_t bytes) { limit_memory(bytes); }
+
 /* Faults, limits and sticky errors end; objects stay. For between two tests. */
 SIM_EXPORT void gpusim_reset(void) {
-  gpusim_limit_memory(0);
+  limit_memory(0); /* the other face's library, loaded beside this one, exports the same names */
   sim_lock();
   planned_count = 0;
   lose_at = 0;

@@ -7,7 +7,7 @@ static __thread int last_error;
 bool hip_is_device(int device) { return device >= 0 && device < sim.device_count; }
 
 int hip_enter(struct sim_site *site, unsigned needs) {
-  if (!sim.initialized && !sim.forked) sim_initialize();
+  if (!sim.initialized && !sim.forked) sim.whole_blocks = true, sim_initialize();
   if (sim.initialized && !sim.device_count && (needs & SIM_NEEDS_CONTEXT) == SIM_NEEDS_CONTEXT) return SIM_NO_DEVICE;
   /* Only what works on the thread's device meets that one's sticky error. */
   bool current = (needs & SIM_NEEDS_CONTEXT) == SIM_NEEDS_CONTEXT || !(needs & SIM_ALLOWED_AFTER_ERROR);

@@ -194,8 +194,9 @@ API hipMemPoolSetAttribute(struct sim_pool *pool, int which, void *value) {
 
 API hipMemPoolTrimTo(struct sim_pool *pool, size_t keep) {
   CALL(hipMemPoolTrimTo, ANY | UNSAFE);
-  (void)keep; /* nothing is kept: what is freed is gone */
-  FAIL(sim_handle_alive(pool, SIM_POOL) ? SIM_OK : SIM_INVALID_VALUE);
+  if (!sim_handle_alive(pool, SIM_POOL)) FAIL(SIM_INVALID_VALUE);
+  sim_pool_trim(pool, keep);
+  return SIM_OK;
 }
 
 API hipMemPoolSetAccess(struct sim_pool *pool, const hip_access *access, size_t count) {

@@ -122,24 +122,37 @@ int sim_launch_new(struct sim_launch **out, struct sim_kernel *kernel, const uns
   return SIM_OK;
 }
 
+void sim_launch_pointers(const struct sim_launch *launch, void (*look)(void *, const void *), void *context) {
+  for (unsigned i = 0; i < launch->kernel->parameters; i++) {
+    size_t offset, size;
+    void *pointer;
+    sim_function_parameter(launch->kernel->function, i, &offset, &size);
+    if (size != sizeof pointer) continue;
+    memcpy(&pointer, (const char *)launch->arguments + offset, sizeof pointer);
+    look(context, pointer);
+  }
+}
+
+struct access {
+  int device;
+  bool forbidden;
+};
+
+static void look_at_access(void *context, const void *pointer) {
+  struct access *access = context;
+  const struct sim_block *block = sim_find(pointer);
+  if (block && !sim_may_use(access->device, block)) access->forbidden = true;
+}
+
 /* Whether an argument looks like a pointer to a peer's memory that this device may not use: the
  * program has one address space, so that nothing else would fault. */
 static bool forbidden(const struct sim_launch *launch) {
-  const struct sim_kernel *kernel = launch->kernel;
-  bool found = false;
+  struct access access = {launch->kernel->device, false};
   if (sim.device_count < 2) return false;
   sim_lock();
-  for (unsigned i = 0; i < kernel->parameters; i++) {
-    size_t offset, size;
-    void *pointer;
-    sim_function_parameter(kernel->function, i, &offset, &size);
-    if (size != sizeof pointer) continue;
-    memcpy(&pointer, (const char *)launch->arguments + offset, sizeof pointer);
-    const struct sim_block *block = sim_find(pointer);
-    if (block && !sim_may_use(kernel->device, block)) found = true;
-  }
+  sim_launch_pointers(launch, look_at_access, &access);
   sim_unlock();
-  return found;
+  return access.forbidden;
 }
 
 struct call {

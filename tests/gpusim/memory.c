@@ -36,6 +36,12 @@ struct sim_block *sim_find(const void *address) {
   return (const char *)address < block->base + block->size ? block : NULL;
 }
 
+struct sim_block *sim_find_freed(const void *address) {
+  struct sim_block *block = quarantine;
+  while (block && block->base != address) block = block->next;
+  return block;
+}
+
 bool sim_within(const void *address, size_t size) {
   struct sim_block *block = sim_find(address);
   return block && !block->freeing && size <= (size_t)(block->base + block->size - (const char *)address);
@@ -131,9 +137,9 @@ void sim_unmap_block(struct sim_block *block) {
   free(oldest);
 }
 
-int sim_reserve(int device, size_t size, size_t pending) {
+int sim_reserve(int device, size_t size) {
   struct sim_device *owner = &sim.devices[device];
-  if (size > owner->total || owner->used - (pending < owner->used ? pending : owner->used) > owner->total - size) return SIM_OUT_OF_MEMORY;
+  if (size > owner->total || owner->used > owner->total - size) return SIM_OUT_OF_MEMORY;
   owner->used += size;
   return SIM_OK;
 }
@@ -143,7 +149,7 @@ int sim_allocate(struct sim_block **out, size_t size, enum sim_memory memory, in
   if (!size) return SIM_INVALID_VALUE;
   if (size > (size_t)1 << 44) return SIM_OUT_OF_MEMORY;
   sim_lock();
-  int status = counted ? sim_reserve(device, size, 0) : SIM_OK;
+  int status = counted ? sim_reserve(device, size) : SIM_OK;
   sim_unlock();
   if (status) return status;
   struct sim_block *block = calloc(1, sizeof *block);
@@ -182,8 +188,8 @@ int sim_free(void *address, enum sim_memory memory, int device) {
   }
   check_slack(block);
   sim_block_remove(block);
-  if (block->memory != SIM_HOST) sim.devices[owner].used -= block->size;
-  if (block->pool) block->pool->attributes[5] -= block->size, block->pool->attributes[7] -= block->size;
+  if (block->pool) sim_pool_get_back(block, (struct sim_point){NULL, 0}), sim_pools_waited(owner, (struct sim_point){NULL, 0}, NULL);
+  else if (block->memory != SIM_HOST) sim.devices[owner].used -= block->size;
   sim_unmap_block(block);
   sim_unlock();
   return SIM_OK;
@@ -240,10 +246,10 @@ void sim_forget_memory(int device) {
       free(block);
       continue;
     }
-    if (block->memory != SIM_HOST) sim.devices[device].used -= block->size;
-    if (block->pool) block->pool->attributes[5] -= block->size, block->pool->attributes[7] -= block->size;
+    if (block->memory != SIM_HOST && !block->pool) sim.devices[device].used -= block->size;
     sim_unmap_block(block);
   }
+  sim_pools_forget(device);
   sim_unlock();
 }
 

@@ -57,7 +57,7 @@ void sim_run_item(struct sim_item item) {
     sim_lock();
     if (op->kind == SIM_OP_RECORD && op->record.event->record <= op->record.record)
       op->record.event->time = sim.stepped ? sim.steps * 1000 : sim_now();
-    if (op->kind == SIM_OP_FREE) sim_pool_ran(op, stream);
+    if (op->kind == SIM_OP_FREE) sim_pool_ran(op);
   }
   if (status) sim_fail_device(stream->device, status, op->kind == SIM_OP_KERNEL ? op->launch->kernel->name : sim_op_name(op->kind));
   if (!item.run) {

@@ -75,6 +75,7 @@ int sim_free(void *address, enum sim_memory memory, int device);
 int sim_register(void *address, size_t size, int device, unsigned flags);
 int sim_unregister(void *address, int device); /* device: the calling thread's, or -1 */
 struct sim_block *sim_find(const void *address);           /* lock held */
+struct sim_block *sim_find_freed(const void *base);        /* lock held: one that was freed not long ago */
 bool sim_within(const void *address, size_t size);         /* lock held: inside one live block */
 bool sim_is_pageable(const void *address);                 /* lock held */
 bool sim_may_use(int device, const struct sim_block *block); /* lock held */
@@ -85,14 +86,27 @@ int sim_map_block(struct sim_block *block, bool accessible); /* no lock */
 void sim_unmap_block(struct sim_block *block);             /* lock held */
 void sim_poison(struct sim_block *block);
 void sim_forget_memory(int device);
-int sim_reserve(int device, size_t size, size_t pending);  /* lock held: against the limit */
+int sim_reserve(int device, size_t size);                  /* lock held: against the limit */
 
 /* pools.c */
 struct sim_pool *sim_pool_new(int device, bool is_default); /* lock held */
 int sim_pool_allocate(void **address, size_t size, struct sim_pool *pool, struct sim_stream *stream);
 int sim_pool_free(void *address, struct sim_stream *stream);
-void sim_pool_ran(const struct sim_op *op, struct sim_stream *stream); /* lock held: an ALLOC or FREE runs */
+void sim_pool_ran(const struct sim_op *op);       /* lock held: a FREE runs */
+void sim_pool_completed(const struct sim_op *op); /* lock held: and is complete */
+void sim_pool_get_back(struct sim_block *block, struct sim_point freed); /* lock held */
+void sim_pools_waited(int device, struct sim_point point, const struct sim_order *before); /* lock held: the host has */
+void sim_pools_forget(int device); /* lock held */
+void sim_pool_trim(struct sim_pool *pool, size_t keep);
 int sim_pool_destroy(struct sim_pool *pool);
+
+/* order.c; lock held */
+void sim_order_wait(struct sim_stream *stream, struct sim_point point, const struct sim_order *before);
+void sim_order_copy(struct sim_order *target, const struct sim_order *source);
+void sim_order_forget(struct sim_order *order);
+bool sim_is_before(struct sim_point point, const struct sim_stream *stream); /* before what is enqueued there next */
+void sim_check_use(struct sim_stream *stream, const struct sim_op *op);
+void sim_check_free(struct sim_stream *stream, const struct sim_block *block);
 
 /* streams.c */
 int sim_stream_create(struct sim_stream **out, int device, bool blocking, int priority);
@@ -103,7 +117,7 @@ int sim_stream_query(struct sim_stream *stream);
 int sim_stream_synchronize(struct sim_stream *stream);
 int sim_device_synchronize(int device);
 int sim_device_synchronize_locked(int device);
-int sim_point_synchronize(struct sim_point point);
+int sim_point_synchronize(struct sim_point point); /* a copy's or a graph's own, which pools do not hear of */
 bool sim_done(struct sim_point point); /* lock held */
 int sim_wait(bool (*condition)(void *), void *argument, int device); /* lock held, let go while waiting */
 void sim_complete_head(struct sim_stream *stream); /* lock held */
@@ -141,6 +155,7 @@ int sim_module_kernel_at(struct sim_kernel **out, struct sim_module_handle *modu
 int sim_module_global(void **address, size_t *size, struct sim_module_handle *module, const char *name);
 int sim_launch_new(struct sim_launch **out, struct sim_kernel *kernel, const unsigned grid[3], const unsigned block[3],
                    unsigned shared, void **parameters, const void *packed, size_t packed_size);
+void sim_launch_pointers(const struct sim_launch *launch, void (*look)(void *, const void *), void *context);
 int sim_run_launch(const struct sim_launch *launch, uintptr_t *address); /* no lock; 0, 1 bad address, 2 trap, or a status */
 int sim_occupancy(const struct sim_kernel *kernel, unsigned threads, size_t shared);
 

@@ -58,6 +58,11 @@ struct sim_point { /* a place in a stream: the work up to and with `sequence` */
   uint64_t sequence;
 };
 
+struct sim_order { /* places that come before one, the last of each stream */
+  struct sim_point *points;
+  int count, capacity;
+};
+
 enum sim_memory { SIM_DEVICE = 1, SIM_HOST, SIM_MANAGED, SIM_REGISTERED, SIM_GLOBAL };
 
 struct sim_block { /* an allocation, registered host memory, or a module's global */
@@ -70,6 +75,8 @@ struct sim_block { /* an allocation, registered host memory, or a module's globa
   unsigned flags;
   unsigned ordinal;
   struct sim_pool *pool;  /* of a stream-ordered allocation, else NULL */
+  size_t held;            /* bytes of the pool that it takes */
+  struct sim_point born;  /* where its memory opens */
   struct sim_module_handle *module;
   bool freeing;           /* a stream-ordered free is enqueued */
   bool opened, unmapped;
@@ -79,8 +86,11 @@ struct sim_block { /* an allocation, registered host memory, or a module's globa
 struct sim_pool {
   int device;
   bool is_default;
+  bool destroyed;
   unsigned access; /* bit i: device i may use its memory */
   uint64_t attributes[9];
+  struct sim_spare *spares; /* what was freed and is held, the oldest first */
+  struct sim_pool *next;
 };
 
 struct sim_launch { /* immutable and counted */
@@ -182,7 +192,7 @@ struct sim_stream {
   struct sim_node **after;      /* in a capture: what its next node depends on */
   int after_count;
   bool joined;                  /* in a capture: its origin has waited for all of it */
-  size_t freeing; /* bytes of stream-ordered frees enqueued here and not yet run */
+  struct sim_order before;      /* what other streams' work its end waits for */
   pthread_cond_t wake;
   struct sim_stream *next;
 };
@@ -193,6 +203,7 @@ struct sim_event {
   unsigned ordinal;
   bool recorded;
   struct sim_point point;
+  struct sim_order before;     /* what the last record comes behind */
   struct sim_capture *capture; /* that the last record went into, or NULL */
   struct sim_stream *captured; /* on this stream of it */
   struct sim_node **after;     /* behind these nodes of it */
@@ -286,6 +297,9 @@ struct sim_state {
   struct sim_device devices[SIM_MAX_DEVICES];
   struct sim_stream *streams;
   struct sim_run *runs; /* begun graph launches */
+  struct sim_pool *pools;
+  bool pooled;          /* some pool was allocated from */
+  bool whole_blocks;    /* pools are AMD's: see pools.c */
   struct sim_capture *captures; /* under way */
   bool initialized, forked;
   bool stepped, strict, stepping, abort_on_blocked;

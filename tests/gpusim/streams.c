@@ -90,6 +90,7 @@ void sim_complete_head(struct sim_stream *stream) {
   stream->completed = done->sequence;
   stream->active = false;
   count_kernels(&done->op, -1);
+  if (done->op.kind == SIM_OP_FREE) sim_pool_completed(&done->op);
   sim_op_release(&done->op);
   free(done);
   sim_changed();
@@ -189,6 +190,7 @@ int sim_stream_destroy(struct sim_stream *stream) {
   if (stream->internal) return SIM_INVALID_HANDLE;
   sim_lock();
   stream->destroyed = true;
+  sim_order_forget(&stream->before);
   sim_capture_drop(stream);
   sim_handle_kill(stream);
   if (stream->started) {
@@ -223,6 +225,7 @@ static void push(struct sim_stream *stream, const struct sim_op *op) {
 
 static void push_wait(struct sim_stream *stream, struct sim_stream *other) {
   if (other == stream || other->completed == other->enqueued) return;
+  sim_order_wait(stream, (struct sim_point){other, other->enqueued}, &other->before);
   push(stream, &(struct sim_op){.kind = SIM_OP_WAIT, .wait = {other, other->enqueued}});
 }
 
@@ -260,6 +263,7 @@ int sim_enqueue_locked(struct sim_stream *stream, const struct sim_op *op, struc
     if (status) return status;
   }
   order_legacy(stream);
+  sim_check_use(stream, op);
   push(stream, op);
   if (out) *out = (struct sim_point){stream, stream->enqueued};
   return SIM_OK;
@@ -297,6 +301,7 @@ int sim_stream_synchronize(struct sim_stream *stream) {
   int status = sim.devices[stream->device].error;
   if (!status) status = sim_capture_asked(stream);
   if (!status) status = sim_wait(point_done, &point, stream->device);
+  if (!status) sim_pools_waited(stream->device, point, &stream->before);
   sim_unlock();
   return status;
 }
@@ -321,6 +326,7 @@ int sim_device_synchronize(int device) {
   int status = sim.devices[device].error;
   if (!status) status = sim_capture_device(device);
   if (!status) status = sim_device_synchronize_locked(device);
+  if (!status) sim_pools_waited(device, (struct sim_point){NULL, 0}, NULL);
   sim_unlock();
   return status;
 }

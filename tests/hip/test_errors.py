@@ -143,6 +143,7 @@ def test_a_missing_function_is_named_with_the_version(native):
 def test_a_pool_that_cannot_grow_is_out_of_memory_m3(device, simulator):
     """With the runtime's code; and the pool goes on."""
     stream = device.create_stream()
+    device.trim_pool(0)
     simulator.fail("hipMallocFromPoolAsync", 2, 2)
     first = device.allocate_async(stream, 64)
     with pytest.raises(OutOfMemoryError) as caught:

@@ -9,7 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hip_harness import LIMIT, Arguments, request, words
 
-from hal.errors import CompilationError, InvalidArgumentError, NotFoundError
+from hal.errors import (
+    CompilationError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfMemoryError,
+)
 from hal.native import MemoryType
 
 C = ctypes.CDLL(None, use_errno=True)
@@ -149,6 +154,28 @@ def test_a_pool_counts_what_it_holds_and_gives_it_back_m3(device, stream):
     assert device.pool_statistics()[1] == 0
     device.trim_pool(0)
     assert device.pool_statistics() == (0, 0)
+
+
+def test_a_pool_gives_up_blocks_of_other_sizes_for_one_that_it_has_not_m3(device, simulator):
+    """HIP splits none: what is free and complete goes back to the device first."""
+    stream = device.create_stream()
+    device.trim_pool(0)
+    free, total = device.memory_info()
+    simulator.limit_memory(total - free + (8 << 20))
+    device.configure_pool(1 << 40, "any")
+    trims = simulator.calls("hipMemPoolTrimTo")
+    for size in (6, 1):
+        device.free_async(stream, device.allocate_async(stream, size << 20))
+        device.synchronize_stream(stream)
+    assert device.pool_statistics() == (7 << 20, 0)
+    address = device.allocate_async(stream, 7 << 20)
+    assert device.pool_statistics() == (7 << 20, 7 << 20)
+    with pytest.raises(OutOfMemoryError):
+        device.allocate_async(stream, 2 << 20)
+    assert simulator.calls("hipMemPoolTrimTo") == trims + 1
+    device.free_async(stream, address)
+    device.synchronize_stream(stream)
+    device.destroy_stream(stream)
 
 
 def test_a_compiler_error_has_the_users_line_c5(device):

@@ -29,6 +29,7 @@ _REQUIRED: Final = (
 _PINNED: Final = 1
 _ON_DEVICE: Final = 1
 _READ_WRITE: Final = 3
+_OUT_OF_MEMORY: Final = 2
 _TRIAL: Final = 4096
 _FIRST_PAUSE: Final = 20e-6
 _LONGEST_PAUSE: Final = 1e-3
@@ -107,9 +108,20 @@ class Pool:
         call(hip.hipMemPoolSetAccess, self._native, access, 1)
 
     def allocate(self, stream: int, size: int) -> int:
-        """Return the address of `size` bytes, in the order of a stream."""
+        """Return the address of `size` bytes, in the order of a stream.
+
+        HIP gives what is free only whole, to about the same size, and does not
+        give it back to the device by itself: that is tried before memory has run out.
+        """
         address = ctypes.c_void_p()
-        if status := _allocate(ctypes.addressof(address), size, self._native, stream):
+        arguments = ctypes.addressof(address), size, self._native, stream
+        status = _allocate(*arguments)
+        if status == _OUT_OF_MEMORY:
+            reserved, used = self.statistics()
+            if reserved > used:
+                self.trim(0)
+                status = _allocate(*arguments)
+        if status:
             fail(status, _allocate)
         return address.value or 0
 

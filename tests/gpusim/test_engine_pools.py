@@ -1,0 +1,270 @@
+# ruff: noqa: E501 - the programs in strings
+"""gpusim's pools: memory in the order of streams, what may be had again, and what is found out."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+if str(Path(__file__).parent) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parent))
+
+from engine_harness import abort, forget_kernels, run
+
+MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
+
+# A device of a million bytes; a pool that reuses as it is told; a stream that a gate holds
+BED = """
+cu = Driver(); s, t = cu.stream(), cu.stream(); flag = cu.pinned(4); flag[:] = 0
+cu.library.gpusim_limit_memory(c_size_t(1_000_000))
+pool = cu.make("cuDeviceGetDefaultMemPool", 0)
+def policy(events, opportunistic, internal, keep=1 << 40):
+    for number, value in enumerate((events, opportunistic, internal), 1):
+        cu.call("cuMemPoolSetAttribute", pool, number, byref(c_int(value)))
+    cu.call("cuMemPoolSetAttribute", pool, 4, byref(c_uint64(keep)))
+def count(number):
+    value = c_uint64(); cu.call("cuMemPoolGetAttribute", pool, number, byref(value)); return value.value
+def held():
+    return count(5), count(7)  # reserved, used
+def get(size, stream):
+    return cu.make("cuMemAllocAsync", size, stream)
+def give(address, stream):
+    cu.call("cuMemFreeAsync", address, stream)
+def none(size, stream):
+    expect(2, "cuMemAllocAsync", byref(c_uint64()), size, stream)
+def close():
+    flag[:] = 0; cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
+def follow():  # t comes behind s
+    event = cu.make("cuEventCreate", 2); cu.call("cuEventRecord", event, s); cu.call("cuStreamWaitEvent", t, event, 0)
+def idle(stream):
+    while cu.code("cuStreamQuery", stream): pass
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_files_are_left():
+    yield
+    forget_kernels()
+
+
+def in_bed(program, **settings):
+    return run(BED + textwrap.dedent(program), **settings)
+
+
+def abort_in_bed(program, **settings):
+    return abort(BED + textwrap.dedent(program), **settings)
+
+
+@MODES
+def test_a_stream_has_at_once_what_it_has_freed_in_any_sizes(mode):
+    in_bed(
+        """
+        policy(0, 0, 0); close()
+        a, b = get(600_000, s), get(300_000, s); none(200_000, s); give(a, s)
+        parts = [get(200_000, s) for _ in range(3)]; none(200_000, s); assert held() == (900_000, 900_000)
+        for each in parts: give(each, s)
+        give(b, s); c = get(900_000, s); assert held() == (900_000, 900_000)
+        cu.call("cuMemsetD8Async", c, 7, 900_000, s); give(c, s)
+        d = get(950_000, s); assert held() == (950_000, 950_000)  # and some more of the device's
+        give(d, s); assert held() == (950_000, 0); assert (count(6), count(8)) == (950_000, 950_000)
+        flag[0] = 1; cu.call("cuStreamSynchronize", s)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_loop_behind_a_gate_needs_the_memory_of_one_turn(mode):
+    in_bed(
+        """
+        close()
+        for turn in range(100):
+            a = get(700_000, s); cu.call("cuMemsetD8Async", a, turn, 700_000, s); give(a, s)
+        assert held() == (700_000, 0)
+        flag[0] = 1; cu.call("cuStreamSynchronize", s)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_another_stream_has_it_behind_an_event(mode):
+    in_bed(
+        """
+        policy(1, 0, 0); close(); a = get(600_000, s); give(a, s)
+        none(600_000, t); follow(); b = get(600_000, t)
+        cu.call("cuMemsetD8Async", b, 7, 600_000, t); give(b, t)
+        none(600_000, s)  # nothing orders s behind t
+        flag[0] = 1; cu.call("cuStreamSynchronize", t)
+        policy(0, 0, 0); close(); a = get(600_000, s); give(a, s); follow(); none(600_000, t)
+        flag[0] = 1; cu.call("cuStreamSynchronize", s)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_order_goes_through_several_streams_and_stays_when_it_has_passed(mode):
+    in_bed(
+        """
+        policy(1, 0, 0); close(); u = cu.stream(); a = get(600_000, s); give(a, s)
+        follow(); event = cu.make("cuEventCreate", 2); cu.call("cuEventRecord", event, t)
+        b = get(300_000, t); give(b, t)  # behind the record: u is not behind that
+        cu.call("cuStreamWaitEvent", u, event, 0)
+        c = get(300_000, u); none(600_000, u); give(c, u)
+        flag[0] = 1
+        for stream in (s, t, u): idle(stream)
+        d = get(600_000, u); give(d, u)  # what was freed on t completed; 400,000 are the device's
+        idle(u)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_what_happens_to_be_complete_is_had_if_allowed_or_if_the_host_has_waited(mode):
+    in_bed(
+        """
+        for allowed in (0, 1):
+            policy(0, allowed, 0); a = get(600_000, s); give(a, s); idle(s)
+            if not allowed: none(600_000, t); cu.call("cuStreamSynchronize", s)
+            b = get(600_000, t); give(b, t); cu.call("cuCtxSynchronize")
+        policy(0, 0, 0); a = get(600_000, s); give(a, s)
+        event = cu.make("cuEventCreate", 2); cu.call("cuEventRecord", event, s); cu.call("cuEventSynchronize", event)
+        b = get(600_000, t); give(b, t); cu.call("cuStreamSynchronize", t)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_wait_is_put_in_when_there_is_no_more(mode):
+    in_bed(
+        """
+        close(); a = get(600_000, s); cu.call("cuMemsetD8Async", a, 1, 600_000, s); give(a, s)
+        b = get(400_000, t); idle(t); give(b, t); idle(t)  # the device had that
+        c = get(700_000, t); expect(600, "cuStreamQuery", t)
+        cu.call("cuMemsetD8Async", c, 7, 700_000, t); give(c, t)
+        assert held() == (1_000_000, 0)
+        none(1_000_001, t)
+        flag[0] = 1; cu.call("cuStreamSynchronize", t)
+        expect(0, "cuStreamQuery", s)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_a_pool_gives_back_at_a_synchronisation_what_is_over_its_threshold(mode):
+    in_bed(
+        """
+        policy(1, 1, 1, 200_000); a, b = get(600_000, s), get(100_000, s); give(a, s); idle(s)
+        assert held() == (700_000, 100_000)  # nobody has waited
+        cu.call("cuStreamSynchronize", t); assert held() == (700_000, 100_000)  # on another stream
+        cu.call("cuStreamSynchronize", s); assert held() == (200_000, 100_000)
+        give(b, s); cu.call("cuCtxSynchronize"); assert held() == (200_000, 0)
+        policy(1, 1, 1, 0); cu.call("cuCtxSynchronize"); assert held() == (0, 0)
+        """,
+        mode=mode,
+    )
+
+
+@MODES
+def test_trimming_gives_back_what_the_host_knows_to_be_free(mode):
+    in_bed(
+        """
+        policy(1, 1, 1); a, b = get(600_000, s), get(100_000, s); give(a, s); idle(s)
+        cu.call("cuMemPoolTrimTo", pool, 0); assert held() == (700_000, 100_000)  # which has not waited
+        cu.call("cuStreamSynchronize", s); assert held() == (700_000, 100_000)
+        expect(2, "cuMemAlloc_v2", byref(c_uint64()), 400_000)  # the pool's are counted
+        free, total = c_size_t(), c_size_t(); cu.call("cuMemGetInfo_v2", byref(free), byref(total)); assert free.value == 300_000
+        cu.call("cuMemPoolTrimTo", pool, 650_000); assert held() == (650_000, 100_000)
+        cu.call("cuMemPoolTrimTo", pool, 0); assert held() == (100_000, 100_000)
+        cu.call("cuMemFree_v2", cu.allocate(900_000))
+        cu.call("cuMemFree_v2", b); assert held() == (100_000, 0)  # which waits for the device
+        cu.call("cuMemPoolTrimTo", pool, 0); assert held() == (0, 0)
+        """,
+        mode=mode,
+    )
+
+
+def test_a_pool_that_is_destroyed_gives_all_back_as_it_comes():
+    in_bed(
+        """
+        class Properties(ctypes.Structure):
+            _fields_ = [(name, c_int) for name in ("kind", "handles", "place", "device")] + [("rest", ctypes.c_char * 72)]
+        def room():
+            free = c_size_t(); cu.call("cuMemGetInfo_v2", byref(free), byref(c_size_t())); return free.value
+        own = cu.make("cuMemPoolCreate", byref(Properties(1, 0, 1, 0)))
+        a, b = (cu.make("cuMemAllocFromPoolAsync", 300_000, own, s) for _ in range(2))
+        cu.call("cuMemFreeAsync", a, s); idle(s); assert room() == 400_000
+        cu.call("cuMemPoolDestroy", own); assert room() == 700_000
+        cu.call("cuMemFreeAsync", b, s); idle(s); assert room() == 1_000_000
+        """
+    )
+
+
+@MODES
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_nth_allocation_can_be_made_to_fail(number, mode):
+    in_bed(
+        f"""
+        for turn in range(1, 5):
+            code = cu.code("cuMemAllocAsync", byref(c_uint64()), 1000, s)
+            assert code == (2 if turn == {number} else 0), turn
+        """,
+        mode=mode,
+        fail=f"cuMemAllocAsync:{number}:2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            "close(); a = get(4096, s); cu.call('cuMemsetD8Async', a, 1, 4096, t)",
+            "uses allocation 2, and nothing orders it behind that on stream 1",
+        ),
+        (
+            "close(); a = get(4096, s); give(a, t)",
+            "uses allocation 2, and nothing orders it behind that on stream 1",
+        ),
+        (
+            "close(); a = get(4096, t); idle(t); cu.call('cuMemsetD8Async', a, 1, 4096, s); give(a, t)",
+            "allocation 2 is freed, and nothing orders a set on stream 1 before that",
+        ),
+        ("close(); a = get(4096, s); give(a, s); give(a, s)", "allocation 2 is freed twice"),
+        ("a = get(4096, s); give(a, s); idle(s); give(a, s)", "allocation 2 is freed twice"),
+    ],
+)
+@MODES
+def test_what_nothing_orders_is_found_at_the_call(program, said, mode):
+    assert said in abort_in_bed(program, mode=mode)
+
+
+@pytest.mark.parametrize("use", ["a = get(64, t)", "a = get(64, s); give(a, s)"])
+def test_a_kernels_arguments_are_uses_too(use):
+    said = abort_in_bed(
+        f"""
+        fill = cu.function(cu.module(image()), "fill"); close(); cu.call("cuStreamWaitValue32_v2", t, flag.ctypes.data, 1, 0)
+        {use}
+        cu.launch(fill, s, c_void_p(a), c_uint32(7), c_uint32(4), block=4)
+        """,
+        images=True,
+    )
+    assert "a kernel on stream 1 uses allocation 2" in said
+
+
+def test_ordered_uses_are_none_of_these():
+    in_bed(
+        """
+        close(); a = get(4096, s); follow(); cu.call("cuMemsetD8Async", a, 1, 4096, t)
+        event = cu.make("cuEventCreate", 2); cu.call("cuEventRecord", event, t); cu.call("cuStreamWaitEvent", s, event, 0)
+        give(a, s); flag[0] = 1; cu.call("cuCtxSynchronize")
+        b = get(4096, s); idle(s); cu.call("cuMemsetD8Async", b, 1, 4096, t); idle(t); give(b, s)  # the host knows
+        cu.call("cuCtxSynchronize"); assert held()[1] == 0
+        """
+    )
