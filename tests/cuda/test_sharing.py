@@ -6,6 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from cuda_harness import request
 
 from hal._sync import Doorbell
 from hal.errors import OperationError
@@ -139,6 +140,37 @@ def test_devices_use_each_others_memory(open_lab):
     first.finish()
     assert (target == 8).all()
     second.device.free(address, MemoryType.DEVICE)
+
+
+def test_a_kernel_uses_an_enabled_peers_pool_m3(open_lab):
+    """What was allocated there before the access was given, and what comes after."""
+    one, two = open_lab(0), open_lab(1)
+    theirs, ours = two.stream(), one.stream()
+    two.device.bind()
+    memory = [two.device.allocate_async(theirs, 256)]
+    one.device.bind()
+    one.device.enable_peer(two.device)
+    two.device.bind()
+    memory.append(two.device.allocate_async(theirs, 256))
+    for address in memory:
+        two.device.fill(theirs, address, 5, 4, 64)
+    two.finish()
+    seen = one.array(np.zeros(64, np.int32))
+    one.device.bind()
+    source = "__global__ void more(int *x) { x[threadIdx.x] += 7; }"
+    module = one.device.load_module(one.device.compile(request(source)))
+    function = one.device.get_function(module, "more")
+    for address in memory:
+        at = one.parameters(ctypes.c_uint64(address))
+        one.device.launch(ours, function, (1, 1, 1), (64, 1, 1), 0, at)
+        one.device.copy_peer(ours, seen.ctypes.data, one.device, address, two.device, 256)
+        one.finish()
+        assert (seen == 12).all()
+    one.device.unload_module(module)
+    two.device.bind()
+    for address in memory:
+        two.device.free_async(theirs, address)
+    two.finish()
 
 
 @pytest.mark.parametrize("turned", [False, True])
