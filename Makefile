@@ -14,13 +14,16 @@ FIND_COMPILER := from hal_cpu._toolchain import find_compiler; find_compiler()
 unexport PYTHONPATH PYTHONHOME
 
 SEEDS ?= 100
+SCHEDULES ?= 100000
+JOBS ?= 1
 
 .PHONY: help demo test soak bench coverage wheel clean
 
 help:
 	@echo 'make demo      find the edges in a picture on the CPU backend (arguments: ARGS="--help")'
 	@echo 'make test      run every check: ruff, mypy, import-linter, pytest (arguments: ARGS="-k name")'
-	@echo 'make soak      run the tests with many schedules and programs, for hours (SEEDS=$(SEEDS))'
+	@echo 'make soak      run the tests with many schedules and programs, for hours'
+	@echo '               (SEEDS=$(SEEDS) SCHEDULES=$(SCHEDULES) JOBS=$(JOBS))'
 	@echo 'make bench     measure what the runtime costs (arguments: ARGS="--help")'
 	@echo 'make coverage  run the tests and say which lines they miss'
 	@echo 'make wheel     build the core as native modules, into dist (takes a C compiler)'
@@ -42,17 +45,12 @@ test: $(VENV)/.test
 	$(call check,import-linter,$(BIN)/lint-imports)
 	$(call check,pytest,$(BIN)/python -m pytest $(ARGS))
 
-# The tests, with SEEDS schedules of the software drivers instead of a dozen and every interleaving
-# of the core that ten minutes hold; and 100 * SEEDS random programs in each mode of each backend.
+# The tests, with SEEDS schedules of the software drivers instead of a dozen, SCHEDULES interleavings
+# of each case of the core, and 100 * SEEDS random programs in each mode of each backend; in JOBS
+# processes.
 soak: $(VENV)/.test
-	$(call check,tests,HAL_SCHEDULES=deep HAL_SEEDS=$(SEEDS) \
-	    $(BIN)/python -m pytest --timeout 3600 -o faulthandler_timeout=0 $(ARGS))
-	@for backend in cpu cuda hip; do for mode in graph stream; do \
-	    echo "== random programs: $$backend, $$mode"; \
-	    HAL_CONFORMANCE_PROGRAMS=$$((100 * $(SEEDS))) HAL_CONFORMANCE_SEED=$(SEEDS) \
-	        $(BIN)/python tests/gpusim/suite_runs.py $$backend --mode $$mode --seed $(SEEDS) \
-	        --seconds 0 model/test_machine.py || exit 1; \
-	done; done
+	$(call check,tests,HAL_SCHEDULES=$(SCHEDULES) HAL_SEEDS=$(SEEDS) $(BIN)/python -m pytest \
+	    -n $(JOBS) --dist loadgroup --timeout 7200 -o faulthandler_timeout=0 $(ARGS))
 
 bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py $(ARGS)

@@ -6,13 +6,16 @@
     python tests/conformance/matrix.py --all     all tests on all mutants (about two hours)
     python tests/conformance/matrix.py --check   each test on the mutants that it notices
 
+With -j N so many mutants are tried at once, each in a process with a folder of its own. With
+--part K/M only each M-th mutant is; what the table says of the others stays.
+
 What comes of it is `caught.json` beside this file: for each test up to three
 mutants that it fails on, and none for a test that passed on all; the cases of
 one test count as one. `unnoticed.py` says why such a test stands in the suite
 all the same.
 
-One process runs at a time. A mutant may end it, or hang in test after test: what
-is left is then run in another process, until the mutant's time is over.
+A mutant may end the process of the suite, or hang in test after test: what is
+left is then run in another process, until the mutant's time is over.
 """
 
 # ruff: noqa: T201 - the script prints
@@ -24,7 +27,9 @@ import contextlib
 import json
 import os
 import sys
+import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from mutants import HASTE, MUTANTS, find, patched
@@ -111,17 +116,28 @@ def observe(patches, mode="auto", tests=(), seconds=SECONDS):
     return failed, {plain(test) for test in statuses}
 
 
-def add(mutant, tests=()):
-    """Run tests, by default all, on a mutant, and bring the table up to date."""
+def job(name, tests):
+    """Run tests, by default all, on a mutant; return what `observe` does, and the seconds."""
+    mutant = find(name)
     begin = time.monotonic()
-    failed, seen = observe((*mutant.patches, *HASTE), mutant.mode, tests)
-    table = load()
-    for test in seen:
-        others = [name for name in table.get(test, ()) if name != mutant.name]
-        table[test] = [*others, mutant.name] if test in failed else others
-    save(table)
-    seconds = time.monotonic() - begin
-    print(f"{mutant.name}: {len(failed)} of {len(seen)} failed, {seconds:.0f} s", flush=True)
+    with tempfile.TemporaryDirectory() as folder, variables({"TMPDIR": folder}):
+        found = observe((*mutant.patches, *HASTE), mutant.mode, tests)
+    return *found, time.monotonic() - begin
+
+
+def add(jobs, count):
+    """Run jobs, pairs of a mutant's name and tests, so many at once; keep the table up to date."""
+    with ProcessPoolExecutor(count, max_tasks_per_child=1) as pool:
+        running = {pool.submit(job, name, tests): name for name, tests in jobs}
+        for each in as_completed(running):
+            name = running[each]
+            failed, seen, seconds = each.result()
+            table = load()
+            for test in seen:
+                others = [other for other in table.get(test, ()) if other != name]
+                table[test] = [*others, name] if test in failed else others
+            save(table)
+            print(f"{name}: {len(failed)} of {len(seen)} failed, {seconds:.0f} s", flush=True)
 
 
 def main(arguments):
@@ -129,25 +145,29 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--part", default="1/1", metavar="K/M")
+    parser.add_argument("-j", type=int, default=1, metavar="N", help="mutants at once")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args(arguments)
-    before = {} if options.all else load()
-    save({test: before.get(test, []) for test in collect()})
+    part, parts = map(int, options.part.split("/"))
+    chosen = [find(name) for name in options.names] or MUTANTS[part - 1 :: parts]
+    names = [mutant.name for mutant in reversed(chosen)]  # the last tables' take longest
+    forgotten = names if options.all else ()
+    before = load()
+    save({t: [n for n in before.get(t, ()) if n not in forgotten] for t in collect()})
     if options.all or options.names:
-        for mutant in [find(name) for name in options.names] or MUTANTS:
-            add(mutant)
+        add([(name, ()) for name in names], options.j)
     elif options.check:
-        for mutant in MUTANTS:
-            tests = [test for test, names in load().items() if mutant.name in names]
-            if tests:
-                add(mutant, tests)
+        table = load()
+        noticed = {name: [test for test in table if name in table[test]] for name in names}
+        add([(name, tests) for name, tests in noticed.items() if tests], options.j)
     else:
-        for mutant in MUTANTS:
-            tests = [test for test, names in load().items() if not names]
+        for start in range(0, len(names), options.j):
+            tests = [test for test, noticed in load().items() if not noticed]
             if tests:
-                add(mutant, tests)
+                add([(name, tests) for name in names[start : start + options.j]], options.j)
     table = load()
-    never = [test for test, names in table.items() if not names]
+    never = [test for test, noticed in table.items() if not noticed]
     print(f"{len(never)} of {len(table)} tests notice no mutant", *never, sep="\n    ")
 
 

@@ -12,14 +12,18 @@ PLAIN = sorted({mutant.mode for mutant in MUTANTS})
 
 @pytest.fixture(scope="module")
 def outcomes(request):
-    """Run what this session has chosen, two at a time; return what is to come, by name."""
+    """Run what this session has chosen, two at a time; return what gives a mutant's outcome."""
     chosen = {
         item.callspec.params["mutant"].name: item.callspec.params["mutant"]
         for item in request.session.items
         if item.path == request.path and "mutant" in getattr(item, "callspec", Nothing).params
     }
+    if hasattr(request.config, "workerinput"):  # others of pytest-xdist's processes run most
+        yield run_mutant
+        return
     pool = ThreadPoolExecutor(WORKERS)
-    yield {name: pool.submit(run_mutant, mutant) for name, mutant in chosen.items()}
+    begun = {name: pool.submit(run_mutant, mutant) for name, mutant in chosen.items()}
+    yield lambda mutant: begun[mutant.name].result()
     pool.shutdown(cancel_futures=True)
 
 
@@ -33,7 +37,7 @@ class Nothing:
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_caught(outcomes, mutant):
     """Every test that is named for a mutant fails, or the process dies of it."""
-    outcome = outcomes[mutant.name].result()
+    outcome = outcomes(mutant)
     assert not outcome.missed(mutant.tests), f"{outcome.statuses}\n{outcome.output}"
 
 

@@ -1,6 +1,7 @@
 """Run the conformance suite on gpusim, each time in a process of its own.
 
-    python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [ARGUMENTS OF PYTEST]
+    python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [--programs N]
+                                      [ARGUMENTS OF PYTEST]
 
 BACKEND is cuda, hip or, for comparison and without gpusim, cpu. Without a seed the
 whole suite runs, in free mode; with one, the tests marked ``ordering``, in stepped
@@ -31,7 +32,7 @@ from typing import Any, Final, NamedTuple
 
 from hal_conformance import child
 
-__all__ = ["Outcome", "Run", "Runs", "check", "environment", "perform", "plan", "seeds"]
+__all__ = ["Outcome", "Run", "Runs", "check", "environment", "perform", "plan", "programs", "seeds"]
 
 HERE: Final = Path(__file__).resolve().parent
 SUITE: Final = Path(child.__file__).parent / "suite"
@@ -44,21 +45,26 @@ _building: Final = threading.Lock()
 
 
 class Run(NamedTuple):
-    """Say what is run; a seed of None is the whole suite in free mode."""
+    """One run: with a seed of None the whole suite in free mode, with programs only so many."""
 
     backend: str
     mode: str
     seed: int | None = None
+    programs: int = 0
 
     def __str__(self) -> str:
         """Return a test's id."""
-        return self.mode if self.seed is None else f"{self.mode}, seed {self.seed}"
+        programs = f"{self.programs} programs, " if self.programs else ""
+        return self.mode if self.seed is None else f"{self.mode}, {programs}seed {self.seed}"
 
     @property
     def command(self) -> str:
         """What repeats it."""
         seed = "" if self.seed is None else f" --seed {self.seed}"
-        return f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{seed}"
+        programs = f" --programs {self.programs}" if self.programs else ""
+        return (
+            f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{seed}{programs}"
+        )
 
 
 class Outcome(NamedTuple):
@@ -79,6 +85,12 @@ def plan(backend: str, otherwise: int) -> list[Run]:
     """Return the runs for a backend: the suite in each mode, and `seeds` over the modes."""
     stepped = [Run(backend, MODES[seed % 2], seed) for seed in range(1, seeds(otherwise) + 1)]
     return [*(Run(backend, mode) for mode in MODES), *stepped]
+
+
+def programs(*backends: str) -> list[Run]:
+    """Return a run of 100 random programs a seed for each mode; none without ``HAL_SEEDS``."""
+    count = seeds(0)
+    return [Run(each, mode, count, 100 * count) for each in backends for mode in MODES if count]
 
 
 @functools.cache
@@ -148,6 +160,10 @@ def perform(
     if run.seed is not None:
         settings = {"mode": "stepped", "seed": run.seed}
     found = environment(run.backend, **settings)
+    if run.programs:
+        arguments = [*arguments, "model/test_machine.py"]
+        found["HAL_CONFORMANCE_PROGRAMS"] = str(run.programs)
+        found["HAL_CONFORMANCE_SEED"] = str(run.seed or 0)
     changed = {name: value for name, value in found.items() if os.environ.get(name) != value}
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     begin = time.monotonic()
@@ -198,8 +214,8 @@ def check(run: Run, outcome: Outcome) -> None:
         and not report["profile"]["unsupported"]
         and not report["profile"]["expected_failures"]
         and not counts["failed"]
-        and counts["passed"] > (1500 if run.seed is None else 400)
-        and "gpusim" in report["device"]["name"]
+        and counts["passed"] > (0 if run.programs else 1500 if run.seed is None else 400)
+        and (run.backend == "cpu" or "gpusim" in report["device"]["name"])
     )
     if not good:
         told = (
@@ -224,12 +240,12 @@ class Runs:
     def _perform(self, run: Run) -> Outcome:
         if self._is_over:
             return Outcome(-1, "not begun", None, 0.0)
-        return perform(run, (), self._started)
+        return perform(run, (), self._started, None if run.programs else SECONDS)
 
     def outcome(self, run: Run) -> Outcome:
         """Return what came of a run, when it is over."""
         faulthandler.cancel_dump_traceback_later()  # of pytest: a run has a limit of its own
-        future: Future[Outcome] = self._futures[run]
+        future: Future[Outcome] = self._futures.get(run) or self._pool.submit(self._perform, run)
         return future.result()
 
     def close(self) -> None:
@@ -248,9 +264,10 @@ def main() -> int:
     parser.add_argument("backend", choices=["cpu", "cuda", "hip"])
     parser.add_argument("--mode", default="auto", choices=["auto", *MODES])
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--programs", type=int, default=0, help="random programs and no more")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="0: no limit")
     given, rest = parser.parse_known_args()
-    run = Run(given.backend, given.mode, given.seed)
+    run = Run(given.backend, given.mode, given.seed, given.programs)
     outcome = perform(run, rest, seconds=given.seconds or None)
     sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")
     return outcome.status

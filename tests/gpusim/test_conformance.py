@@ -19,17 +19,20 @@ import suite_runs  # noqa: E402
 
 SEEDS = {"cuda": 12, "hip": 6}
 BINDINGS = {"cuda": "cuda", "hip": "rocm"}
-PLAN = [run for backend, seeds in SEEDS.items() for run in suite_runs.plan(backend, seeds)]
+PLAN = suite_runs.programs("cpu", "cuda", "hip")
+PLAN += [run for backend, seeds in SEEDS.items() for run in suite_runs.plan(backend, seeds)]
 
 
 def is_possible(run):
-    return importlib.util.find_spec(BINDINGS[run.backend]) is not None
+    return run.backend == "cpu" or importlib.util.find_spec(BINDINGS[run.backend]) is not None
 
 
 @pytest.fixture(scope="module")
 def runs(request):
-    """The runs that are asked for, under way."""
-    items = [item for item in request.session.items if item.path == request.path]
+    """The runs that are asked for, under way; of pytest-xdist's processes none knows which."""
+    is_shared = hasattr(request.config, "workerinput")
+    items = [] if is_shared else request.session.items
+    items = [item for item in items if item.path == request.path]
     asked = [item.callspec.params["run"] for item in items]
     made = suite_runs.Runs(filter(is_possible, asked))
     yield made

@@ -11,10 +11,10 @@ from schedlab.program_case import ProgramCase
 
 pytestmark = pytest.mark.timeout(7200)  # they count schedules, however long these take
 
-DEEP = os.environ.get("HAL_SCHEDULES") == "deep"
-RUNS = 100_000 if DEEP else 250
+DEEP = int(os.environ.get("HAL_SCHEDULES") or 0)
+RUNS = DEEP or 250
 """Schedules of a case that is not covered whole; a machine that is slow runs as many."""
-SEEDS = 4000 if DEEP else 40
+SEEDS = DEEP // 25 or 40
 BOUND = None if DEEP else 1
 RANDOM_PROGRAMS = 2000 if DEEP else 40
 FAULT_SEEDS = 4000 if DEEP else 80
@@ -124,7 +124,7 @@ _WHOLE = {
 whole: every schedule, with any number of preemptions, equivalent ones cut off, in every run."""
 
 WHOLE = frozenset(f"{name}/{variant}" for name, variants in _WHOLE.items() for variant in variants)
-WHOLE_RUNS = 100_000 if DEEP else 1000
+WHOLE_RUNS = max(DEEP, 1000)
 """Schedules after which a case of these is given up; the end of the test run says which were."""
 
 
@@ -138,8 +138,8 @@ def verify(report, case):
 def test_every_schedule(name, note_partial):
     """All schedules of the cases in `WHOLE`; of others those with at most one preemption.
 
-    Or the first `RUNS` of those, and some by seed, with any number. With any number everywhere
-    where HAL_SCHEDULES=deep.
+    Or the first `RUNS` of those, and some by seed, with any number. With any number everywhere,
+    and so many schedules, where HAL_SCHEDULES is a number.
     """
     if name in WHOLE:
         case = find(name)
