@@ -12,7 +12,7 @@ import pytest
 from core_harness import LIMIT, Latch, collect_in_threads
 
 import hal
-from hal._allocator import LARGE, block_size
+from hal._native_blocks import LARGE, block_size
 from hal._settings import MemorySettings
 
 KIB = 1 << 10

@@ -28,6 +28,7 @@ from hal._files import File as File
 from hal._heaps import MemoryHeap as MemoryHeap
 from hal._heaps import MemoryQuery as MemoryQuery
 from hal._heaps import MemoryStatistics as MemoryStatistics
+from hal._heaps import MemoryUse as MemoryUse
 from hal._identity import refuse_copies as _refuse_copies
 from hal._lifecycle import install as _install
 from hal._output import Output as Output

@@ -1,40 +1,40 @@
 """Allocate and give back memory in the order of a queue (rule M3).
 
-A buffer of `alloca` gets its address when the alloca is issued. Where the device
-has stream-ordered allocation, and was opened with ``async_allocations=true``, the
-issue makes the native call. Else the memory is a block of the cache, taken during
-the submission; if there is none, a thread of ours makes the native
-allocation, which may block, and the operation waits for that.
+Memory is reserved when an alloca is issued: from the core's own pool
+(`hal._stream_memory`), or with ``async_allocations=true`` by the driver's
+stream-ordered allocator. One that finds none is *starved*: it keeps its place in the
+queue, and tries again whenever work has retired, a dealloca was issued or a finaliser
+has given memory back. The `Provider` makes native allocations, which may block, on a
+thread of ours, and decides when nothing that runs can help any more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from numpy.typing import DTypeLike
 
-from hal import _progress, _sync, _timeline, _transfers
+from hal import _progress, _step, _timeline, _transfers
 from hal._buffer import Buffer
-from hal._extent import check_allocation
-from hal._failure import fresh
-from hal._semaphore import Semaphore
-from hal._storage import Storage
+from hal._extent import check_allocation, no_address
+from hal._operation import DONE, FAILED, PENDING, STARVED, Operation
+from hal._replay import Plan
+from hal._storage import Transient
 from hal._submission import Submission
-from hal._timeline import HOST, Timepoint, Work
-from hal._usage import MEMORY_TYPES
-from hal.errors import CancelledError, InvalidArgumentError, OutOfMemoryError
+from hal._timeline import GARBAGE, Timepoint
+from hal.errors import HalError, InvalidArgumentError, OperationError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from hal._context import Context
+    from hal._device import Device
     from hal._memory import Heap
     from hal._queue import Queue
     from hal._step import Step
     from hal._stream import Waits
 
-__all__ = ["alloca", "dealloca"]
-
-_TRIES: Final[tuple[float, ...]] = (0.0, 0.001, 0.004, 0.016, 0.064)
-"""Seconds between tries: whoever retires the last use of memory may hold it for a moment yet."""
+__all__ = ["Housed", "Provider", "alloca", "dealloca"]
 
 
 def alloca(
@@ -49,22 +49,30 @@ def alloca(
     device = queue._device
     device._live()
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
-    heap, need = device._heap, length or 1
-    if not index and device._is_async:
-        if heap._doomed:
-            heap.absorb()
-        storage = Storage(heap, None, need, MEMORY_TYPES[index], None)
-        payload: _transfers.Payload = (heap.place_async, (storage, need), storage)
-    else:
-        storage = heap.reserve(need, index)
-        payload = (None, (storage,), storage)  # published when it is issued
+    storage = transient(device, length or 1, index)
+    take = _Take(storage)
     buffer = Buffer(device, storage, 0, length, element, shape)
-    if storage._ticket is None and payload[0] is None:
-        submission = _submit_without(queue, storage, need, index, waits, signals)
-    else:
-        submission = queue._submit("alloca", payload, waits, signals)
+    payload: _transfers.Payload = (None, (take,), storage)
+    if storage.is_async:
+        payload = (take, (), storage)
+    submission = queue._submit("alloca", payload, waits, signals)
     buffer._allocation = storage.source = submission
     return buffer
+
+
+def transient(device: Device, size: int, index: int) -> Transient:
+    """Return a storage that takes memory when an operation is issued.
+
+    Raises `OutOfMemoryError` for more than can ever be there.
+    """
+    context, heap = device._context, device._heap
+    heap.refuse_reentrance()
+    heap.check_possible(size, index)
+    if not context.is_lending:
+        _progress.workers.start()  # a thread that finds memory must be there when it is needed
+        context.provider = Provider(context, heap)
+        context.is_lending = True
+    return Transient(heap, size, index, is_async=heap.is_async and not index)
 
 
 def dealloca(
@@ -75,14 +83,23 @@ def dealloca(
 ) -> Submission:
     """Check and submit the end of an allocation; see `Queue.dealloca`."""
     storage = _transfers.check_buffer(queue._device, buffer, "dealloca")
-    if storage.source is None:
+    if not isinstance(storage, Transient) or storage.source is None:
         message = "dealloca takes a buffer of alloca; close() ends the use of others"
         raise InvalidArgumentError(message)
     if buffer._is_part:
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
-    # Nothing to do but to hold the memory until then.
-    payload = (None, (), storage)
+    if storage.recordings:
+        message = (
+            "dealloca: a recording that uses the buffer directly may be executed again; drop the "
+            "recording first, or record a slot or commands.alloca() in the buffer's place"
+        )
+        raise InvalidArgumentError(message)
+    _check_reachable(storage.source, signals)
+    give = _Give(storage)
+    payload: _transfers.Payload = (None, (give,), storage)
+    if storage.is_async:
+        payload = (give, (), storage)
     submission = queue._submit("dealloca", payload, waits, signals)
     buffer._end()
     for reference in list(storage.parts or ()):  # another thread may add to it
@@ -92,131 +109,189 @@ def dealloca(
     return submission
 
 
-def _submit_without(
-    queue: Queue,
-    storage: Storage,
-    size: int,
-    index: int,
-    waits: Waits,
-    signals: tuple[Timepoint, ...],
-) -> Submission:
-    """Submit an allocation whose memory a thread of ours gets meanwhile."""
-    _progress.workers.start()
-    ready = Semaphore(0, f"memory for {queue.name}")
-    before: list[Timepoint | Submission] = [*waits]
-    if queue._ordered:
-        with _timeline.lock:
-            before += queue._unended()
-    try:
-        payload = (None, (storage,), storage)
-        submission = queue._submit("alloca", payload, (*waits, ready.at(1)), signals)
-        provision = _Provision(queue._device._heap, storage, size, index, ready, submission, before)
-        _progress.workers.run(provision._run_on_host)
-    except BaseException:
-        ready.fail(CancelledError("the allocation was interrupted"))
-        raise
-    return submission
+def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
+    """Raise if an alloca waits for what its own dealloca is to signal."""
+    if source._state != PENDING:
+        return
+    for wait in source._waits:
+        for signal in signals:
+            semaphore = wait._semaphore
+            if signal._semaphore is semaphore and semaphore._value < wait._value <= signal._value:
+                message = (
+                    f"dealloca: its signal {semaphore.name}@{signal._value} is what the alloca of "
+                    f"this buffer waits for ({semaphore.name}@{wait._value}): neither would run"
+                )
+                raise InvalidArgumentError(message)
 
 
-class _Provision:
-    """The memory of one allocation, which the native device has to be asked for.
+class _Take(Plan):
+    """Reserve the memory of an alloca."""
 
-    If there is none it is asked for again once all has ended that the allocation
-    comes after, which may give memory back. No thread waits for that.
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Transient) -> None:
+        super().__init__(1)
+        self._storage = storage
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
+        """Reserve it, or say that there is none."""
+        self.is_starved = not self._storage._heap.take(operation._queue, self._storage)
+        self.left = 0
+        return 1
+
+
+class _Give(Plan):
+    """Give the memory of an alloca back."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Transient) -> None:
+        super().__init__(1)
+        self._storage = storage
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
+        """Give it back, unless there never was any: a failed alloca may be given back, too."""
+        storage = self._storage
+        source = storage.source
+        if storage.address is None and source is not None and source._state <= DONE:
+            raise no_address(storage, OperationError)
+        storage._heap.give(storage, operation)
+        self.left = 0
+        return 1
+
+
+class Housed(Plan):
+    """An execution with temporaries: their memory is reserved before it and given back behind it.
+
+    Attributes
+    ----------
+    storage
+        The memory of the temporaries.
+    inner
+        What is executed.
     """
+
+    __slots__ = ("_arguments", "inner", "storage")
+
+    def __init__(
+        self, storage: Transient, inner: Callable[..., object] | Plan, arguments: tuple[Any, ...]
+    ) -> None:
+        super().__init__(inner.left if isinstance(inner, Plan) else 1)
+        self.storage = storage
+        self.inner = inner
+        self._arguments = arguments
+
+    def issue(self, operation: Operation, most: int) -> int:
+        """Reserve the memory with the first part, and give it back with the last one."""
+        storage, inner = self.storage, self.inner
+        if storage._ticket is None:
+            self.is_starved = not storage._heap.take(operation._queue, storage)
+            if self.is_starved:
+                return 0
+        if isinstance(inner, Plan):
+            made = inner.issue(operation, most)
+            self.left = inner.left
+        else:
+            inner(operation._queue._stream, *self._arguments)
+            made, self.left = 1, 0
+        if not self.left:
+            storage._heap.give(storage, operation)
+        return made
+
+
+def storage_of(operation: Operation) -> Transient:
+    """Return the storage that a starved operation wants memory for."""
+    plan = operation._function if operation._function is not None else operation._arguments[0]
+    if isinstance(plan, Housed):
+        return plan.storage
+    assert isinstance(plan, _Take)  # noqa: S101 - nothing else starves
+    return plan._storage
+
+
+class Provider:
+    """Find memory for the starved operations of a device, on a thread of the pool."""
 
     _kind: Final = "alloca"
 
-    def __init__(
-        self,
-        heap: Heap,
-        storage: Storage,
-        size: int,
-        index: int,
-        ready: Semaphore,
-        submission: Submission,
-        before: list[Timepoint | Submission],
-    ) -> None:
-        self._request = (storage, size, index)
+    def __init__(self, context: Context, heap: Heap) -> None:
+        self._context = context
         self._heap = heap
-        self._ready = ready
-        self._submission = submission
-        self._before = before[::-1]
-        self._is_tried = False
-        self._is_waiting = False
-        self._watched: tuple[Timepoint, ...] = ()
+        self._is_wanted = False
+        self._is_running = False
 
     def _run_on_host(self) -> None:
-        """Get the memory and let the allocation be issued, or wait for what gives some back."""
-        try:
-            if not self._is_tried:
-                self._is_tried = True
-                try:
-                    self._heap.grow(*self._request)
-                except OutOfMemoryError:
-                    pass
-                else:
-                    self._before.clear()
-                    self._ready.signal(1)
-                    return
-            if not self._must_wait():
-                _grow_late(self._heap, *self._request)
-                self._ready.signal(1)
-        except BaseException as error:  # noqa: BLE001 - whatever a plugin raises there
-            self._ready.fail(error)
-
-    def _must_wait(self) -> bool:
-        """Register for the first of what it comes after that has not ended, if there is any.
-
-        Raises if the allocation itself has failed or was cancelled. What comes before
-        in the queue may fail: order inherits no failure.
-        """
-        own = self._submission._as_timepoint()
-        while self._before:
-            entry = self._before[-1]
-            other = entry if isinstance(entry, Timepoint) else entry._as_timepoint()
-            if _progress.act(_Provision._watch, self, (own, other)):
-                return True
-            self._before.pop()
-        return False
-
-    @staticmethod
-    def _watch(step: Step, self: _Provision, points: tuple[Timepoint, Timepoint]) -> bool:
-        """Register for the allocation itself and the other one, unless that has ended."""
-        own, other = points
+        """Look for memory, over and over as long as somebody has asked for that meanwhile."""
         with _timeline.lock:
-            for each in self._watched:
-                each._semaphore._forget(each._value, self)
-            self._watched = ()
-            if own._semaphore._failure is not None:
-                raise fresh(own._semaphore._failure)
-            timeline = other._semaphore
-            if timeline._value >= other._value or timeline._failure is not None:
-                return False
-            self._watched = points
-            self._is_waiting = True
-            for each in points:
-                register = each._semaphore._until_reached(each._value, step.work)
-                register.watch(each._value, self, 0)
-            return True
+            self._is_wanted = True
+            if self._is_running:
+                return
+            self._is_running = True
+        while True:
+            with _timeline.lock:
+                if not self._is_wanted:
+                    self._is_running = False
+                    return
+                self._is_wanted = False
+                starved = list(self._context.starved)
+            for operation in starved:
+                self._provide(operation)
 
-    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - either will do
-        """Go on, on a thread of the pool; under the lock."""
-        if self._is_waiting:
-            self._is_waiting = False
-            work.append((HOST, self))
-
-
-def _grow_late(heap: Heap, storage: Storage, size: int, index: int) -> None:
-    """Try again to get memory, a few times."""
-    for seconds in _TRIES[:-1]:
+    def _provide(self, operation: Operation) -> None:
+        """Have an operation try again, wait on, or fail."""
+        error: HalError
         try:
-            if seconds:
-                _sync.nap(seconds)
-            heap.grow(storage, size, index)
-        except OutOfMemoryError:
-            continue
-        else:
-            return
-    _sync.nap(_TRIES[-1])
-    heap.grow(storage, size, index)
+            with _timeline.lock:
+                if operation._state != STARVED:
+                    return
+                storage = storage_of(operation)
+            if self._heap.provide(operation._queue, storage):
+                self._context.feed()
+                return
+            if self._heap.is_busy():
+                self._heap.absorb()
+                self._context.feed()
+                return
+            if _progress.act(_may_come, self._context, operation):
+                return
+            error = self._heap.out_of_memory(storage)
+        except HalError as raised:
+            error = raised
+        _progress.act(_fail, operation, error)
+
+
+def _may_come(step: Step, context: Context, operation: Operation) -> bool:
+    """Return whether something runs that may give memory back; have it retired then."""
+    with _timeline.lock:
+        if operation._state != STARVED:
+            return True
+        is_any = False
+        for queue in context.queues:
+            if queue._ring:
+                queue._want(queue._ring[0], step.work)
+                is_any = True
+            elif queue._hosts or queue._issuing is not None:
+                is_any = True
+            elif queue._backlog:
+                head = queue._backlog[0]
+                if head._state not in {PENDING, STARVED} or (
+                    head._state == PENDING and not head._unresolved
+                ):
+                    is_any = True  # somebody is about to issue it, or to pass it over
+        return is_any or any(
+            _drops(other, context) for other in _step.all_steps() if other is not step
+        )
+
+
+def _drops(step: Step, context: Context) -> bool:
+    """Return whether a call on another thread is about to let ended operations go."""
+    for kind, item in list(step.work):
+        if kind == GARBAGE and any(each._queue._context is context for each in item):
+            return True
+    return False
+
+
+def _fail(step: Step, operation: Operation, error: HalError) -> None:
+    with _timeline.lock:
+        if operation._state == STARVED:
+            operation._queue._context.starved.pop(operation, None)
+            operation._queue._drop_unissued(operation, FAILED, error, step.work)

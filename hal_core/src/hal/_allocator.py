@@ -5,170 +5,40 @@ so a block that nobody uses any more goes to the cache, and the next allocation
 of its size class takes it from there without a native call. It may be used
 again at once: its storage died, so every operation that used it has retired.
 
-A block is in the use whose *ticket* it carries. A ticket is made for one use, so
-one that comes back twice, or whose use a Ctrl-C cut short, changes nothing.
-Entries of a bucket whose block is taken are passed over, for the same reason.
+Entries of a bucket whose block is taken are passed over: a Ctrl-C may leave them.
+
+What `Queue.alloca` takes lives shorter, and is cut from segments of its own
+(`hal._stream_memory`): beside blocks that live long it would leave gaps.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from hal import _progress, _sync
+from hal._native_blocks import (
+    CACHED,
+    DIRECT,
+    FOREIGN,
+    GONE,
+    LARGE,
+    Block,
+    Ticket,
+    block_size,
+    check_countable,
+)
+from hal._stream_memory import StreamMemory
 from hal._usage import MEMORY_TYPES
 from hal.errors import ClosedError, HalError, OutOfMemoryError
-from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    import weakref
-
     from hal._context import Context
     from hal._settings import MemorySettings
     from hal._storage import Storage
 
-__all__ = [
-    "ALIGNMENT",
-    "LARGE",
-    "Allocator",
-    "Block",
-    "Owner",
-    "Ticket",
-    "block_size",
-    "check_countable",
-]
-
-_ADDRESS_BITS: Final = 64
-ALIGNMENT: Final = 256
-"""Bytes that the address of every allocation is a multiple of."""
-
-LARGE: Final = 1 << 30
-"""Bytes above which a block is as large as was asked for, and never cached."""
-
-_FINE: Final = 2048
-"""Bytes up to which the size classes are the multiples of `ALIGNMENT`."""
-
-# How a block is given back: to the cache, to the stream-ordered allocator, by a
-# native free, to whom it belongs. The first two need no wait and nobody's wake-up.
-CACHED: Final = 0
-ASYNC: Final = 1
-DIRECT: Final = 2
-FOREIGN: Final = 3
-
-
-class Owner:
-    """Keep foreign memory alive, and know what to do when hal has done with it.
-
-    Attributes
-    ----------
-    owner
-        What keeps the memory alive.
-    imported
-        What `release_host` takes; 0 for nothing.
-    callback
-        What is called then.
-    handle
-        The kind and the number of the native handle that the memory is part
-        of, if it is.
-    """
-
-    __slots__ = ("callback", "handle", "imported", "owner")
-
-    def __init__(
-        self, owner: object, imported: int = 0, callback: Callable[[], object] | None = None
-    ) -> None:
-        self.owner = owner
-        self.imported = imported
-        self.callback = callback
-        self.handle: tuple[int, int] | None = None
-
-
-class Block:
-    """Be one native allocation, or memory of others.
-
-    Attributes
-    ----------
-    ticket
-        The use that it is in; None in the cache, `GONE` once it was given back.
-    view
-        A reference to the owner of the numpy views of it.
-    owner
-        What keeps it alive, where it is foreign.
-    writable
-        Whether the host may write to it.
-    """
-
-    __slots__ = (
-        "address",
-        "bucket",
-        "host_address",
-        "memory",
-        "owner",
-        "size",
-        "ticket",
-        "view",
-        "way",
-        "writable",
-    )
-
-    def __init__(
-        self, address: int, size: int, memory: MemoryType, host_address: int | None, way: int
-    ) -> None:
-        self.address = address
-        self.size = size
-        self.memory = memory
-        self.host_address = host_address
-        self.way = way
-        self.bucket: list[Block] = []
-        self.owner: Owner | None = None
-        self.ticket: Ticket | None = None
-        self.view: weakref.ref[Any] | None = None
-        self.writable = True
-
-    def is_viewed(self) -> bool:
-        """Return whether a numpy view of it is alive."""
-        return self.view is not None and self.view() is not None
-
-
-class Ticket:
-    """Be one use of a block.
-
-    Attributes
-    ----------
-    block
-        The block.
-    size
-        The bytes that were asked for.
-    """
-
-    __slots__ = ("block", "size")
-
-    def __init__(self, block: Block, size: int) -> None:
-        self.block = block
-        self.size = size
-
-
-GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
-"""The ticket of every block that was given back."""
-
-
-def block_size(size: int) -> int:
-    """Return the size of the block for `size` > 0 bytes: at most an eighth more, above 2 KiB.
-
-    Eight classes for each power of two; up to 2 KiB the multiples of 256.
-    """
-    if size <= _FINE or size > LARGE:
-        return (size + ALIGNMENT - 1) & -ALIGNMENT
-    step = 1 << (size - 1).bit_length() - 4
-    return (size + step - 1) & -step
-
-
-def check_countable(size: int) -> None:
-    """Raise `OutOfMemoryError` for more bytes than drivers have numbers for."""
-    if size >> _ADDRESS_BITS:
-        message = f"no address has more than {_ADDRESS_BITS} bits"
-        raise OutOfMemoryError(message)
+__all__ = ["Allocator"]
 
 
 class Allocator:
@@ -181,12 +51,18 @@ class Allocator:
         "_cached",
         "_closed",
         "_context",
+        "_frees",
         "_growing",
         "_held",
         "_lock",
         "_memory_limit",
         "_now",
         "_peak",
+        "_peaks",
+        "_pools",
+        "_staged",
+        "is_async",
+        "trimmed",
     )
 
     def __init__(self, context: Context, settings: MemorySettings) -> None:
@@ -194,6 +70,15 @@ class Allocator:
         limit = settings.cache_limit
         self._cache_limit = context.native.info.total_memory // 8 if limit is None else limit
         self._memory_limit = settings.memory_limit
+        # Whether `alloca` takes device memory from the driver's stream-ordered allocator
+        features = context.native.features
+        self.is_async = settings.async_allocations and "async_allocations" in features
+        if self.is_async:
+            keep = settings.pool_keep
+            context.native.bind()
+            context.native.configure_pool(
+                self._cache_limit if keep is None else keep, settings.pool_reuse
+            )
         # A leaf: guards blocks, buckets, tickets and counts, and no native call is made under it.
         self._lock = _sync.OwnedLock()
         # Held over native allocations: who closes the device waits until they are done.
@@ -202,11 +87,18 @@ class Allocator:
         self._buckets: dict[int, list[Block]] = {}
         self._blocks: dict[Block, None] = {}  # all there are
         self._closed = False
+        # What `alloca` takes from, for each kind of memory
+        self._pools = tuple([StreamMemory(context) for _ in MEMORY_TYPES])
         # Sums over the blocks; a Ctrl-C may leave them wrong until `_recount`.
-        self._now = 0  # bytes asked for
-        self._peak = 0
+        self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, of each kind
+        self._peaks = [0] * len(MEMORY_TYPES)
+        self._peak = 0  # of all kinds together
         self._cached = 0  # bytes of blocks in the cache
         self._held = 0  # bytes of all blocks of the device's
+        # What else is given back where memory is short; returns the bytes that went
+        self.trimmed: list[Callable[[], int]] = []
+        self._frees = 0  # blocks that were given back to the driver
+        self._staged = 0  # bytes of the staging ring, which are no blocks
 
     @property
     def memory_limit(self) -> int | None:
@@ -227,52 +119,73 @@ class Allocator:
                 block.ticket = ticket
                 bucket.pop()
                 self._cached -= block.size
-                now = self._now = self._now + size
-                if now > self._peak:  # noqa: PLR1730 - on the hot path, where a call is dear
-                    self._peak = now
+                self._count(block.index, size)
                 return
             bucket.pop()
+
+    def _count(self, index: int, size: int) -> None:
+        """Count bytes of a kind that are in use from now on; under the lock."""
+        now = self._now
+        here = now[index] = now[index] + size
+        if here > self._peaks[index]:  # noqa: PLR1730 - on the hot path, where a call is dear
+            self._peaks[index] = here
+        total = now[0] + now[1] + now[2]
+        if total > self._peak:  # noqa: PLR1730 - on the hot path, where a call is dear
+            self._peak = total
 
     def _put_back(self, block: Block, size: int) -> None:
         """Put a block whose use has ended into the cache; under the lock."""
         block.bucket.append(block)
         block.ticket = None
         self._cached += block.size
-        self._now -= size
+        self._now[block.index] -= size
 
     def _allocate_block(self, storage: Storage, size: int, index: int) -> None:
         """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
-        native, memory = self._context.native, MEMORY_TYPES[index]
         need = block_size(size)
-        check_countable(need)
         with self._growing:
-            self._check_open()
-            if self._memory_limit is not None:
-                self._check_limit(need)
-            _progress.start()  # a finaliser cannot
-            native.bind()
-            address = native.allocate(need, memory)
-            try:
-                host_address = native.host_pointer(address, memory)
-            except BaseException:
-                native.free(address, memory)
-                raise
-            way = DIRECT if need > LARGE else CACHED
-            self._add(storage, Block(address, need, memory, host_address, way), size, index)
+            block = self._make_block(need, index, DIRECT if need > LARGE else CACHED)
+            self._add(storage, block, size)
 
-    def _add(self, storage: Storage, block: Block, size: int, index: int) -> None:
+    def _allocate_segment(self, size: int, index: int) -> None:
+        """Make a native allocation for what `alloca` takes from, as `_allocate_block`."""
+        with self._growing:
+            block = self._make_block(size, index, DIRECT)
+            with self._lock:
+                block.ticket = Ticket(block, 0)  # its pieces are what is in use
+                self._blocks[block] = None
+                self._held += size
+                self._pools[index].add_segment(block)
+
+    def _make_block(self, size: int, index: int, way: int) -> Block:
+        """Make a native allocation, which is in no books yet; with the growing lock."""
+        native, memory = self._context.native, MEMORY_TYPES[index]
+        check_countable(size)
+        self._check_open()
+        with self._lock:
+            self._check_limit(size)
+        _progress.start()  # a finaliser cannot
+        native.bind()
+        address = native.allocate(size, memory)
+        try:
+            host_address = native.host_pointer(address, memory)
+        except BaseException:
+            native.free(address, memory)
+            raise
+        return Block(address, size, memory, host_address, way)
+
+    def _add(self, storage: Storage, block: Block, size: int) -> None:
         """Register a new block, in use by a storage."""
         ticket = Ticket(block, size)
         with self._lock:
             if block.way == CACHED:
-                block.bucket = self._buckets.setdefault(block.size + index, block.bucket)
+                block.bucket = self._buckets.setdefault(block.size + block.index, block.bucket)
             block.ticket = ticket
             self._blocks[block] = None
             storage._ticket = ticket
             if block.way != FOREIGN:
                 self._held += block.size
-                self._now += size
-                self._peak = max(self._peak, self._now)
+                self._count(block.index, size)
 
     def _remove(self, ticket: Ticket) -> bool:
         """Take a block out of the books that is about to be given back; under the lock.
@@ -285,7 +198,7 @@ class Allocator:
         del self._blocks[block]
         block.ticket = GONE
         if block.way != FOREIGN:
-            self._now -= size
+            self._now[block.index] -= size
             self._held -= block.size
         return True
 
@@ -294,7 +207,7 @@ class Allocator:
 
         Returns None if no more than `keep` bytes are cached.
         """
-        if self._cached <= keep:
+        if self._idle() <= keep:
             return None
         for key in sorted(self._buckets, reverse=True):
             bucket = self._buckets[key]
@@ -310,22 +223,38 @@ class Allocator:
                 bucket.pop(0)
         return None
 
-    def _give_back(self, keep: int) -> int:
-        """Free cached blocks until no more than `keep` bytes are left; return how many went.
+    def _give_back(self, keep: int) -> None:
+        """Free segments that nobody uses, then cached blocks, until no more than `keep` are left.
 
         Blocks as long as the native frees do.
         """
-        freed = 0
         while True:
             with self._lock:
-                block = self._evict(keep)
+                block = self._idle_segment(keep) or self._evict(keep)
             if block is None:
-                return freed
+                return
             self._free(block)
-            freed += block.size
+
+    def _idle(self) -> int:
+        """Return the bytes that nobody uses; under the lock."""
+        pools = self._pools
+        return self._cached + pools[0].idle + pools[1].idle + pools[2].idle
+
+    def _idle_segment(self, keep: int) -> Block | None:
+        """Take a segment that nobody uses out of the books, as `_evict`."""
+        if self._idle() > keep:
+            for pool in self._pools:
+                block = pool.idle_segment()
+                if block is not None:
+                    block.ticket = GONE
+                    self._blocks.pop(block)
+                    self._held -= block.size
+                    return block
+        return None
 
     def _free(self, block: Block) -> None:
         """Free a block that is out of the books; on a lost context that is nothing."""
+        self._frees += 1
         if self._context.lost is None:
             native = self._context.native
             with contextlib.suppress(HalError):  # nobody is left to tell
@@ -338,29 +267,55 @@ class Allocator:
             raise ClosedError(message)
 
     def _check_limit(self, need: int) -> None:
-        """Raise `OutOfMemoryError` if `need` more bytes would exceed the memory limit."""
-        with self._lock:
-            self._recount()
+        """Raise `OutOfMemoryError` if `need` more bytes would exceed the memory limit; the lock."""
+        held = self._held + self._staged
         limit = self._memory_limit
-        if limit is not None and self._held + need > limit:
-            message = f"memory_limit is {limit:,} bytes, and hal holds {self._held:,}"
+        if limit is not None and held + need > limit:
+            message = f"memory_limit is {limit:,} bytes, and hal holds {held:,}"
             raise OutOfMemoryError(message)
 
-    def _recount(self) -> int:
-        """Make the sums right, whatever a Ctrl-C did to them; return the blocks in use.
+    def stage(self, size: int, *, is_needed: bool = False) -> None:
+        """Count bytes of the staging ring.
+
+        Raises `OutOfMemoryError` beyond the memory limit, unless they are needed.
+        """
+        with self._lock:
+            if size > 0 and not is_needed:
+                self._check_limit(size)
+            self._staged += size
+
+    def _recount(self) -> list[_Sums]:
+        """Make the sums right, whatever a Ctrl-C did to them; return those of each kind.
 
         Under the lock.
         """
-        now = cached = held = used = 0
+        kinds = [_Sums() for _ in MEMORY_TYPES]
         for block in self._blocks:
             ticket = block.ticket
             if block.way == FOREIGN:
                 continue
-            held += block.size
+            sums = kinds[block.index]
+            sums.held += block.size
             if ticket is None:
-                cached += block.size
-            else:
-                now += ticket.size
-                used += 1
-        self._now, self._cached, self._held = now, cached, held
-        return used
+                sums.cached += block.size
+            elif ticket.size:  # else it is a segment
+                sums.now += ticket.size
+                sums.count += 1
+        self._cached = sum(sums.cached for sums in kinds)
+        for pool, sums in zip(self._pools, kinds, strict=True):
+            sums.cached += pool.idle
+            for ticket in pool.taken.values():
+                sums.now += ticket.size
+                sums.count += 1
+        self._now = [sums.now for sums in kinds]
+        self._held = sum(sums.held for sums in kinds)
+        return kinds
+
+
+class _Sums:
+    """The bytes of one kind of memory, and how many allocations there are."""
+
+    __slots__ = ("cached", "count", "held", "now")
+
+    def __init__(self) -> None:
+        self.cached = self.count = self.held = self.now = 0

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, NoReturn
 from hal import _progress, _step, _sync, _timeline, _wait
 from hal._events import EventPool
 from hal._failure import fresh, keep
-from hal._operation import ISSUED, Operation
+from hal._operation import ISSUED, PARTLY, STARVED, Operation
 from hal._step import Step
 from hal._stream import StreamQueue
 from hal._submission import Submission
-from hal._timeline import CANCEL, LOSE, Work
+from hal._timeline import CANCEL, HOST, ISSUE, LOSE, Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
 if TYPE_CHECKING:
+    from hal._alloca import Provider
     from hal._peers import Visit
 
 __all__ = ["Context", "wait_idle"]
@@ -35,12 +36,15 @@ class Context:
     __slots__ = (
         "_rotation",
         "events",
+        "is_lending",
         "lost",
         "max_in_flight",
         "name",
         "native",
+        "provider",
         "queues",
         "refuses_visits",
+        "starved",
         "visits",
     )
 
@@ -54,6 +58,10 @@ class Context:
         # What operations of other devices have to do with our memory, see `hal._peers`
         self.visits: dict[int, weakref.ref[Visit]] = {}
         self.refuses_visits = False
+        # Whether operations may use memory of `alloca`, and those that wait for some (M3)
+        self.is_lending = False
+        self.starved: dict[Operation, None] = {}
+        self.provider: Provider | None = None
         self._rotation = 0
 
     def refuse(self, what: str) -> NoReturn:
@@ -76,6 +84,27 @@ class Context:
     def harvest(self) -> None:
         """Retire what has completed on every queue."""
         _progress.act(_harvest, self.queues, None)
+
+    def starve(self, operation: Operation, work: Work) -> None:
+        """Note an operation that there is no memory for; under the lock."""
+        work.append((HOST, self.provider))
+        self.starved[operation] = None
+
+    def feed(self) -> None:
+        """Have those try again that there was no memory for: some was given back, perhaps."""
+        if self.starved:
+            _progress.act(_feed, self, None)
+
+    def feed_all(self, work: Work) -> None:
+        """Do what `feed` does; under the lock. In this order: it can be done again."""
+        for operation in list(self.starved):
+            if operation._state == STARVED:
+                queue = operation._queue
+                work.append((ISSUE, queue))
+                if not queue._ordered:
+                    queue._backlog.append(operation)
+                operation._state = PARTLY
+            del self.starved[operation]
 
     def lose(self, error: BaseException) -> None:
         """Mark the context lost and fail everything unretired on it, and only that (S5)."""
@@ -184,6 +213,14 @@ class Context:
         except HalError as error:
             self.lose(error)  # what cannot be given back goes with it, and close goes on
 
+    def trim_events(self, deadline: float) -> None:
+        """Destroy the events that nobody holds, unless others are asking some until `deadline`."""
+        idle = self.events.take_idle()
+        if self.lost is None and self.wait_for_calls(deadline):
+            self.native.bind()
+            self.events.destroy(idle)
+        self.events.put_back(idle)
+
     def close_events(self) -> None:
         """Destroy the events; no thread is in a native call on one."""
         try:
@@ -207,6 +244,11 @@ class Context:
 def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
     for queue in queues:
         queue._harvest(step)
+
+
+def _feed(step: Step, context: Context, _: None) -> None:
+    with _timeline.lock:
+        context.feed_all(step.work)
 
 
 def _lose(step: Step, context: Context, error: BaseException) -> None:

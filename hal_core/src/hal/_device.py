@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -31,6 +31,7 @@ from hal._executable import Executable, check_signature, load_executable, read_i
 from hal._extent import check_allocation, shape_of
 from hal._external import External
 from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
+from hal._lease import InstanceOwner
 from hal._memory import Heap
 from hal._programs import MAGIC, Program
 from hal._queue import Queue
@@ -75,6 +76,8 @@ from hal.native import (
 __all__ = ["Device", "Queues", "create_device"]
 
 _NAP_SECONDS: Final = 0.001
+_TRIM_SECONDS: Final = 1.0
+"""How long `Device.trim` waits for a moment in which no thread asks an event."""
 """Pause between two looks at another thread that is closing the device."""
 
 
@@ -123,7 +126,7 @@ class Device:
         "_external",
         "_fill",
         "_heap",
-        "_is_async",
+        "_instances",
         "_launch",
         "_launch_indirect",
         "_loaded",
@@ -171,8 +174,9 @@ class Device:
         # What `load` has loaded of each program that lives, and a lock so that it is done once
         self._loaded: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
         self._loading = _sync.Lock()
+        # The graph instances of each recording that lives
+        self._instances: WeakSet[InstanceOwner] = WeakSet()
         self._pageable = "pageable_copies" in native.features
-        self._is_async = settings.async_allocations and "async_allocations" in native.features
         self._queues = Queues(self, self._context)
         self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
         _lifecycle.add(self)
@@ -560,17 +564,34 @@ class Device:
         self._live()
         is_reset = as_flag(reset_peak, "statistics: reset_peak")
         self._context.harvest()
-        return self._heap.statistics(reset_peak=is_reset)
+        heap = self._heap
+        whole, kinds = heap.statistics(reset_peak=is_reset)
+        return MemoryStatistics(
+            whole.bytes_now,
+            whole.bytes_peak,
+            whole.bytes_cached,
+            whole.bytes_held,
+            whole.allocations,
+            MappingProxyType(kinds),
+            heap.staged,
+            self._context.events.size,
+            heap.graph_instances,
+        )
 
     def trim(self, keep: int = 0) -> int:
         """Give cached memory back until `keep` bytes of it are left; return how many went.
 
-        Blocks as long as the native frees do, which may wait until the device
-        is idle.
+        And all else that is kept for the next use: the pinned staging ring,
+        events, and instances of native graphs. Blocks as long as the native
+        frees do, which may wait until the device is idle.
         """
         self._live()
         least = check_index(keep, "trim: keep")
-        self._context.harvest()
+        context = self._context
+        context.harvest()
+        for instances in list(self._instances):
+            instances.pool.trim()
+        context.trim_events(_sync.monotonic() + _TRIM_SECONDS)
         return self._heap.trim(least)
 
     def wait_idle(self, timeout: float | None = None) -> None:

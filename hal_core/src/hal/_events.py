@@ -42,7 +42,7 @@ class EventPool:
     def __init__(self, native: NativeDevice) -> None:
         self._native = native
         self._free: list[Event] = []
-        self._all: list[Event] = []
+        self._all: dict[Event, None] = {}
 
     def take(self) -> Event:
         """Return an event with one count; the device is bound. Outside the timeline lock."""
@@ -51,7 +51,7 @@ class EventPool:
             event = self._free.pop()
         except IndexError:
             event = Event(self, self._native.create_event())
-            self._all.append(event)
+            self._all[event] = None
         event.count = 1
         return event
 
@@ -63,8 +63,26 @@ class EventPool:
     def close(self) -> None:
         """Destroy every event; nobody holds one any more."""
         while self._all:
-            self._native.destroy_event(self._all.pop().handle)
+            self._native.destroy_event(self._all.popitem()[0].handle)
         self._free.clear()
+
+    def take_idle(self) -> list[Event]:
+        """Take out all events that nobody holds; a thread may be asking one still."""
+        with _timeline.lock:
+            idle, self._free = self._free, []
+        return idle
+
+    def put_back(self, events: list[Event]) -> None:
+        """Undo `take_idle`."""
+        with _timeline.lock:
+            self._free += events
+
+    def destroy(self, events: list[Event]) -> None:
+        """Destroy events that were taken out; nobody asks one any more, and the device is bound."""
+        while events:
+            event = events.pop()
+            del self._all[event]
+            self._native.destroy_event(event.handle)
 
     @property
     def size(self) -> int:

@@ -20,6 +20,7 @@ from hal._operation import (
     PENDING,
     RUNNING,
     SENT,
+    STARVED,
 )
 from hal._timeline import Timeline, Timepoint
 
@@ -31,6 +32,7 @@ __all__ = ["describe_operation", "describe_wait"]
 _STATES: Final = {
     PENDING: "is not issued",
     PARTLY: "is issued in part",
+    STARVED: "waits for memory",
     ISSUING: "is being issued",
     ISSUED: "is running",
     SENT: "is running on the host",

@@ -14,7 +14,7 @@ from hal._compiled import mypyc_attr
 from hal._failure import fresh
 from hal._operation import DONE
 from hal._ranges import check_index
-from hal._storage import Storage
+from hal._storage import GIVEN_BACK, Storage
 from hal._submission import Submission
 from hal._usage import check_memory
 from hal.arguments import as_dtype, shown
@@ -78,7 +78,7 @@ class Extent:
         storage = self._storage
         if storage is None:
             if self._denied & _DEALLOCATED:
-                message = "the buffer's memory was given back with dealloca; allocate another"
+                message = GIVEN_BACK
             else:
                 message = "the buffer is closed; allocate another"
             raise ClosedError(message)

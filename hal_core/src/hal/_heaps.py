@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hal._allocator import ALIGNMENT, block_size
+from hal._native_blocks import ALIGNMENT, block_size
 from hal._usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
 from hal.arguments import shown
 from hal.errors import HalError
@@ -15,15 +16,15 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._device import Device
 
-__all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "describe_heaps", "query"]
+__all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "MemoryUse", "describe_heaps", "query"]
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStatistics:
+class MemoryUse:
     """Count what a device has allocated through hal.
 
-    Imported memory, and the staging ring, which a device has or has not, are
-    not counted.
+    An allocation of `Queue.alloca` counts from its issue to the issue of its
+    dealloca. Imported memory is not counted.
 
     Attributes
     ----------
@@ -44,6 +45,27 @@ class MemoryStatistics:
     bytes_cached: int
     bytes_held: int
     allocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics(MemoryUse):
+    """Count what a device has allocated through hal, of all kinds of memory and of each.
+
+    Attributes
+    ----------
+    kinds
+        The same figures for ``"device"``, ``"host"`` and ``"shared"`` memory.
+    staging
+        Bytes of the pinned ring that copies from and to pageable memory go
+        through, which are not among the others.
+    events, graph_instances
+        Native objects that exist, in use or kept for the next use.
+    """
+
+    kinds: Mapping[str, MemoryUse]
+    staging: int
+    events: int
+    graph_instances: int
 
 
 @dataclass(frozen=True, slots=True)

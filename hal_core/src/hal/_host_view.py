@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import weakref
 
-from hal._storage import Storage
+from hal._storage import GIVEN_BACK, Storage, Transient
+from hal.errors import ClosedError
 
 __all__ = ["Adopted", "HostView", "view_of"]
 
@@ -34,8 +35,13 @@ class Adopted(Storage):
 
 
 def view_of(storage: Storage) -> HostView:
-    """Return the owner for a numpy view of a storage; its memory is host-visible."""
+    """Return the owner for a numpy view of a storage; its memory is host-visible.
+
+    Raises `ClosedError` if a dealloca on another thread has given it back meanwhile.
+    """
     ticket = storage._ticket
+    if ticket is None and isinstance(storage, Transient):
+        raise ClosedError(GIVEN_BACK)
     block = None if ticket is None else ticket.block
     view: HostView | None = block.view() if block is not None and block.view else None
     if view is None:

@@ -170,6 +170,13 @@ class InstancePool:
         with self._lock:
             self._instances = (*_whole(self._instances), instance)
 
+    def trim(self) -> None:
+        """Let go of instances that nothing runs."""
+        with self._lock:
+            idle = tuple([each for each in self._instances if each.lease() is None])
+            self._instances = tuple([each for each in self._instances if each not in idle])
+        del idle  # their finalisers take no lock, and may run here
+
     def _choose(self, stream: int, table: Table) -> Instance | None:
         best = None
         for instance in self._instances:

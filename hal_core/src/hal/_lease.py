@@ -1,4 +1,4 @@
-"""Say how long an execution runs an instance (rule C4).
+"""How long an execution runs an instance, and a recording has some (rule C4).
 
 Weakly referenced, which a compiled class cannot be: hence a module of its own.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hal._instances import Instance
+    from hal._instances import Instance, InstancePool
 
-__all__ = ["Lease"]
+__all__ = ["InstanceOwner", "Lease"]
 
 
 class Lease:
@@ -20,3 +20,12 @@ class Lease:
 
     def __init__(self) -> None:
         self.instance: Instance | None = None
+
+
+class InstanceOwner:
+    """What a recording holds: its instances, which `Device.trim` looks for."""
+
+    __slots__ = ("__weakref__", "pool")
+
+    def __init__(self, pool: InstancePool) -> None:
+        self.pool = pool

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from hal import _progress
-from hal._allocator import ASYNC, DIRECT, FOREIGN, Block, Owner, Ticket, block_size, check_countable
+from hal import _progress, _sync
 from hal._host_view import Adopted
-from hal._reaper import UNLOAD, Doomed, Reaper
-from hal._storage import Handle, Module, Storage
+from hal._native_blocks import (
+    ALIGNMENT,
+    ASYNC,
+    DIRECT,
+    FOREIGN,
+    POOLED,
+    Block,
+    Owner,
+    Ticket,
+    block_size,
+)
+from hal._operation import is_behind
+from hal._reaper import INSTANCE, UNLOAD, Doomed, Reaper
+from hal._storage import Handle, Module, Storage, Transient
+from hal._stream_memory import SEGMENT
 from hal._usage import MEMORY_TYPES
 from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
+if TYPE_CHECKING:
+    from hal._operation import Operation
+    from hal._stream import StreamQueue
+
 __all__ = ["Heap"]
+
+
+_MANY: Final = 4
+"""Allocations that an error lists one by one."""
 
 
 class Heap(Reaper):
@@ -69,26 +90,147 @@ class Heap(Reaper):
                 except OutOfMemoryError as error:
                     raise self._out_of_memory(size, MEMORY_TYPES[index], error) from error
 
-    def place_async(self, stream: int, storage: Storage, size: int) -> None:
-        """Get a storage a block by `allocate_async` on a stream; never blocks."""
-        native = self._context.native
-        try:
-            check_countable(size)
-            address = native.allocate_async(stream, size)
-        except OutOfMemoryError as error:
+    # Memory in the order of queues (M3)
+
+    def take(self, queue: StreamQueue, storage: Transient) -> bool:
+        """Give a storage memory that what `queue` issues from now on may use, if there is some.
+
+        Never blocks. The caller has the queue's baton.
+        """
+        if self._lock._is_owned():
+            return False  # a signal handler has interrupted it: a thread of ours tries again
+        if self._doomed:
             self.absorb()
-            try:
-                check_countable(size)
-                address = native.allocate_async(stream, size)
-            except OutOfMemoryError:
-                raise self._out_of_memory(size, MemoryType.DEVICE, error) from error
+        if storage.is_async:
+            return self._take_async(queue, storage)
+        with self._lock:
+            if not self._pools[storage.index].take(queue, storage):
+                return False
+            self._count(storage.index, storage.size)
+        storage.publish()
+        return True
+
+    def _take_async(self, queue: StreamQueue, storage: Transient) -> bool:
+        """Do what `take` does with the driver's own allocator."""
+        native, size = self._context.native, storage.size
+        try:
+            if self._memory_limit is not None:
+                with self._lock:
+                    self._check_limit(size + self._leaving_streams(queue))
+            native.bind()
+            address = native.allocate_async(queue._stream, size)
+        except OutOfMemoryError as error:
+            storage.error = error
+            return False
         try:
             host_address = native.host_pointer(address, MemoryType.DEVICE)
         except BaseException:
-            native.free_async(stream, address)
+            native.free_async(queue._stream, address)
             raise
-        self._add(storage, Block(address, size, MemoryType.DEVICE, host_address, ASYNC), size, 0)
+        self._add(storage, Block(address, size, MemoryType.DEVICE, host_address, ASYNC), size)
         storage.publish()
+        return True
+
+    def give(self, storage: Transient, operation: Operation) -> None:
+        """Give a storage's memory back behind an operation that is being issued.
+
+        Unless something may still use it then: its finaliser gives it back.
+        """
+        ticket = storage._ticket
+        if ticket is None or self._lock._is_owned():
+            return
+        queue = operation._queue
+        with self._lock:
+            if not storage.is_over(operation):
+                return
+            if storage.is_async:
+                self._remove(ticket)
+                if self._memory_limit is not None:
+                    self._leaving_bytes.append((operation, storage.size))
+            else:
+                self._pools[storage.index].give(ticket, (operation,))
+                self._now[storage.index] -= ticket.size
+            storage._ticket = storage.uses = None
+        if storage.is_async:
+            self._context.native.free_async(queue._stream, ticket.block.address)
+
+    def _leaving_streams(self, queue: StreamQueue) -> int:
+        """Return the bytes that are given back where `queue` cannot have them yet; the lock."""
+        leaving = self._leaving_bytes
+        while leaving and leaving[0][0]._retired:
+            leaving.popleft()
+        return sum(size for operation, size in leaving if not is_behind(operation, queue))
+
+    def provide(self, queue: StreamQueue, storage: Transient) -> bool:
+        """Look for memory for an alloca that found none; return whether it is to try again.
+
+        May block; for a thread of the pool.
+        """
+        self._context.harvest()
+        self.absorb()
+        with self._lock:
+            state = self._frees, self._idle()
+        if storage.tried == state:
+            return self._has(queue, storage)  # it would be in vain again
+        if storage.is_async:
+            self.trim(0)
+            storage.tried = state
+            return True
+        need = (storage.size + ALIGNMENT - 1) & -ALIGNMENT
+        for size in dict.fromkeys((self._segment_size(need), need, 0)):
+            if self._has(queue, storage):
+                return True
+            try:
+                if not size:
+                    self.trim(0)
+                self._allocate_segment(size or need, storage.index)
+            except OutOfMemoryError as error:
+                storage.error = error
+            else:
+                return True
+        with self._lock:
+            storage.tried = self._frees, self._idle()
+        return self._has(queue, storage)
+
+    def _segment_size(self, need: int) -> int:
+        """Return how large a segment for `need` bytes is made: small ones are shared."""
+        least = SEGMENT
+        if self._memory_limit is not None:
+            least = min(least, block_size(self._memory_limit // 16 or 1))
+        return (need + least - 1) // least * least
+
+    def _has(self, queue: StreamQueue, storage: Transient) -> bool:
+        """Return whether `take` would find memory; the driver's allocator has been asked."""
+        if storage.is_async:
+            return False
+        with self._lock:
+            return self._pools[storage.index].has(queue, storage.size)
+
+    def is_busy(self) -> bool:
+        """Return whether memory is about to be given back by somebody."""
+        return bool(self._doomed or self._returning)
+
+    def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
+        """Return what an alloca fails with that found no memory; may block."""
+        error = storage.error or OutOfMemoryError("the memory is in use")
+        return self._out_of_memory(storage.size, storage.memory, error)
+
+    def check_possible(self, size: int, index: int) -> None:
+        """Raise `OutOfMemoryError` for an alloca that no memory given back can help."""
+        total = self._context.native.info.total_memory
+        limit = self._memory_limit
+        if limit is not None and size > limit:
+            message = f"memory_limit is {limit:,} bytes"
+        elif not index and size > total:
+            message = f"the device has {total:,} bytes"
+        else:
+            return
+        raise OutOfMemoryError(
+            f"{_digits(size)} bytes of {MEMORY_TYPES[index].value} memory were asked for, and "
+            f"{message}; ask for less, or in parts"
+        )
+
+    # Memory of others
 
     def adopt(
         self,
@@ -160,7 +302,7 @@ class Heap(Reaper):
         block.owner, block.writable = owner, writable
         if owner.imported:
             self._imports[block] = weakref.ref(storage)
-        self._add(storage, block, size, 0)
+        self._add(storage, block, size)
         storage.publish()
         return storage
 
@@ -176,6 +318,16 @@ class Heap(Reaper):
             if start is not None and start <= host_address <= start + block.size - size:
                 return reference()
         return None
+
+    @property
+    def staged(self) -> int:
+        """Return the bytes of the staging ring."""
+        return self._staged
+
+    @property
+    def graph_instances(self) -> int:
+        """Return how many native graph instances exist."""
+        return sum(1 for kind, _ in list(self._handles) if kind == INSTANCE)
 
     def load(self, image: bytes) -> Module:
         """Load a module; raises what `NativeDevice.load_module` does."""
@@ -204,8 +356,9 @@ class Heap(Reaper):
             block = what.block
             # About right is enough: no lock may be taken.
             self._loose += block.size
-            small = self._loose + self._cached <= self._cache_limit
-            if small and block.way < DIRECT and not self._closed:
+            small = self._loose + self._idle() <= self._cache_limit
+            is_calm = not (self._closed or self._context.starved)
+            if small and block.way < DIRECT and is_calm:
                 return  # the next allocation comes by
         if not self._asked:
             self._asked = True
@@ -221,15 +374,41 @@ class Heap(Reaper):
             there = f"the device has {free:,} of {total:,} bytes free"
         except HalError:
             there = "the device does not tell how much is free"
-        with self._lock:
-            used = self._recount()
-        plural = "" if used == 1 else "s"
-        # Python prints no number of thousands of digits.
-        asked = f"{size:,}" if size < 1 << 64 else f"2**{size.bit_length() - 1} or more"
         return OutOfMemoryError(
-            f"{asked} bytes of {memory.value} memory were asked for; {there}, and hal holds "
-            f"{self._now:,} bytes in {used} allocation{plural} and {self._cached:,} in its cache; "
-            f"close buffers or ask for less ({error})",
+            f"{_digits(size)} bytes of {memory.value} memory were asked for; {there}, and hal "
+            f"holds {self._tell_holders()}; close buffers or ask for less ({error})",
             native_name=error.native_name,
             native_code=error.native_code,
         )
+
+    def _tell_holders(self) -> str:
+        """Say what holds the memory, the largest first, and since when."""
+        with self._lock:
+            kinds = self._recount()
+            tickets = [block.ticket for block in self._blocks if block.way != FOREIGN]
+            for pool in self._pools:
+                tickets += pool.taken.values()
+        uses = sorted(
+            [ticket for ticket in tickets if ticket is not None and ticket.size],
+            key=lambda ticket: -ticket.size,
+        )
+        now = _sync.monotonic()
+        largest = [
+            f"{ticket.size:,} bytes of {ticket.block.memory.value} memory by "
+            f"{'an alloca' if ticket.block.way in {ASYNC, POOLED} else 'an allocation'} for "
+            f"{max(now - ticket.since, 0):.3g} s"
+            for ticket in uses[:_MANY]
+        ]
+        more = f", and {len(uses) - _MANY} smaller ones" if len(uses) > _MANY else ""
+        held = f" ({', '.join(largest)}{more})" if largest else ""
+        plural = "" if len(uses) == 1 else "s"
+        cached = sum(sums.cached for sums in kinds)
+        return (
+            f"{sum(self._now):,} bytes in {len(uses)} allocation{plural}{held}, {cached:,} in its "
+            f"cache and {self._staged:,} in its staging ring"
+        )
+
+
+def _digits(size: int) -> str:
+    """Return a size in words: Python prints no number of thousands of digits."""
+    return f"{size:,}" if size < 1 << 64 else f"2**{size.bit_length() - 1} or more"

@@ -12,26 +12,28 @@ if TYPE_CHECKING:
     from hal._stream import StreamQueue
     from hal._timeline import Timepoint
 
-__all__ = ["Operation"]
+__all__ = ["Operation", "is_behind"]
 
 # States, in the order they are passed through; from DONE on an operation has ended.
 PENDING: Final = 0
 """Not claimed: it stands in line, or is about to."""
 PARTLY: Final = 1
-"""Some of its launches are on the stream; the rest stands at the head of the backlog (Q1)."""
-ISSUING: Final = 2
+"""Claimed, and put back: the rest of its launches (Q1), or all of them, stand in the backlog."""
+STARVED: Final = 2
+"""Claimed, and put back because there is no memory for it: earlier work may give some back (M3)."""
+ISSUING: Final = 3
 """Claimed by the holder of its queue's baton."""
-ISSUED: Final = 3
+ISSUED: Final = 4
 """On the native stream, its event recorded."""
-SENT: Final = 4
+SENT: Final = 5
 """A host operation that a thread of the pool is to run."""
-RUNNING: Final = 5
+RUNNING: Final = 6
 """A host operation whose function runs."""
-DEFERRED: Final = 6
+DEFERRED: Final = 7
 """A host operation that has returned, and ends with what it returned to wait for."""
-DONE: Final = 7
-FAILED: Final = 8
-CANCELLED: Final = 9
+DONE: Final = 8
+FAILED: Final = 9
+CANCELLED: Final = 10
 
 
 class Operation:
@@ -122,6 +124,19 @@ class Operation:
 
     def _run_on_host(self) -> None:
         self._queue._run_host(self)
+
+
+def is_behind(operation: Operation, queue: StreamQueue) -> bool:
+    """Return whether what a queue issues from now on runs after an operation has ended.
+
+    For the holder of the queue's baton; for others it is a guess.
+    """
+    if operation._retired or (operation._state >= DONE and not operation._is_begun):
+        return True
+    sequence = getattr(operation, "_sequence", 0)  # 0: it is not in its ring yet
+    if not sequence:
+        return False
+    return operation._queue is queue or queue._seen.get(operation._queue._id, 0) >= sequence
 
 
 def _harvest(step: Step, queue: StreamQueue, _: None) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hal import _progress, _sync, _timeline
 from hal._operation import CANCELLED
 from hal._replay import Replay
-from hal._storage import Storage
+from hal._storage import Storage, lend
 from hal._usage import DISPATCH, explain_refusal
 from hal.errors import (
     ArgumentTypeError,
@@ -143,7 +143,7 @@ def find_hosts(device: Device, used: object) -> frozenset[Context]:
         each: Any = rest.pop()
         if each.__class__ is tuple or each.__class__ is list:
             rest.extend(each)
-        elif each.__class__ is Storage:
+        elif isinstance(each, Storage):
             if each._heap is not device._heap:
                 found.add(each._heap._context)
         else:
@@ -173,6 +173,7 @@ def visit(
 ) -> Payload:
     """Return a payload that visits `hosts`, and does what `payload` does."""
     function, arguments, resources = payload
+    lend((arguments, resources))
     visits = tuple([Visit(host, device._context) for host in hosts])
     if type(function) is Replay:
         function.visits = visits

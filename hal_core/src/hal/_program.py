@@ -9,7 +9,7 @@ from hal import _transfers
 from hal._failure import fresh, placed
 from hal._indirect import run_on_host
 from hal._instances import Instance, InstancePool, Replica
-from hal._lease import Lease
+from hal._lease import InstanceOwner, Lease
 from hal._peers import find_hosts
 from hal._reaper import GRAPH, INSTANCE
 from hal._replay import Replay
@@ -57,6 +57,7 @@ class Program:
         "_functions",
         "_host_copies",
         "_lowering",
+        "_owner",
         "_pool",
         "_resources",
         "_rules",
@@ -100,6 +101,7 @@ class Program:
         self._template = Replica(uses, nodes, uses.blocks)
         self._spares = [self._template]  # replicas that nobody is using
         self._pool = InstancePool()
+        self._owner: InstanceOwner | None = None  # once there is an instance
 
     def payload(self, bindings: object) -> tuple[_transfers.Payload, bool]:
         """Check the bindings; return what an execution does, and whether on the host.
@@ -190,6 +192,9 @@ class Program:
         graph.close()
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)
+        if self._owner is None:
+            self._owner = InstanceOwner(self._pool)
+            self._device._instances.add(self._owner)
         return instance
 
     def _update(self, instance: Instance, table: Table) -> None:

@@ -44,6 +44,7 @@ from hal._timeline import (
 from hal.errors import HalError
 
 if TYPE_CHECKING:
+    from hal._context import Context
     from hal._memory import Heap
     from hal._operation import Operation
     from hal._semaphore import Callback
@@ -214,12 +215,19 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
         _progress.post(rest)
     # What has ended is let go: that may run code of the user's, which may call hal.
     step.calm = True
+    hungry: Context | None = None
     for kind, item in work:
         if kind == GARBAGE:
             for operation in item:
                 operation._let_go()
+                if operation._queue._context.starved:
+                    hungry = operation._queue._context
     work.clear()
     step.calm = False
+    if hungry is not None:
+        with _timeline.lock:
+            hungry.feed_all(work)
+        drain(step, budget)
 
 
 def _release(batch: Batch, budget: int, work: Work) -> int:

@@ -11,17 +11,21 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal import _progress, _sync
-from hal._allocator import ASYNC, CACHED, FOREIGN, Allocator, Block, Owner, Ticket
-from hal._heaps import MemoryStatistics
+from hal._allocator import Allocator
+from hal._heaps import MemoryUse
+from hal._native_blocks import ASYNC, CACHED, FOREIGN, POOLED, Block, Owner, Ticket
 from hal._settings import MemorySettings
 from hal._step import reentrant
+from hal._usage import MEMORY_TYPES
 from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._context import Context
+    from hal._operation import Operation
     from hal._storage import Storage
 
 __all__ = ["GRAPH", "INSTANCE", "UNLOAD", "Doomed", "Reaper", "process"]
@@ -67,6 +71,7 @@ class Reaper(Allocator):
         "_housekeeping",
         "_imports",
         "_leaving",
+        "_leaving_bytes",
         "_loose",
         "_native_closed",
         "_process",
@@ -90,6 +95,8 @@ class Reaper(Allocator):
         self._leaving: deque[Owner] = deque()  # of foreign memory that was given back
         self._stream = 0  # the native stream for that
         self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
+        # What the driver's allocator takes back behind operations that have not retired
+        self._leaving_bytes: deque[tuple[Operation, int]] = deque()
         self._loose = 0  # about the bytes that were doomed since the deque was worked off
         self._asked = False  # a thread of the pool is to reap
         self._release_context = False
@@ -120,6 +127,7 @@ class Reaper(Allocator):
         if self._leaving:
             _progress.dispatcher.append(self._drop_owners)
             _progress.dispatcher.wake()
+        self._context.feed()
 
     def trim(self, keep: int) -> int:
         """Give back what nobody holds, and the cache down to `keep` bytes; return how many went.
@@ -129,11 +137,28 @@ class Reaper(Allocator):
         """
         self.refuse_reentrance()
         before = self._held
+        others = sum([trim() for trim in self.trimmed])
         self._reap(keep)
+        if self.is_async and self._context.lost is None:
+            self._trim_pool(keep)
         self._drop_owners()
         with self._reaping:
             pass
-        return max(before - self._held, 0)
+        return max(before - self._held, 0) + others
+
+    def _trim_pool(self, keep: int) -> None:
+        """Give back what the driver's own allocator keeps, as far as it knows that work has ended.
+
+        It learns that by synchronising (CUDA's documentation); an idle stream is enough for
+        the streams that have ended.
+        """
+        native = self._context.native
+        native.bind()
+        with contextlib.suppress(HalError):
+            for queue in self._context.queues:
+                if not queue._ring and queue._stream:
+                    native.synchronize_stream(queue._stream)
+            native.trim_pool(keep)
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Give everything back but what numpy views show; the native device closes after the last.
@@ -150,21 +175,44 @@ class Reaper(Allocator):
         self._drop_owners()
         return tuple(kept)
 
-    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
-        """Return what is allocated, after putting into the cache what nobody holds.
+    def statistics(self, *, reset_peak: bool = False) -> tuple[MemoryUse, dict[str, MemoryUse]]:
+        """Return what is allocated, of all kinds and of each, without what nobody holds.
 
         Never blocks: what takes a native call to give back is held until a
         thread of the pool has done so.
         """
         self.absorb()
         with self._lock:
-            used = self._recount()
-            gone = dict(filter(None, map(_lies_waste, self._waste.copy())))
-            now = self._now - sum(gone.values())
-            peak = self._peak
+            kinds = self._recount()
+            for block, size in dict(filter(None, map(_lies_waste, self._waste.copy()))).items():
+                kinds[block.index].now -= size
+                kinds[block.index].count -= 1
+            peak, peaks = self._peak, self._peaks
             if reset_peak:
-                self._peak = now
-        return MemoryStatistics(now, peak, self._cached, self._held, used - len(gone))
+                self._peaks = [sums.now for sums in kinds]
+                self._peak = sum(self._peaks)
+        names = [memory.value for memory in MEMORY_TYPES]
+        uses = [
+            MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
+            for sums, most in zip(kinds, peaks, strict=True)
+        ]
+        if self.is_async and self._context.lost is None:
+            self._context.native.bind()
+            reserved, used = self._context.native.pool_statistics()
+            here, idle = uses[0], max(reserved - used, 0)
+            uses[0] = replace(
+                here,
+                bytes_cached=here.bytes_cached + idle,
+                bytes_held=here.bytes_held + idle,
+            )
+        whole = MemoryUse(
+            sum(use.bytes_now for use in uses),
+            peak,
+            sum(use.bytes_cached for use in uses),
+            sum(use.bytes_held for use in uses),
+            sum(use.allocations for use in uses),
+        )
+        return whole, dict(zip(names, uses, strict=True))
 
     def _work_off(self) -> None:
         """Take in all that finalisers have left; under the lock.
@@ -179,6 +227,8 @@ class Reaper(Allocator):
                 block = what.block
                 if block.ticket is not what:
                     pass  # that use has ended before
+                elif block.way == POOLED:
+                    self._end_piece(what)
                 elif block.way == ASYNC:
                     self._returning.append(what)
                 elif block.way == CACHED and not self._closed:
@@ -188,6 +238,16 @@ class Reaper(Allocator):
             else:
                 self._waste.append(what)
             doomed.popleft()
+
+    def _end_piece(self, ticket: Ticket) -> None:
+        """End a use of `alloca`'s memory that nothing can use any more; under the lock."""
+        piece = ticket.block
+        pool = self._pools[piece.index]
+        if pool.give(ticket, ()):
+            self._now[piece.index] -= ticket.size
+            segment = pool.abandoned(piece) if self._closed else None
+            if segment is not None and segment.ticket is not None:
+                self._waste.append(segment.ticket)
 
     def _return_async(self) -> None:
         """Give back stream-ordered allocations, which nobody uses; with the housekeeping lock."""
@@ -210,7 +270,7 @@ class Reaper(Allocator):
         """Give back what takes native calls; owners are left to be dropped."""
         self._asked = False
         self.absorb()
-        if self._waste or self._cached > keep or self._closed:
+        if self._waste or self._idle() > keep or self._closed:
             with self._reaping:
                 self._clear_waste()
                 self._give_back(keep)
@@ -273,13 +333,14 @@ class Reaper(Allocator):
         with self._lock:
             blocks = list(self._blocks)
             self._buckets.clear()
+        pieces = {segment: uses for pool in self._pools for segment, uses in pool.close()}
         for block in blocks:
             ticket = block.ticket = block.ticket or Ticket(block, 0)
-            if block.is_viewed():
-                kept.append(
-                    f"{ticket.size:,} bytes at {block.address:#x} are shown by a numpy view, "
-                    "and freed with it"
-                )
+            uses = pieces.get(block)
+            if uses:
+                kept += map(_tell_view, uses)
+            elif block.is_viewed():
+                kept.append(_tell_view(ticket))
                 owner = block.owner
                 if owner is not None and owner.handle is not None:
                     shown.add(owner.handle)
@@ -316,6 +377,13 @@ def _lies_waste(what: Doomed) -> tuple[Block, int] | None:
     if not isinstance(what, Ticket) or what.block.ticket is not what or what.block.way == FOREIGN:
         return None
     return what.block, what.size
+
+
+def _tell_view(ticket: Ticket) -> str:
+    return (
+        f"{ticket.size:,} bytes at {ticket.block.address:#x} are shown by a numpy view, and freed "
+        "with it"
+    )
 
 
 def _drop(owner: Owner) -> None:

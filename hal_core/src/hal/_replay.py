@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from hal._instances import Replica
+    from hal._operation import Operation
     from hal._peers import Visit
     from hal._slots import Late, Table
 
-__all__ = ["Replay", "Replayed"]
+__all__ = ["Plan", "Replay", "Replayed"]
 
 
 class Replayed(Protocol):
@@ -19,29 +20,54 @@ class Replayed(Protocol):
         """Make the calls from `start` to before `end`."""
 
 
-class Replay:
+class Plan:
+    """How an operation is issued that one native call does not make.
+
+    One thread at a time uses it, the holder of its queue's baton.
+
+    Attributes
+    ----------
+    left
+        How many native launches are left.
+    is_starved
+        Whether it found no memory; nothing was enqueued then.
+    """
+
+    __slots__ = ("is_starved", "left")
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        self.is_starved = False
+
+    def issue(self, operation: Operation, most: int) -> int:
+        """Make the next native calls, `most` at most, and return how many those were."""
+        raise NotImplementedError
+
+
+class Replay(Plan):
     """One execution of a recording on a stream; how many launches that takes, and is left.
 
     A native stream blocks its caller when too many launches are in flight, so the
-    queue issues a long recording in parts (`hal._stream`). One thread at a time uses it.
+    queue issues a long recording in parts (`hal._stream`).
     """
 
-    __slots__ = ("_done", "_program", "left", "replica", "table", "visits")
+    __slots__ = ("_done", "_program", "replica", "table", "visits")
 
     def __init__(self, program: Replayed, table: Table | Late | None, count: int) -> None:
+        super().__init__(count)
         self._program = program
         self.table = table  # None: the recording has no slots
         self.replica: Replica | None = None  # bound to the table, from the first part on
         self._done = 0
-        self.left = count
         self.visits: tuple[Visit, ...] = ()  # to memory of other devices, see `hal._peers`
 
-    def issue(self, stream: int, most: int) -> int:
+    def issue(self, operation: Operation, most: int) -> int:
         """Make the next native calls, `most` at most, and return how many those were."""
         if not self._done:
             for visit in self.visits:
                 visit.begin()
         count = min(self.left, most)
+        stream = operation._queue._stream
         self._program.replay(self, stream, self._done, self._done + count)
         self._done += count
         self.left -= count

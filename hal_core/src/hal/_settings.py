@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hal.arguments import number_of, shown
+from hal.arguments import as_choice, number_of, shown
 from hal.errors import InvalidArgumentError
 
 __all__ = ["MemorySettings", "take_settings"]
 
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_REUSES: Final = ("any", "ordered", "stream")
 _LARGEST: Final = 2**63 - 1
 _SMALLEST_STAGING: Final = 4096
 
@@ -30,12 +31,20 @@ class MemorySettings(NamedTuple):
     async_allocations
         Whether `Queue.alloca` uses native stream-ordered allocation where the
         device has it.
+    pool_keep
+        Bytes that nobody uses and that the pool of that may hold; None is what
+        the cache keeps.
+    pool_reuse
+        Which freed memory that gives to other streams: see
+        `hal.native.NativeDevice.configure_pool`.
     """
 
     cache_limit: int | None = None
     memory_limit: int | None = None
     staging: int = 16 << 20
     async_allocations: bool = False
+    pool_keep: int | None = None
+    pool_reuse: str = "any"
 
 
 def take_settings(parameters: dict[str, str]) -> MemorySettings:
@@ -54,7 +63,11 @@ def take_settings(parameters: dict[str, str]) -> MemorySettings:
     if text.lower() not in {"true", "false", "1", "0"}:
         message = f"async_allocations is 'true' or 'false', not {shown(text)}"
         raise InvalidArgumentError(message)
-    return settings._replace(async_allocations=text.lower() in {"true", "1"})
+    settings = settings._replace(async_allocations=text.lower() in {"true", "1"})
+    if "pool_keep" in parameters:
+        settings = settings._replace(pool_keep=_size("pool_keep", parameters, 0))
+    reuse = parameters.pop("pool_reuse", "any")
+    return settings._replace(pool_reuse=as_choice(reuse, _REUSES, "pool_reuse"))
 
 
 def _size(name: str, parameters: dict[str, str], least: int) -> int:

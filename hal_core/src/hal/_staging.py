@@ -94,6 +94,7 @@ class Staging:
         self._active = 0  # operations under way
         self._closed = False
         self._fetching = False
+        heap.trimmed.append(self.trim)
 
     def write(self, address: int, size: int, fill: Mover) -> None:
         """Copy `size` bytes to a device address; `fill` puts them into slots, in order.
@@ -129,7 +130,19 @@ class Staging:
         with self._lock:
             self._closed = True
             slots, self._free = self._free, []
+        self._destroy(slots)
+
+    def trim(self) -> int:
+        """Give back the slots that no operation holds; return how many bytes those had."""
+        with self._lock:
+            slots, self._free = self._free, []
+            self._count -= len(slots)
+        self._destroy(slots)
+        return self._size * len(slots)
+
+    def _destroy(self, slots: list[_Slot]) -> None:
         native = self._context.native
+        self._heap.stage(-self._size * len(slots))
         if self._context.lost is None and slots:
             native.bind()
             for slot in slots:
@@ -230,11 +243,10 @@ class Staging:
         try:
             native.bind()
             try:
-                address = native.allocate(self._size, memory)
+                address = self._allocate(alone=alone)
             except OutOfMemoryError:
                 self._heap.trim(0)
-                native.bind()
-                address = native.allocate(self._size, memory)
+                address = self._allocate(alone=alone)
             try:
                 host_address = native.host_pointer(address, memory)
                 if host_address is None:
@@ -243,6 +255,7 @@ class Staging:
                 return _Slot(address, host_address, self._size, native.create_stream())
             except BaseException:
                 native.free(address, memory)
+                self._heap.stage(-self._size)
                 raise
         except BaseException as error:
             with self._lock:
@@ -253,6 +266,19 @@ class Staging:
                 waiter.gate.open()  # it may have more luck
             if isinstance(error, OutOfMemoryError) and others and not alone:
                 return None
+            raise
+
+    def _allocate(self, *, alone: bool) -> int:
+        """Return the native address of the memory of a new slot, which is counted.
+
+        The first slot may exceed the memory limit: no copy could be made without one.
+        """
+        self._heap.stage(self._size, is_needed=alone and self._count == 1)
+        try:
+            self._context.native.bind()
+            return self._context.native.allocate(self._size, MemoryType.HOST)
+        except BaseException:
+            self._heap.stage(-self._size)
             raise
 
     def _stand_in_line(self, waiter: _Waiter) -> _Slot | None:

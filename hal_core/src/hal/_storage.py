@@ -1,28 +1,39 @@
 """Own device memory and native handles, and let both go without a lock (invariant I10).
 
-A `Storage` is one use of a block of memory. Its finaliser, as that of a
-`Module`, takes no lock: `hal._reaper` says what becomes of what it lets go.
+A `Storage` is one use of a block of memory; a `Transient` is one that an alloca begins
+and a dealloca ends. The finalisers, as that of a `Module`, take no lock: `hal._reaper`
+says what becomes of what they let go.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from hal._allocator import Ticket
 from hal._compiled import mypyc_attr
+from hal._native_blocks import Ticket
+from hal._operation import is_behind
 from hal._reaper import UNLOAD
+from hal._usage import MEMORY_TYPES
+from hal.errors import ClosedError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._buffer import Buffer
     from hal._memory import Heap
+    from hal._operation import Operation
+    from hal._slots import Slots
     from hal._submission import Submission
 
-__all__ = ["Handle", "Module", "Storage"]
+__all__ = ["GIVEN_BACK", "Handle", "Module", "Storage", "Transient", "lend", "note_uses"]
 
 _CLOSED: Final = 0
 """The kind of a handle that was let go."""
+
+GIVEN_BACK: Final = "the buffer's memory was given back with dealloca; allocate another"
+
+_MANY_USES: Final = 16
+"""Uses of one allocation from which the list of them is looked through for those that ended."""
 
 _MANY_PARTS: Final = 64
 """Parts of one allocation from which the list of them is looked through for dead ones."""
@@ -104,6 +115,90 @@ class Storage:
         ticket = getattr(self, "_ticket", None)  # a Ctrl-C may come before there is one
         if ticket is not None:
             self._heap.doom(ticket)
+
+
+class Transient(Storage):
+    """A use of memory that an alloca begins, and a dealloca ends in the order of its queue (M3).
+
+    The dealloca may give the memory back only if nothing uses it any more when the queue
+    gets there. So the operations that use it are noted; all else that may hold it, such as
+    a tensor of another library, makes it `lent`: then the finaliser gives it back.
+
+    Attributes
+    ----------
+    index
+        The kind of memory, in `hal._usage.MEMORY_TYPES`.
+    uses
+        Operations that use it, the alloca among them; None once it was given back.
+    lent
+        Whether others than operations of its own device may hold it.
+    recordings
+        References to the recordings that use it directly.
+    is_async
+        Whether the memory is the driver's stream-ordered allocator's.
+    tried
+        What was idle and had been freed when native memory was asked for in vain.
+    error
+        Why there was no memory for it, when it was looked for last.
+    """
+
+    __slots__ = ("_most", "error", "index", "is_async", "lent", "recordings", "tried", "uses")
+
+    def __init__(self, heap: Heap, size: int, index: int, *, is_async: bool) -> None:
+        super().__init__(heap, None, size, MEMORY_TYPES[index], None)
+        self.index = index
+        self.is_async = is_async
+        self.recordings: list[weakref.ref[Slots]] = []
+        self.tried: tuple[int, int] | None = None
+        self.uses: list[Operation] | None = []
+        self.lent = False
+        self.error: OutOfMemoryError | None = None
+        self._most = _MANY_USES
+
+    def note(self, operation: Operation) -> None:
+        """Note an operation that is going to use it; raises `ClosedError` if it was given back."""
+        with self._heap._lock:
+            uses = self.uses
+            if uses is None:
+                raise ClosedError(GIVEN_BACK)
+            if len(uses) >= self._most:
+                uses[:] = [use for use in uses if not use._retired]
+                self._most = max(_MANY_USES, 2 * len(uses))
+            uses.append(operation)
+
+    def is_over(self, operation: Operation) -> bool:
+        """Return whether what follows a dealloca, which is being issued, may have the memory.
+
+        Under the heap's lock.
+        """
+        ticket = self._ticket
+        if self.lent or ticket is None or ticket.block.is_viewed():
+            return False
+        queue = operation._queue
+        for use in self.uses or ():
+            if use is not operation and not is_behind(use, queue):
+                return False
+        return True
+
+
+def note_uses(operation: Operation, used: object) -> None:
+    """Note an operation with the transient storages among what it uses."""
+    kind = used.__class__
+    if kind is Transient:
+        cast("Transient", used).note(operation)
+    elif kind is tuple or kind is list:
+        for each in cast("list[object]", used):
+            note_uses(operation, each)
+
+
+def lend(used: object) -> None:
+    """Mark the transient storages among what somebody uses who notes no operations."""
+    kind = used.__class__
+    if kind is Transient:
+        cast("Transient", used).lent = True
+    elif kind is tuple or kind is list:
+        for each in cast("list[object]", used):
+            lend(each)
 
 
 class Handle:

@@ -34,10 +34,12 @@ from hal._operation import (
     PARTLY,
     PENDING,
     SENT,
+    STARVED,
     Operation,
 )
-from hal._replay import Replay
+from hal._replay import Plan
 from hal._step import Step
+from hal._storage import note_uses
 from hal._submission import Submission
 from hal._timeline import DROP, GARBAGE, HOST, ISSUE, LOSE, Timeline, Timepoint, Work
 from hal.errors import (
@@ -147,10 +149,17 @@ class StreamQueue(HostOperations):
             operation = Submission(self, kind, payload, signals, is_host)
         else:
             operation = make(self, kind, payload, signals, is_host)
+        if self._context.is_lending:
+            note_uses(operation, payload[2])
+            if is_host and kind != "call":  # those arguments are the user's
+                note_uses(operation, payload[1])
         try:
             _progress.act(_start, operation, waits)
         except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
             _progress.put_off(_start_late, operation, waits)
+        except HalError:
+            operation._let_go()  # refused: nothing has changed
+            raise
         return operation
 
     def _stand_in_line(self, operation: Operation, waits: Waits, work: Work) -> None:
@@ -256,6 +265,11 @@ class StreamQueue(HostOperations):
         self._clear_head()
         while backlog:
             operation = backlog[0]
+            if operation._state == STARVED:
+                if self._ordered:
+                    return None
+                backlog.popleft()
+                continue
             if operation._state not in {PENDING, PARTLY}:  # failed, cancelled, claimed before
                 backlog.popleft()
                 continue
@@ -283,7 +297,7 @@ class StreamQueue(HostOperations):
     def _has_room(self, operation: Operation) -> bool:
         """Return whether the stream takes an operation's launches without blocking (Q1)."""
         in_flight = self._launched - self._retired
-        if type(operation._function) is Replay:
+        if isinstance(operation._function, Plan):
             # Half of the limit at once, for each part of it takes an event.
             need = min(operation._function.left, max(self._limit // 2, 1))
             return in_flight + need <= self._limit or not self._ring
@@ -376,6 +390,7 @@ class StreamQueue(HostOperations):
         shared = operation._shared
         event = None
         left = 0
+        is_starved = False
         operation._is_begun = True
         try:
             if shared is None:
@@ -385,25 +400,29 @@ class StreamQueue(HostOperations):
                     native.wait_event(stream, point._event.handle)
                     self._seen[point._queue._id] = point._sequence
             if function is None:
-                for storage in arguments:
-                    storage.publish()
-            elif type(function) is Replay:
+                for placement in arguments:
+                    placement.issue(operation, 0)
+                    is_starved = placement.is_starved
+            elif isinstance(function, Plan):
                 room = self._limit - (self._launched - self._retired)
-                made = function.issue(stream, max(room, 1))
+                made = function.issue(operation, max(room, 1))
                 operation._launches = made + (len(waits) if waits else 0)
                 left = function.left
+                is_starved = function.is_starved
             else:
                 _enqueue(function, stream, arguments)
-            if shared is None:
+            if shared is None and not is_starved:
                 event = self._context.events.take()
                 native.record_event(event.handle, stream)
         except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
             failure = as_failure(error, "the operation was issued")
             return self._break_off(operation, event, failure, step, more)
         event = event or shared
-        assert event is not None  # noqa: S101 - for the type checker
         with _timeline.lock:
             self._release_waits(operation)
+            if is_starved or event is None:
+                self._starve(operation, step)
+                return None
             if left:
                 self._put_back(operation, event, step)
                 return None
@@ -443,8 +462,40 @@ class StreamQueue(HostOperations):
             if not self._ordered:
                 self._pending[operation] = None
             operation._state = PARTLY
-            step.work.append((ISSUE, self))
+            self._go_on(operation, step.work)
         self._issuing = None
+
+    def _starve(self, operation: Operation, step: Step) -> None:
+        """Put an operation back for which there is no memory; under the lock (M3).
+
+        Nothing of it is enqueued, and its signals stay reserved. In an ordered queue all
+        behind it waits, too; in an unordered one it leaves the backlog.
+        """
+        shared, operation._shared = operation._shared, None
+        if shared is not None:
+            shared.release()
+        operation._stream_waits = None
+        operation._is_begun = False
+        if self._context.lost is not None:
+            self._abandon(self._context.lost, step.work)
+        else:
+            if self._ordered:
+                self._backlog.appendleft(operation)
+            else:
+                self._pending[operation] = None
+            self._context.starve(operation, step.work)
+            operation._state = STARVED
+            self._go_on(operation, step.work)
+        self._issuing = None
+
+    def _go_on(self, operation: Operation, work: Work) -> None:
+        """Have somebody look at the backlog again, or cancel an operation that went back late.
+
+        Under the lock. Closing the queue cancelled what stood in the backlog then.
+        """
+        work.append((ISSUE, self))
+        if self._closed:
+            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)
 
     @staticmethod
     def _release_waits(operation: Operation) -> None:
@@ -548,7 +599,7 @@ class StreamQueue(HostOperations):
                 self._sequence, self._launched = operation._sequence, operation._launched
                 self._publish(operation, step, more=False)
                 return
-            if operation._state == PARTLY or operation._state >= DONE:
+            if operation._state in {PARTLY, STARVED} or operation._state >= DONE:
                 self._look_again(step, more=False)
                 return
             operation._state = ISSUING
@@ -578,6 +629,8 @@ class StreamQueue(HostOperations):
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
         work.append((GARBAGE, [operation]))
+        if operation._state == PARTLY:
+            operation._is_begun = True  # parts of it are on the stream
         self._pending.pop(operation, None)
         self._finish(operation, state, error, work)
 
@@ -605,17 +658,14 @@ class StreamQueue(HostOperations):
     def _cancel(self, work: Work) -> None:
         """Cancel every operation that was not issued: the queue is closed; under the lock."""
         for operation in self._unissued():
-            error = CancelledError(
-                f"{operation._describe()} was cancelled: the queue was closed before it was issued"
-            )
-            self._drop_unissued(operation, CANCELLED, error, work)
+            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)
         work.append((DROP, list(self._backlog)))
         self._backlog.clear()
 
     def _unissued(self) -> list[Submission]:
         """Return every operation that is not issued, in order; under the lock."""
         source = self._backlog if self._ordered else self._pending
-        found = [operation for operation in source if operation._state in {PENDING, PARTLY}]
+        found = [each for each in source if each._state in {PENDING, PARTLY, STARVED}]
         return cast("list[Submission]", found)
 
     def _running(self) -> list[Operation]:
@@ -689,6 +739,12 @@ def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any,
         function(stream, arguments[0], arguments[1])
     else:
         function(stream, *arguments)
+
+
+def _closed_before(operation: Operation) -> CancelledError:
+    return CancelledError(
+        f"{operation._describe()} was cancelled: the queue was closed before it was issued"
+    )
 
 
 def _reserve(signals: tuple[Timepoint, ...]) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal import _progress, _timeline, _wait
 from hal._failure import fresh
-from hal._operation import CANCELLED, DONE, FAILED, ISSUED, ISSUING, PARTLY, PENDING, Operation
+from hal._operation import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    ISSUED,
+    ISSUING,
+    PARTLY,
+    PENDING,
+    STARVED,
+    Operation,
+)
 from hal._semaphore import Semaphore
 from hal._spin import spin_for_operation
 from hal._step import Step
@@ -23,6 +33,7 @@ __all__ = ["Submission"]
 _STATES: Final = {
     PENDING: "pending",
     PARTLY: "pending",
+    STARVED: "pending",
     ISSUING: "pending",
     DONE: "done",
     FAILED: "failed",

@@ -22,7 +22,7 @@ from hal._host_copies import Place, is_between_hosts, move
 from hal._host_view import HostView, view_of
 from hal._patterns import NATIVE, pattern_of
 from hal._ranges import check_range
-from hal._replay import Replay
+from hal._replay import Plan, Replay
 from hal._storage import Storage
 from hal._usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
 from hal.arguments import memory_hint
@@ -48,7 +48,7 @@ __all__ = [
     "write",
 ]
 
-Payload: TypeAlias = tuple[Callable[..., object] | Replay | None, tuple[Any, ...], object]
+Payload: TypeAlias = tuple[Callable[..., object] | Plan | None, tuple[Any, ...], object]
 
 CHUNK: Final = 1 << 30
 """Bytes that one native fill or copy has at the most."""

@@ -26,6 +26,7 @@ __all__ = [
     "describe_rights",
     "explain_range",
     "explain_refusal",
+    "index_of",
     "mapping_need",
 ]
 
@@ -69,6 +70,11 @@ _MAPPINGS: Final = {
 MEMORY_TYPES: Final = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.SHARED)
 """The kinds of memory; the core names one by its index here."""
 _INDEX: Final = {kind.value: index for index, kind in enumerate(MEMORY_TYPES)}
+
+
+def index_of(memory: MemoryType) -> int:
+    """Return the index of a kind of memory; an enum's hash is slow."""
+    return 0 if memory is MemoryType.DEVICE else 1 if memory is MemoryType.HOST else 2
 
 
 def check_memory(memory: object) -> int:
