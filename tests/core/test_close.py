@@ -239,6 +239,33 @@ def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):
     assert collect_in_threads([first, second]) == [(), "done"]
 
 
+def test_close_of_a_device_whose_queue_another_thread_closes_q6(open_probe, latch):
+    """Q6: what still runs there is told, and its context is not released under it."""
+    device, probe = open_probe()
+    queue = device.queues.upload
+    buffer = device.allocate(4)
+    probe.hold(latch)
+    running = queue.fill(buffer, 1)
+    behind = queue.barrier(wait=hal.create_semaphore().at(1))
+
+    def first():
+        return queue.close(LIMIT)
+
+    def second():
+        with pytest.raises(CancelledError):
+            behind.wait(LIMIT)  # by the first, which is under way then
+        told = device.close(0.1)
+        assert device.lost
+        assert running.state == "failed"
+        return told
+
+    ended, told = collect_in_threads([first, second])
+    assert [queue.name in line for line in told] == [True]
+    assert not probe.closed
+    assert ended in {(), told}
+    latch.open()
+
+
 def test_close_from_a_finaliser_in_the_middle_of_a_close_q6(open_probe, monkeypatch):
     """Q6: the thread that closes a device does not wait for itself."""
     device, probe = open_probe()

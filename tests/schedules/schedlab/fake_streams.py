@@ -36,10 +36,12 @@ class StreamCalls:
     def destroy_stream(self, stream):
         v = self.vendor
         target = self.stream(stream, "destroy_stream")
-        v.enter(self, "destroy_stream", target)
+        interrupt = v.enter(self, "destroy_stream", target)
         if target.head < len(target.items):
             v.broken("I4", f"{target.label} is destroyed with work on it")
         del v.streams[stream]
+        if interrupt:
+            raise interrupt
 
     def synchronize_stream(self, stream):
         v = self.vendor
@@ -64,7 +66,7 @@ class StreamCalls:
 
     def destroy_event(self, event):
         v = self.vendor
-        v.enter(self, "destroy_event")
+        interrupt = v.enter(self, "destroy_event")
         target = self.event(event, "destroy_event")
         v.look_at_all()
         for stream in v.streams.values():
@@ -76,6 +78,8 @@ class StreamCalls:
                 ):
                     v.broken("I4", f"event {event} is destroyed and {stream.label} waits for it")
         del v.events[event]
+        if interrupt:
+            raise interrupt
 
     def record_event(self, event, stream):
         v = self.vendor

@@ -130,9 +130,11 @@ class GraphCalls:
 
     def destroy_graph(self, graph):
         v = self.vendor
-        v.enter(self, "destroy_graph")
+        interrupt = v.enter(self, "destroy_graph")
         if v.graphs.pop(graph, None) is None:
             v.broken("handle", f"destroy_graph of {graph}, which does not exist")
+        if interrupt:
+            raise interrupt
 
     def instantiate_graph(self, graph):
         v = self.vendor
@@ -155,7 +157,7 @@ class GraphCalls:
             v.broken("graph", f"{me.name} calls {primitive} during a call of {found.busy.name}")
         found.busy = me
         try:
-            v.enter(self, primitive, stream)
+            found.interrupt = v.enter(self, primitive, stream)
         finally:
             found.busy = None
         v.scheduler.note_write(found.cell)
@@ -168,6 +170,8 @@ class GraphCalls:
         if not self.lost and any(not item.done for item in found.launches):
             v.broken("I4", "a graph instance is destroyed that still runs")
         del v.instances[instance]
+        if found.interrupt:
+            raise found.interrupt
 
     def update_graph(self, instance, index, node):
         found = self.instance(instance, "update_graph")

@@ -119,7 +119,7 @@ class FaultCase(ProgramCase):
         vendor.faults.append((None, self.number, make))
 
     def actions(self, world, actions):
-        """Do a thread's actions; a submission that came to nothing fails what it had promised."""
+        """Do a thread's actions; one that came to nothing fails what it had promised."""
         errors = world.core.errors
         for action in actions:
             if action[0] == "wait_op" and action[1] not in world.submissions:
@@ -130,9 +130,13 @@ class FaultCase(ProgramCase):
                 result = "interrupted"
             except KeyError:
                 result = "its operand was never made"
+            promised = ()
             if action[0] == "submit" and action[1].name not in world.submissions:
-                for s, _ in action[1].signal:
-                    world.semaphores[s].fail(errors.OperationError(result))
+                promised = [s for s, _ in action[1].signal]
+            elif action[0] == "signal" and result == "interrupted":
+                promised = [action[1]]  # perhaps before it was signalled
+            for s in promised:
+                world.semaphores[s].fail(errors.OperationError(result))
 
     def check(self, world, scheduler):
         """Fail unless failures reached exactly what they had to."""

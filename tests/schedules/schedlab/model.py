@@ -181,18 +181,23 @@ class Model:
         elif kind == "done":
             result = new.status[action[1]] not in ("absent", "pending", "issued")
         elif kind == "close":
+            # New operations are refused, what is pending is cancelled, and what is issued retires:
+            # others may do something between these.
             queue = action[1]
+            doing = new.results[index][-1] if new.results[index] else None
             if queue not in new.closed:
                 new.closed.add(queue)
+                new.results[index].append("refusing")
+                return new
+            if doing == "refusing":
                 for name in new.order[queue]:
                     if new.status[name] == "pending":
                         self.end(new, name, "cancelled")
-                if any(new.status[name] == "issued" for name in new.order[queue]):
-                    new.results[index].append("closing")
-                    return new  # the thread goes on once they have retired
-            elif any(new.status[name] == "issued" for name in new.order[queue]):
+                new.results[index][-1] = "closing"
+                return new
+            if any(new.status[name] in ("pending", "issued") for name in new.order[queue]):
                 return None
-            if new.results[index] and new.results[index][-1] == "closing":
+            if doing == "closing":
                 new.results[index].pop()
         elif kind == "callback":
             _, name, s, v = action

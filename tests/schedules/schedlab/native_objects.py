@@ -112,7 +112,7 @@ class Allocation:
 class Graph:
     """Be a graph, or an instance of one."""
 
-    __slots__ = ("busy", "cell", "dependencies", "device", "launches", "nodes")
+    __slots__ = ("busy", "cell", "dependencies", "device", "interrupt", "launches", "nodes")
 
     def __init__(self, device, nodes, dependencies):
         self.device = device
@@ -120,6 +120,7 @@ class Graph:
         self.dependencies = [tuple(each) for each in dependencies]
         self.launches = []  # the Items of an instance's
         self.busy = None  # the thread that is in a call on it
+        self.interrupt = None  # of the call that destroys it
         self.cell = Cell()
 
     def orders(self):

@@ -21,6 +21,9 @@ from schedlab.threads import Cell
 ALIGNMENT = 256
 
 
+_ENDS = {"destroy_event", "destroy_graph", "destroy_graph_instance", "destroy_stream"}
+
+
 class Vendor:
     """Hold what all devices of a run share: the scheduler, handles, memory and faults.
 
@@ -74,7 +77,10 @@ class Vendor:
         self.scheduler.fail(rule, f"{message}\n{where}")
 
     def enter(self, device, primitive, stream=None, *, needs_bind=True):
-        """Check the rules for a call, let others run, and raise a planned fault."""
+        """Check the rules for a call, let others run, and raise a planned fault.
+
+        An interrupt of what destroys something comes when that has been done: it is returned.
+        """
         s = self.scheduler
         if s.dead:
             raise GreenletExit
@@ -116,12 +122,15 @@ class Vendor:
                     continue
                 if s.trace is not None:
                     s.log(f"{primitive} raises a planned fault")
+                if isinstance(error, KeyboardInterrupt) and primitive in _ENDS:
+                    return error
                 raise error
         if self.lost_at is not None and self.calls >= self.lost_at and not device.lost:
             device.lose()
         if device.lost:
             s.note_read(self.cell)
             self.raise_lost()
+        return None
 
     def raise_lost(self):
         """Raise what every call on a lost device raises."""
@@ -146,6 +155,14 @@ class Vendor:
                 if item.needs is not None and not item.needs.is_over():
                     stack.append(item.needs)
         return True
+
+    def hangs(self, device):
+        """Return whether something on a device's streams never completes."""
+        ends = [(each, each.items[-1]) for each in self.streams.values() if each.items]
+        return any(
+            each.device is device and not item.done and not self.possible(Record(each, item))
+            for each, item in ends
+        )
 
     def complete(self, stream, upto):
         """Execute the items of a stream up to and with number `upto`, and what they wait for.

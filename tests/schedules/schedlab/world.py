@@ -360,7 +360,8 @@ class World(Watching):
         self.buffers.clear()
         self.recordings.clear()
         for device in self.devices.values():
-            lost = device._context.lost is not None
+            # What waits natively for abandoned work of another device does not end either.
+            lost = device._context.lost is not None or device._native.vendor.hangs(device._native)
             begun = s.seconds
             left = self.close_device(device)
             if not lost and s.seconds - begun > CLOSING_SECONDS:
