@@ -18,12 +18,13 @@ from numpy.typing import DTypeLike
 from hal import _progress, _step, _timeline, _transfers
 from hal._buffer import Buffer
 from hal._extent import check_allocation, no_address
+from hal._failure import as_failure
 from hal._operation import DONE, FAILED, PENDING, STARVED, Operation
-from hal._replay import Plan
+from hal._replay import Housed, Plan
 from hal._storage import Transient
 from hal._submission import Submission
 from hal._timeline import GARBAGE, Timepoint
-from hal.errors import HalError, InvalidArgumentError, OperationError
+from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from hal._step import Step
     from hal._stream import Waits
 
-__all__ = ["Housed", "Provider", "alloca", "dealloca"]
+__all__ = ["Provider", "alloca", "dealloca", "run_housed", "transient"]
 
 
 def alloca(
@@ -89,7 +90,7 @@ def dealloca(
     if buffer._is_part:
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
-    if storage.recordings:
+    if any(reference() is not None for reference in storage.recordings):
         message = (
             "dealloca: a recording that uses the buffer directly may be executed again; drop the "
             "recording first, or record a slot or commands.alloca() in the buffer's place"
@@ -100,7 +101,7 @@ def dealloca(
     payload: _transfers.Payload = (None, (give,), storage)
     if storage.is_async:
         payload = (give, (), storage)
-    submission = queue._submit("dealloca", payload, waits, signals)
+    submission = queue._submit("dealloca", payload, waits, signals, False, _Deallocation)  # noqa: FBT003
     buffer._end()
     for reference in list(storage.parts or ()):  # another thread may add to it
         part = reference()
@@ -122,6 +123,22 @@ def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None
                     f"this buffer waits for ({semaphore.name}@{wait._value}): neither would run"
                 )
                 raise InvalidArgumentError(message)
+
+
+class _Deallocation(Submission):
+    """A dealloca; if it has not given the memory back, that is done once nothing uses it.
+
+    Not by the storage's finaliser: whoever waits for memory would have to know when the
+    last frame has dropped it.
+    """
+
+    __slots__ = ()
+
+    def _let_go(self) -> None:
+        storage = self._resources
+        super()._let_go()
+        if isinstance(storage, Transient):
+            storage._heap.leave(storage)
 
 
 class _Take(Plan):
@@ -160,43 +177,20 @@ class _Give(Plan):
         return 1
 
 
-class Housed(Plan):
-    """An execution with temporaries: their memory is reserved before it and given back behind it.
+def run_housed(
+    block: Transient, function: Callable[..., object], arguments: tuple[Any, ...]
+) -> object:
+    """Run an execution with temporaries on the host, with memory that is reserved for that long.
 
-    Attributes
-    ----------
-    storage
-        The memory of the temporaries.
-    inner
-        What is executed.
+    No stream is there to wait in, so it is an allocation as any other, which may block.
     """
-
-    __slots__ = ("_arguments", "inner", "storage")
-
-    def __init__(
-        self, storage: Transient, inner: Callable[..., object] | Plan, arguments: tuple[Any, ...]
-    ) -> None:
-        super().__init__(inner.left if isinstance(inner, Plan) else 1)
-        self.storage = storage
-        self.inner = inner
-        self._arguments = arguments
-
-    def issue(self, operation: Operation, most: int) -> int:
-        """Reserve the memory with the first part, and give it back with the last one."""
-        storage, inner = self.storage, self.inner
-        if storage._ticket is None:
-            self.is_starved = not storage._heap.take(operation._queue, storage)
-            if self.is_starved:
-                return 0
-        if isinstance(inner, Plan):
-            made = inner.issue(operation, most)
-            self.left = inner.left
-        else:
-            inner(operation._queue._stream, *self._arguments)
-            made, self.left = 1, 0
-        if not self.left:
-            storage._heap.give(storage, operation)
-        return made
+    kept = block._heap.allocate(block.size, block.index)
+    block.host_address, block.address = kept.host_address, kept.address
+    try:
+        return function(*arguments)
+    finally:
+        block.address = None
+        del kept
 
 
 def storage_of(operation: Operation) -> Transient:
@@ -239,11 +233,11 @@ class Provider:
     def _provide(self, operation: Operation) -> None:
         """Have an operation try again, wait on, or fail."""
         error: HalError
+        with _timeline.lock:
+            if operation._state != STARVED:
+                return
+            storage = storage_of(operation)
         try:
-            with _timeline.lock:
-                if operation._state != STARVED:
-                    return
-                storage = storage_of(operation)
             if self._heap.provide(operation._queue, storage):
                 self._context.feed()
                 return
@@ -254,8 +248,11 @@ class Provider:
             if _progress.act(_may_come, self._context, operation):
                 return
             error = self._heap.out_of_memory(storage)
-        except HalError as raised:
-            error = raised
+        except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
+            error = as_failure(raised, "memory was looked for")
+            if isinstance(error, OutOfMemoryError):
+                storage.error = error
+                error = self._heap.out_of_memory(storage)
         _progress.act(_fail, operation, error)
 
 
@@ -278,12 +275,15 @@ def _may_come(step: Step, context: Context, operation: Operation) -> bool:
                 ):
                     is_any = True  # somebody is about to issue it, or to pass it over
         return is_any or any(
-            _drops(other, context) for other in _step.all_steps() if other is not step
+            _is_busy(other, context) for other in _step.all_steps() if other is not step
         )
 
 
-def _drops(step: Step, context: Context) -> bool:
-    """Return whether a call on another thread is about to let ended operations go."""
+def _is_busy(step: Step, context: Context) -> bool:
+    """Return whether a call on another thread issues operations of a device, or lets some go."""
+    queue = step.queue
+    if queue is not None and queue._context is context:
+        return True
     for kind, item in list(step.work):
         if kind == GARBAGE and any(each._queue._context is context for each in item):
             return True

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from hal import _progress, _sync
 from hal._native_blocks import (
+    ASYNC,
     CACHED,
     DIRECT,
     FOREIGN,
@@ -75,10 +76,10 @@ class Allocator:
         self.is_async = settings.async_allocations and "async_allocations" in features
         if self.is_async:
             keep = settings.pool_keep
+            if keep is None:  # what nobody uses does not count towards the limit
+                keep = self._cache_limit if self._memory_limit is None else 0
             context.native.bind()
-            context.native.configure_pool(
-                self._cache_limit if keep is None else keep, settings.pool_reuse
-            )
+            context.native.configure_pool(keep, settings.pool_reuse)
         # A leaf: guards blocks, buckets, tickets and counts, and no native call is made under it.
         self._lock = _sync.OwnedLock()
         # Held over native allocations: who closes the device waits until they are done.
@@ -296,6 +297,8 @@ class Allocator:
                 continue
             sums = kinds[block.index]
             sums.held += block.size
+            if block.way == ASYNC:
+                sums.pooled += block.size
             if ticket is None:
                 sums.cached += block.size
             elif ticket.size:  # else it is a segment
@@ -313,9 +316,12 @@ class Allocator:
 
 
 class _Sums:
-    """The bytes of one kind of memory, and how many allocations there are."""
+    """The bytes of one kind of memory, and how many allocations there are.
 
-    __slots__ = ("cached", "count", "held", "now")
+    `pooled` are those that are held of the driver's stream-ordered allocator.
+    """
+
+    __slots__ = ("cached", "count", "held", "now", "pooled")
 
     def __init__(self) -> None:
-        self.cached = self.count = self.held = self.now = 0
+        self.cached = self.count = self.held = self.now = self.pooled = 0

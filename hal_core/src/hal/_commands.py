@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import DTypeLike
 
 from hal import _recorded
 from hal._command_events import CommandEvent
+from hal._extent import check_allocation
 from hal._instances import SlotUses
 from hal._lowering import lower
 from hal._program import Program
@@ -15,7 +19,7 @@ from hal._recording import Group, Recording
 from hal._slots import Slot, SlotRules, Slots
 from hal.arguments import as_name
 from hal.errors import InvalidArgumentError
-from hal.native import IndirectLaunchNode
+from hal.native import IndirectLaunchNode, MemoryType
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -158,12 +162,40 @@ class CommandBuffer(Recording):
         arguments = (kernel, grid, block, args, shared_memory, reads, writes)
         self._add("dispatch", "dispatch", name, _recorded.dispatch, *arguments)
 
+    # Temporaries
+
+    def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> Slot:
+        """Return memory of the device that lives inside of the recording: `size` bytes.
+
+        It is used as a slot is, and never bound: each execution reserves what
+        all temporaries need when it is issued, as `Queue.alloca` does, and
+        gives it back behind itself. The content is undefined at first. Ends
+        with `dealloca`, or with the recording. Raises `OutOfMemoryError`, at
+        the execution, for more than the device or the memory limit has.
+        """
+        self._recording()
+        length, _, element, _ = check_allocation(size, dtype, MemoryType.DEVICE, "alloca")
+        return self._slots.take_temporary(length, element, is_ordered=self._hazards)
+
+    def dealloca(self, temporary: Slot) -> None:
+        """End a temporary: its bytes serve later ones.
+
+        Of those that begin behind a barrier after this; with ``hazards="auto"``
+        of all. Raises `ArgumentTypeError` for what is no temporary,
+        `InvalidArgumentError` for a part or one of another recording, and
+        `ClosedError` for one that has ended, as its use afterwards does.
+        """
+        self._recording()
+        self._slots.give_temporary(temporary)
+
     # Order
 
     def barrier(self) -> None:
         """Order all commands before it with all after it."""
         self._recording()
         self._order.barrier()
+        if self._slots._arena is not None:
+            self._slots._arena.barrier()
 
     def create_event(self, *, name: str | None = None) -> CommandEvent:
         """Return an event of this recording, not signalled: a barrier in two halves."""
@@ -237,17 +269,21 @@ class CommandBuffer(Recording):
             node.__class__ is IndirectLaunchNode for node in self._nodes
         )
         is_host = is_host or any(not slots for _, slots in self._host_copies)
+        rules = SlotRules(
+            self._slots, self._copies, self._order.accesses if self._hazards else None
+        )
         graph = self._mode == "graph" or (self._mode == "auto" and self._pays_as_graph(count))
         return Program(
             device,
             self._functions,
             self._nodes,
             self._resources,
-            SlotRules(self._slots, self._copies, self._order.accesses if self._hazards else None),
-            SlotUses(len(self._slots), self._patches, self._blocks),
+            rules,
+            SlotUses(rules.count, self._patches, self._blocks),
             lower(self._order) if graph and count and not is_host else None,
             functools.partial(_describe, self._names),
             self._host_copies,
+            self._slots._direct,
             is_host=is_host,
         )
 

@@ -35,6 +35,7 @@ class Context:
 
     __slots__ = (
         "_rotation",
+        "epoch",
         "events",
         "is_lending",
         "lost",
@@ -62,6 +63,7 @@ class Context:
         self.is_lending = False
         self.starved: dict[Operation, None] = {}
         self.provider: Provider | None = None
+        self.epoch = 0  # another number whenever operations have been let go
         self._rotation = 0
 
     def refuse(self, what: str) -> NoReturn:

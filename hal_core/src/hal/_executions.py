@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hal import _peers
+from hal._alloca import run_housed, transient
 from hal._commands import CommandBuffer
+from hal._replay import Housed
 from hal._transfers import Payload
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -33,7 +35,15 @@ def check_execution(device: Device, commands: object, bindings: object) -> tuple
     if program is None or commands._failed:
         message = "execute: the recording has not ended; call end(), or leave its with block"
         raise InvalidArgumentError(message)
-    payload, is_host = program.payload(bindings)
+    need = program.temporaries()
+    block = transient(device, need, 0) if need else None
+    payload, is_host = program.payload(bindings, block)
     if device._access:
         payload = _peers.guard(device, payload, is_host=is_host)
-    return payload, is_host
+    if block is None:
+        return payload, is_host
+    function, arguments, resources = payload
+    assert function is not None  # noqa: S101 - it has commands
+    if is_host:
+        return (run_housed, (block, function, arguments), resources), True
+    return (Housed(block, function, arguments), (), resources), False

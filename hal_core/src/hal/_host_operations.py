@@ -50,6 +50,7 @@ class HostOperations(Ring):
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises
             culprit = arguments[0] if operation._kind == "call" else function
             outcome = of_function(raised, culprit, operation._describe())
+        del function, arguments  # what it used is free as soon as it has ended
         _progress.act(_return, operation, outcome)
 
     def _defer(

@@ -99,7 +99,7 @@ class Heap(Reaper):
         """
         if self._lock._is_owned():
             return False  # a signal handler has interrupted it: a thread of ours tries again
-        if self._doomed:
+        if self._doomed or self._late:
             self.absorb()
         if storage.is_async:
             return self._take_async(queue, storage)
@@ -134,7 +134,7 @@ class Heap(Reaper):
     def give(self, storage: Transient, operation: Operation) -> None:
         """Give a storage's memory back behind an operation that is being issued.
 
-        Unless something may still use it then: its finaliser gives it back.
+        Unless something may still use it then: it is given back once that has ended.
         """
         ticket = storage._ticket
         if ticket is None or self._lock._is_owned():
@@ -154,6 +154,12 @@ class Heap(Reaper):
         if storage.is_async:
             self._context.native.free_async(queue._stream, ticket.block.address)
 
+    def leave(self, storage: Transient) -> None:
+        """Have a storage's memory given back as soon as nothing uses it: its dealloca has ended."""
+        if storage._ticket is not None:
+            with self._lock:
+                self._late.append(storage)
+
     def _leaving_streams(self, queue: StreamQueue) -> int:
         """Return the bytes that are given back where `queue` cannot have them yet; the lock."""
         leaving = self._leaving_bytes
@@ -169,7 +175,7 @@ class Heap(Reaper):
         self._context.harvest()
         self.absorb()
         with self._lock:
-            state = self._frees, self._idle()
+            state = self._frees, self._idle(), self._context.epoch
         if storage.tried == state:
             return self._has(queue, storage)  # it would be in vain again
         if storage.is_async:
@@ -189,15 +195,15 @@ class Heap(Reaper):
             else:
                 return True
         with self._lock:
-            storage.tried = self._frees, self._idle()
+            storage.tried = self._frees, self._idle(), self._context.epoch
         return self._has(queue, storage)
 
     def _segment_size(self, need: int) -> int:
         """Return how large a segment for `need` bytes is made: small ones are shared."""
-        least = SEGMENT
+        shared = SEGMENT
         if self._memory_limit is not None:
-            least = min(least, block_size(self._memory_limit // 16 or 1))
-        return (need + least - 1) // least * least
+            shared = min(shared, block_size(self._memory_limit // 16 or 1))
+        return shared if need <= shared // 2 else need
 
     def _has(self, queue: StreamQueue, storage: Transient) -> bool:
         """Return whether `take` would find memory; the driver's allocator has been asked."""

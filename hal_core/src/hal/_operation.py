@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hal._stream import StreamQueue
     from hal._timeline import Timepoint
 
-__all__ = ["Operation", "is_behind"]
+__all__ = ["Operation", "is_behind", "is_over"]
 
 # States, in the order they are passed through; from DONE on an operation has ended.
 PENDING: Final = 0
@@ -126,12 +126,17 @@ class Operation:
         self._queue._run_host(self)
 
 
+def is_over(operation: Operation) -> bool:
+    """Return whether nothing of an operation runs any more, or ever will."""
+    return operation._retired or (operation._state >= DONE and not operation._is_begun)
+
+
 def is_behind(operation: Operation, queue: StreamQueue) -> bool:
     """Return whether what a queue issues from now on runs after an operation has ended.
 
     For the holder of the queue's baton; for others it is a guess.
     """
-    if operation._retired or (operation._state >= DONE and not operation._is_begun):
+    if is_over(operation):
         return True
     sequence = getattr(operation, "_sequence", 0)  # 0: it is not in its ring yet
     if not sequence:

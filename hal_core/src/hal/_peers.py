@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal import _progress, _sync, _timeline
 from hal._operation import CANCELLED
-from hal._replay import Replay
+from hal._replay import Housed, Replay
 from hal._storage import Storage, lend
 from hal._usage import DISPATCH, explain_refusal
 from hal.errors import (
@@ -253,12 +253,15 @@ def _cancel(host: Context, guest: Context, work: Work) -> None:
 
 def _visits(operation: Submission, host: Context) -> bool:
     """Return whether an operation that has not ended visits a device; under the lock."""
-    function = operation._function
+    function, arguments = operation._function, operation._arguments
     visits: tuple[Visit, ...] = ()
+    if isinstance(function, Housed):
+        arguments = function.arguments
+        function = function.inner
     if type(function) is Replay:
         visits = function.visits
     elif function is _run or function is _run_on_host:
-        visits = operation._arguments[0]
+        visits = arguments[0]
     return any(each.host is host for each in visits)
 
 

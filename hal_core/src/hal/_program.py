@@ -54,6 +54,7 @@ class Program:
     __slots__ = (
         "_describe",
         "_device",
+        "_direct",
         "_functions",
         "_host_copies",
         "_lowering",
@@ -79,6 +80,7 @@ class Program:
         lowering: Lowering | None,
         describe: Callable[[int], str],
         host_copies: Sequence[tuple[int, tuple[int, ...]]],
+        direct: Sequence[Storage],
         *,
         is_host: bool,
     ) -> None:
@@ -95,6 +97,7 @@ class Program:
         self._lowering = lowering
         self._describe = describe
         self._host_copies = tuple(host_copies)
+        self._direct = tuple(direct)  # memory of `Queue.alloca`, whose uses are noted
         self.is_host = is_host
         # Contexts of other devices whose memory it uses
         self.hosts = find_hosts(device, resources) if device._access else frozenset()
@@ -103,17 +106,21 @@ class Program:
         self._pool = InstancePool()
         self._owner: InstanceOwner | None = None  # once there is an instance
 
-    def payload(self, bindings: object) -> tuple[_transfers.Payload, bool]:
+    def temporaries(self) -> int:
+        """Return how many bytes of temporaries each execution reserves."""
+        return self._rules.temporaries() if self._functions else 0
+
+    def payload(self, bindings: object, block: Storage | None) -> tuple[_transfers.Payload, bool]:
         """Check the bindings; return what an execution does, and whether on the host.
 
-        See `Queue.execute`.
+        `block` is the memory of the temporaries. See `Queue.execute`.
         """
-        resources: object = self
+        resources: object = (self, self._direct) if self._direct else self
         table: Table | Late = ()
         storages: Sequence[Storage] = ()
         if self._uses.count or bindings is not None:
-            table, storages = self._rules.check(() if bindings is None else bindings)
-            resources = (self, storages)
+            table, storages = self._rules.check(() if bindings is None else bindings, block)
+            resources = (self, self._direct, storages)
         if not self._functions:
             return (None, (), resources), False
         moves = self._moves(storages) if self._host_copies else ()

@@ -220,8 +220,11 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
         if kind == GARBAGE:
             for operation in item:
                 operation._let_go()
-                if operation._queue._context.starved:
-                    hungry = operation._queue._context
+                context = operation._queue._context
+                if context.is_lending:
+                    context.epoch += 1
+                    if context.starved:
+                        hungry = context
     work.clear()
     step.calm = False
     if hungry is not None:

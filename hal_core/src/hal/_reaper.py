@@ -26,7 +26,7 @@ from hal.errors import HalError
 if TYPE_CHECKING:
     from hal._context import Context
     from hal._operation import Operation
-    from hal._storage import Storage
+    from hal._storage import Storage, Transient
 
 __all__ = ["GRAPH", "INSTANCE", "UNLOAD", "Doomed", "Reaper", "process"]
 
@@ -70,6 +70,7 @@ class Reaper(Allocator):
         "_handles",
         "_housekeeping",
         "_imports",
+        "_late",
         "_leaving",
         "_leaving_bytes",
         "_loose",
@@ -97,6 +98,8 @@ class Reaper(Allocator):
         self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
         # What the driver's allocator takes back behind operations that have not retired
         self._leaving_bytes: deque[tuple[Operation, int]] = deque()
+        # What a dealloca has not given back at its issue: something used it, or it failed
+        self._late: list[Transient] = []
         self._loose = 0  # about the bytes that were doomed since the deque was worked off
         self._asked = False  # a thread of the pool is to reap
         self._release_context = False
@@ -140,14 +143,16 @@ class Reaper(Allocator):
         others = sum([trim() for trim in self.trimmed])
         self._reap(keep)
         if self.is_async and self._context.lost is None:
-            self._trim_pool(keep)
+            others += self._trim_pool(keep)
         self._drop_owners()
         with self._reaping:
             pass
         return max(before - self._held, 0) + others
 
-    def _trim_pool(self, keep: int) -> None:
+    def _trim_pool(self, keep: int) -> int:
         """Give back what the driver's own allocator keeps, as far as it knows that work has ended.
+
+        Returns how many bytes went.
 
         It learns that by synchronising (CUDA's documentation); an idle stream is enough for
         the streams that have ended.
@@ -158,7 +163,10 @@ class Reaper(Allocator):
             for queue in self._context.queues:
                 if not queue._ring and queue._stream:
                     native.synchronize_stream(queue._stream)
+            before, _ = native.pool_statistics()
             native.trim_pool(keep)
+            return max(before - native.pool_statistics()[0], 0)
+        return 0
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Give everything back but what numpy views show; the native device closes after the last.
@@ -199,11 +207,11 @@ class Reaper(Allocator):
         if self.is_async and self._context.lost is None:
             self._context.native.bind()
             reserved, used = self._context.native.pool_statistics()
-            here, idle = uses[0], max(reserved - used, 0)
+            here = uses[0]
             uses[0] = replace(
                 here,
-                bytes_cached=here.bytes_cached + idle,
-                bytes_held=here.bytes_held + idle,
+                bytes_cached=here.bytes_cached + max(reserved - used, 0),
+                bytes_held=here.bytes_held - kinds[0].pooled + reserved,
             )
         whole = MemoryUse(
             sum(use.bytes_now for use in uses),
@@ -221,6 +229,13 @@ class Reaper(Allocator):
         """
         doomed = self._doomed
         self._loose = 0
+        for storage in self._late.copy() if self._late else ():
+            ticket = storage._ticket
+            if ticket is not None and storage.is_unused():
+                doomed.append(ticket)
+                storage._ticket = storage.uses = None
+            if storage.uses is None or storage.lent:
+                self._late.remove(storage)
         while doomed:
             what = doomed[0]
             if isinstance(what, Ticket):

@@ -18,6 +18,7 @@ from hal._parameters import POINTERS
 from hal._patterns import NATIVE
 from hal._ranges import check_range
 from hal._slots import DIRECT, Slot, Slots
+from hal._storage import Transient
 from hal._transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
 from hal._usage import DISPATCH, INDIRECT, OUTPUT, READ, TRANSFER_SOURCE, TRANSFER_TARGET, WRITE
 from hal.arguments import as_names, shown
@@ -305,9 +306,7 @@ class _Place(NamedTuple):
 def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) -> _Place:
     """Return where a buffer or a slot is, or raise that it cannot be used here."""
     if isinstance(thing, Slot):
-        if thing._slots is not slots:
-            message = f"{what}: the slot is another recording's; take it from this one's slots"
-            raise InvalidArgumentError(message)
+        slots.check_own(thing, what)
         return _Place(thing, thing._index, thing._offset, None)
     storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
@@ -317,6 +316,8 @@ def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) 
             "(device.record(slots=...)) and bind the buffer when the commands are executed"
         )
         raise InvalidArgumentError(message)
+    if isinstance(storage, Transient):
+        slots.hold(storage)
     return _Place(thing, DIRECT, storage.address + thing._offset, storage)
 
 

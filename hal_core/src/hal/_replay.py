@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from hal._instances import Replica
     from hal._operation import Operation
     from hal._peers import Visit
     from hal._slots import Late, Table
+    from hal._storage import Transient
 
-__all__ = ["Plan", "Replay", "Replayed"]
+__all__ = ["Housed", "Plan", "Replay", "Replayed"]
 
 
 class Replayed(Protocol):
@@ -72,3 +74,42 @@ class Replay(Plan):
         self._done += count
         self.left -= count
         return count
+
+
+class Housed(Plan):
+    """An execution with temporaries: their memory is reserved before it and given back behind it.
+
+    Attributes
+    ----------
+    storage
+        The memory of the temporaries.
+    inner
+        What is executed.
+    """
+
+    __slots__ = ("arguments", "inner", "storage")
+
+    def __init__(
+        self, storage: Transient, inner: Callable[..., object] | Plan, arguments: tuple[Any, ...]
+    ) -> None:
+        super().__init__(inner.left if isinstance(inner, Plan) else 1)
+        self.storage = storage
+        self.inner = inner
+        self.arguments = arguments
+
+    def issue(self, operation: Operation, most: int) -> int:
+        """Reserve the memory with the first part, and give it back with the last one."""
+        storage, inner = self.storage, self.inner
+        if storage._ticket is None:
+            self.is_starved = not storage._heap.take(operation._queue, storage)
+            if self.is_starved:
+                return 0
+        if isinstance(inner, Plan):
+            made = inner.issue(operation, most)
+            self.left = inner.left
+        else:
+            inner(operation._queue._stream, *self.arguments)
+            made, self.left = 1, 0
+        if not self.left:
+            storage._heap.give(storage, operation)
+        return made

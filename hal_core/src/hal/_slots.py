@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -15,11 +16,12 @@ from hal._hazards import END, Access, Extents
 from hal._kernel_output import OutputPlace
 from hal._output import Output
 from hal._ranges import check_index
-from hal._storage import Storage
+from hal._storage import Storage, Transient
+from hal._temporaries import Arena, Life
 from hal._transfers import check_buffer, late_address
 from hal._usage import OUTPUT, explain_range
 from hal.arguments import as_dtype, as_int, as_items, as_mapping, shown
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from hal._device import Device
@@ -53,11 +55,18 @@ class Slot(OutputPlace):
     its own; a kernel may use all that is bound there.
     """
 
-    __slots__ = ("_dtype", "_index", "_offset", "_size", "_slots")
+    __slots__ = ("_dtype", "_index", "_life", "_offset", "_size", "_slots")
 
     def __init__(
-        self, slots: Slots, index: int, offset: int, size: int, dtype: np.dtype[Any]
+        self,
+        slots: Slots,
+        index: int,
+        offset: int,
+        size: int,
+        dtype: np.dtype[Any],
+        life: Life | None = None,
     ) -> None:
+        self._life = life  # of the temporary that it is, or is part of
         self._slots = slots
         self._index = index
         self._offset = offset
@@ -100,27 +109,49 @@ class Slot(OutputPlace):
         length = self._size - start if size is None else check_index(size, "subspan: the size")
         if start > self._size or length > self._size - start:
             asked = None if size is None else length
-            message = explain_range("subspan", start, asked, f"slot {self._index}", self._size)
+            message = explain_range("subspan", start, asked, self._describe(), self._size)
             raise InvalidArgumentError(message)
         kind = self._dtype if dtype is None else as_dtype(dtype)
-        return Slot(self._slots, self._index, self._offset + start, length, kind)
+        return Slot(self._slots, self._index, self._offset + start, length, kind, self._life)
 
     def view(self, dtype: DTypeLike) -> Slot:
         """Return the slot with its bytes taken for elements of another type, as `Buffer.view`.
 
         What is bound is not compared with that.
         """
-        return Slot(self._slots, self._index, self._offset, self._size, as_dtype(dtype))
+        kind = as_dtype(dtype)
+        return Slot(self._slots, self._index, self._offset, self._size, kind, self._life)
+
+    def _describe(self) -> str:
+        return f"slot {self._index}" if self._life is None else "the temporary"
 
     def __repr__(self) -> str:
+        if self._life is not None:
+            state = ", given back" if self._life.is_over else ""
+            return f"<Temporary {self._dtype}, {self._size} bytes{state}>"
         size = "of any size" if self.size is None else f"{self.size} bytes"
         return f"<Slot {self._index} from {self._offset}, {self._dtype}, {size}>"
 
 
 class Slots(Sequence[Slot]):
-    """Be the slots of one recording, and know what its commands need of each."""
+    """The slots of one recording, and what its commands need of each.
 
-    __slots__ = ("_alignments", "_device", "_dtypes", "_elements", "_needed", "_rights", "_sizes")
+    Behind them comes one that nobody sees, once there are temporaries: their block.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_alignments",
+        "_arena",
+        "_count",
+        "_device",
+        "_direct",
+        "_dtypes",
+        "_elements",
+        "_needed",
+        "_rights",
+        "_sizes",
+    )
 
     def __init__(self, device: Device, specs: object) -> None:
         self._device = device
@@ -136,9 +167,61 @@ class Slots(Sequence[Slot]):
         self._alignments = [1] * len(self._sizes)
         self._rights = [0] * len(self._sizes)  # bits of `hal._usage`
         self._elements: list[set[str]] = [set() for _ in self._sizes]
+        self._count = len(self._sizes)
+        self._arena: Arena | None = None  # of the temporaries
+        self._direct: list[Transient] = []  # memory of `Queue.alloca` that is used directly
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return self._count
+
+    def take_temporary(self, size: int, dtype: np.dtype[Any], *, is_ordered: bool) -> Slot:
+        """Return a temporary; `is_ordered` as `Arena` has it."""
+        arena = self._arena
+        if arena is None:
+            arena = self._arena = Arena(is_ordered=is_ordered)
+            self._dtypes.append(np.dtype(np.uint8))
+            self._sizes.append(END)
+            self._needed.append(0)
+            self._alignments.append(1)
+            self._rights.append(0)
+            self._elements.append(set())
+        start = arena.take(size or 1)
+        life = Life(self, start, size or 1, dtype)
+        return Slot(self, self._count, start, size, dtype, life)
+
+    def give_temporary(self, temporary: object) -> None:
+        """End a temporary; raises unless it is a whole one of this recording that has not ended."""
+        life = temporary._life if isinstance(temporary, Slot) else None
+        if not isinstance(temporary, Slot) or life is None:
+            message = (
+                "dealloca takes a temporary of this recording (commands.alloca()), not "
+                f"{type(temporary).__name__}; other memory outlives its executions"
+            )
+            raise ArgumentTypeError(message)
+        self.check_own(temporary, "dealloca")
+        if temporary._offset != life.start or (temporary._size or 1) != life.size:
+            message = "dealloca takes the whole temporary that alloca returned, not a part of it"
+            raise InvalidArgumentError(message)
+        assert self._arena is not None  # noqa: S101 - it has a temporary
+        life.is_over = True
+        self._arena.give(life.start, life.size)
+
+    def check_own(self, slot: Slot, what: str) -> None:
+        """Raise unless a slot is one of this recording that can be used."""
+        life = slot._life
+        if slot._slots is not self:
+            kind = "slot" if life is None else "temporary"
+            message = f"{what}: the {kind} is another recording's; take it from this one"
+            raise InvalidArgumentError(message)
+        if life is not None and life.is_over:
+            message = f"{what}: the temporary was given back with dealloca; take another"
+            raise ClosedError(message)
+
+    def hold(self, storage: Transient) -> None:
+        """Note memory of `Queue.alloca` that a command uses directly."""
+        if storage not in self._direct:
+            self._direct.append(storage)
+            storage.recordings.append(weakref.ref(self))
 
     def __getitem__(self, index: int) -> Slot:  # type: ignore[override] # slots are not sliced
         number = as_int(index, "a slot's index is an int")
@@ -182,6 +265,7 @@ class SlotRules:
 
     __slots__ = (
         "_alignments",
+        "_arena",
         "_copies",
         "_count",
         "_declared",
@@ -208,6 +292,7 @@ class SlotRules:
         """
         self._device = slots._device
         self._count = len(slots)
+        self._arena = slots._arena
         self._needed = tuple(slots._needed)
         self._alignments = tuple(slots._alignments)
         self._rights = tuple(slots._rights)
@@ -218,14 +303,26 @@ class SlotRules:
         self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
         self._copies = tuple(copies)
         self._hazards = None
-        if hazards is not None and self._count:
-            self._hazards = _Apart(self._count, hazards)
+        if hazards is not None and self._needed:
+            self._hazards = _Apart(len(self._needed), hazards)
 
-    def check(self, bindings: object) -> tuple[Table | Late, list[Storage]]:
+    @property
+    def count(self) -> int:
+        """Return how many addresses a table has."""
+        return len(self._needed)
+
+    def temporaries(self) -> int:
+        """Return the bytes of the block of the temporaries; 0 if there are none."""
+        return 0 if self._arena is None else self._arena.size
+
+    def check(
+        self, bindings: object, block: Storage | None = None
+    ) -> tuple[Table | Late, list[Storage]]:
         """Check a binding table; return the addresses, and what is to be kept alive.
 
-        Where one has no address yet, returns what `resolve` takes instead.
-        Raises `ArgumentTypeError`, `InvalidArgumentError` and `ClosedError`.
+        `block` is the memory of the temporaries. Where one has no address yet, returns
+        what `resolve` takes instead. Raises `ArgumentTypeError`,
+        `InvalidArgumentError` and `ClosedError`.
         """
         late: Late = []
         addresses: list[int | None] = []
@@ -247,6 +344,9 @@ class SlotRules:
                     f"not {type(buffers[index]).__name__}"
                 )
                 raise ArgumentTypeError(message)
+        if block is not None:
+            addresses.append(None)
+            late.append((block, 0, block.size))
         storages = [storage for storage, _, _ in late]
         if None in addresses:
             return late, storages

@@ -243,10 +243,10 @@ class Staging:
         try:
             native.bind()
             try:
-                address = self._allocate(alone=alone)
+                address = self._allocate(is_needed=False)
             except OutOfMemoryError:
                 self._heap.trim(0)
-                address = self._allocate(alone=alone)
+                address = self._allocate(is_needed=alone)
             try:
                 host_address = native.host_pointer(address, memory)
                 if host_address is None:
@@ -268,12 +268,12 @@ class Staging:
                 return None
             raise
 
-    def _allocate(self, *, alone: bool) -> int:
+    def _allocate(self, *, is_needed: bool) -> int:
         """Return the native address of the memory of a new slot, which is counted.
 
         The first slot may exceed the memory limit: no copy could be made without one.
         """
-        self._heap.stage(self._size, is_needed=alone and self._count == 1)
+        self._heap.stage(self._size, is_needed=is_needed and self._count == 1)
         try:
             self._context.native.bind()
             return self._context.native.allocate(self._size, MemoryType.HOST)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from hal._compiled import mypyc_attr
 from hal._native_blocks import Ticket
-from hal._operation import is_behind
+from hal._operation import is_behind, is_over
 from hal._reaper import UNLOAD
 from hal._usage import MEMORY_TYPES
 from hal.errors import ClosedError, OutOfMemoryError
@@ -137,7 +137,7 @@ class Transient(Storage):
     is_async
         Whether the memory is the driver's stream-ordered allocator's.
     tried
-        What was idle and had been freed when native memory was asked for in vain.
+        What had been freed, was idle and had ended when memory was asked for in vain.
     error
         Why there was no memory for it, when it was looked for last.
     """
@@ -149,7 +149,7 @@ class Transient(Storage):
         self.index = index
         self.is_async = is_async
         self.recordings: list[weakref.ref[Slots]] = []
-        self.tried: tuple[int, int] | None = None
+        self.tried: tuple[int, int, int] | None = None
         self.uses: list[Operation] | None = []
         self.lent = False
         self.error: OutOfMemoryError | None = None
@@ -179,6 +179,13 @@ class Transient(Storage):
             if use is not operation and not is_behind(use, queue):
                 return False
         return True
+
+    def is_unused(self) -> bool:
+        """Return whether all its uses have ended; under the heap's lock."""
+        ticket = self._ticket
+        if self.lent or ticket is None or ticket.block.is_viewed():
+            return False
+        return all(map(is_over, self.uses or ()))
 
 
 def note_uses(operation: Operation, used: object) -> None:

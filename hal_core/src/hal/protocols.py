@@ -27,7 +27,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Protocol, Self, SupportsInt, runtime_checkable
+from typing import Any, Protocol, Self, SupportsIndex, SupportsInt, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -343,6 +343,12 @@ class CommandBuffer(Protocol):
     @property
     def lowering(self) -> str | None:
         """Return ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4)."""
+
+    def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> hal.Slot:
+        """Return memory that lives inside of the recording (M3)."""
+
+    def dealloca(self, temporary: hal.Slot) -> None:
+        """End memory of `alloca`: its bytes serve later ones."""
 
     def fill(
         self,
