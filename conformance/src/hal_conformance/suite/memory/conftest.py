@@ -1,0 +1,37 @@
+"""Give the tests of memory devices that are short of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import hal
+from hal_conformance.bench import Bench
+from hal_conformance.suite.memory.scarcity import ROOM, STAGING, MakeHold
+from hal_conformance.suite.support import Hold, OpenDevice
+
+
+@pytest.fixture(params=["own", "native"])
+def scarce(request: pytest.FixtureRequest, open_device: OpenDevice) -> hal.Device:
+    """A device with `ROOM` bytes; its allocas are the core's, or the driver's where it has them."""
+    return open_device(
+        memory_limit=ROOM,
+        staging=STAGING,
+        async_allocations="true" if request.param == "native" else "false",
+    )
+
+
+@pytest.fixture
+def make_hold(bench: Bench, scarce: hal.Device) -> Iterator[MakeHold]:
+    """Kernels that hold up a queue of `scarce`; for tests with the feature ``kernels``."""
+    program = bench.program(scarce)
+    made: list[Hold] = []
+
+    def make(queue: hal.Queue) -> Hold:
+        made.append(Hold(scarce, program, queue))
+        return made[-1]
+
+    yield make
+    for hold in made:
+        hold.close()

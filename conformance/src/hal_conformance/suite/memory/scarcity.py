@@ -1,0 +1,79 @@
+"""Hold what the tests share that run on a device short of memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, Protocol
+
+import hal
+from hal_conformance.suite.support import LIMIT, Hold
+
+__all__ = [
+    "BIG",
+    "BLOCK",
+    "ROOM",
+    "STAGING",
+    "MakeHold",
+    "allocation",
+    "cycle",
+    "give_back_behind",
+    "until_issued",
+]
+
+ROOM: Final = 4 << 20
+"""Bytes that there are."""
+
+STAGING: Final = 1 << 16
+"""Bytes of the staging ring, which are some of them."""
+
+BLOCK: Final = 1 << 19
+"""Bytes of an allocation of which there is room for a few."""
+
+BIG: Final = 3 << 20
+"""Bytes of one of which there is room for a single one, and for small things beside it."""
+
+
+class MakeHold(Protocol):
+    """Hold a queue up with a kernel that is let go at the end of the test, whatever happened."""
+
+    def __call__(self, queue: hal.Queue) -> Hold: ...
+
+
+def allocation(buffer: hal.Buffer) -> hal.Submission:
+    """Return the handle of a buffer's alloca."""
+    assert buffer.allocation is not None
+    return buffer.allocation
+
+
+def cycle(queue: hal.Queue, size: int, value: int = 0) -> list[hal.Submission]:
+    """Allocate, fill and give back; return the three."""
+    buffer = queue.alloca(size)
+    return [allocation(buffer), queue.fill(buffer, value % 256), queue.dealloca(buffer)]
+
+
+def give_back_behind(
+    make_hold: MakeHold, queue: hal.Queue, size: int, memory: str = "device"
+) -> Hold:
+    """Allocate, and give the memory back behind a kernel that is held.
+
+    Until that is let go no other queue has the memory, and who needs it has
+    something to wait for.
+    """
+    buffer = queue.alloca(size, memory=memory)
+    queue.fill(buffer, 0).wait(LIMIT)
+    hold = make_hold(queue)
+    queue.fill(buffer, 1)
+    until_issued(queue.dealloca(buffer))
+    return hold
+
+
+def until_issued(submission: hal.Submission) -> None:
+    """Block until the driver has an operation, or it has ended, and see that it has not failed.
+
+    No wait for an end will do: what stands behind a kernel that is held does not end.
+    """
+    deadline = time.monotonic() + LIMIT
+    while submission.state == "pending":
+        assert time.monotonic() < deadline, f"it is not issued: {submission}"
+        time.sleep(0.0005)
+    assert submission.error is None
