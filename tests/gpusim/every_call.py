@@ -144,6 +144,25 @@ def allocate(bench):
     return found == {9}
 
 
+def pool(bench):
+    """Memory of the driver's pool, used on one queue after another, and given back."""
+    queue, other = bench.device.queue, bench.device.queues.upload
+    made = bench.device.allocate(SIZE)
+    for turn in range(3):
+        first = queue.alloca(SIZE << turn)
+        filled = queue.fill(first, 9 + turn)
+        copied = queue.copy(first, made, size=SIZE, wait=[filled])
+        second = other.alloca(SIZE, wait=[queue.dealloca(first)])
+        other.fill(second, 1)
+        other.dealloca(second).wait(LIMIT)
+        copied.wait(LIMIT)
+    found = set(made.numpy(timeout=LIMIT).tolist())
+    bench.device.statistics()
+    bench.device.trim()
+    made.close()
+    return found == {11}
+
+
 def close(bench):
     """The device's end, with work under way."""
     gate = hal.create_semaphore()
@@ -164,14 +183,16 @@ def reopen(bench):
         return set(buffer.numpy(timeout=LIMIT).tolist()) == {1}
 
 
-SEQUENCES = {each.__name__: each for each in (submit, chain, execute, allocate, close, reopen)}
+SEQUENCES = {
+    each.__name__: each for each in (submit, chain, execute, allocate, pool, close, reopen)
+}
 
 
 class Trial:
     """Make attempts at one sequence, and keep what they have shown."""
 
     def __init__(self, backend, sequence):
-        self._spec = f"{backend}?command_buffer=graph"
+        self._spec = f"{backend}?command_buffer=graph&async_allocations={sequence == 'pool'}"
         self._act = SEQUENCES[sequence]
         self._sim = gpusim.Simulator(CDLL(os.environ["GPUSIM_SHOWN"], RTLD_GLOBAL))
         self._stray = []

@@ -19,7 +19,7 @@ if str(HERE) not in sys.path:
 import suite_runs  # noqa: E402
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
-SEQUENCES = ["submit", "chain", "execute", "allocate", "close", "reopen"]
+SEQUENCES = ["submit", "chain", "execute", "allocate", "pool", "close", "reopen"]
 SECONDS = 150.0
 """How long a sequence may take, over and over; on two idle processors it takes five seconds."""
 
