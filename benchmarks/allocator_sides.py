@@ -135,8 +135,7 @@ class RecordedSide:
     def record(self, steps: Sequence[Step], most: int) -> hal.CommandBuffer:
         """Record a pass that touches so many bytes of each temporary at the most."""
         tensors: dict[int, Any] = {}
-        with self.device.record() as recorded:
-            commands: Any = recorded  # this hal's may have no `alloca`
+        with self.device.record() as commands:
             for act, _, tensor, size, source in steps:
                 if act == ALLOCATE:
                     tensors[tensor] = commands.alloca(size)
@@ -148,7 +147,7 @@ class RecordedSide:
                 else:
                     commands.copy(tensors[source], tensors[tensor], size=min(size, most))
                     commands.barrier()
-        return recorded
+        return commands
 
     def execute(self, commands: hal.CommandBuffer) -> None:
         """Submit a pass."""

@@ -205,9 +205,6 @@ class Bench:
     ) -> dict[str, Callable[[], Mapping[str, float]]]:
         """Run the passes as recordings, for their peak; return what measures their cost."""
         name = "hal, recorded"
-        if not hasattr(hal.CommandBuffer, "alloca"):
-            self._say_absent(name, "CommandBuffer has no alloca yet")
-            return {}
         side = RecordedSide(self._spec)
         stack.callback(side.close)
         with self._watch(case, name, side.held) as look:
