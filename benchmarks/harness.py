@@ -25,7 +25,7 @@ _SETTLE_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Say what is measured.
+    """What is measured.
 
     Attributes
     ----------

@@ -193,7 +193,7 @@ def show(out: Console, results: Sequence[Result]) -> None:
 
 
 def _pays_after(result: Result) -> str:
-    """Say after how many executions a graph has cost less in all than replays would have."""
+    """Return after how many executions a graph has cost less in all than replays would have."""
     saved = result.submit["stream"] - result.submit["graph"]
     extra = result.first["graph"] - result.first["stream"]
     if saved <= 0:

@@ -1,4 +1,4 @@
-"""Say what machine and what software the numbers come from; no names and no paths of it."""
+"""What machine and what software the numbers come from; no names and no paths of it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """Be a `hal.demo.pipeline.Pipeline`, by hand."""
+    """A `hal.demo.pipeline.Pipeline`, by hand."""
 
     def __init__(
         self, kernels: TileKernels, host: HostTiles, *, slots: int, trace: Trace | None = None

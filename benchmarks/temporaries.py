@@ -53,7 +53,7 @@ _LEVELS: Final = 7
 
 
 class Step(NamedTuple):
-    """Say one thing that a program submits.
+    """One thing that a program submits.
 
     Attributes
     ----------

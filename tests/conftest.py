@@ -22,7 +22,7 @@ other file run in one, so that what they share is made once."""
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say which tests stay together; what can be shared out more finely comes last."""
+    """Mark which tests stay together; what can be shared out more finely comes last."""
     if not hasattr(config, "workerinput"):  # this is not a process of pytest-xdist
         return
     for item in items:

@@ -147,7 +147,7 @@ def test_a_failure_is_told_with_the_next_step(monkeypatch, capsys, error, reason
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Say what is installed, whatever is."""
+    """Describe what is installed, whatever is."""
 
     def prepare(*backends, devices=()):
         made = tuple(

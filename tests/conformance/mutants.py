@@ -118,7 +118,7 @@ def find_source(module):
 
 @dataclass(frozen=True)
 class Mutant:
-    """Say which mistake is made, and which tests must fail for it: files, or tests in them."""
+    """Which mistake is made, and which tests must fail for it: files, or tests in them."""
 
     name: str
     tests: tuple
@@ -128,7 +128,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Say what a run found.
+    """What a run found.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Say why the suite has tests that pass on every mutant.
+"""Why the suite has tests that pass on every mutant.
 
 A key is a test, or a glob of tests; a reason is a sentence.
 """

@@ -61,7 +61,7 @@ GRID_SLOT, GRID_SLOT_SIZE = -1 - SLOTS, 48
 
 
 class Latest:
-    """Be a native device whose graphs run one node after another, each as early as allowed."""
+    """A native device whose graphs run one node after another, each as early as allowed."""
 
     def __init__(self, native):
         self._native = native
@@ -192,7 +192,7 @@ def contents(seed):
 
 
 class NotIndirect:
-    """Be a native device that cannot read a grid from memory: the core's host operation does."""
+    """A native device that cannot read a grid from memory: the core's host operation does."""
 
     def __init__(self, native):
         self._native = native

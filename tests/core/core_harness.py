@@ -7,6 +7,7 @@ import functools
 import threading
 
 import hal
+from hal import _timeline
 from hal_cpu.plugin import hal_backend
 
 __all__ = [
@@ -81,6 +82,37 @@ def queues_of(device):
 
 def semaphores(count):
     return [hal.create_semaphore(name=f"s{index}") for index in range(count)]
+
+
+def count_holds(monkeypatch, *counted):
+    """Return a list that gets a number for each hold of the timeline lock: of calls in it.
+
+    Those of `counted`, pairs of a class and a method's name.
+    """
+    lock, held = _timeline.lock, []
+
+    class Counting:
+        def __enter__(self):
+            lock.acquire()
+            held.append(0)
+
+        def __exit__(self, *_):
+            lock.release()
+
+        def _is_owned(self):
+            return lock._is_owned()
+
+    def counting(method):
+        def count(*arguments):
+            held[-1] += 1
+            return method(*arguments)
+
+        return count
+
+    for owner, name in counted:
+        monkeypatch.setattr(owner, name, counting(getattr(owner, name)))
+    monkeypatch.setattr(_timeline, "lock", Counting())
+    return held
 
 
 def wait_until(condition):

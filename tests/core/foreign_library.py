@@ -1,4 +1,4 @@
-"""Be another library on the same device: with streams, events and memory of its own."""
+"""Another library on the same device: with streams, events and memory of its own."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ _kept = []
 
 
 class Producer:
-    """Be a tensor of another library: its structures are laid out here, its deleter counts."""
+    """A tensor of another library: its structures are laid out here, its deleter counts."""
 
     def __init__(
         self,

@@ -20,14 +20,14 @@ __all__ = ["ODD", "Odd"]
 
 
 class Odd(NamedTuple):
-    """Say how an odd value is made, and what kinds of argument it is."""
+    """How an odd value is made, and what kinds of argument it is."""
 
     make: object
     kinds: frozenset[str]
 
 
 class OddError(Exception):
-    """Be what a value of these tests raises by itself."""
+    """What a value of these tests raises by itself."""
 
 
 def _fail(*_, **__):
@@ -72,7 +72,7 @@ class Liar:
 
 
 class Endless:
-    """Be an iterable that ends by an error after a while."""
+    """An iterable that ends by an error after a while."""
 
     def __iter__(self):
         yield from range(3)

@@ -257,7 +257,7 @@ def test_a_place_behind_the_end_of_a_slot_is_told_as_it_is_c3(device):
 
 
 class Tensor:
-    """Be another library's tensor."""
+    """Another library's tensor."""
 
     def __dlpack__(self, **_):
         raise AssertionError

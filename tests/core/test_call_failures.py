@@ -249,7 +249,7 @@ def test_a_call_of_a_lost_device_does_not_begin_s5(open_probe, monkeypatch):
     buffer = device.allocate(16)
 
     class Held:
-        """Be a pool whose threads are slow to begin."""
+        """A pool whose threads are slow to begin."""
 
         tasks: list = []  # noqa: RUF012 - one pool only
 

@@ -321,7 +321,7 @@ def test_tensors_that_numpy_has_no_type_for(device, given, match):
 
 
 class Wrong:
-    """Be a tensor whose ``__dlpack__`` returns something else."""
+    """A tensor whose ``__dlpack__`` returns something else."""
 
     def __init__(self, capsule):
         self.capsule = capsule

@@ -24,7 +24,7 @@ BUFFERS = 3
 
 
 class Model:
-    """Say what the memory, the semaphores and the submissions are in the end."""
+    """What the memory, the semaphores and the submissions are in the end."""
 
     def __init__(self):
         self.memory = [bytearray(SIZE) for _ in range(BUFFERS)]
@@ -53,7 +53,7 @@ class Model:
 
 
 class Step:
-    """Be one operation: what it does, on which queue, and the earlier ones it waits for."""
+    """One operation: what it does, on which queue, and the earlier ones it waits for."""
 
     def __init__(self, number, kind, arguments, queue=0, waits=(), fails=False):  # noqa: FBT002
         self.number = number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from core_harness import LIMIT, semaphores
+from core_harness import LIMIT, count_holds, semaphores
 
 import hal
 from hal import _explain, _timeline
@@ -122,28 +122,6 @@ def test_text_of_unnamed_semaphores_can_be_told_apart_s9():
     assert f"{two.name}@1" in text
 
 
-def counting_lock(monkeypatch):
-    """Count how often the timeline lock is taken, and what is asked of timelines in each hold."""
-    lock, held = _timeline.lock, []
-
-    class Counting:
-        def __enter__(self):
-            lock.acquire()
-            held.append(0)
-
-        def __exit__(self, *_):
-            lock.release()
-
-    def covering(timeline, value):
-        held[-1] += 1
-        return look(timeline, value)
-
-    look = _timeline.Timeline._covering
-    monkeypatch.setattr(_timeline.Timeline, "_covering", covering)
-    monkeypatch.setattr(_timeline, "lock", Counting())
-    return held
-
-
 @pytest.mark.parametrize("shape", ["fan", "chain", "tree", "semaphores"])
 def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape):
     """S9: of ten thousand pending operations it looks at a few, and holds the lock for one each."""
@@ -166,7 +144,7 @@ def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape
     groups = [[each if shape == "semaphores" and each is not pending[0] else each._as_timepoint()
                for each in last]]  # fmt: skip
     with monkeypatch.context() as patch:
-        held = counting_lock(patch)
+        held = count_holds(patch, (_timeline.Timeline, "_covering"))
         text = _explain.describe_wait(groups)
         assert len(held) < 200
         assert max(held) <= 1

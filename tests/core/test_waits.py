@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads, semaphores, wait_until
+from core_harness import LIMIT, collect_in_threads, count_holds, semaphores, wait_until
 
 import hal
 from hal import _sync, _timeline
@@ -84,39 +84,13 @@ def test_a_wait_for_many_sleeps_once_s6(slept, wait):
 
 def test_a_wait_for_many_holds_the_lock_in_short_pieces_s6(monkeypatch):
     """S6: nobody's signal stands behind thousands of registrations, nor behind their end."""
-    held, registered = [0], [0]
-    lock = _timeline.lock
-
-    class Counting:
-        """The timeline lock; counts what is registered and taken back in each hold."""
-
-        def __enter__(self):
-            lock.acquire()
-            held.append(0)
-
-        def __exit__(self, *_):
-            lock.release()
-
-        def _is_owned(self):
-            return lock._is_owned()
-
-    def counting(method):
-        def count(*arguments):
-            held[-1] += 1
-            registered[0] += 1
-            return method(*arguments)
-
-        return count
-
     many = semaphores(2000)
-    monkeypatch.setattr(_timeline.Waiters, "watch", counting(_timeline.Waiters.watch))
-    monkeypatch.setattr(_timeline.Timeline, "_forget", counting(_timeline.Timeline._forget))
-    monkeypatch.setattr(_timeline, "lock", Counting())
+    held = count_holds(monkeypatch, (_timeline.Waiters, "watch"), (_timeline.Timeline, "_forget"))
     with pytest.raises(DeadlineExceededError):
         hal.wait_all([semaphore.at(1) for semaphore in many], 1e-6)
     with pytest.raises(DeadlineExceededError):
         hal.wait_any([semaphore.at(1) for semaphore in many], 0.001)
-    assert registered[0] >= 4000
+    assert sum(held) >= 4000
     assert max(held) <= 100
 
 

@@ -39,7 +39,7 @@ def exchange(mode):
 
 
 class Other:
-    """Be another library: a thread that captures on a stream of its own."""
+    """Another library: a thread that captures on a stream of its own."""
 
     def __init__(self, context):
         self._context = context

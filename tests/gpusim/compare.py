@@ -23,7 +23,7 @@ _UNASKED = "setup: one device only"
 
 
 class Difference(NamedTuple):
-    """Be a question that two runs answer differently."""
+    """A question that two runs answer differently."""
 
     question: str
     first: Any

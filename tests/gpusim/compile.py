@@ -153,7 +153,7 @@ _LINKER: Final = re.compile(r"undefined (?:reference|symbol)")
 
 
 class _InvalidOptionError(Exception):
-    """Say which option no compiler of this kind has."""
+    """Which option no compiler of this kind has."""
 
 
 @dataclass(slots=True)

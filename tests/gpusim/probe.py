@@ -168,7 +168,7 @@ def spoiled(answer: Any) -> bool:
 
 
 def about() -> dict[str, str]:
-    """Say what was asked, and by what."""
+    """Describe what was asked, and by what."""
     code = (
         "from cuda.bindings import driver as cu; import cuda.bindings as b; cu.cuInit(0); "
         "print(cu.cuDeviceGetName(128, 0)[1].split(bytes(1))[0].decode(), "

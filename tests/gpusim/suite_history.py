@@ -1,4 +1,4 @@
-"""Be a plugin of the suite's pytest: a test that fails on gpusim shows the seed and the history."""
+"""A plugin of the suite's pytest: a test that fails on gpusim shows the seed and the history."""
 
 from __future__ import annotations
 

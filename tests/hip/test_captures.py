@@ -35,7 +35,7 @@ def exchange(hip, mode):
 
 
 class Other:
-    """Be another library: a thread that captures on a stream of its own."""
+    """Another library: a thread that captures on a stream of its own."""
 
     def __init__(self, hip):
         self.hip = hip

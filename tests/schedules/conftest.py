@@ -19,7 +19,7 @@ def note_partial(record_property):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say which cases were not covered whole, by whatever process."""
+    """List the cases that were not covered whole, by whatever process."""
     for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
         for name, text in getattr(report, "user_properties", ()):
             if name == "not whole" and report.when == "call":

@@ -9,7 +9,7 @@ from schedlab.threads import Cell
 
 
 class RandomToy:
-    """Be a random little program of locks, shared cells, doorbells, yields and data choices."""
+    """A random little program of locks, shared cells, doorbells, yields and data choices."""
 
     def __init__(self, seed):
         self.name = f"random toy {seed}"

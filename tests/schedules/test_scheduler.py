@@ -20,7 +20,7 @@ from schedlab.explore import (
 
 
 class Toy:
-    """Be a case made of functions that share `self.state`."""
+    """A case made of functions that share `self.state`."""
 
     def __init__(self, *threads, setup=None, after=None, name="toy"):
         self.threads = threads

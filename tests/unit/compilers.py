@@ -1,4 +1,4 @@
-"""Say which C++ compilers there are."""
+"""Which C++ compilers there are."""
 
 from __future__ import annotations
 

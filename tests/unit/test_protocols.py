@@ -167,7 +167,7 @@ def test_annotations_can_be_evaluated(protocol: type) -> None:
 def scale(
     device: protocols.Device, queue: protocols.Queue, values: NDArray[np.uint8]
 ) -> tuple[NDArray[np.uint8], hal.Submission]:
-    """Be a library's function that is typed against the protocols alone."""
+    """Act as a library's function that is typed against the protocols alone."""
     buffer = device.allocate(values.nbytes, dtype=values.dtype)
     ready = device.create_semaphore()
     with device.record() as commands:
@@ -179,7 +179,7 @@ def scale(
 
 
 def copy_of(buffer: protocols.Buffer, submission: hal.Submission) -> NDArray[np.uint8]:
-    """Be a function that only reads a buffer."""
+    """Act as a function that only reads a buffer."""
     return buffer.numpy(wait=[submission], timeout=30)
 
 

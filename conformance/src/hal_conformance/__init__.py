@@ -1,4 +1,4 @@
-"""Be the conformance suite of hal: what a backend proves itself with.
+"""The conformance suite of hal: what a backend proves itself with.
 
 A backend's vendor needs `Profile` alone. ``plugin`` is the pytest plugin,
 ``runner`` runs the suite from a program, ``report`` says what came of it.

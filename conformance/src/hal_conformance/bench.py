@@ -108,7 +108,7 @@ class Bench:
         return "; ".join(told)
 
     def leaks(self, before: Mapping[hal.Device, int]) -> str:
-        """Say which allocations have come since, once they had time to be freed."""
+        """Return which allocations have come since, once they had time to be freed."""
         deadline = time.monotonic() + _SECONDS
         while True:
             told = [

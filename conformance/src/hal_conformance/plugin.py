@@ -1,4 +1,4 @@
-"""Be the pytest plugin: options, markers, and what runs only when a backend is named.
+"""The pytest plugin: options, markers, and what runs only when a backend is named.
 
 pytest loads this module in every session where the distribution is installed,
 so it imports pytest, and neither hal nor the suite.

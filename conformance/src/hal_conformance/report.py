@@ -40,7 +40,7 @@ _ABSOLUTE: Final = re.compile(r"(?<![\w./~])/(?:[\w.+@~-]+/)+(?=[\w.+@~-])")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Say what came of one test.
+    """What came of one test.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ FAILED: Final = pytest.StashKey[bool]()
 
 
 class Session:
-    """Be the plugin of one run; registered where a backend was named."""
+    """The plugin of one run; registered where a backend was named."""
 
     def __init__(self, config: pytest.Config) -> None:
         if not any(map(config.pluginmanager.hasplugin, ("timeout", "pytest_timeout"))):
@@ -194,7 +194,7 @@ class Session:
             session.exitstatus = 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say the verdict."""
+        """Describe the verdict."""
         report = self._report
         if report is None:
             return

@@ -69,7 +69,7 @@ def area(test: str) -> str:
 
 
 def cell(counts: Mapping[str, int]) -> str:
-    """Say what came of some tests, given how many had each status."""
+    """Describe what came of some tests, given how many had each status."""
     total = sum(counts.values())
     ran = total - counts.get("not_run", 0)
     if not ran:
@@ -121,7 +121,7 @@ def place(document: str, table: str) -> str:
 
 
 def _place(report: Mapping[str, Any]) -> str:
-    """Say on what a report's tests ran."""
+    """Describe what a report's tests ran on."""
     name = (report["device"] or {}).get("name", "nothing")
     text = f"{name}: {report['note']}" if report["note"] else name
     return " ".join(text.split()).replace("|", "\\|")

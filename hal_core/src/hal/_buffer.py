@@ -25,7 +25,7 @@ __all__ = ["Buffer"]
 
 
 class Buffer(Extent):
-    """Be a range of a device's memory.
+    """A range of a device's memory.
 
     Made by `Device.allocate`, `Device.upload`, `Device.import_array`,
     `Queue.alloca` and `Buffer.subspan`. The memory is given back some time

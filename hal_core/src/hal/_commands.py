@@ -295,5 +295,5 @@ class CommandBuffer(Recording):
 
 
 def _describe(names: Sequence[str], command: int) -> str:
-    """Say which command of a recording it is."""
+    """Describe which command of a recording it is."""
     return f"command {command} of {len(names)}, {names[command]}"

@@ -1,4 +1,4 @@
-"""Say what a compiler refuses in the words of the dialect, at the user's line.
+"""What a compiler refuses in the words of the dialect, at the user's line.
 
 What is put around a source (a prelude, the type table) is no business of the user's: errors there
 are left out where there are others, and said in other words where there are not.

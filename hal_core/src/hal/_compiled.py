@@ -1,4 +1,4 @@
-"""Say whether a module is compiled, as the engine is where that is asked for (mypyc).
+"""Whether a module is compiled, as the engine is where that is asked for (mypyc).
 
 What compiled code asks of its source:
 

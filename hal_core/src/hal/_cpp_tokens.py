@@ -54,7 +54,7 @@ _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """Be one token of C++.
+    """One token of C++.
 
     Attributes
     ----------

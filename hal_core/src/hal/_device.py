@@ -105,7 +105,7 @@ class Queues:
 
 
 class Device:
-    """Be an open device: its queues, memory and kernels.
+    """An open device: its queues, memory and kernels.
 
     Made by `create_device`. Any thread may use it. Each call of
     `create_device` opens another one, with queues and failures of its own,

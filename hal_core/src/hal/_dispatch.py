@@ -149,7 +149,7 @@ def check_kernel(kernel: object) -> None:
 
 
 def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:
-    """Say along which axis a grid has too many blocks."""
+    """Describe along which axis a grid has too many blocks."""
     axis, count, most = next(
         each for each in zip("xyz", blocks, MAX_GRID, strict=True) if each[1] > each[2]
     )

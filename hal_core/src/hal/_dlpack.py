@@ -170,7 +170,7 @@ class Tensor(NamedTuple):
 
 
 class _HostTensor:
-    """Be what a numpy view of a tensor is made of."""
+    """What a numpy view of a tensor is made of."""
 
     __slots__ = ("__array_interface__", "_owner")
 

@@ -1,4 +1,4 @@
-"""Say what every operation of the process waits for (rule S9)."""
+"""What every operation of the process waits for (rule S9)."""
 
 from __future__ import annotations
 

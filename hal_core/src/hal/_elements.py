@@ -1,4 +1,4 @@
-"""Say which elements a pointer, a buffer and a host array may share (rule C5).
+"""Which elements a pointer, a buffer and a host array may share (rule C5).
 
 What is compared is how an element's bytes are read: an integer, a floating-point
 number, a bool or a structure, and its size. Whether an integer has a sign is not:
@@ -57,7 +57,7 @@ def fits(element: str, dtype: np.dtype[Any]) -> bool:
 
 
 def refusal(element: str, dtype: np.dtype[Any]) -> str:
-    """Say what a pointer takes instead of a buffer that does not fit."""
+    """Describe what a pointer takes instead of a buffer that does not fit."""
     wanted = dtype_of(element)
     if wanted is None:
         return (

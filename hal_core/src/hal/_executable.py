@@ -32,7 +32,7 @@ _LONGEST_NAME: Final = 8192
 
 
 class Kernel:
-    """Be one entry point of an executable; made by ``executable[name]``.
+    """One entry point of an executable; made by ``executable[name]``.
 
     Keeps the executable's code alive. Any thread may use it.
 
@@ -128,7 +128,7 @@ class Kernel:
 
 
 class Executable(Mapping[str, Kernel]):
-    """Be a loaded image: a mapping of names to kernels.
+    """A loaded image: a mapping of names to kernels.
 
     Made by `Device.compile` and `Device.load`. An unknown name raises
     `NotFoundError`, which is a `LookupError`, with the names there are. An

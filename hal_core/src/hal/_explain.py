@@ -1,4 +1,4 @@
-"""Say in words what a wait still waits for, and who has promised it (rule S9).
+"""What a wait still waits for, in words, and who has promised it (rule S9).
 
 It is made while everything goes on: the timeline lock is held for a look at one thing
 at a time, and no more is looked at and told than anybody would read.
@@ -106,7 +106,7 @@ class _Account:
         return head + self.story(operation, path)
 
     def story(self, operation: Operation, path: tuple[Operation, ...]) -> str:
-        """Say what an operation is doing, and what it waits for; `path` led to it."""
+        """Describe what an operation is doing, and what it waits for; `path` led to it."""
         text = f"{operation._describe()}, which {_state(operation)}"
         if operation in path:
             return text + ", as said before: they wait for each other"
@@ -163,5 +163,5 @@ class _Account:
 
 
 def _state(operation: Operation) -> str:
-    """Say what an operation is doing."""
+    """Describe what an operation is doing."""
     return _STATES.get(operation._state, "has ended")

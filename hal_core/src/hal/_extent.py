@@ -1,4 +1,4 @@
-"""Say which range of a storage a buffer is, and what may be done with it (rule M2).
+"""Which range of a storage a buffer is, and what may be done with it (rule M2).
 
 What every submission looks at, hence compiled; `hal.Buffer` is the rest.
 """
@@ -39,7 +39,7 @@ _BYTES: Final = np.dtype(np.uint8)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Extent:
-    """Be the range of a storage behind a `hal.Buffer`."""
+    """The range of a storage behind a `hal.Buffer`."""
 
     __slots__ = (
         "_allocation",

@@ -142,7 +142,7 @@ def _host_memory(storage: Storage, start: int, length: int) -> memoryview:
 
 
 class _Opened:
-    """Be an open file during one transfer, and say what went wrong with it."""
+    """An open file during one transfer, and what went wrong with it."""
 
     __slots__ = ("_descriptor", "_file", "_length", "_moved", "_what")
 

@@ -21,7 +21,7 @@ _SWEEP: Final = 4096
 
 
 class Access(NamedTuple):
-    """Say that a command touches the bytes from `start` up to `stop` of a memory."""
+    """The bytes from `start` up to `stop` of a memory, which a command touches."""
 
     memory: int
     start: int

@@ -14,7 +14,7 @@ __all__ = ["Adopted", "HostView", "view_of"]
 
 
 class HostView:
-    """Be the owner behind numpy views of a storage, which lives as long as they do (M2)."""
+    """The owner behind numpy views of a storage, which lives as long as they do (M2)."""
 
     __slots__ = ("__array_interface__", "__weakref__", "_storage")
 
@@ -29,7 +29,7 @@ class HostView:
 
 
 class Adopted(Storage):
-    """Be a use of memory of others, which is looked up by its address as long as it lives."""
+    """A use of memory of others, which is looked up by its address as long as it lives."""
 
     __slots__ = ("__weakref__",)
 

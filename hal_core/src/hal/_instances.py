@@ -32,7 +32,7 @@ _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
 
 
 Patch: TypeAlias = tuple[int, int, int, int]
-"""Say where the address of a slot goes: the command, the slot, the offset in it, and the index of
+"""Where the address of a slot goes: the command, the slot, the offset in it, and the index of
 a kernel's parameter or, for other operands, the field of the node from -1 down."""
 
 
@@ -118,7 +118,7 @@ class Replica:
 
 
 class Instance:
-    """Be a native graph instance and what it is bound to.
+    """A native graph instance and what it is bound to.
 
     It runs once at a time, so only two may launch it: the stream that did so
     last, which keeps its own order, and anyone once the last execution has

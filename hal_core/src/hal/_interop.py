@@ -168,7 +168,7 @@ def export_buffer(
 
 
 class _DeviceTensor:
-    """Be what a numpy array is made of that stands for device memory, and is never read."""
+    """What a numpy array is made of that stands for device memory, and is never read."""
 
     __slots__ = ("__array_interface__", "_view")
 

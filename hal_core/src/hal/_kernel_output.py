@@ -181,7 +181,7 @@ __device__ inline void hal_trace(const char *hal_name, char *hal_value) {
 
 
 class OutputPlace:
-    """Be what the hidden parameter takes: a `hal.Output`, or a slot, which is bound to one."""
+    """What the hidden parameter takes: a `hal.Output`, or a slot, which is bound to one."""
 
     __slots__ = ()
 

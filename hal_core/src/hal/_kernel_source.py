@@ -54,7 +54,7 @@ _MARKS: Final = {"HAL_BLOCK": 3, "HAL_SHARED_MEMORY": 1}
 
 @dataclasses.dataclass(slots=True)
 class _Conditional:
-    """Be an open ``#if``, and what each of its branches starts from."""
+    """An open ``#if``, and what each of its branches starts from."""
 
     state: tuple[tuple[str, ...], tuple[Token, ...], int, EntryPoint | None]
     skipping: bool

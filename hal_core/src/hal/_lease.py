@@ -14,7 +14,7 @@ __all__ = ["InstanceOwner", "Lease"]
 
 
 class Lease:
-    """Be what an execution holds until it has retired: the instance that it runs."""
+    """What an execution holds until it has retired: the instance that it runs."""
 
     __slots__ = ("__weakref__", "instance")
 

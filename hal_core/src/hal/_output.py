@@ -44,7 +44,7 @@ _Value = int | float | str
 
 @dataclass(frozen=True, slots=True)
 class PrintedLine:
-    """Be what one call of printf, or one trace, has written.
+    """What one call of printf, or one trace, has written.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Printed:
 
 
 class Output(Buffer, OutputPlace):
-    """Be memory that one run prints into: the last argument of a kernel with printf in it.
+    """Memory that one run prints into: the last argument of a kernel with printf in it.
 
     ``queue.dispatch(kernel, grid=1, args=(x, n, output))``, or by name, as
     ``hal_output``. Use each for one run: what others print into it is mixed

@@ -57,7 +57,7 @@ _numbers = itertools.count()
 
 
 class Visit:
-    """Be one operation's use of the memory of `host`, another device's context."""
+    """One operation's use of the memory of `host`, another device's context."""
 
     __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
 
@@ -293,7 +293,7 @@ def _why_not(device: Device, other: Device) -> str:
 
 
 def _advice(device: Device, other: Device) -> str:
-    """Say how memory of `other` gets to `device`."""
+    """Describe how memory of `other` gets to `device`."""
     if is_peer(device, other):
         return "copy it to a buffer of this device first, with queue.copy()"
     return "copy it there through the host first, as in device.upload(buffer.numpy())"

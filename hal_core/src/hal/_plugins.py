@@ -34,7 +34,7 @@ _State = Literal["installed", "available", "unavailable", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """Say what is known of one installed plugin.
+    """What is known of one installed plugin.
 
     Attributes
     ----------
@@ -321,7 +321,7 @@ def _load(entry_point: EntryPoint) -> Backend:
 
 
 def _reason(error: BaseException) -> str:
-    """Say in one line what an error says, with the vendor's name of it."""
+    """Describe in one line what an error says, with the vendor's name of it."""
     if not isinstance(error, HalError):
         return f"{type(error).__name__}: {error}"
     text = str(error)

@@ -40,7 +40,7 @@ _LENGTH_BYTES: Final = 8
 
 
 class ProgramImage(NamedTuple):
-    """Be a program's image for one target.
+    """A program's image for one target.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class ProgramImage(NamedTuple):
 
 
 class Program:
-    """Be compiled kernels, for one or several targets; made by `hal.compile`.
+    """Compiled kernels, for one or several targets; made by `hal.compile`.
 
     ``device.load(program)`` loads the image that suits the device best: once,
     while the program lives. Immutable; any thread may use it, any number of

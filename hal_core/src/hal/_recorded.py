@@ -48,7 +48,7 @@ _BLOCK: Final = 4 << 20
 
 
 class Operand(NamedTuple):
-    """Say what a command uses of a memory, and where its address goes.
+    """What a command uses of a memory, and where its address goes.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Operand(NamedTuple):
 
 
 class Command(NamedTuple):
-    """Be one checked command.
+    """One checked command.
 
     Attributes
     ----------
@@ -285,7 +285,7 @@ def needed(start: int, size: int) -> int:
 
 
 class _Place(NamedTuple):
-    """Be a buffer or a slot that a command may use.
+    """A buffer or a slot that a command may use.
 
     Attributes
     ----------

@@ -50,7 +50,7 @@ _DECLARATION: Final = re.compile(
 
 
 class Signature:
-    """Be the typed parameters of a kernel, ready to pack arguments.
+    """The typed parameters of a kernel, ready to pack arguments.
 
     Immutable; any thread may use it. `str` gives ``"(f32 a, const f32* x, ptr
     y, bytes[12] p)"``, which `parse` reads. Signatures are equal when their

@@ -66,7 +66,7 @@ def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> f
 def _too_late(
     context: Context, operations: list[Submission], seconds: float | None, what: str
 ) -> DeadlineExceededError:
-    """Say which operations have not ended, and what they wait for."""
+    """Describe which operations have not ended, and what they wait for."""
     entries = [each._as_timepoint() for each in operations if not each.done]
     return DeadlineExceededError(
         f"{what} waited {seconds:g} s {_explain.describe_wait((entries,))}; it waits for all that "

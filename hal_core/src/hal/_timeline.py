@@ -336,16 +336,12 @@ class Timeline:
         operation = self._covering(value)
         if operation is not None:
             operation._queue._want(operation, work)
-        return self._reached_register()
-
-    def _reached_register(self) -> Waiters:
-        """Return the same register, where somebody else sees to the retirement."""
         if self._reached is None:
             self._reached = Waiters()
         return self._reached
 
     def _not_above(self, value: int) -> str:
-        """Say why `value` cannot be signalled any more (S1)."""
+        """Explain why `value` cannot be signalled any more (S1)."""
         higher = self._reserved + 1
         advice = f"signal {higher} or more" if higher <= MAX_VALUE else "no value is left to signal"
         return (

@@ -85,7 +85,7 @@ class Timer:
 
 
 class Timestamp(Submission):
-    """Be the time at which a device got to a place of a queue; made by `Queue.timestamp`.
+    """The time at which a device got to a place of a queue; made by `Queue.timestamp`.
 
     A submission, which can be waited for as any other. It keeps a native
     timer as long as it lives.

@@ -117,7 +117,7 @@ template <typename hal_t> struct hal_bare<hal_t &&> { using hal_type = hal_t; };
 
 
 class KernelEntry(NamedTuple):
-    """Say what an image knows of one of its kernels.
+    """What an image knows of one of its kernels.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Say what buffers may be used for, and check it with one test of bits (rule M1)."""
+"""What buffers may be used for, checked with one test of bits (rule M1)."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def mapping_need(access: object) -> int:
 
 
 def explain_refusal(what: str, missing: int) -> str:
-    """Say why an operation that needs the bits `missing` is refused."""
+    """Explain why an operation that needs the bits `missing` is refused."""
     lacks = [flag.name for flag in BufferUsage if flag & missing and flag is not BufferUsage.ALL]
     if lacks:
         return (
@@ -122,7 +122,7 @@ def explain_refusal(what: str, missing: int) -> str:
 
 
 def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
-    """Say that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
+    """State that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
     asked = f"the offset is {shown(start)}"
     if length is not None:
         asked = f"bytes {shown(start)} to {shown(start + length)} were asked for"

@@ -60,7 +60,7 @@ _ERRORS_SHOWN: Final = 5
 
 
 class HalError(Exception):
-    """Be the base of every error that hal raises on purpose.
+    """The base of every error that hal raises on purpose.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ class SemaphoreFailedError(HalError):
 
 
 class BackendError(HalError):
-    """Be the base of the errors of finding and opening a backend."""
+    """The base of the errors of finding and opening a backend."""
 
     status = "UNAVAILABLE"
 

@@ -20,7 +20,7 @@ Undo = Callable[[], None]
 
 
 class _Range:
-    """Be memory that is pinned; without `undo` somebody else has done it."""
+    """Memory that is pinned; without `undo` somebody else has done it."""
 
     __slots__ = ("address", "count", "size", "undo")
 

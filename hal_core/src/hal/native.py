@@ -236,7 +236,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompiledImage:
-    """Be what a `NativeCompiler` makes.
+    """What a `NativeCompiler` makes.
 
     Attributes
     ----------

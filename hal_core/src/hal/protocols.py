@@ -165,14 +165,14 @@ class Submission(Protocol):
 
 
 class Timestamp(Submission, Protocol):
-    """Be the time at which a device got to a place of a queue (Q4)."""
+    """The time at which a device got to a place of a queue (Q4)."""
 
     def seconds_since(self, earlier: hal.Timestamp) -> float:
         """Return how much later than `earlier` this was; both have ended."""
 
 
 class Buffer(Protocol):
-    """Be a range of a device's memory (M1, M2)."""
+    """A range of a device's memory (M1, M2)."""
 
     @property
     def size(self) -> int:
@@ -240,7 +240,7 @@ class Buffer(Protocol):
 
 @runtime_checkable
 class Kernel(Protocol):
-    """Be one entry point of an executable (C5)."""
+    """One entry point of an executable (C5)."""
 
     @property
     def name(self) -> str:
@@ -278,7 +278,7 @@ class Kernel(Protocol):
 
 @runtime_checkable
 class Executable(Protocol):
-    """Be a loaded image: a mapping of names to kernels (C5)."""
+    """A loaded image: a mapping of names to kernels (C5)."""
 
     @property
     def image(self) -> bytes:
@@ -611,7 +611,7 @@ class Queues(Protocol):
 
 @runtime_checkable
 class Device(Protocol):
-    """Be an open device: its queues, memory and kernels."""
+    """An open device: its queues, memory and kernels."""
 
     @property
     def name(self) -> str:
@@ -755,7 +755,7 @@ class Device(Protocol):
 
 
 class Tensor(Protocol):
-    """Be memory that its owner hands out by DLPack.
+    """Memory that its owner hands out by DLPack.
 
     As in https://dmlc.github.io/dlpack/latest/python_spec.html and the Python
     array API standard. Producers of before version 1.0 know `stream` only.
@@ -776,7 +776,7 @@ class Tensor(Protocol):
 
 
 class CudaArray(Protocol):
-    """Be memory of a CUDA device, version 3 of the CUDA Array Interface.
+    """Memory of a CUDA device, version 3 of the CUDA Array Interface.
 
     As in https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
     """
@@ -791,7 +791,7 @@ class CudaArray(Protocol):
 
 
 class CudaStream(Protocol):
-    """Be a stream of CUDA that another library owns.
+    """A stream of CUDA that another library owns.
 
     As in https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html.
     """
@@ -801,7 +801,7 @@ class CudaStream(Protocol):
 
 
 class ExternalEvent(Protocol):
-    """Be an event of the vendor's driver that another library owns and has recorded.
+    """An event of the vendor's driver that another library owns and has recorded.
 
     ``handle`` as `cuda.core.Event` has it; hal's own protocol, as there is no standard.
     """

@@ -76,7 +76,7 @@ _COMMON: Final = frozenset(
 
 
 class _Token(NamedTuple):
-    """Be one token of the source; a preprocessor line is one, of kind "directive"."""
+    """One token of the source; a preprocessor line is one, of kind "directive"."""
 
     kind: str
     text: str
@@ -85,7 +85,7 @@ class _Token(NamedTuple):
 
 
 class _Edit(NamedTuple):
-    """Say what takes the place of a range of the source."""
+    """What takes the place of a range of the source."""
 
     start: int
     end: int

@@ -122,7 +122,7 @@ def _check(image: bytes) -> None:
 
 
 def _guess(image: bytes) -> str:
-    """Say what an image that is no ELF file may be."""
+    """Describe what an image that is no ELF file may be."""
     head = bytes(image[:64]).lstrip()
     if not image:
         return "empty"

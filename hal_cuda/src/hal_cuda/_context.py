@@ -62,7 +62,7 @@ _thread: Final = _Thread()
 
 
 class ContextDevice(NativeDevice):
-    """Be a device's primary context, with its streams, events, peers and timers.
+    """A device's primary context, with its streams, events, peers and timers.
 
     Attributes
     ----------

@@ -108,7 +108,7 @@ def _read_fatbin(image: bytes) -> Image:
 
 
 def _guess(image: bytes) -> str:
-    """Say what an image that is none for CUDA may be."""
+    """Describe what an image that is none for CUDA may be."""
     for head, name in _OTHERS.items():
         if image.startswith(head):
             return name

@@ -62,7 +62,7 @@ def _begin_afresh(index: int, error: DeviceLostError) -> None:
 
 
 class ContextDevice(NativeDevice):
-    """Be a device that HIP has made a context of, with its streams, events, peers and timers.
+    """A device that HIP has made a context of, with its streams, events, peers and timers.
 
     Streams and events have HIP's own handles.
 

@@ -44,7 +44,7 @@ _TAKES: Final = "a HIP device takes code objects (HSACO) and bundles of them"
 
 @dataclass(frozen=True, slots=True)
 class KernelData:
-    """Say what a code object's metadata say of one kernel.
+    """What a code object's metadata say of one kernel.
 
     Attributes
     ----------
@@ -210,7 +210,7 @@ def _functions(image: bytes) -> Iterator[str]:
 
 
 def _guess(image: bytes) -> str:
-    """Say what an image that is none for HIP may be."""
+    """Describe what an image that is none for HIP may be."""
     head = bytes(image[:16])
     if not image:
         return "empty"

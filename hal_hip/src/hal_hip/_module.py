@@ -18,7 +18,7 @@ _MANGLED: Final = re.compile(r"_Z(?:L)?(\d+)(.+)")
 
 
 class Kernel:
-    """Be a kernel of a loaded image.
+    """A kernel of a loaded image.
 
     Attributes
     ----------

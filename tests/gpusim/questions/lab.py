@@ -89,7 +89,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Setup(Exception):  # noqa: N818 - it is no error of the probe
-    """Say which call in a question's preparation failed, and how."""
+    """Which call in a question's preparation failed, and how."""
 
 
 def question(name: str = "", *, seconds: float = 0.0) -> Callable[[Any], Any]:

@@ -28,7 +28,7 @@ class NondeterminismError(Exception):
 
 
 class PrunedError(Exception):
-    """Say that a strategy cut the run off: the rest is known."""
+    """A strategy cut the run off: the rest is known."""
 
 
 def encode(choices):

@@ -97,7 +97,7 @@ class Chronicle:
     # What happened before what (fingerprints)
 
     def note_write(self, cell):
-        """Say that the current thread changes what `cell` stands for."""
+        """State that the current thread changes what `cell` stands for."""
         if self.reduction is not None:
             self.reduction.touch(cell.serial, changes=True)
         elif self.track:
@@ -106,7 +106,7 @@ class Chronicle:
             cell.r = 0
 
     def note_read(self, cell):
-        """Say that the current thread looks at what `cell` stands for."""
+        """State that the current thread looks at what `cell` stands for."""
         if self.reduction is not None:
             self.reduction.touch(cell.serial, changes=False)
         elif self.track:

@@ -100,7 +100,7 @@ class Core:
         core = self
 
         class Baton:
-            """Be the attribute `_issuing`, watched."""
+            """The attribute `_issuing`, watched."""
 
             def __get__(self, instance, owner=None):
                 return self if instance is None else inner.__get__(instance, owner)

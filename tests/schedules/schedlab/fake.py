@@ -19,7 +19,7 @@ def classes(core):
     errors = core.errors
 
     class FakeDriver(native.NativeDriver):
-        """Be the vendor's driver; its devices can wait for each other's events."""
+        """The vendor's driver; its devices can wait for each other's events."""
 
         def __init__(self, vendor):
             self.vendor = vendor
@@ -31,7 +31,7 @@ def classes(core):
             return FakeDevice(self.vendor, index)
 
     class FakeDevice(StreamCalls, MemoryCalls, WorkCalls, GraphCalls, native.NativeDevice):
-        """Be one device."""
+        """One device."""
 
         def __init__(self, vendor, index=0, *, max_in_flight=512, features=frozenset()):
             self.vendor = vendor

@@ -140,7 +140,7 @@ class StreamCalls:
 
 
 class _Possible:
-    """Be open once a stream can complete, or its device is lost."""
+    """Open once a stream can complete, or its device is lost."""
 
     def __init__(self, vendor, stream, last):
         self.vendor, self.place, self.device = vendor, Record(stream, last), stream.device

@@ -79,11 +79,7 @@ class FaultCase(ProgramCase):
             for number, actions in enumerate(program.threads, 1)
         ]
         if self.kind == "hang":
-            # Only this ends the waits for what hangs.
-            device = world.queues[self.victim.queue]._device
-            threads.append(
-                scheduler.spawn(lambda: world.close_device(device, CLOSE_SECONDS), "closer")
-            )
+            threads.append(scheduler.spawn(functools.partial(self.close, world), "closer"))
         scheduler.join(*threads)
         world.stop()
         check_saved(scheduler)
@@ -98,6 +94,14 @@ class FaultCase(ProgramCase):
         world.close()
         self.check(world, scheduler)
         scheduler.on_released = None
+
+    def close(self, world):
+        """Close the device that hangs, and those that wait for it: only this ends the waits."""
+        first = world.queues[self.victim.queue]._device
+        world.close_device(first, CLOSE_SECONDS)
+        for device in world.devices.values():
+            if device is not first and device._native.vendor.hangs(device._native):
+                world.close_device(device, CLOSE_SECONDS)
 
     def plan(self, world, core, scheduler):
         """Have the fault happen at its call, counted from here."""
@@ -154,7 +158,8 @@ class FaultCase(ProgramCase):
             if device in lost or self.kind in {"refuse", "interrupt"} or op.refused:
                 continue
             label = world.label(submission._error)
-            if label == "lost" and not any(self.has_failed(world, w) for w in op.wait):
+            waits = (*op.wait, *op.defer)
+            if label == "lost" and not any(self.has_failed(world, w) for w in waits):
                 scheduler.fail("S5", f"{name} failed with a device that it has nothing to do with")
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Say which outcomes of a small program are allowed: the oracle, independent of the core.
+"""Which outcomes of a small program are allowed: the oracle, independent of the core.
 
 The model is an abstract machine whose steps are atomic: one action of a thread, the
 issue of an operation, the retirement of one. It walks every order of them and
@@ -11,11 +11,11 @@ import functools
 
 
 class State:
-    """Be one state of the machine."""
+    """One state of the machine."""
 
     __slots__ = (
         "buffers", "callbacks", "closed", "counters", "deps", "failed", "must", "order", "promised",
-        "reserved", "results", "status", "values",
+        "reserved", "results", "status", "values", "written",
     )  # fmt: skip
 
     def copy(self):
@@ -31,6 +31,7 @@ class State:
         new.callbacks = dict(self.callbacks)
         new.closed = set(self.closed)
         new.must = set(self.must)
+        new.written = set(self.written)
         new.counters = list(self.counters)
         new.results = [list(r) for r in self.results]
         return new
@@ -48,6 +49,7 @@ class State:
             tuple(sorted(self.callbacks.items())),
             frozenset(self.closed),
             frozenset(self.must),
+            frozenset(self.written),
             tuple(self.counters),
             tuple(tuple(r) for r in self.results),
         )
@@ -76,6 +78,7 @@ class Model:
         start.callbacks = {}
         start.closed = set()
         start.must = set()
+        start.written = set()  # what has run and is not retired
         start.counters = [0] * len(self.threads)
         start.results = [[] for _ in self.threads]
         seen = set()
@@ -133,6 +136,9 @@ class Model:
                     self.end(other, name, label)
                     yield other, how
             elif status == "issued":
+                new = self.run(state, name)
+                if new is not None:
+                    yield new, "may"
                 new = self.retire(state, name)
                 how = "must" if wanted is None or name in wanted else "may"
             else:
@@ -395,6 +401,28 @@ class Model:
             return True
         return not op.host and self.covering(state, op, s, v) is not None
 
+    def run(self, state, name):
+        """Return the state after the device has run an operation, which may retire later."""
+        op = self.ops[name]
+        before = (*state.promised.get(name, ()), *state.deps[name])
+        if op.host or op.refused or name in state.written:
+            return None
+        if any(state.status[each] == "issued" and each not in state.written for each in before):
+            return None
+        new = state.copy()
+        self.write(new, op)
+        new.written.add(name)
+        return new
+
+    def write(self, state, op):
+        """Do what an operation does to memory."""
+        if state.buffers.get(op.target) == "dropped":
+            pass  # nobody can see it
+        elif op.source is not None:
+            state.buffers[op.target] = state.buffers[op.source]
+        elif op.target is not None:
+            state.buffers[op.target] = op.value
+
     def retire(self, state, name):
         """Return the state after the retirement of an issued operation, or None if it must wait."""
         op = self.ops[name]
@@ -417,12 +445,9 @@ class Model:
             if state.values[s] < v:
                 return None
         new = state.copy()
-        if new.buffers.get(op.target) == "dropped":
-            pass  # nobody can see it
-        elif op.source is not None:
-            new.buffers[op.target] = state.buffers[op.source]
-        elif op.target is not None:
-            new.buffers[op.target] = op.value
+        if name not in new.written:
+            self.write(new, op)
+        new.written.discard(name)
         error = None
         for dep in state.deps[name]:
             if error is None and state.status[dep] != "done":

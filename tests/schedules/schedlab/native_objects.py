@@ -6,7 +6,7 @@ from schedlab.threads import Cell, Thread
 
 
 class Record:
-    """Be what one call of record_event captured: a place in a stream."""
+    """What one call of record_event captured: a place in a stream."""
 
     __slots__ = ("answers", "item", "stream")
 
@@ -21,7 +21,7 @@ class Record:
 
 
 class Item:
-    """Be one enqueued thing."""
+    """One enqueued thing."""
 
     __slots__ = (
         "done",
@@ -50,7 +50,7 @@ class Item:
 
 
 class Stream:
-    """Be a stream: items in order, the first `head` of them done."""
+    """A stream: items in order, the first `head` of them done."""
 
     __slots__ = ("actor", "busy", "cell", "device", "done", "handle", "head", "items", "label")
 
@@ -68,7 +68,7 @@ class Stream:
 
 
 class Event:
-    """Be an event and its last record."""
+    """An event and its last record."""
 
     __slots__ = ("cell", "device", "handle", "record", "records")
 
@@ -81,7 +81,7 @@ class Event:
 
 
 class Allocation:
-    """Be memory of a device, or of the host and pinned."""
+    """Memory of a device, or of the host and pinned."""
 
     __slots__ = (
         "born",
@@ -110,7 +110,7 @@ class Allocation:
 
 
 class Graph:
-    """Be a graph, or an instance of one."""
+    """A graph, or an instance of one."""
 
     __slots__ = ("busy", "cell", "dependencies", "device", "interrupt", "launches", "nodes")
 

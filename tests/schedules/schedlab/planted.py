@@ -16,7 +16,7 @@ SEEN = "            if queue is not self and self._seen.get(queue._id, 0) < poin
 
 @dataclass(frozen=True)
 class Mutant:
-    """Say which bug is planted, and which case must find it."""
+    """Which bug is planted, and which case must find it."""
 
     name: str
     case: str
@@ -228,7 +228,7 @@ MUTANTS = (
             Patch(
                 "_wait",
                 "timeline._until_reached(value, work).watch(value, self, position)",
-                "timeline._reached_register().watch(value, self, position)",
+                "timeline._until_reached(_timeline.MAX_VALUE, work).watch(value, self, position)",
             ),
         ),
     ),

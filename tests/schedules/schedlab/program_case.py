@@ -17,7 +17,7 @@ from schedlab.world import World
 
 
 class ProgramCase:
-    """Be the case of a program, run on a copy of the core with `patches`."""
+    """The case of a program, run on a copy of the core with `patches`."""
 
     def __init__(self, program, *, patches=(), track=True, lines=False, races=None):
         self.program = program

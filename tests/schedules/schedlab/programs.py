@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Op:
-    """Be one operation: ``wait`` and ``signal`` are pairs of names and values.
+    """One operation: ``wait`` and ``signal`` are pairs of names and values.
 
     A wait may also be the name of an operation. It writes `value` into
     `target`, or copies the buffer `source` there. `defer` is like ``wait``.
@@ -28,7 +28,7 @@ class Op:
 
 @dataclass(frozen=True)
 class QueueSpec:
-    """Be one queue."""
+    """One queue."""
 
     device: int = 0
     domain: int = 0
@@ -38,7 +38,7 @@ class QueueSpec:
 
 @dataclass(frozen=True)
 class Program:
-    """Be one case.
+    """One case.
 
     Actions are ``("submit", Op)``, ``("signal", s, v)``, ``("fail", s, label)``,
     ``("wait", s, v)``, ``("wait_op", name)``, ``("any", pairs)``, ``("all", pairs)``,

@@ -14,7 +14,7 @@ from schedlab.choices import NondeterminismError, encode
 
 
 class Node:
-    """Be one decision: what was possible, what was tried, what is to be tried."""
+    """One decision: what was possible, what was tried, what is to be tried."""
 
     __slots__ = ("access", "blocked", "choice", "count", "done", "sleep", "tids", "todo")
 
@@ -30,7 +30,7 @@ class Node:
 
 
 class Step:
-    """Be what a thread did between two switch points."""
+    """What a thread did between two switch points."""
 
     __slots__ = ("access", "clock", "node", "number", "position", "start", "tid")
 
@@ -45,7 +45,7 @@ class Step:
 
 
 class Reduction:
-    """Be the strategy of an exhaustive exploration; keeps its state from run to run."""
+    """The strategy of an exhaustive exploration; keeps its state from run to run."""
 
     reduces = True
 
@@ -123,7 +123,7 @@ class Reduction:
         return node.choice
 
     def forced(self, tid):
-        """Say that a thread runs as the only one; return False if it need not."""
+        """State that a thread runs as the only one; return False if it need not."""
         return not (self.live and tid in self.sleep)
 
     # Steps
@@ -135,7 +135,7 @@ class Reduction:
         self.node = -1
 
     def touch(self, serial, *, changes):
-        """Say that the step touches a thing."""
+        """State that the step touches a thing."""
         if self.step is None:
             return
         access = self.step.access
@@ -143,7 +143,7 @@ class Reduction:
             access[serial] = changes
 
     def create(self, tid):
-        """Say that the step makes a thread."""
+        """State that the step makes a thread."""
         self.born.append(tid)
 
     def end(self):

@@ -260,7 +260,7 @@ class Scheduler(Chronicle):
         return choice
 
     def switch(self):
-        """Be a switch point of the current thread; returns when it may go on."""
+        """Act as a switch point of the current thread; returns when it may go on."""
         if self.dead:
             raise GreenletExit
         me = self.current

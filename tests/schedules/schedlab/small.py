@@ -9,7 +9,7 @@ from schedlab.world import World
 
 
 class SmallCase:
-    """Be a case written by hand: `body(world, scheduler)` is the first thread."""
+    """A case written by hand: `body(world, scheduler)` is the first thread."""
 
     def __init__(self, name, program, body, *, patches=(), track=True):
         self.name = name

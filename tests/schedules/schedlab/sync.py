@@ -23,7 +23,7 @@ _bell_numbers = itertools.count(1)
 
 
 class Lock:
-    """Be a lock that is not re-entrant, as `threading.Lock`."""
+    """A lock that is not re-entrant, as `threading.Lock`."""
 
     __slots__ = ("__weakref__", "free", "owner", "r", "serial", "w")
 
@@ -119,7 +119,7 @@ class Lock:
 
 
 class OwnedLock(Lock):
-    """Be a lock that knows its owner, as `threading.RLock` does."""
+    """A lock that knows its owner, as `threading.RLock` does."""
 
     __slots__ = ()
 
@@ -129,7 +129,7 @@ class OwnedLock(Lock):
 
 
 class Mark:
-    """Be a lock that only one thread takes: nobody waits for it, so nothing is switched at it."""
+    """A lock that only one thread takes: nobody waits for it, so nothing is switched at it."""
 
     __slots__ = ("__weakref__", "taken")
 
@@ -147,7 +147,7 @@ class Mark:
 
 
 class Gate:
-    """Be a gate that opens once: a lock that its opener releases."""
+    """A gate that opens once: a lock that its opener releases."""
 
     __slots__ = ("lock",)
 
@@ -168,7 +168,7 @@ class Gate:
 
 
 class Doorbell:
-    """Be a doorbell; the fake device rings it by `argument`."""
+    """A doorbell; the fake device rings it by `argument`."""
 
     __slots__ = ("__weakref__", "argument", "free", "function", "r", "serial", "w")
 
@@ -196,7 +196,7 @@ class Doorbell:
             s.log("rings a doorbell")
 
     def ring_by_driver(self, s):
-        """Be rung by a driver's thread."""
+        """Ring, as a driver's thread does."""
         self.free = True
         s.note_write(self)
 

@@ -19,7 +19,7 @@ def restart_serials(number):
 
 
 class End:
-    """Be the end of a thread, which others wait for."""
+    """The end of a thread, which others wait for."""
 
     __slots__ = ("free", "r", "serial", "w")
 
@@ -30,7 +30,7 @@ class End:
 
 
 class All:
-    """Be open once all these threads have ended."""
+    """Open once all these threads have ended."""
 
     __slots__ = ("gates",)
 
@@ -43,7 +43,7 @@ class All:
 
 
 class Thread:
-    """Be one logical thread."""
+    """One logical thread."""
 
     __slots__ = (
         "daemon", "deadline", "error", "expired", "finished", "greenlet", "hash", "held", "name",

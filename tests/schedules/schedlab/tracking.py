@@ -48,11 +48,11 @@ def _touching(kind, name, write):
 
 
 class TrackedDeque(_Touched, collections.deque):
-    """Be a deque of the core."""
+    """A deque of the core."""
 
 
 class TrackedList(_Touched, list):
-    """Be a list of the core that threads keep aliases of."""
+    """A list of the core that threads keep aliases of."""
 
     def __iter__(self):
         for position in range(len(self)):

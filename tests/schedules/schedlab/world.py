@@ -16,7 +16,7 @@ SCRATCH = 0x55
 
 
 class _Quiet:
-    """Be open once every other thread is blocked and the device has nothing to do."""
+    """Open once every other thread is blocked and the device has nothing to do."""
 
     def __init__(self, scheduler, me):
         self.scheduler = scheduler

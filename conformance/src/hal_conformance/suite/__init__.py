@@ -1,1 +1,1 @@
-"""Be the suite: one test for each case of each rule, the same for every backend."""
+"""The suite: one test for each case of each rule, the same for every backend."""

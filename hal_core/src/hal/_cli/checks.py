@@ -69,7 +69,7 @@ class _WrongResultError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """Say what came of one check.
+    """What came of one check.
 
     Attributes
     ----------

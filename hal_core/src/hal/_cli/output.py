@@ -18,7 +18,7 @@ _WIDTH_OF_A_PIPE: Final = 200
 
 
 class OutputError(Exception):
-    """Say that standard output cannot be written: no `OSError`, which the libraries catch.
+    """Standard output cannot be written: no `OSError`, which the libraries catch.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class OutputError(Exception):
 
 
 class GuardedOutput:
-    """Be standard output, whose errors are `OutputError`, apart from those of other files."""
+    """Standard output, whose errors are `OutputError`, apart from those of other files."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

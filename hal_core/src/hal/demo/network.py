@@ -143,7 +143,7 @@ def initial(seed: int) -> Floats:
 
 
 class Replica:
-    """Be the network on one device, for batches of `count` rows.
+    """The network on one device, for batches of `count` rows.
 
     Attributes
     ----------

@@ -31,7 +31,7 @@ _OBSERVED_RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Say what to run on what.
+    """What to run on what.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ def run(settings: Settings) -> Report:
 
 
 class _Watch:
-    """Be a pipeline's trace, which somebody looks at only sometimes."""
+    """A pipeline's trace, which somebody looks at only sometimes."""
 
     def __init__(self) -> None:
         self._observer: Observer | None = None

@@ -19,7 +19,7 @@ __all__ = ["TrackedBuffer", "not_tracked"]
 
 
 class TrackedBuffer:
-    """Be a range of a device's memory that remembers its last writer and the readers since.
+    """A range of a device's memory that remembers its last writer and the readers since.
 
     Made by `Flow.allocate`, `Flow.from_host`, `Flow.adopt` and `subspan`, and
     used by the methods of that flow, which wait for exactly what they must.

@@ -19,7 +19,7 @@ __all__ = ["Holders", "Named"]
 
 
 class Named(NamedTuple):
-    """Be the memory behind a name.
+    """The memory behind a name.
 
     Attributes
     ----------

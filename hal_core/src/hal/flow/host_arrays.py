@@ -67,7 +67,7 @@ def _owner(array: NDArray[Any]) -> object:
 
 
 class _Hold:
-    """Be an array that was made read-only, and know for whom."""
+    """An array that was made read-only, and for whom."""
 
     __slots__ = ("array", "holders")
 

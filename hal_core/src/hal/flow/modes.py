@@ -16,7 +16,7 @@ __all__ = ["Memory", "MemoryMode", "Rights", "refuse", "rights_of"]
 
 
 class MemoryMode(enum.Enum):
-    """Say who reads and writes a name, and how long its bytes last."""
+    """Who reads and writes a name, and how long its bytes last."""
 
     CONSTANT = "constant"
     """Has its content from the start; nobody writes it."""
@@ -31,7 +31,7 @@ class MemoryMode(enum.Enum):
 
 
 class Rights(NamedTuple):
-    """Say what a mode allows."""
+    """What a mode allows."""
 
     kernels_write: bool
     host_writes: bool

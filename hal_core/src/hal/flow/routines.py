@@ -30,7 +30,7 @@ _KEPT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Be one dispatch of a routine; the fields are those of `Context.link`.
+    """One dispatch of a routine; the fields are those of `Context.link`.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Step:
 
 
 class Routine:
-    """Be code whose buffers are bound to the names of a context; made by `Context.link`.
+    """Code whose buffers are bound to the names of a context; made by `Context.link`.
 
     Calling it with the scalars that are open runs it, through the flow: after
     whatever wrote what it reads, and so on. Any thread may call it.

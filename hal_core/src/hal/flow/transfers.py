@@ -35,7 +35,7 @@ _SMALL: Final = 64 << 10
 
 
 class Download:
-    """Be a host array that is on its way; awaitable.
+    """A host array that is on its way; awaitable.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
 
 
 class _Physical:
-    """Be what the virtual devices of one physical device have in common.
+    """What the virtual devices of one physical device have in common.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class _Physical:
 
 
 class VirtualDevice:
-    """Be one of several logical devices on one physical device; awaitable.
+    """One of several logical devices on one physical device; awaitable.
 
     Made by `virtual_devices`. Its `device` is a `hal.Device` of its own: with
     its own queues, each first-in first-out, its own memory accounting and

@@ -26,7 +26,7 @@ SEEDS: Final = range(10)
 
 
 class Commands:
-    """Be random commands: for the model a list of functions of bytes, and for hal a recording.
+    """Random commands: for the model a list of functions of bytes, and for hal a recording.
 
     The commands of a manual recording are kept apart by barriers, or by events,
     only where they have a byte in common that one of them writes. What has been

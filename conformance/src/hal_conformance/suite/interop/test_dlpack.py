@@ -144,7 +144,7 @@ def test_a_copy_for_the_host_m2(device: hal.Device, dtype: str) -> None:
 
 
 class Copied:
-    """Be a tensor whose consumer asks for a copy on the host."""
+    """A tensor whose consumer asks for a copy on the host."""
 
     def __init__(self, buffer: hal.Buffer) -> None:
         self._buffer = buffer

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.feature("kernels")
 
 
 class Held:
-    """Be a kernel that runs until it is let go."""
+    """A kernel that runs until it is let go."""
 
     def __init__(self, device: hal.Device, queue: hal.Queue, program: hal.Executable) -> None:
         self._flag = device.allocate(4, dtype=np.uint32, memory="host")

@@ -16,7 +16,7 @@ __all__ = ["Choices", "Lists"]
 
 
 class Lists(NamedTuple):
-    """Say on which queue an operation is, what it waits for and signals, and how."""
+    """On which queue an operation is, what it waits for and signals, and how."""
 
     queue: int
     how: int

@@ -1,4 +1,4 @@
-"""Say what becomes of operations, and which have ended when another begins."""
+"""What becomes of operations, and which have ended when another begins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bits(mask: int) -> Iterator[int]:
 
 
 class Starts:
-    """Say which open steps have ended whenever a step begins, as masks of numbers."""
+    """Which open steps have ended whenever a step begins, as masks of numbers."""
 
     def __init__(self) -> None:
         self._starts: dict[Step, int] = {}
@@ -69,7 +69,7 @@ class Starts:
 
 
 class Fates:
-    """Say what becomes of open steps if the host does nothing more; keeps what it has found."""
+    """What becomes of open steps if the host does nothing more; keeps what it has found."""
 
     def __init__(self) -> None:
         self._fates: dict[Step, str] = {}

@@ -42,7 +42,7 @@ CLASSES: Final = {
 
 
 class Program:
-    """Be one program: what it has made, in hal and in the model."""
+    """One program: what it has made, in hal and in the model."""
 
     def __init__(self, stage: Stage, lines: list[str]) -> None:
         self.stage = stage
@@ -351,7 +351,7 @@ def check_bytes(
 def run_call(
     mistake: str | None, number: int, called: list[int], deferred: list[Any], lock: threading.Lock
 ) -> list[Any]:
-    """Be a host function: note that it was called, and raise or return what it is told to."""
+    """Act as a host function: note that it was called, and raise or return what it is told to."""
     with lock:
         called.append(number)
     if mistake is not None:

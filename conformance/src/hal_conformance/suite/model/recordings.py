@@ -33,7 +33,7 @@ def mix(source: Part, target: Part, factor: int, count: int) -> None:
 
 
 class Recording:
-    """Be a recording: hal's, and a list of what each command touches and does.
+    """A recording: hal's, and a list of what each command touches and does.
 
     Commands of a manual one are kept apart, by a barrier or an event, wherever
     they touch the same bytes and one writes. A slot is a memory of its own:

@@ -21,7 +21,7 @@ LARGE: Final = 80_000
 
 
 class Handle:
-    """Be a buffer: hal's, and the bytes that it is."""
+    """A buffer: hal's, and the bytes that it is."""
 
     def __init__(self, number: int, memory: Memory, offset: int, size: int, real: Any) -> None:  # noqa: ANN401
         self.number = number

@@ -20,7 +20,7 @@ QUEUES: Final = 3
 
 
 class Step:
-    """Be one operation in the model.
+    """One operation in the model.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ UNSURE: Final = "unsure"
 
 
 class Memory:
-    """Be bytes, each with whether anybody has written it.
+    """Bytes, each with whether anybody has written it.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Memory:
 
 
 class Access(NamedTuple):
-    """Be bytes that something touches."""
+    """Bytes that something touches."""
 
     memory: Memory
     start: int
@@ -95,7 +95,7 @@ def meet(some: Iterable[Access], others: list[Access]) -> bool:
 
 
 class Line:
-    """Be a queue. What stands on one that may be closed may be cancelled."""
+    """A queue. What stands on one that may be closed may be cancelled."""
 
     def __init__(self, number: int, device: int, *, ordered: bool, closable: bool = False) -> None:
         self.number = number
@@ -108,7 +108,7 @@ class Line:
 
 
 class Timeline:
-    """Be a semaphore.
+    """A semaphore.
 
     Attributes
     ----------
@@ -160,14 +160,14 @@ class Timeline:
 
 
 class Point(NamedTuple):
-    """Be a value of a timeline."""
+    """A value of a timeline."""
 
     timeline: Timeline
     value: int
 
 
 class Step:
-    """Be an operation.
+    """An operation.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Say what programs of queue operations come to: a graph, ints and arrays of bytes.
+"""What programs of queue operations come to: a graph, ints and arrays of bytes.
 
 Shares no code with hal. The world claims only what the rules promise. So it
 admits no program whose end depends on when things happen:

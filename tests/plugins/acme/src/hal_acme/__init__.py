@@ -1,1 +1,1 @@
-"""Be the hal backend of a fake vendor: the template of a vendor's plugin."""
+"""The hal backend of a fake vendor: the template of a vendor's plugin."""

@@ -1,4 +1,4 @@
-"""Say what the conformance suite is to know of this backend; nothing else imports this module.
+"""What the conformance suite is to know of this backend; nothing else imports this module.
 
 The suite is no dependency of the plugin: it finds the profile where both are installed.
 """

@@ -186,5 +186,5 @@ def _fill(address: int, unit: bytes, count: int) -> None:
 
 
 def _no_kernels() -> NoReturn:
-    """Say that there are no kernels here."""
+    """State that there are no kernels here."""
     raise UnimplementedError("Acme devices copy and fill; they run no kernels")

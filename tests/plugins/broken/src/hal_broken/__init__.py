@@ -1,1 +1,1 @@
-"""Be a plugin whose import fails."""
+"""A plugin whose import fails."""

@@ -1,1 +1,1 @@
-"""Be a plugin whose driver library is not on this machine."""
+"""A plugin whose driver library is not on this machine."""

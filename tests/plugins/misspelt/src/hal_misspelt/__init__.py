@@ -1,1 +1,1 @@
-"""Be a plugin that spells its hook wrong."""
+"""A plugin that spells its hook wrong."""
