@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 from hal import _progress, _step, _timeline, _transfers
 from hal._buffer import Buffer
 from hal._extent import check_allocation, no_address
-from hal._failure import as_failure
+from hal._failure import as_failure, keep
 from hal._operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._replay import Housed, Plan
 from hal._storage import Transient
@@ -241,17 +241,19 @@ class Provider:
             if self._heap.provide(operation._queue, storage):
                 self._context.feed()
                 return
-            if self._heap.is_busy():
-                self._heap.absorb()
-                self._context.feed()
-                return
+            if self._heap.is_freeing:
+                return  # whoever does it has this one try again
             if _progress.act(_may_come, self._context, operation):
+                return
+            if self._heap.has_changed(storage):
+                self._context.feed()  # meanwhile
                 return
             error = self._heap.out_of_memory(storage)
         except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
             error = as_failure(raised, "memory was looked for")
             if isinstance(error, OutOfMemoryError):
                 storage.error = error
+                keep(error)
                 error = self._heap.out_of_memory(storage)
         _progress.act(_fail, operation, error)
 

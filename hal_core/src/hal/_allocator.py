@@ -63,6 +63,7 @@ class Allocator:
         "_pools",
         "_staged",
         "is_async",
+        "is_freeing",
         "trimmed",
     )
 
@@ -98,6 +99,7 @@ class Allocator:
         self._held = 0  # bytes of all blocks of the device's
         # What else is given back where memory is short; returns the bytes that went
         self.trimmed: list[Callable[[], int]] = []
+        self.is_freeing = False  # a thread gives back what nobody uses, for an alloca
         self._frees = 0  # blocks that were given back to the driver
         self._staged = 0  # bytes of the staging ring, which are no blocks
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from hal import _progress, _sync
+from hal._failure import keep
 from hal._host_view import Adopted
 from hal._native_blocks import (
     ALIGNMENT,
@@ -121,6 +122,7 @@ class Heap(Reaper):
             address = native.allocate_async(queue._stream, size)
         except OutOfMemoryError as error:
             storage.error = error
+            keep(error)  # the frames of its traceback hold the storage
             return False
         try:
             host_address = native.host_pointer(address, MemoryType.DEVICE)
@@ -170,33 +172,60 @@ class Heap(Reaper):
     def provide(self, queue: StreamQueue, storage: Transient) -> bool:
         """Look for memory for an alloca that found none; return whether it is to try again.
 
-        May block; for a thread of the pool.
+        Makes native allocations, so it is for a thread of the pool. Frees, which wait until
+        the device is idle, are left to another one: `is_freeing` says that it is at work.
         """
         self._context.harvest()
         self.absorb()
-        with self._lock:
-            state = self._frees, self._idle(), self._context.epoch
-        if storage.tried == state:
-            return self._has(queue, storage)  # it would be in vain again
+        state = self._state()
+        is_tried = storage.tried == state
+        storage.tried = state
         if storage.is_async:
-            self.trim(0)
-            storage.tried = state
-            return True
+            if not is_tried:
+                self._free_for(storage.size)
+            return not is_tried and not self.is_freeing
         need = (storage.size + ALIGNMENT - 1) & -ALIGNMENT
-        for size in dict.fromkeys((self._segment_size(need), need, 0)):
-            if self._has(queue, storage):
-                return True
-            try:
-                if not size:
-                    self.trim(0)
-                self._allocate_segment(size or need, storage.index)
-            except OutOfMemoryError as error:
-                storage.error = error
-            else:
-                return True
-        with self._lock:
-            storage.tried = self._frees, self._idle(), self._context.epoch
+        if self._has(queue, storage):
+            return True
+        if not is_tried:
+            for size in dict.fromkeys((self._segment_size(need), need)):
+                try:
+                    self._allocate_segment(size, storage.index)
+                except OutOfMemoryError as error:
+                    storage.error = error
+                    keep(error)  # the frames of its traceback hold the storage
+                else:
+                    return True
+            self._free_for(need)
         return self._has(queue, storage)
+
+    def _free_for(self, need: int) -> None:
+        """Have a thread give back what nobody uses, if that makes room for `need` bytes."""
+        if self.is_freeing:
+            return
+        with self._lock:
+            unused = self._cached + self._staged + sum(pool.unused() for pool in self._pools)
+            held = self._held + self._staged
+        limit = self._memory_limit
+        room = limit - held if limit is not None else need
+        try:
+            self._context.native.bind()
+            room = min(room, self._context.native.memory_info()[0])
+            if self.is_async:
+                reserved, used = self._context.native.pool_statistics()
+                unused += max(reserved - used, 0)
+        except HalError:
+            pass  # it does not tell
+        if unused and room + unused >= need:
+            self.is_freeing = True
+            _progress.workers.run(self._free_unused)
+
+    def _free_unused(self) -> None:
+        try:
+            self.trim(0)
+        finally:
+            self.is_freeing = False
+            self._context.feed()
 
     def _segment_size(self, need: int) -> int:
         """Return how large a segment for `need` bytes is made: small ones are shared."""
@@ -212,9 +241,15 @@ class Heap(Reaper):
         with self._lock:
             return self._pools[storage.index].has(queue, storage.size)
 
-    def is_busy(self) -> bool:
-        """Return whether memory is about to be given back by somebody."""
-        return bool(self._doomed or self._returning)
+    def _state(self) -> tuple[int, int, int]:
+        """Return what differs whenever memory has been given back."""
+        with self._lock:
+            return self._frees, self._idle(), self._context.epoch
+
+    def has_changed(self, storage: Transient) -> bool:
+        """Return whether memory was given back since some was looked for in vain."""
+        self.absorb()
+        return storage.tried != self._state()
 
     def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
         """Return what an alloca fails with that found no memory; may block."""

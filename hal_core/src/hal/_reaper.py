@@ -142,8 +142,10 @@ class Reaper(Allocator):
         before = self._held
         others = sum([trim() for trim in self.trimmed])
         self._reap(keep)
-        if self.is_async and self._context.lost is None:
-            others += self._trim_pool(keep)
+        if self.is_async:
+            with self._growing:
+                if not self._closed and self._context.lost is None:
+                    others += self._trim_pool(keep)
         self._drop_owners()
         with self._reaping:
             pass

@@ -193,6 +193,13 @@ class StreamMemory:
         self._add(piece, ())
         self._is_broken = False
 
+    def unused(self) -> int:
+        """Return the bytes of segments that nobody uses."""
+        self._mend()
+        self._settle()
+        settled = self._free[_SETTLED].at_least(1)
+        return sum(each.size for each in settled if each.before is None and each.after is None)
+
     def idle_segment(self) -> Block | None:
         """Give up the largest segment that nobody uses, and return it; None if there is none."""
         self._mend()
