@@ -12,22 +12,6 @@ __all__ = ["CORE"]
 CORE = (
     # Name, tests of the core, patches
     (
-        "an alloca inherits the failure of what comes before it",
-        [
-            "test_alloca_failures.py::test_an_alloca_that_finds_no_memory_outlives_a_failure_before_it_m3"
-        ],
-        (
-            "hal._alloca",
-            "            self._before.pop()\n        return False",
-            (
-                "            self._before.pop()\n"
-                "            if timeline._failure is not None:\n"
-                "                raise fresh(timeline._failure)\n"
-                "        return False"
-            ),
-        ),
-    ),
-    (
         "an allocation does not wait for what others are freeing",
         ["test_memory_limits.py::test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1"],
         (

@@ -34,6 +34,7 @@ from buffer_mutants import BUFFERS
 from coarse import COARSE
 from flow_mutants import FLOW
 from host_mutants import HOST
+from memory_mutants import MEMORY
 from native_mutants import NATIVE
 from queue_mutants import QUEUES
 from resource_mutants import RESOURCES
@@ -228,7 +229,7 @@ def run_mutant(mutant):
 MUTANTS = tuple(
     Mutant(name, tuple(tests), tuple(Patch(*patch) for patch in patches))
     for name, tests, *patches in (
-        *(*NATIVE, *SEMAPHORES, *QUEUES, *RESOURCES, *BUFFERS),
+        *(*NATIVE, *SEMAPHORES, *QUEUES, *RESOURCES, *MEMORY, *BUFFERS),
         *(*COARSE, *HOST, *STATE, *FLOW),  # those that many tests notice
     )
 )

@@ -123,8 +123,8 @@ QUEUES = (
         [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
         (
             "hal._stream",
-            ("        in_flight = self._launched - self._retired\n        if type"),
-            ("        in_flight = 0\n        if type"),
+            ("        in_flight = self._launched - self._retired\n        if isinstance"),
+            ("        in_flight = 0\n        if isinstance"),
         ),
     ),
     # Failure
@@ -204,10 +204,13 @@ QUEUES = (
         ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
         (
             "hal._stream",
-            ("            self._drop_unissued(operation, CANCELLED, error, work)\n        work"),
+            (
+                "            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)\n"
+                "        work"
+            ),
             (
                 "            operation._signals = ()\n"
-                "            self._drop_unissued(operation, CANCELLED, error, work)\n"
+                "            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)\n"
                 "        work"
             ),
         ),

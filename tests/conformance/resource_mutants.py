@@ -42,8 +42,8 @@ RESOURCES = (
         ["memory/test_buffers.py::test_statistics_count_allocations_m1"],
         (
             "hal._allocator",
-            "            if ticket is None:\n                cached += block.size",
-            "            if ticket is None:\n                now += block.size",
+            "            if ticket is None:\n                sums.cached += block.size",
+            "            if ticket is None:\n                sums.now += block.size",
         ),
     ),
     # Kernels
@@ -174,7 +174,7 @@ RESOURCES = (
     (
         "an execution does not keep its table",
         ["command_buffers/test_slots.py::test_the_table_is_kept_until_it_has_run_c3"],
-        ("hal._program", "            resources = (self, storages)\n", ""),
+        ("hal._program", "            resources = (self, self._direct, storages)\n", ""),
     ),
     (
         "a recorded copy ignores its offset",
@@ -191,8 +191,13 @@ RESOURCES = (
         ["memory/test_alloca.py::test_a_use_that_is_issued_before_fails_alone_m3"],
         (
             "hal._alloca",
-            "        storage = heap.reserve(need, index)\n",
-            "        storage = heap.reserve(need, index)\n        if storage._ticket is None:\n            heap.grow(storage, need, index)\n        storage.publish()\n",
+            "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
+            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.provide(queue, storage)\n    device._heap.take(queue, storage)\n",
+        ),
+        (
+            "hal._memory",
+            "        if self._lock._is_owned():\n            return False  #",
+            "        if storage._ticket is not None:\n            return True\n        if self._lock._is_owned():\n            return False  #",
         ),
     ),
     (
@@ -200,8 +205,8 @@ RESOURCES = (
         ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
         (
             "hal._alloca",
-            "payload = (None, (), storage)",
-            "payload = _transfers.NOTHING",
+            "    give = _Give(storage)\n",
+            "    give = _Give(storage)\n    storage.uses = []\n    storage.source and storage._heap.give(storage, storage.source)\n",
         ),
     ),
     (

@@ -43,8 +43,8 @@ STATE = (
         ["memory/test_usage.py::test_the_memory_limit_holds_m1"],
         (
             "hal._allocator",
-            "            if self._memory_limit is not None:\n",
-            "            if False:\n",
+            "        if limit is not None and held + need > limit:\n",
+            "        if False:\n",
         ),
     ),
     (
@@ -114,8 +114,8 @@ STATE = (
         ["command_buffers/test_slots.py::test_slots_say_what_they_take_c3"],
         (
             "hal._slots",
-            "return Slot(self._slots, self._index, self._offset + start, length, kind)",
-            "return Slot(self._slots, self._index, 0, length, kind)",
+            "return Slot(self._slots, self._index, self._offset + start, length, kind, self._life)",
+            "return Slot(self._slots, self._index, 0, length, kind, self._life)",
         ),
     ),
     (
@@ -270,8 +270,8 @@ STATE = (
         ["command_buffers/test_slots.py::test_ended_executions_keep_no_table_c3"],
         (
             "hal._program",
-            "            resources = (self, storages)\n",
-            '            resources = (self, storages)\n            globals().setdefault("kept", []).append(storages)\n',
+            "            resources = (self, self._direct, storages)\n",
+            '            resources = (self, self._direct, storages)\n            globals().setdefault("kept", []).append(storages)\n',
         ),
     ),
     (

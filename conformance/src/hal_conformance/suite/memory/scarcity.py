@@ -45,9 +45,11 @@ def allocation(buffer: hal.Buffer) -> hal.Submission:
     return buffer.allocation
 
 
-def cycle(queue: hal.Queue, size: int, value: int = 0) -> list[hal.Submission]:
+def cycle(
+    queue: hal.Queue, size: int, value: int = 0, memory: str = "device"
+) -> list[hal.Submission]:
     """Allocate, fill and give back; return the three."""
-    buffer = queue.alloca(size)
+    buffer = queue.alloca(size, memory=memory)
     return [allocation(buffer), queue.fill(buffer, value % 256), queue.dealloca(buffer)]
 
 

@@ -43,9 +43,8 @@ def test_an_alloca_that_waits_for_its_own_dealloca_m3(
     """M3: the dealloca that would signal it is refused, and the buffer stays as it was."""
     buffer = queue.alloca(64, wait=semaphore.at(2))
     giver = second_queue if elsewhere else queue
-    for value in (2, 3):
-        with pytest.raises(InvalidArgumentError, match="alloca"):
-            giver.dealloca(buffer, wait=allocation(buffer), signal=semaphore.at(value))
+    with pytest.raises(InvalidArgumentError, match="alloca"):
+        giver.dealloca(buffer, wait=allocation(buffer), signal=semaphore.at(2))
     assert not buffer.closed
     semaphore.signal(2)
     queue.fill(buffer, 1).wait(LIMIT)

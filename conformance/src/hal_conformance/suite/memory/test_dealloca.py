@@ -49,7 +49,7 @@ def test_after_dealloca_it_is_unusable_m3(
 
 
 def test_a_dealloca_keeps_the_memory_until_it_has_run_m3(
-    device: hal.Device, queue: hal.Queue, gate: hal.Semaphore
+    device: hal.Device, queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
 ) -> None:
     """M3: memory that is to be given back is unusable at once, and nobody else's before that."""
     buffer = queue.alloca(4096)
@@ -62,6 +62,8 @@ def test_a_dealloca_keeps_the_memory_until_it_has_run_m3(
     del buffer
     gc.collect()
     others = [device.allocate(4096) for _ in range(4)]
+    others += [second_queue.alloca(4096) for _ in range(4)]
+    second_queue.fill(others[-1], 1).wait(LIMIT)
     assert address not in [other.address for other in others]
     gate.signal(1)
     freed.wait(LIMIT)

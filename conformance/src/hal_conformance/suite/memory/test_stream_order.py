@@ -206,7 +206,7 @@ def test_what_the_host_sees_outlasts_the_dealloca_m2(scarce: hal.Device, export:
     queue.update(first.subspan(0, BLOCK), pattern(BLOCK)).wait(LIMIT)
     view = first.map()[:BLOCK] if export == "map" else from_dlpack(first)[:BLOCK]
     queue.dealloca(first).wait(LIMIT)
-    hal.wait_all(cycle(queue, BLOCK, 0xEE), LIMIT)
+    hal.wait_all(cycle(queue, BLOCK, 0xEE, "host"), LIMIT)
     assert np.array_equal(view, pattern(BLOCK))
     del view
     again = queue.alloca(BIG, memory="host")

@@ -1,0 +1,251 @@
+"""List mutants of memory in the order of queues: what is reserved, given back, counted, waited for.
+
+Each is one mistake; `mutants.py` makes them, and says what they are for.
+"""
+
+# ruff: noqa: E501 - patches quote lines as they stand
+
+from __future__ import annotations
+
+__all__ = ["MEMORY"]
+
+ORDER = "memory/test_stream_order.py::"
+STARVING = "memory/test_starving.py::"
+RECORDED = "memory/test_recorded_memory.py::"
+COUNTS = "memory/test_memory_counts.py::"
+BAD = "memory/test_bad_input.py::"
+
+MEMORY = (
+    # Name, tests, patches
+    # What a dealloca gives back, and to whom
+    (
+        "memory comes back before the other queue's use has ended",
+        [
+            f"{ORDER}test_a_use_on_another_queue_outlasts_the_dealloca_m3",
+            f"{ORDER}test_a_pending_use_on_another_queue_outlasts_the_dealloca_m3",
+        ],
+        (
+            "hal._storage",
+            (
+                "            if use is not operation and not is_behind(use, queue):\n"
+                "                return False\n"
+            ),
+            "            pass\n",
+        ),
+    ),
+    (
+        "memory comes back under a view of it",
+        [f"{ORDER}test_what_the_host_sees_outlasts_the_dealloca_m2"],
+        (
+            "hal._native_blocks",
+            "        return self.view is not None and self.view() is not None\n",
+            "        return False\n",
+        ),
+    ),
+    (
+        "a block goes to a queue that has not waited",
+        [f"{ORDER}test_a_queue_that_does_not_wait_has_other_memory_m3"],
+        ("hal._stream_memory", "            if seen:\n", "            if key >= 0:\n"),
+        (
+            "hal._stream_memory",
+            "                    if is_behind(piece.points[0], queue):\n",
+            "                    if True:\n",
+        ),
+        (
+            "hal._stream_memory",
+            "        own, settled = self._free",
+            "        if (late := self._find_waited(queue, need)) is not None:\n            return late\n        own, settled = self._free",
+        ),
+    ),
+    (
+        "a queue that has waited finds nothing",
+        [f"{ORDER}test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3"],
+        (
+            "hal._stream_memory",
+            "        return best or self._find_waited(queue, need)\n",
+            "        return best\n",
+        ),
+    ),
+    (
+        "pieces overlap",
+        [
+            f"{ORDER}test_blocks_are_split_and_merged_m3",
+            f"{ORDER}test_contents_are_never_mixed_m3",
+        ],
+        (
+            "hal._stream_memory",
+            "Piece(piece.segment, start + size, piece.size - size)",
+            "Piece(piece.segment, start, piece.size - size)",
+        ),
+    ),
+    (
+        "free neighbours stay apart",
+        [f"{ORDER}test_blocks_are_split_and_merged_m3"],
+        ("hal._stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
+        (
+            "hal._stream_memory",
+            "            best = self._gather(own, queue._id, need)\n",
+            "            pass\n",
+        ),
+    ),
+    # When memory is reserved, and who has it
+    (
+        "memory is reserved when an alloca is submitted",
+        [
+            f"{STARVING}test_the_one_that_runs_first_has_the_memory_m3",
+            f"{STARVING}test_a_pending_alloca_holds_nothing_m3",
+        ],
+        (
+            "hal._alloca",
+            "    take = _Take(storage)\n",
+            (
+                "    take = _Take(storage)\n"
+                "    device._heap.provide(queue, storage)\n"
+                "    device._heap.take(queue, storage)\n"
+            ),
+        ),
+        (
+            "hal._memory",
+            "        if storage.is_async:\n            return self._take",
+            "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._take",
+        ),
+    ),
+    (
+        "an alloca that finds no memory fails at once",
+        [
+            f"{STARVING}test_it_waits_for_a_host_call_m3",
+            f"{STARVING}test_several_starve_and_each_has_its_turn_m3",
+        ],
+        ("hal._alloca", "        is_any = False\n", "        return False\n"),
+    ),
+    (
+        "an alloca that finds no memory waits for ever",
+        [
+            f"{STARVING}test_it_fails_when_nothing_will_give_back_m3",
+            f"{STARVING}test_two_that_wait_for_each_other_m3",
+        ],
+        ("hal._alloca", "        is_any = False\n", "        return True\n"),
+    ),
+    (
+        "whoever stands behind a starved alloca overtakes it",
+        [f"{STARVING}test_nobody_takes_the_memory_from_before_it_m3"],
+        ("hal._context", "                if not queue._ordered:\n", "                if True:\n"),
+        (
+            "hal._stream",
+            "            if self._ordered:\n                self._backlog.appendleft(operation)\n",
+            "            if False:\n                pass\n",
+        ),
+    ),
+    # Recordings
+    (
+        "temporaries share bytes without a barrier",
+        [f"{RECORDED}test_lives_that_overlap_share_nothing_m3"],
+        ("hal._temporaries", "        self._cut(start, start + need)\n", "        start = 0\n"),
+    ),
+    (
+        "temporaries never share bytes",
+        [f"{RECORDED}test_lives_that_do_not_overlap_share_bytes_m3"],
+        (
+            "hal._temporaries",
+            "        self._free.append((start, start + need, self._barriers))\n",
+            "",
+        ),
+    ),
+    (
+        "an execution gives its temporaries back once the host has seen its end",
+        [
+            f"{RECORDED}test_executions_in_a_queue_use_one_block_m3",
+            f"{RECORDED}test_executions_behind_a_kernel_are_issued_m3",
+        ],
+        (
+            "hal._replay",
+            "            storage._heap.give(storage, operation)\n",
+            "            pass\n",
+        ),
+    ),
+    (
+        "a temporary has no type",
+        [f"{RECORDED}test_a_temporary_says_what_it_is_m3"],
+        (
+            "hal._slots",
+            "        return Slot(self, self._count, start, size, dtype, life)\n",
+            "        return Slot(self, self._count, start, size, np.dtype(np.uint8), life)\n",
+        ),
+    ),
+    (
+        "a temporary of nothing is a mistake",
+        [f"{RECORDED}test_a_temporary_of_nothing_m3"],
+        (
+            "hal._slots",
+            "        start = arena.take(size or 1)\n",
+            "        start = arena.take(size // bool(size))\n",
+        ),
+    ),
+    (
+        "a recording holds what is bound",
+        [f"{RECORDED}test_a_recording_by_slot_holds_nothing_m3"],
+        (
+            "hal._alloca",
+            "    if any(reference() is not None for reference in storage.recordings):\n",
+            "    if any(each.__class__.__name__ != '_Take' for each in storage.uses[1:]):\n",
+        ),
+    ),
+    # What is counted
+    (
+        "memory of one kind counts as another",
+        [f"{COUNTS}test_the_kinds_have_statistics_of_their_own_m1"],
+        (
+            "hal._allocator",
+            "            sums = kinds[block.index]\n",
+            "            sums = kinds[block.index and 2]\n",
+        ),
+    ),
+    (
+        "what was given back counts until the host has seen its end",
+        [f"{COUNTS}test_statistics_wait_for_no_work_m1"],
+        (
+            "hal._memory",
+            "                self._pools[storage.index].give(ticket, (operation,))\n",
+            "                return\n",
+        ),
+    ),
+    (
+        "trim leaves the events",
+        [f"{COUNTS}test_trim_frees_the_events_of_a_burst_m1"],
+        ("hal._device", "        context.trim_events(_sync.monotonic() + _TRIM_SECONDS)\n", ""),
+    ),
+    (
+        "trim leaves instances of graphs",
+        [f"{COUNTS}test_trim_frees_idle_graph_instances_m1"],
+        ("hal._device", "            instances.pool.trim()\n", "            pass\n"),
+    ),
+    # What is refused
+    (
+        "an alloca may wait for its own dealloca",
+        [f"{BAD}test_an_alloca_that_waits_for_its_own_dealloca_m3"],
+        ("hal._alloca", "    _check_reachable(storage.source, signals)\n", ""),
+    ),
+    (
+        "a dealloca takes memory from a recording",
+        [f"{RECORDED}test_what_a_recording_holds_is_not_given_back_m3"],
+        (
+            "hal._alloca",
+            "    if any(reference() is not None for reference in storage.recordings):\n",
+            "    if False:\n",
+        ),
+    ),
+    (
+        "more than there can be is waited for",
+        [f"{BAD}test_more_than_there_can_be_is_refused_at_once_m3"],
+        ("hal._memory", "        if limit is not None and size > limit:\n", "        if False:\n"),
+    ),
+    (
+        "a dealloca on another queue needs no alloca",
+        [f"{BAD}test_a_dealloca_that_comes_before_the_alloca_fails_m3"],
+        (
+            "hal._alloca",
+            "        if storage.address is None and source is not None and source._state <= DONE:\n",
+            "        if False:\n",
+        ),
+    ),
+)
