@@ -117,7 +117,8 @@ def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None
     for wait in source._waits:
         for signal in signals:
             semaphore = wait._semaphore
-            if signal._semaphore is semaphore and semaphore._value < wait._value <= signal._value:
+            # If it is another value somebody else may bring it about.
+            if signal._semaphore is semaphore and semaphore._value < wait._value == signal._value:
                 message = (
                     f"dealloca: its signal {semaphore.name}@{signal._value} is what the alloca of "
                     f"this buffer waits for ({semaphore.name}@{wait._value}): neither would run"
@@ -268,14 +269,14 @@ def _may_come(step: Step, context: Context, operation: Operation) -> bool:
             if queue._ring:
                 queue._want(queue._ring[0], step.work)
                 is_any = True
-            elif queue._hosts or queue._issuing is not None:
-                is_any = True
+            if queue._hosts or queue._issuing is not None:
+                is_any = True  # it ends, or enters the ring and is wanted there
             elif queue._backlog:
                 head = queue._backlog[0]
-                if head._state not in {PENDING, STARVED} or (
-                    head._state == PENDING and not head._unresolved
-                ):
-                    is_any = True  # somebody is about to issue it, or to pass it over
+                if head._state == PENDING:
+                    is_any |= not head._unresolved  # somebody is about to issue it
+                else:
+                    is_any |= head._state != STARVED  # ... or to pass it over
         return is_any or any(
             _is_busy(other, context) for other in _step.all_steps() if other is not step
         )

@@ -97,8 +97,8 @@ class Allocator:
         self._peak = 0  # of all kinds together
         self._cached = 0  # bytes of blocks in the cache
         self._held = 0  # bytes of all blocks of the device's
-        # What else is given back where memory is short; returns the bytes that went
-        self.trimmed: list[Callable[[], int]] = []
+        # What else is given back where memory is short
+        self.trimmed: list[Callable[[], None]] = []
         self.is_freeing = False  # a thread gives back what nobody uses, for an alloca
         self._frees = 0  # blocks that were given back to the driver
         self._staged = 0  # bytes of the staging ring, which are no blocks

@@ -134,6 +134,9 @@ def export_buffer(
     copy: object,
 ) -> object:
     """Return a capsule over a buffer's memory, or over a copy of it; see `Buffer.__dlpack__`."""
+    allocation = buffer.allocation
+    if allocation is not None and buffer._live().address is None:
+        allocation.wait()
     where = exchange_device(buffer)
     _check_stream(stream, where)
     version = _pair(max_version, "max_version")

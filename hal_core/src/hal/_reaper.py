@@ -140,16 +140,18 @@ class Reaper(Allocator):
         """
         self.refuse_reentrance()
         before = self._held
-        others = sum([trim() for trim in self.trimmed])
+        for trim in self.trimmed:
+            trim()
         self._reap(keep)
+        pooled = 0
         if self.is_async:
             with self._growing:
                 if not self._closed and self._context.lost is None:
-                    others += self._trim_pool(keep)
+                    pooled = self._trim_pool(keep)
         self._drop_owners()
         with self._reaping:
             pass
-        return max(before - self._held, 0) + others
+        return max(before - self._held, 0) + pooled
 
     def _trim_pool(self, keep: int) -> int:
         """Give back what the driver's own allocator keeps, as far as it knows that work has ended.

@@ -132,13 +132,12 @@ class Staging:
             slots, self._free = self._free, []
         self._destroy(slots)
 
-    def trim(self) -> int:
-        """Give back the slots that no operation holds; return how many bytes those had."""
+    def trim(self) -> None:
+        """Give back the slots that no operation holds."""
         with self._lock:
             slots, self._free = self._free, []
             self._count -= len(slots)
         self._destroy(slots)
-        return self._size * len(slots)
 
     def _destroy(self, slots: list[_Slot]) -> None:
         native = self._context.native

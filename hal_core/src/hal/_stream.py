@@ -440,6 +440,8 @@ class StreamQueue(HostOperations):
             for timepoint in operation._signals:
                 semaphore, value = timepoint._semaphore, timepoint._value
                 semaphore._publish(value, operation, step.work)
+            if self._context.starved:
+                self._want(operation, step.work)  # its end may give memory back
         return self._look_again(step, more)
 
     def _put_back(self, operation: Operation, event: Event, step: Step) -> None:
@@ -453,6 +455,8 @@ class StreamQueue(HostOperations):
         part._launches = operation._launches
         part._dependencies = operation._dependencies
         self._enter_ring(part, event)
+        if self._context.starved:
+            self._want(part, step.work)
         operation._stream_waits = operation._shared = None
         operation._is_begun = False
         if self._context.lost is not None:
