@@ -8,7 +8,9 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal import _progress, _step
+from hal import _device, _progress, _step
+from hal.errors import ReentrantCallError
+from hal.host_pins import HostPins
 
 
 def is_inside_of_a_call():
@@ -59,3 +61,46 @@ def test_an_interrupted_wait_holds_up_no_close_q6(open_probe, latch):
     finally:
         semaphore.signal(1)
         thread.join()
+
+
+def in_elapsed(device):
+    first, second = device.queue.timestamp(), device.queue.timestamp()
+    hal.wait_all([first, second], LIMIT)
+    return device._timers._lock, lambda: second.seconds_since(first)
+
+
+def in_load(device):
+    program = hal.compile("__global__ void f(int* x) {}", target="cpu")
+    return device._loading, lambda: device.load(program)
+
+
+def in_pin(_):
+    pins = HostPins(0)
+    return pins._lock, lambda: pins.pin(pins, 4096, 1, lambda: None, lambda: 0)
+
+
+@pytest.mark.parametrize("inside", [in_elapsed, in_load, in_pin])
+def test_a_handler_that_asks_for_what_its_thread_is_doing_is_told_o3(device, inside):
+    """O3: a lock that the interrupted call holds is not waited for, and works afterwards."""
+    lock, call = inside(device)
+    with lock, pytest.raises(ReentrantCallError, match="another thread"):
+        call()
+    call()
+
+
+def test_a_handler_that_opens_a_device_while_one_is_named_is_told_o3():
+    """O3: as any other lock that the interrupted call holds."""
+    with _device._naming, pytest.raises(ReentrantCallError, match="another thread"):
+        hal.create_device("cpu")
+    hal.create_device("cpu").close(LIMIT)
+
+
+def test_a_handler_that_exports_while_its_thread_does_is_told_o3(latch, open_probe):
+    """O3: the stream on which others meet ours is in the thread's hands."""
+    device, probe = open_probe()
+    probe.hold(latch)
+    running = device.queue.fill(device.allocate(4), 1)
+    with device._external._lock, pytest.raises(ReentrantCallError, match="another thread"):
+        device._external.outgoing()
+    latch.open()
+    running.wait(LIMIT)

@@ -173,7 +173,7 @@ class Device:
         self._access: frozenset[Context] = frozenset()
         # What `load` has loaded of each program that lives, and a lock so that it is done once
         self._loaded: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
-        self._loading = _sync.Lock()
+        self._loading = _sync.OwnedLock()
         # The graph instances of each recording that lives
         self._instances: WeakSet[InstanceOwner] = WeakSet()
         self._pageable = "pageable_copies" in native.features
@@ -452,7 +452,7 @@ class Device:
         best = program.image_for(self)
         if signatures is not None:
             return load_executable(self, best.image, signatures, best.kernels)
-        with self._loading:
+        with _step.unheld(self._loading):
             loaded = self._loaded.get(program)
             if loaded is None:
                 loaded = load_executable(self, best.image, None, best.kernels)
@@ -678,13 +678,13 @@ def _end(
 _names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
 """Open devices, and those that are being opened, by their names."""
 
-_naming: Final = _sync.Lock()
+_naming: Final = _sync.OwnedLock()
 
 
 def _take_name(device: Device, name: str) -> str:
     """Return a name that no other open device has."""
     number, taken = 1, name
-    with _naming:
+    with _step.unheld(_naming):
         while taken in _names:
             number += 1
             taken = f"{name} ({number})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
-from hal import _sync, _timeline
+from hal import _step, _sync, _timeline
 from hal._failure import fresh
 from hal._operation import DONE, ISSUED, PENDING
 from hal._submission import Submission
@@ -87,7 +87,7 @@ class External:
         self._context = context
         self._free: list[int] = []
         self._all: list[int] = []
-        self._lock = _sync.Lock()  # held over the calls on the outgoing stream
+        self._lock = _sync.OwnedLock()  # held over the calls on the outgoing stream
         self._outgoing = 0
 
     def take(self) -> Intake:
@@ -119,7 +119,7 @@ class External:
         native = self._context.native
         try:
             native.bind()
-            with self._lock:
+            with _step.unheld(self._lock):
                 if not self._outgoing:
                     self._outgoing = native.create_stream()
                     self._all.append(self._outgoing)

@@ -41,6 +41,7 @@ __all__ = [
     "is_mine",
     "reentrant",
     "renew",
+    "unheld",
     "users",
 ]
 
@@ -172,6 +173,16 @@ def all_steps() -> list[Step]:
 def users(context: Context) -> int:
     """Return how many threads are in a native call of a context that holds no baton."""
     return sum(1 for step in all_steps() if context in step.contexts and step.mark.locked())
+
+
+def unheld(lock: Any) -> Any:  # noqa: ANN401 - a lock, given back as it is
+    """Return an `OwnedLock`, for ``with``; raises if this thread holds it, which it would wait for.
+
+    `ReentrantCallError`: a signal handler or a finaliser asks for what its thread is doing.
+    """
+    if lock._is_owned():
+        raise reentrant()
+    return lock
 
 
 def reentrant() -> ReentrantCallError:

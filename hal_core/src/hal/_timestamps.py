@@ -7,7 +7,7 @@ operation that records it and the handle that its time is asked of are gone.
 
 from __future__ import annotations
 
-from hal import _sync
+from hal import _step, _sync
 from hal._context import Context
 from hal._operation import DONE
 from hal._submission import Submission
@@ -30,7 +30,7 @@ class TimerPool:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._native = context.native
-        self._lock = _sync.Lock()  # held over the reading of timers, which close ends
+        self._lock = _sync.OwnedLock()  # held over the reading of timers, which close ends
         self._free: list[int] = []
         self._all: list[int] = []
         self._closed = False
@@ -50,7 +50,7 @@ class TimerPool:
 
     def elapsed(self, first: Timer, second: Timer) -> float:
         """Return the seconds from one recorded timer to another."""
-        with self._lock:
+        with _step.unheld(self._lock):
             if self._closed:
                 message = (
                     f"{self._context.name} is closed, and its timestamps with it; call "
@@ -62,7 +62,7 @@ class TimerPool:
 
     def close(self) -> None:
         """Destroy every timer; all their work has ended. A lost device takes them along."""
-        with self._lock:
+        with _step.unheld(self._lock):
             self._closed = True
             timers, self._all = self._all, []
             self._free.clear()
