@@ -91,16 +91,24 @@ def test_asking_an_event_raises_an_error_as_any_call_does_o2(lab, simulator, cod
 
 
 def test_an_error_that_the_bindings_do_not_know_is_told_by_its_number_o2(lab, simulator):
-    event = lab.device.create_event()
+    """In whatever enqueues as in other calls."""
+    device, stream = lab.device, lab.stream()
+    event = device.create_event()
+    memory = device.allocate(64, MemoryType.DEVICE)
     for function, action in (
-        ("cuEventQuery", lambda: lab.device.query_event(event)),
-        ("cuStreamCreate", lab.device.create_stream),
+        ("cuEventQuery", lambda: device.query_event(event)),
+        ("cuStreamCreate", device.create_stream),
+        ("cuEventRecord", lambda: device.record_event(event, stream)),
+        ("cuStreamWaitEvent", lambda: device.wait_event(stream, event)),
+        ("cuMemsetD8Async", lambda: device.fill(stream, memory, 1, 1, 8)),
+        ("cuMemcpyAsync", lambda: device.copy(stream, memory, memory + 32, 8)),
     ):
         simulator.fail(function, 1, 4711)
         with pytest.raises(OperationError, match=f"{function} failed with error 4711") as caught:
             action()
         assert caught.value.native_code == 4711
-    lab.device.destroy_event(event)
+    device.free(memory, MemoryType.DEVICE)
+    device.destroy_event(event)
 
 
 @pytest.mark.parametrize("code", [201, 400])

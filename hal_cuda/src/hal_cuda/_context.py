@@ -167,12 +167,20 @@ class ContextDevice(NativeDevice):
 
     def record_event(self, event: int, stream: int) -> None:
         """Let the event stand for all work enqueued on the stream so far."""
-        if error := _record(_events[event], streams[stream])[0]:
+        try:
+            error = _record(_events[event], streams[stream])[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, _record) from problem
+        if error:
             self._again(error, _record, event, stream)
 
     def wait_event(self, stream: int, event: int) -> None:
         """Make later work of the stream wait for the event's last record."""
-        if error := _wait(streams[stream], _events[event], 0)[0]:
+        try:
+            error = _wait(streams[stream], _events[event], 0)[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, _wait) from problem
+        if error:
             self._again(error, _wait, stream, event, 0)
 
     def query_event(self, event: int) -> bool:
@@ -233,7 +241,11 @@ class ContextDevice(NativeDevice):
             self.copy(stream, target, source, size)
             return
         arguments = (target, contexts[0], source, contexts[1], size, stream)
-        if error := cuda.cuMemcpyPeerAsync(*arguments)[0]:
+        try:
+            error = cuda.cuMemcpyPeerAsync(*arguments)[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, cuda.cuMemcpyPeerAsync) from problem
+        if error:
             self._again(error, cuda.cuMemcpyPeerAsync, *arguments)
 
     # Points in time

@@ -59,6 +59,7 @@ __all__ = [
     "query",
     "relaxed",
     "uncaptured",
+    "unknown",
 ]
 
 # Typed as Any: the bindings ship no types.
@@ -150,7 +151,7 @@ def query(event: object) -> int:
         finally:
             swap()
     except ValueError as problem:
-        raise _unknown("cuEventQuery", problem) from problem
+        raise unknown(problem, _query) from problem
 
 
 _query: Final = cuda.cuEventQuery
@@ -207,7 +208,7 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     except RuntimeError as problem:
         raise _missing(function.__name__, problem) from problem
     except ValueError as problem:
-        raise _unknown(function.__name__, problem) from problem
+        raise unknown(problem, function) from problem
     if error:
         fail(error, function)
     return results[0] if len(results) == 1 else tuple(results) or None
@@ -249,14 +250,15 @@ def _missing(name: str, problem: RuntimeError) -> HalError:
     )
 
 
-def _unknown(name: str, problem: ValueError) -> Exception:
-    """Return the exception for a number that the bindings have no name for."""
+def unknown(problem: ValueError, function: Callable[..., Any]) -> Exception:
+    """Return the exception for a number that the bindings have no name for, and raise this for."""
     found = _NO_RESULT.search(str(problem))
     if found is None:
         return problem
     # A driver that is newer than the bindings.
     return OperationError(
-        f"{name} failed with error {found[1]}, which the bindings do not know: the driver is newer",
+        f"{function.__name__} failed with error {found[1]}, which the bindings do not know: the "
+        "driver is newer",
         native_name=f"CUDA_ERROR_{found[1]}",
         native_code=int(found[1]),
     )

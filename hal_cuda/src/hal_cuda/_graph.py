@@ -159,12 +159,15 @@ class Instance:
                 self._parameters[index] = known
             else:
                 _refill(known, node)
-            error = change(self.executable, graph.nodes[index], known)[0]
+            parameters = (known,)
         elif change is None:
             return
         else:
             parameters = fill_in(node, graph.context)
+        try:
             error = change(self.executable, graph.nodes[index], *parameters)[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, change) from problem
         if error:
             _driver.fail(error, change)
 

@@ -218,23 +218,26 @@ class CudaDevice(ContextDevice):
         """Enqueue a fill."""
         function = _fills[width]
         pattern &= _masks[width]
-        if error := function(address, pattern, count, streams[stream])[0]:
+        try:
+            error = function(address, pattern, count, streams[stream])[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, function) from problem
+        if error:
             self._again(error, function, address, pattern, count, stream)
 
     def copy(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; the driver tells the kinds of memory by their addresses."""
-        if error := _copy(target, source, size, streams[stream])[0]:
+        """Enqueue a copy; the driver tells the kinds of memory by their addresses.
+
+        Blocks where the host's memory is not pinned.
+        """
+        try:
+            error = _copy(target, source, size, streams[stream])[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, _copy) from problem
+        if error:
             self._again(error, _copy, target, source, size, stream)
 
-    def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; blocks where the host's memory is not pinned."""
-        if error := _copy(target, source, size, streams[stream])[0]:
-            self._again(error, _copy, target, source, size, stream)
-
-    def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; blocks where the host's memory is not pinned."""
-        if error := _copy(target, source, size, streams[stream])[0]:
-            self._again(error, _copy, target, source, size, stream)
+    copy_from_host = copy_to_host = copy
 
     # Kernels
 
@@ -292,9 +295,12 @@ class CudaDevice(ContextDevice):
         # Unpacked by hand: a call with a star is twice as slow.
         x, y, z = grid
         i, j, k = block
-        if error := _launch(
-            self._kernels[function], x, y, z, i, j, k, shared_memory, streams[stream], parameters, 0
-        )[0]:
+        kernel, target = self._kernels[function], streams[stream]
+        try:
+            error = _launch(kernel, x, y, z, i, j, k, shared_memory, target, parameters, 0)[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, _launch) from problem
+        if error:
             self._again(
                 error, _launch, function, x, y, z, i, j, k, shared_memory, stream, parameters, 0
             )
@@ -361,5 +367,9 @@ class CudaDevice(ContextDevice):
     def launch_graph(self, stream: int, instance: int) -> None:
         """Enqueue a launch of an instance."""
         executable = self._instances[instance].executable
-        if error := _launch_graph(executable, streams[stream])[0]:
+        try:
+            error = _launch_graph(executable, streams[stream])[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, _launch_graph) from problem
+        if error:
             self._again(error, _launch_graph, executable, stream)
