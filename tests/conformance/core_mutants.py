@@ -63,4 +63,38 @@ CORE = (
             "implied = bool(predecessors)",
         ),
     ),
+    (
+        "the last of a queue's operations is asked",
+        ["test_waits.py::test_a_waiter_asks_for_what_ends_first_on_each_queue_s6"],
+        (
+            "hal._wait",
+            "if operation._sequence < known._sequence:",
+            "if operation._sequence > known._sequence:",
+        ),
+    ),
+    (
+        "a failure while a waiter asks is overlooked",
+        ["test_waits.py::test_a_failure_while_a_waiter_asks_ends_the_wait_s6"],
+        ("hal._wait", "            to_check = True\n            is_late", "            is_late"),
+    ),
+    (
+        "a notification that comes too late is waited for",
+        [
+            "test_threads.py::test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time"
+        ],
+        (
+            "hal._progress",
+            "            elif state == Notifier.BEHIND:\n                pause = _SHORT_SECONDS\n",
+            "",
+        ),
+    ),
+    (
+        "the contexts of a call that was broken off stay",
+        ["test_steps.py::test_an_interrupted_wait_holds_up_no_close_q6"],
+        (
+            "hal._progress",
+            "            step.contexts = ()\n            if step.is_open",
+            "            if step.is_open",
+        ),
+    ),
 )

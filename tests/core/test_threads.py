@@ -8,12 +8,35 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal import _progress
+from hal import _progress, _sync
 from hal._helpers import Dispatcher, Pool
+from hal._notifier import Notifier
 from hal._settings import MemorySettings
 from hal.errors import DeadlineExceededError, OperationError
 
 SIZE = 4096
+
+
+@pytest.mark.parametrize(
+    ("states", "seconds"),
+    [
+        ([Notifier.ARMED], _progress._NET_SECONDS),
+        ([Notifier.ARMED, Notifier.BEHIND], _progress._SHORT_SECONDS),
+        ([Notifier.BEHIND, Notifier.IDLE], _progress._SHORT_SECONDS),
+    ],
+)
+def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(states, seconds):
+    """A notification for later work, or one that was refused, is no reason to sleep for long."""
+
+    class Queue:
+        def __init__(self, state):
+            self._serve = lambda *_: state
+
+    progress, bell = _progress._Progress(), _sync.Doorbell()
+    progress._watched = dict.fromkeys(map(Queue, states))
+    pause = _progress.act(lambda step, *_: progress.turn(step, bell, was_rung=True), None, None)
+    assert pause == seconds
+    assert len(progress._watched) == len(states) - states.count(Notifier.IDLE)
 
 
 @pytest.fixture

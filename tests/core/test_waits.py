@@ -14,7 +14,7 @@ import pytest
 from core_harness import LIMIT, collect_in_threads, count_holds, semaphores, wait_until
 
 import hal
-from hal import _sync, _timeline
+from hal import _sync, _timeline, _wait
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -92,6 +92,46 @@ def test_a_wait_for_many_holds_the_lock_in_short_pieces_s6(monkeypatch):
         hal.wait_any([semaphore.at(1) for semaphore in many], 0.001)
     assert sum(held) >= 4000
     assert max(held) <= 100
+
+
+def test_a_waiter_asks_for_what_ends_first_on_each_queue_s6(open_probe, latch, monkeypatch):
+    """S6: of two operations of a queue the earlier one, in whatever order they are named."""
+    device, probe = open_probe()
+    buffer, asked = device.allocate(4), []
+
+    ask = _wait.HostWaiter._poll
+
+    def poll(waiter, points, step):
+        asked.append(points)
+        latch.open()
+        return ask(waiter, points, step)
+
+    probe.hold(latch)
+    first, second = (device.queue.fill(buffer, value) for value in (1, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(_wait.HostWaiter, "_poll", poll)
+        hal.wait_any([second, first], LIMIT)
+    assert asked[0] == [first]
+    second.wait(LIMIT)
+
+
+def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(open_probe, latch, monkeypatch):
+    """S6: of a value that was reached before, of which no other news comes."""
+    device, probe = open_probe()
+    probe.hold(latch)
+    running = device.queue.fill(device.allocate(4), 1)
+    reached = hal.create_semaphore(1)
+
+    def poll(*_):
+        collect_in_threads([lambda: reached.fail(OperationError("failed meanwhile"))])
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_wait.HostWaiter, "_poll", poll)
+        with pytest.raises(OperationError, match="failed meanwhile"):
+            hal.wait_all([reached.at(1), running], 0.5)
+    latch.open()
+    running.wait(LIMIT)
 
 
 @pytest.mark.parametrize("timeout", [0, 0.0, 0.02])

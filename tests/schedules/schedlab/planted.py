@@ -233,6 +233,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a leader that never steps down",
+        "hang and time out",
+        (
+            Patch(
+                "_wait",
+                "self._registered:\n                    self._stop_leading()",
+                "self._registered:\n                    self._leads.clear()",
+            ),
+        ),
+    ),
+    Mutant(
         "a waiter that registers for what is reached by then",
         "held in pieces",
         (
