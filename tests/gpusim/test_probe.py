@@ -26,12 +26,11 @@ def _load(name):
 compare, gpusim = _load("compare"), _load("gpusim")
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """What gpusim answers to every question. It is told not to abort where programs are wrong."""
-    output = tmp_path_factory.mktemp("probe") / "answers.json"
+def ask(folder, *options):
+    """Have gpusim answer questions. It is told not to abort where programs are wrong."""
+    output = folder / "answers.json"
     done = subprocess.run(
-        [sys.executable, str(HERE / "probe.py"), "--jobs", "4", "--output", str(output)],
+        [sys.executable, str(HERE / "probe.py"), "--output", str(output), *options],
         env=gpusim.environment(strict=False, quiet=True, devices=2),
         capture_output=True,
         text=True,
@@ -40,6 +39,29 @@ def answers(tmp_path_factory):
     )
     assert done.returncode == 0, done.stderr
     return json.loads(output.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """What gpusim answers to every question.
+
+    Whether a call waits or returns, and whether a stream goes on, a probe can only tell by a
+    clock: on a busy machine a thread that stands still is taken for one that waits. So what
+    is answered otherwise than by a real device is asked once more, alone.
+    """
+    folder = tmp_path_factory.mktemp("probe")
+    found = ask(folder, "--jobs", "4")
+    if REAL.exists():
+        real = json.loads(REAL.read_text(encoding="utf-8"))
+        patterns = compare.read_documented(HERE / "differences.md")
+        odd = {
+            each.question.partition(": ")[0]
+            for each in compare.compare(real, found)
+            if compare.is_documented(each.question, patterns) is None
+        }
+        if odd:
+            found["answers"] |= ask(folder, "--only", *sorted(odd))["answers"]
+    return found
 
 
 @pytest.mark.timeout(300)

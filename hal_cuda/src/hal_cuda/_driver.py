@@ -5,11 +5,8 @@ submission calls are offered as they are: they take integers for handles and
 return a tuple whose first item is the error, zero for none. All others are
 called through `call`, which raises.
 
-While another library captures a stream into a graph, some calls are forbidden,
-in every thread or in one, and make the capture fail: queries, waits, allocations,
-frees, and what ends modules and instances of graphs. A thread whose capture mode is
-relaxed may make them. `call` and `query` exchange the mode for the time of a call (O1);
-no call that only enqueues work needs it.
+`call` and `query` relax the thread's capture mode for the time of a call
+(`hal.capture_modes`, O1); no call that only enqueues work needs it.
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ import importlib
 import importlib.metadata
 import pathlib
 import re
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+from hal.capture_modes import RELAXED, CaptureMode
 from hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -76,7 +73,6 @@ NOT_READY: Final = 600
 _LINKED: Final = {"ltoir": "LTO-IR", "fatbin": "LTO-IR", "cubin": "one of several parts"}
 _UNNAMED: Final = "CUDA_ERROR_UNKNOWN"
 _NO_RESULT: Final = re.compile(r"(-?\d+) is not a valid CUresult")
-_RELAXED: Final = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _CLASSES: Final[dict[int, type[HalError]]] = {
     OUT_OF_MEMORY: OutOfMemoryError,
     801: UnimplementedError,  # NOT_SUPPORTED
@@ -104,45 +100,19 @@ _CLASSES: Final[dict[int, type[HalError]]] = {
 """What an error means; one that is not listed failed its own call, and the context lives."""
 
 
-class _Mode(threading.local):
-    """Exchange the calling thread's capture mode.
-
-    Attributes
-    ----------
-    word
-        Relaxed before an exchange and after the one back; the thread's own mode in between.
-    swap
-        Exchanges the mode and the word. It keeps the interpreter lock, for letting
-        that go takes longer than the driver's function; and it is no function of
-        Python's, so that no interrupt comes between a call of it and its work.
-    """
-
-    def __init__(self, exchange: Callable[..., int] = lambda _: 0) -> None:
-        self.word = ctypes.c_int(_RELAXED)
-        self.swap = functools.partial(exchange, ctypes.byref(self.word))
-
-
-_mode = _Mode()  # replaced by `probe`
+_mode = CaptureMode()  # replaced by `probe`
 
 
 def relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
     """Call a function of the driver that a capture may forbid; return what it returns."""
-    mode = _mode
-    if mode.word.value != _RELAXED:  # inside another such call: a signal handler calls
-        return function(*arguments)
-    swap = mode.swap
-    try:
-        swap()
-        return function(*arguments)
-    finally:
-        swap()
+    return _mode.relaxed(function, *arguments)
 
 
 def query(event: object) -> int:
     """Return ``cuEventQuery``'s error for an event, as `relaxed` would, and faster."""
     mode = _mode
     try:
-        if mode.word.value != _RELAXED:
+        if mode.word.value != RELAXED:
             return _query(event)[0]  # type: ignore[no-any-return]
         swap = mode.swap
         try:
@@ -289,7 +259,7 @@ def probe() -> None:
         )
     global _mode  # noqa: PLW0603 - the driver's function is known from here on
     exchange = _address("cuThreadExchangeStreamCaptureMode", 10010)
-    _mode = _Mode(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
+    _mode = CaptureMode(exchange)
     if device_count() == 0:
         message = "the NVIDIA driver is here, and no device; CUDA_VISIBLE_DEVICES may hide it"
         raise BackendUnavailableError(message, native_name="CUDA_ERROR_NO_DEVICE", native_code=100)

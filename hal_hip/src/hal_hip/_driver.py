@@ -8,24 +8,21 @@ integers and return the status, zero for none. HIP remembers a thread's last
 error until it is asked for it: whoever turns one into an exception takes it
 back, so that nobody is blamed for it.
 
-While another library captures a stream into a graph, some calls are forbidden,
-in every thread or in one, and make the capture fail: queries, waits, allocations and
-frees. A thread whose capture mode is relaxed may make them. `call` and `relaxed_entry_point`
-exchange the mode for the time of a call (O1); no call that only enqueues work needs it.
+`call` and `relaxed_entry_point` relax the thread's capture mode for the time of a call
+(`hal.capture_modes`, O1); no call that only enqueues work needs it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import re
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
+from hal.capture_modes import CaptureMode
 from hal.errors import (
     BackendUnavailableError,
     DeviceLostError,
@@ -97,7 +94,6 @@ _CLASSES: Final[dict[int, type[HalError]]] = {
 }
 """What an error means; one that is not listed failed its own call, and the device lives."""
 
-_RELAXED: Final = 2  # hipStreamCaptureModeRelaxed
 _UNKNOWN: Final = re.compile(r"(-?\d+) is not a valid hip(?:rtc)?\w+")
 _MISSING_LIBRARY: Final = "dlopen"
 
@@ -155,7 +151,7 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     the runtime lacks the function.
     """
     try:
-        status, *results = _relaxed(function, *arguments)
+        status, *results = _mode.relaxed(function, *arguments)
     except RuntimeError as problem:
         raise _missing(function.__name__, problem) from problem
     except ValueError as problem:
@@ -181,7 +177,7 @@ def relaxed_entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # no
     function = entry_point(name, *arguments)
 
     def relaxed(*values: int) -> int:
-        return _relaxed(function, *values)  # type: ignore[no-any-return]
+        return _mode.relaxed(function, *values)  # type: ignore[no-any-return]
 
     relaxed.__name__ = name
     return relaxed
@@ -202,38 +198,7 @@ _capsule_pointer: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, c
 )
 
 
-class _Mode(threading.local):
-    """Exchange the calling thread's capture mode.
-
-    Attributes
-    ----------
-    word
-        Relaxed before an exchange and after the one back; the thread's own mode in between.
-    swap
-        Exchanges the mode and the word. It keeps the interpreter lock, for letting
-        that go takes longer than the runtime's function; and it is no function of
-        Python's, so that no interrupt comes between a call of it and its work.
-    """
-
-    def __init__(self, exchange: Callable[..., int] = lambda _: 0) -> None:
-        self.word = ctypes.c_int(_RELAXED)
-        self.swap = functools.partial(exchange, ctypes.byref(self.word))
-
-
-_mode = _Mode()  # replaced by `probe`
-
-
-def _relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
-    """Call a function of the runtime that a capture may forbid; return what it returns."""
-    mode = _mode
-    if mode.word.value != _RELAXED:  # inside another such call: a signal handler calls
-        return function(*arguments)
-    swap = mode.swap
-    try:
-        swap()
-        return function(*arguments)
-    finally:
-        swap()
+_mode = CaptureMode()  # replaced by `probe`
 
 
 def has(*names: str) -> bool:
@@ -297,8 +262,7 @@ def probe() -> None:
         )
         raise BackendUnavailableError(message, native_name=missing[0])
     global _mode  # noqa: PLW0603 - the runtime's function is known from here on
-    exchange = _address("hipThreadExchangeStreamCaptureMode")
-    _mode = _Mode(ctypes.PYFUNCTYPE(ctypes.c_int)(exchange))
+    _mode = CaptureMode(_address("hipThreadExchangeStreamCaptureMode"))
 
 
 def _unavailable(known: HalError) -> BackendUnavailableError:

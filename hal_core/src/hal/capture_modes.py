@@ -1,0 +1,59 @@
+"""Make calls of a driver that another library's graph capture would forbid or fail by (O1).
+
+While another library captures a stream into a graph, some calls are forbidden, in every
+thread or in one, and make the capture fail: queries, waits, allocations, frees, and what
+ends modules and instances of graphs. A thread whose capture mode is relaxed may make
+them. CUDA and HIP both have a function that exchanges a thread's mode, and the same
+number for a relaxed one; a backend keeps one `CaptureMode` for its driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["RELAXED", "CaptureMode"]
+
+RELAXED: Final = 2
+"""The number of the relaxed mode, in CUDA and in HIP."""
+
+
+class CaptureMode(threading.local):
+    """Exchange the calling thread's capture mode.
+
+    Parameters
+    ----------
+    address
+        Of the driver's function, which takes the address of an int; none where it has none.
+
+    Attributes
+    ----------
+    word
+        Relaxed before an exchange and after the one back; the thread's own mode in between.
+    swap
+        Exchanges the mode and the word. It keeps the interpreter lock, for letting
+        that go takes longer than the driver's function; and it is no function of
+        Python's, so that no interrupt comes between a call of it and its work.
+    """
+
+    def __init__(self, address: int | None = None) -> None:
+        self.word = ctypes.c_int(RELAXED)
+        if address is None:
+            self.swap: Callable[[], object] = int
+        else:
+            exchange = ctypes.PYFUNCTYPE(ctypes.c_int)(address)
+            self.swap = functools.partial(exchange, ctypes.byref(self.word))
+
+    def relaxed(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
+        """Call a function that a capture may forbid; return what it returns."""
+        if self.word.value != RELAXED:  # inside another such call: a signal handler calls
+            return function(*arguments)
+        swap = self.swap
+        try:
+            swap()
+            return function(*arguments)
+        finally:
+            swap()
