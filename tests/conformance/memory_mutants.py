@@ -11,6 +11,8 @@ __all__ = ["MEMORY"]
 
 ORDER = "memory/test_stream_order.py::"
 STARVING = "memory/test_starving.py::"
+STARVED = "memory/test_starved_queues.py::"
+SHORT = "model/test_shortage.py::test_random_programs_short_of_memory_m3"
 RECORDED = "memory/test_recorded_memory.py::"
 COUNTS = "memory/test_memory_counts.py::"
 BAD = "memory/test_bad_input.py::"
@@ -113,8 +115,8 @@ MEMORY = (
     (
         "an alloca that finds no memory fails at once",
         [
-            f"{STARVING}test_it_waits_for_a_host_call_m3",
             f"{STARVING}test_several_starve_and_each_has_its_turn_m3",
+            SHORT,
         ],
         ("hal._alloca", "        is_any = False\n", "        return False\n"),
     ),
@@ -136,6 +138,33 @@ MEMORY = (
             "            if False:\n                pass\n",
         ),
     ),
+    (
+        "a starved alloca in an unordered queue holds it up",
+        [f"{STARVED}test_a_starved_alloca_in_an_unordered_queue_holds_up_nobody_m3"],
+        (
+            "hal._stream",
+            "                if self._ordered:\n                    return None\n                backlog.popleft()",
+            "                return None\n                backlog.popleft()",
+        ),
+        (
+            "hal._stream",
+            "            if self._ordered:\n                self._backlog.appendleft(operation)\n",
+            "            if True:\n                self._backlog.appendleft(operation)\n",
+        ),
+    ),
+    (
+        "a starved alloca is told of nothing that comes back",
+        [
+            f"{STARVED}test_it_holds_up_its_queue_until_memory_is_back_m3",
+            f"{STARVED}test_what_comes_back_first_is_taken_m3",
+        ],
+        ("hal._context", "        if self.starved:\n", "        if False:\n"),
+        (
+            "hal._progress",
+            "                    if context.starved:\n",
+            "                    if False:\n",
+        ),
+    ),
     # Recordings
     (
         "temporaries share bytes without a barrier",
@@ -154,7 +183,6 @@ MEMORY = (
     (
         "an execution gives its temporaries back once the host has seen its end",
         [
-            f"{RECORDED}test_executions_in_a_queue_use_one_block_m3",
             f"{RECORDED}test_executions_behind_a_kernel_are_issued_m3",
         ],
         (

@@ -9,8 +9,9 @@ from schedlab.faults import FAULTS, FaultCase
 from schedlab.memory import MEMORY
 from schedlab.program_case import ProgramCase
 from schedlab.refusals import REFUSALS
+from schedlab.shortage import SHORTAGE
 
-BY_HAND = {**FAULTS, **REFUSALS, **MEMORY}
+BY_HAND = {**FAULTS, **REFUSALS, **MEMORY, **SHORTAGE}
 """Factories of the cases without a model, by name."""
 
 

@@ -430,8 +430,75 @@ MUTANTS = (
         (
             Patch(
                 "_alloca",
-                "payload = (None, (), storage)",
-                "payload = _transfers.NOTHING",
+                "    give = _Give(storage)\n",
+                "    give = _Give(storage)\n"
+                "    storage.uses = []\n"
+                "    storage.source and storage._heap.give(storage, storage.source)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "memory that comes back beside another queue's use",
+        "use beside dealloca",
+        (
+            Patch(
+                "_storage",
+                "            if use is not operation and not is_behind(use, queue):\n"
+                "                return False\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a block for a queue that has not waited",
+        "one block, two queues",
+        (
+            Patch("_stream_memory", "            if seen:\n", "            if key >= 0:\n"),
+            Patch(
+                "_stream_memory",
+                "                    if is_behind(piece.points[0], queue):\n",
+                "                    if True:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "memory that is reserved when an alloca is submitted",
+        "reserved at issue",
+        (
+            Patch(
+                "_alloca",
+                "    take = _Take(storage)\n",
+                "    take = _Take(storage)\n"
+                "    device._heap.provide(queue, storage)\n"
+                "    device._heap.take(queue, storage)\n",
+            ),
+            Patch(
+                "_memory",
+                "        if storage.is_async:\n            return self._take",
+                "        if storage._ticket is not None:\n"
+                "            return True\n"
+                "        if storage.is_async:\n            return self._take",
+            ),
+        ),
+    ),
+    Mutant(
+        "an alloca that does not wait for what runs",
+        "resumed by dealloca",
+        (Patch("_alloca", "        is_any = False\n", "        return False\n"),),
+    ),
+    Mutant(
+        "an alloca that waits where nothing runs",
+        "nothing comes back",
+        (Patch("_alloca", "        is_any = False\n", "        return True\n"),),
+    ),
+    Mutant(
+        "a starved alloca that a close forgets",
+        "starved and closed",
+        (
+            Patch(
+                "_stream",
+                "each._state in {PENDING, PARTLY, STARVED}",
+                "each._state in {PENDING, PARTLY}",
             ),
         ),
     ),
