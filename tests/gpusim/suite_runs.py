@@ -1,12 +1,13 @@
 """Run the conformance suite on gpusim, each time in a process of its own.
 
     python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [--programs N]
-                                      [ARGUMENTS OF PYTEST]
+                                      [--pool] [ARGUMENTS OF PYTEST]
 
 BACKEND is cuda, hip or, for comparison and without gpusim, cpu. Without a seed the
 whole suite runs, in free mode; with one, the tests marked ``ordering``, in stepped
-mode; or the tests that the arguments name. This is how a run that failed is
-repeated: equal seeds give equal schedules as far as the host's threads let them.
+mode; or the tests that the arguments name. With ``--pool`` allocas are the driver's.
+This is how a run that failed is repeated: equal seeds give equal schedules as far as
+the host's threads let them.
 """
 
 from __future__ import annotations
@@ -51,20 +52,26 @@ class Run(NamedTuple):
     mode: str
     seed: int | None = None
     programs: int = 0
+    pool: bool = False
 
     def __str__(self) -> str:
         """Return a test's id."""
+        mode = f"{self.mode}, pool" if self.pool else self.mode
         programs = f"{self.programs} programs, " if self.programs else ""
-        return self.mode if self.seed is None else f"{self.mode}, {programs}seed {self.seed}"
+        return mode if self.seed is None else f"{mode}, {programs}seed {self.seed}"
+
+    @property
+    def device(self) -> str:
+        """The name of the device that is tested."""
+        return f"{self.backend}?async_allocations=true" if self.pool else self.backend
 
     @property
     def command(self) -> str:
         """What repeats it."""
         seed = "" if self.seed is None else f" --seed {self.seed}"
         programs = f" --programs {self.programs}" if self.programs else ""
-        return (
-            f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{seed}{programs}"
-        )
+        more = f"{seed}{programs}{' --pool' if self.pool else ''}"
+        return f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{more}"
 
 
 class Outcome(NamedTuple):
@@ -82,9 +89,16 @@ def seeds(otherwise: int) -> int:
 
 
 def plan(backend: str, otherwise: int) -> list[Run]:
-    """Return the runs for a backend: the suite in each mode, and `seeds` over the modes."""
-    stepped = [Run(backend, MODES[seed % 2], seed) for seed in range(1, seeds(otherwise) + 1)]
-    return [*(Run(backend, mode) for mode in MODES), *stepped]
+    """Return the runs for a backend: the suite in each mode, and `seeds` over the modes.
+
+    And with allocas of the driver's: the suite once, and every other pair of seeds.
+    """
+    stepped = [
+        Run(backend, MODES[seed % 2], seed, pool=seed // 2 % 2 == 1)
+        for seed in range(1, seeds(otherwise) + 1)
+    ]
+    whole = [Run(backend, mode) for mode in MODES]
+    return [*whole, Run(backend, MODES[0], pool=True), *stepped]
 
 
 def programs(*backends: str) -> list[Run]:
@@ -135,7 +149,7 @@ def _command(run: Run, report: str, arguments: Sequence[str]) -> list[str]:
     """Return the command of a run; arguments that do not begin with a dash are tests."""
     tests = [each for each in arguments if not each.startswith("-")]
     options = [each for each in arguments if each.startswith("-")]
-    options += ["--hal-backend", run.backend, "--hal-mode", run.mode, "--tb=short", "-rf"]
+    options += ["--hal-backend", run.device, "--hal-mode", run.mode, "--tb=short", "-rf"]
     if report:
         options += ["--hal-report", report]
     if run.seed is not None and not tests:
@@ -265,9 +279,10 @@ def main() -> int:
     parser.add_argument("--mode", default="auto", choices=["auto", *MODES])
     parser.add_argument("--seed", type=int)
     parser.add_argument("--programs", type=int, default=0, help="random programs and no more")
+    parser.add_argument("--pool", action="store_true", help="with async_allocations=true")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="0: no limit")
     given, rest = parser.parse_known_args()
-    run = Run(given.backend, given.mode, given.seed, given.programs)
+    run = Run(given.backend, given.mode, given.seed, given.programs, given.pool)
     outcome = perform(run, rest, seconds=given.seconds or None)
     sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")
     return outcome.status

@@ -1,0 +1,231 @@
+"""Memory in the order of queues, on a device of 64 MiB: the driver's pool and the core's (M3)."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+# The test run imports files one by one, not as a package.
+HERE = str(Path(__file__).resolve().parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
+
+import suite_runs  # noqa: E402
+
+BINDINGS = {"cuda": "cuda", "hip": "rocm"}
+SECONDS = 50
+
+PRELUDE = """
+import ctypes, os, threading
+import hal, numpy as np
+from hal.errors import OutOfMemoryError
+MIB, LIMIT = 1 << 20, 30
+sim = ctypes.CDLL(os.environ["GPUSIM_SHOWN"])
+def open_device(**parameters):
+    return hal.create_device("{backend}", async_allocations="{pool}", **parameters)
+open_device().close()
+sim.gpusim_limit_memory(ctypes.c_size_t(64 * MIB))
+def room():
+    with hal.create_device("{backend}") as other:
+        return other._native.memory_info()[0]
+"""
+
+
+@pytest.fixture(params=["free", "stepped"])
+def schedule(request):
+    return request.param
+
+
+@pytest.fixture(params=["true", "false"], ids=["pool", "core"])
+def pool(request):
+    return request.param
+
+
+@pytest.fixture(params=BINDINGS)
+def run(request, schedule, pool):
+    """Return what runs a program on gpusim by one of the backends, in either way to allocate."""
+    if importlib.util.find_spec(BINDINGS[request.param]) is None:
+        pytest.skip(f"{BINDINGS[request.param]}.bindings are not installed")
+    variables = suite_runs.environment(request.param, mode=schedule, seed=3, devices=1)
+
+    def function(program):
+        text = PRELUDE.format(backend=request.param, pool=pool) + textwrap.dedent(program)
+        done = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-c", text],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+    return function
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_loop_of_temporaries_needs_the_memory_of_one_m3(run, gated):
+    """M3: a hundred times 8 MiB, all submitted before the first runs, or as it comes."""
+    run(f"""
+        device = open_device()
+        queue, gate, out = device.queue, hal.create_semaphore(), device.allocate(4, memory="host")
+        if {gated}:
+            queue.barrier(wait=gate.at(1))
+        ends = []
+        for turn in range(100):
+            each = queue.alloca(8 * MIB)
+            ends += [each.allocation, queue.fill(each, turn), queue.copy(each, out, size=4)]
+            ends.append(queue.dealloca(each))
+        gate.signal(1)
+        hal.wait_all(ends, timeout=LIMIT)
+        assert out.numpy().tolist() == [99] * 4
+        statistics = device.statistics()
+        assert statistics.bytes_peak <= 9 * MIB, statistics
+        del each, ends, out
+        assert device.close(LIMIT) == ()
+    """)
+
+
+def test_blocks_are_split_and_merged_m3(run):
+    """M3: what was one block is four, and one again, with the host held up all the while."""
+    run("""
+        device = open_device()
+        queue, gate = device.queue, hal.create_semaphore()
+        queue.barrier(wait=gate.at(1))
+        ends = []
+        for turn in range(8):
+            count = 4 if turn % 2 else 1
+            parts = [queue.alloca(48 * MIB // count) for _ in range(count)]
+            ends += [queue.fill(each, turn) for each in parts]
+            ends += [queue.dealloca(each) for each in parts]
+        gate.signal(1)
+        hal.wait_all(ends, timeout=LIMIT)
+        del parts, ends
+        assert device.close(LIMIT) == ()
+    """)
+
+
+def test_two_uses_that_a_semaphore_orders_share_the_memory_m3(run):
+    """M3: a pending alloca holds nothing; the one that has to run first gets the memory."""
+    run("""
+        device = open_device()
+        queue, other, turn = device.queue, device.create_queue(), hal.create_semaphore()
+        first = queue.alloca(40 * MIB, wait=turn.at(1))
+        ends = [first.allocation, queue.fill(first, 2), queue.dealloca(first)]
+        second = other.alloca(40 * MIB)
+        ends += [second.allocation, other.fill(second, 1)]
+        ends.append(other.dealloca(second, signal=turn.at(1)))
+        hal.wait_all(ends, timeout=LIMIT)
+        del first, second, ends
+        assert device.close(LIMIT) == ()
+    """)
+
+
+def test_an_alloca_stands_until_another_queue_gives_back_m3(run):
+    """M3: it waits for what runs, and fails where nothing does."""
+    run("""
+        device = open_device()
+        queue, other, gate = device.queue, device.create_queue(), threading.Event()
+        first = queue.alloca(40 * MIB)
+        first.allocation.wait(LIMIT)
+        queue.call(gate.wait, LIMIT)
+        ended = queue.dealloca(first)
+        second = other.alloca(40 * MIB)
+        used = other.fill(second, 7)
+        assert second.allocation.state == "pending", second.allocation.state
+        gate.set()
+        assert second.numpy(wait=used, timeout=LIMIT)[:4].tolist() == [7] * 4
+        third = queue.alloca(40 * MIB)
+        try:
+            third.allocation.wait(LIMIT)
+        except OutOfMemoryError as error:
+            assert "hal holds" in str(error), error
+        else:
+            raise AssertionError("there is no memory for it")
+        other.dealloca(second).wait(LIMIT)
+        fourth = queue.alloca(40 * MIB)
+        fourth.allocation.wait(LIMIT)
+        del first, second, third, fourth, ended, used
+        assert device.close(LIMIT) == ()
+    """)
+
+
+def test_the_memory_limit_counts_what_pools_hold_m1(run):
+    """M1: of all that hal holds on the device, however it was allocated."""
+    run("""
+        device = open_device(memory_limit="32M")
+        queue = device.queue
+        many = [queue.alloca(8 * MIB) for _ in range(4)]
+        hal.wait_all([each.allocation for each in many], timeout=LIMIT)
+        assert 32 * MIB <= device.statistics().bytes_held <= 33 * MIB, device.statistics()
+        for take in (
+            lambda: device.allocate(8 * MIB),
+            lambda: queue.alloca(8 * MIB).allocation.wait(LIMIT),
+        ):
+            try:
+                take()
+            except OutOfMemoryError as error:
+                assert "memory_limit" in str(error), error
+            else:
+                raise AssertionError("more than the limit")
+        ends = [queue.dealloca(each) for each in many]
+        hal.wait_all(ends, timeout=LIMIT)
+        device.allocate(30 * MIB).close()
+        del many, ends
+        assert device.close(LIMIT) == ()
+    """)
+
+
+def test_trim_gives_everything_back_to_the_device_m1(run):
+    """M1: what pools and caches keep, too."""
+    run("""
+        before = room()
+        device = open_device()
+        queue = device.queue
+        for _ in range(3):
+            each = queue.alloca(16 * MIB)
+            queue.fill(each, 1)
+            queue.dealloca(each).wait(LIMIT)
+        device.trim()
+        del each
+        device.trim()
+        assert room() >= before - MIB, (room(), before)
+        assert device.statistics().bytes_now == 0
+        assert device.close(LIMIT) == ()
+    """)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_memory_that_runs_out_once_fails_at_the_most_one_alloca_m3(run, pool, number):
+    """M3: the n-th native allocation finds none; what does not need it goes on."""
+    names = {"true": ("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync")}
+    names["false"] = ("cuMemAlloc", "hipMalloc")
+    run(f"""
+        device = open_device()
+        queue = device.queue
+        device.trim()
+        for name in {names[pool]!r}:
+            sim.gpusim_fail(name.encode(), {number}, 2)
+        failed = 0
+        for turn in range(8):
+            each = queue.alloca((1 + turn) * MIB)
+            used = queue.fill(each, turn)
+            try:
+                each.allocation.wait(LIMIT)
+                assert each.numpy(wait=used, timeout=LIMIT)[:4].tolist() == [turn] * 4
+            except OutOfMemoryError:
+                failed += 1
+            queue.dealloca(each)
+        assert failed <= 1, failed
+        queue.barrier().wait(LIMIT)
+        del each, used
+        assert device.close(LIMIT) == ()
+    """)
