@@ -9,7 +9,13 @@ import pytest
 from core_harness import LIMIT, Latch, wait_until
 
 import hal
-from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, OperationError
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OperationError,
+)
 
 SIZE = 4096
 
@@ -51,11 +57,13 @@ def test_no_address_before_the_issue_m3(opened):
     buffer = device.queue.alloca(SIZE, wait=gate.at(1))
     part = buffer.subspan(16, 16)
     assert "no address yet" in repr(buffer)
-    for use in (lambda: buffer.address, lambda: part.address, buffer.map):
+    for use in (lambda: buffer.address, lambda: part.address, lambda: buffer.map(wait=())):
         with pytest.raises(InvalidArgumentError, match=r"buffer\.allocation"):
             use()
+    with pytest.raises(DeadlineExceededError):
+        buffer.map(timeout=0)
     gate.signal(1)
-    buffer.allocation.wait(LIMIT)
+    buffer.map()[:] = 1
     assert buffer.address > 0
     assert part.address == buffer.address + 16
     assert f"{buffer.address:#x}" in repr(buffer)

@@ -20,6 +20,7 @@ from hal.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from hal._device import Device
+    from hal._storage import Storage
 
 __all__ = ["Buffer"]
 
@@ -159,24 +160,21 @@ class Buffer(Extent):
         Raises `UnimplementedError` where the memory is not host-visible; use
         `numpy` or a queue's ``read`` there. Raises `InvalidArgumentError` if
         the buffer's usage or access does not allow it, and what `address`
-        does before an alloca was issued. Raises `DeadlineExceededError` after
-        `timeout` seconds, and the failures of `wait`.
+        does if an alloca was not issued by the end of the wait. Raises
+        `DeadlineExceededError` after `timeout` seconds, and the failures of `wait`.
         """
         need = mapping_need(access)
         storage = self._live()
         if self._denied & need:
             raise InvalidArgumentError(explain_refusal("map", self._denied & need))
-        address_of(self, storage)
-        if storage.host_address is None:
-            message = (
-                f"{storage.memory.value} memory of {self._device._name} is not visible to the "
-                "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
-            )
-            raise UnimplementedError(message)
+        if storage.address is not None:
+            self._check_visible(storage)
         if wait is None:
             wait_before(self._device._context, timeout, "map()")
         else:
             wait_all(wait, timeout)
+        address_of(self, storage)
+        self._check_visible(storage)
         if self._size:
             raw = np.asarray(view_of(storage))[self._offset : self._offset + self._size]
             array = raw.view(self._dtype).reshape(self._shape)
@@ -185,6 +183,15 @@ class Buffer(Extent):
         if access == "read":
             array.flags.writeable = False
         return array
+
+    def _check_visible(self, storage: Storage) -> None:
+        """Raise unless the host sees the memory, which has an address."""
+        if storage.host_address is None:
+            message = (
+                f"{storage.memory.value} memory of {self._device._name} is not visible to the "
+                "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
+            )
+            raise UnimplementedError(message)
 
     def numpy(
         self,

@@ -166,7 +166,10 @@ class Device:
         self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
         settings = settings or MemorySettings()
         self._heap = Heap(self._context, settings)
-        self._staging = Staging(self._context, self._heap, settings.staging)
+        staging = settings.staging
+        if settings.memory_limit is not None:
+            staging = min(staging, settings.memory_limit // 4)
+        self._staging = Staging(self._context, self._heap, staging)
         self._timers = TimerPool(self._context)
         self._external = External(self._context)
         # Contexts of the devices whose memory kernels may use, besides ours

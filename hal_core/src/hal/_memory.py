@@ -115,10 +115,13 @@ class Heap(Reaper):
         """Do what `take` does with the driver's own allocator."""
         native, size = self._context.native, storage.size
         try:
-            if self._memory_limit is not None:
-                with self._lock:
-                    self._check_limit(size + self._leaving_streams(queue))
             native.bind()
+            if self._memory_limit is not None:
+                # What its allocator keeps counts until it was asked to give that back: it
+                # takes memory in units of its own.
+                reserved, used = native.pool_statistics() if storage.tried is None else (0, 0)
+                with self._lock:
+                    self._check_limit(size + self._leaving_streams(queue) + max(reserved - used, 0))
             address = native.allocate_async(queue._stream, size)
         except OutOfMemoryError as error:
             storage.error = error

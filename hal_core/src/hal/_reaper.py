@@ -167,6 +167,8 @@ class Reaper(Allocator):
             for queue in self._context.queues:
                 if not queue._ring and queue._stream:
                     native.synchronize_stream(queue._stream)
+            if self._stream:
+                native.synchronize_stream(self._stream)
             before, _ = native.pool_statistics()
             native.trim_pool(keep)
             return max(before - native.pool_statistics()[0], 0)

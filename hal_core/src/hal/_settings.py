@@ -30,7 +30,8 @@ class MemorySettings(NamedTuple):
         Bytes of the pinned staging ring.
     async_allocations
         Whether `Queue.alloca` uses native stream-ordered allocation where the
-        device has it.
+        device has it; None is what the backend has measured to be better, and
+        False with a memory limit, which that can keep only roughly.
     pool_keep
         Bytes that nobody uses and that the pool of that may hold; None is what
         the cache keeps.
@@ -42,7 +43,7 @@ class MemorySettings(NamedTuple):
     cache_limit: int | None = None
     memory_limit: int | None = None
     staging: int = 16 << 20
-    async_allocations: bool = False
+    async_allocations: bool | None = None
     pool_keep: int | None = None
     pool_reuse: str = "any"
 
@@ -59,11 +60,12 @@ def take_settings(parameters: dict[str, str]) -> MemorySettings:
         settings = settings._replace(memory_limit=_size("memory_limit", parameters, 1))
     if "staging" in parameters:
         settings = settings._replace(staging=_size("staging", parameters, _SMALLEST_STAGING))
-    text = parameters.pop("async_allocations", "false")
-    if text.lower() not in {"true", "false", "1", "0"}:
-        message = f"async_allocations is 'true' or 'false', not {shown(text)}"
-        raise InvalidArgumentError(message)
-    settings = settings._replace(async_allocations=text.lower() in {"true", "1"})
+    if "async_allocations" in parameters:
+        text = parameters.pop("async_allocations")
+        if text.lower() not in {"true", "false", "1", "0"}:
+            message = f"async_allocations is 'true' or 'false', not {shown(text)}"
+            raise InvalidArgumentError(message)
+        settings = settings._replace(async_allocations=text.lower() in {"true", "1"})
     if "pool_keep" in parameters:
         settings = settings._replace(pool_keep=_size("pool_keep", parameters, 0))
     reuse = parameters.pop("pool_reuse", "any")

@@ -237,7 +237,7 @@ class Staging:
                 return slot
 
     def _make(self, *, alone: bool) -> _Slot | None:
-        """Return a new slot, already counted; None if there is no memory and others will do."""
+        """Return a new slot, already counted; where there is no memory another one's, or None."""
         native, memory = self._context.native, MemoryType.HOST
         try:
             native.bind()
@@ -261,9 +261,15 @@ class Staging:
                 self._count -= 1
                 others = self._count
                 waiter = self._waiting.popleft() if self._waiting else None
+                mine = None
+                if isinstance(error, OutOfMemoryError) and others and alone:
+                    mine = _Waiter()
+                    self._waiting.append(mine)
             if waiter is not None:
                 waiter.gate.open()  # it may have more luck
-            if isinstance(error, OutOfMemoryError) and others and not alone:
+            if mine is not None:
+                return self._stand_in_line(mine)
+            if isinstance(error, OutOfMemoryError) and others:
                 return None
             raise
 

@@ -60,7 +60,7 @@ def test_alloca_returns_at_once_m3(queue: hal.Queue, make_semaphore: MakeSemapho
     with pytest.raises(InvalidArgumentError):
         _ = buffer.address
     with pytest.raises(InvalidArgumentError):
-        buffer.map()
+        buffer.map(wait=())
     wait.signal(1)
     signal.wait(1, LIMIT)
     assert buffer.address > 0
