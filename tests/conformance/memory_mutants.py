@@ -254,6 +254,15 @@ MEMORY = (
         ("hal._alloca", "    _check_reachable(storage.source, signals)\n", ""),
     ),
     (
+        "no dealloca may signal what comes after its alloca's wait",
+        [f"{BAD}test_an_alloca_in_a_chain_of_one_semaphore_m3"],
+        (
+            "hal._alloca",
+            "    _check_reachable(storage.source, signals)\n",
+            "    _check_reachable(storage.source, signals)\n    if any(a._semaphore is b._semaphore for a in signals for b in storage.source._waits):\n        raise InvalidArgumentError('circle')\n",
+        ),
+    ),
+    (
         "a dealloca takes memory from a recording",
         [f"{RECORDED}test_what_a_recording_holds_is_not_given_back_m3"],
         (

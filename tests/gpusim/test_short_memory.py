@@ -1,4 +1,4 @@
-"""Random programs of temporaries where the device's own memory ends, with its pool and without (M3)."""
+"""Random programs of temporaries where the memory of the device ends, with and without its pool."""
 
 from __future__ import annotations
 

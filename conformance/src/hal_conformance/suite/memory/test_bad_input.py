@@ -63,6 +63,19 @@ def test_a_dealloca_may_signal_what_its_alloca_has_waited_for_m3(
     assert semaphore.query() == 2
 
 
+def test_an_alloca_in_a_chain_of_one_semaphore_m3(
+    queue: hal.Queue, second_queue: hal.Queue, semaphore: hal.Semaphore, gate: hal.Semaphore
+) -> None:
+    """M3: the alloca waits for what another one signals, and its dealloca signals the next."""
+    second_queue.barrier(wait=gate.at(1), signal=semaphore.at(1))
+    buffer = queue.alloca(64, wait=semaphore.at(1))
+    queue.fill(buffer, 1)
+    ended = queue.dealloca(buffer, signal=semaphore.at(2))
+    gate.signal(1)
+    ended.wait(LIMIT)
+    assert semaphore.query() == 2
+
+
 def test_a_second_dealloca_is_refused_m3(
     queue: hal.Queue, second_queue: hal.Queue, gate: hal.Semaphore
 ) -> None:

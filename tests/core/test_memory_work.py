@@ -1,0 +1,65 @@
+"""How much work thousands of allocas make: counted, not timed (M3)."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+from core_harness import LIMIT, Latch
+
+import hal
+from hal._memory import Heap
+from hal._settings import MemorySettings
+
+SIZE = 4096
+
+
+@pytest.fixture
+def tries(monkeypatch):
+    """Count how often memory is asked for, and looked for."""
+    count = Counter()
+
+    def counted(name):
+        original = getattr(Heap, name)
+
+        def method(*arguments):
+            count[name] += 1
+            return original(*arguments)
+
+        monkeypatch.setattr(Heap, name, method)
+
+    counted("take")
+    counted("provide")
+    return count
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["own", "native"])
+@pytest.mark.parametrize("number", [500, 2000])
+def test_allocas_that_starve_in_a_queue_are_tried_once_each_m3(open_probe, tries, native, number):
+    """M3: room for one, which running work holds: those behind the first are not even looked at."""
+    device, probe = open_probe(
+        settings=MemorySettings(memory_limit=2 * SIZE, async_allocations=native)
+    )
+    latch, other = Latch(), device.create_queue()
+    first = device.queue.alloca(SIZE)
+    device.queue.fill(first, 0).wait(LIMIT)
+    probe.hold(latch)
+    device.queue.fill(first, 1)
+    device.queue.dealloca(first)
+    del first
+    before = threading.active_count()
+    tries.clear()
+    submitted = []
+    for value in range(number):
+        buffer = other.alloca(SIZE + 256)
+        submitted += [buffer.allocation, other.fill(buffer, value % 256), other.dealloca(buffer)]
+    del buffer
+    assert {each.state for each in submitted} == {"pending"}
+    assert tries["take"] < 20
+    assert threading.active_count() <= before + 4
+    latch.open()
+    hal.wait_all(submitted, 5 * LIMIT)
+    assert number <= tries["take"] <= number + number // 10 + 20
+    assert tries["provide"] <= number // 10 + 20
+    assert threading.active_count() <= before + 4
