@@ -156,6 +156,10 @@ def test_a_pool_counts_what_it_holds_and_gives_it_back_m3(device, stream):
     assert device.pool_statistics() == (0, 0)
 
 
+def test_a_pool_holds_nothing_of_its_trial_m1(open_device):
+    assert open_device().pool_statistics() == (0, 0)
+
+
 def test_a_pool_gives_up_blocks_of_other_sizes_for_one_that_it_has_not_m3(device, simulator):
     """HIP splits none: what is free and complete goes back to the device first."""
     stream = device.create_stream()

@@ -162,3 +162,4 @@ def _try(pool: Pool) -> None:
         wait_for_stream(stream)
     finally:
         call(hip.hipStreamDestroy, stream)
+    pool.trim(0)  # it holds nothing that is not asked for
