@@ -438,9 +438,10 @@ class Queue(StreamQueue):
     def close(self, timeout: SupportsFloat = 10.0) -> tuple[str, ...]:
         """Cancel what is not issued, wait for what is, and give the stream back (Q6).
 
-        If that takes more than `timeout` seconds the device is marked lost.
-        Returns a line for every operation that had to be abandoned, none if
-        all went well. May be called twice, and from ``with``.
+        A recording that is issued in parts (Q1) is cancelled behind the last of those
+        that are: what it writes is undefined then. If all takes more than `timeout`
+        seconds the device is marked lost. Returns a line for every operation that had
+        to be abandoned, none if all went well. May be called twice, and from ``with``.
         """
         deadline = _sync.monotonic() + as_seconds(timeout)
         return self._context.close_queues([self], deadline)

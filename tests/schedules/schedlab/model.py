@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 
+from schedlab.programs import SCRATCH
+
 
 class State:
     """One state of the machine."""
@@ -130,6 +132,14 @@ class Model:
         for name, status in state.status.items():
             if status == "pending":
                 new, how = self.issue(state, name)
+                if (
+                    new is not None
+                    and self.in_parts(self.ops[name])
+                    and new.status[name] == "issued"
+                ):
+                    part = state.copy()  # its first launch: a close cancels the rest
+                    part.buffers[self.ops[name].target] = SCRATCH
+                    yield part, "may"
                 for label in self.failures(state, self.ops[name])[1:]:
                     # Several waits have failed: which one it is told by is not said.
                     other = state.copy()
@@ -315,6 +325,11 @@ class Model:
             o for o in order if o != name and state.status[o] == "issued" and not self.ops[o].host
         )
         return new, "must"
+
+    def in_parts(self, op):
+        """Return whether the two launches of a recording find no room at once."""
+        limit = self.program.queues[op.queue].limit
+        return op.recorded and self.program.lowering == "stream" and limit == 1
 
     def stands(self, state, op):
         """Return whether something on its queue keeps a pending operation from being issued."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+SCRATCH = 0x55
+"""What a recording writes first; no operation of a program writes that."""
+
 
 @dataclass(frozen=True)
 class Op:

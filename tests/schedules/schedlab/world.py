@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from schedlab.fake import classes
+from schedlab.programs import SCRATCH
 from schedlab.vendor import Vendor
 from schedlab.watching import Watching
 
@@ -10,9 +11,6 @@ NET_SECONDS = 0.01
 
 CLOSING_SECONDS = 0.01
 """What the close of a device may take on which all has ended."""
-
-SCRATCH = 0x55
-"""What a recording writes first; no operation of a program writes that."""
 
 
 class _Quiet:
