@@ -131,7 +131,7 @@ def check_nothing_forgotten(world):
         rest = [n for n in mine if n not in waiting]
         state.order[queue_name] = (*rest, *waiting)
     state.reserved = dict.fromkeys(state.values, 0)
-    state.closed, state.must, state.promised = set(), set(), {}
+    state.closed, state.must, state.written, state.promised = set(), set(), set(), {}
     state.deps = dict.fromkeys(state.status, ())
     state.buffers, state.callbacks, state.counters, state.results = {}, {}, [], []
     for name, status in state.status.items():
