@@ -25,7 +25,7 @@ def strings(*names: str) -> set[str]:
     }
 
 
-CASES = strings("cases.py", "faults.py", "memory.py", "refusals.py")
+CASES = strings("cases.py", "faults.py", "memory.py", "refusals.py", "shortage.py")
 MUTANTS = strings("planted.py")
 
 

@@ -68,6 +68,7 @@ __all__ = [
     "MemoryHeap",
     "MemoryQuery",
     "MemoryStatistics",
+    "MemoryUse",
     "MemoryType",
     "Output",
     "Printed",

@@ -1,11 +1,11 @@
 """Allocate and give back memory in the order of a queue (rule M3).
 
 Memory is reserved when an alloca is issued: from the core's own pool
-(`hal._stream_memory`), or with ``async_allocations=true`` by the driver's
-stream-ordered allocator. One that finds none is *starved*: it keeps its place in the
-queue, and tries again whenever work has retired, a dealloca was issued or a finaliser
+(`hal._stream_memory`), or from the driver's stream-ordered allocator, as the parameter
+``async_allocations`` says. An alloca that finds none is *starved*: it keeps its place in
+the queue, and tries again whenever work has retired, a dealloca was issued or a finaliser
 has given memory back. The `Provider` makes native allocations, which may block, on a
-thread of ours, and decides when nothing that runs can help any more.
+thread of ours. It fails the alloca when nothing that runs can help any more.
 """
 
 from __future__ import annotations

@@ -167,23 +167,25 @@ class CommandBuffer(Recording):
     def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> Slot:
         """Return memory of the device that lives inside of the recording: `size` bytes.
 
-        It is used as a slot is, and never bound: each execution reserves what
-        all temporaries need when it is issued, as `Queue.alloca` does, and
+        It is used as a slot is, and never bound. Each execution reserves one
+        block for all temporaries when it is issued, as `Queue.alloca` does, and
         gives it back behind itself. The content is undefined at first. Ends
-        with `dealloca`, or with the recording. Raises `OutOfMemoryError`, at
-        the execution, for more than the device or the memory limit has.
+        with `dealloca`, or with the recording. An execution raises
+        `OutOfMemoryError` where all temporaries together need more than the
+        device or the ``memory_limit`` has.
         """
         self._recording()
         length, _, element, _ = check_allocation(size, dtype, MemoryType.DEVICE, "alloca")
         return self._slots.take_temporary(length, element, is_ordered=self._hazards)
 
     def dealloca(self, temporary: Slot) -> None:
-        """End a temporary: its bytes serve later ones.
+        """End a temporary: later ones may have its bytes.
 
-        Of those that begin behind a barrier after this; with ``hazards="auto"``
-        of all. Raises `ArgumentTypeError` for what is no temporary,
-        `InvalidArgumentError` for a part or one of another recording, and
-        `ClosedError` for one that has ended, as its use afterwards does.
+        With ``hazards="auto"`` all that begin after this; otherwise those that
+        begin behind a barrier that comes after this. Raises `ArgumentTypeError`
+        for what is no temporary, `InvalidArgumentError` for a part or one of
+        another recording, and `ClosedError` for one that has ended, as its use
+        afterwards does.
         """
         self._recording()
         self._slots.give_temporary(temporary)

@@ -582,10 +582,12 @@ class Device:
         )
 
     def trim(self, keep: int = 0) -> int:
-        """Give cached memory back until `keep` bytes of it are left; return how many went.
+        """Give memory back that nobody uses, until `keep` bytes of it are left.
 
-        And all else that is kept for the next use: the pinned staging ring,
-        events, and instances of native graphs. Blocks as long as the native
+        The cache, idle segments of `Queue.alloca`, and what the driver's pool
+        keeps; and all else that is kept for the next use: the pinned staging
+        ring, events, and instances of native graphs. Returns how many bytes
+        went, without those of the staging ring. Blocks as long as the native
         frees do, which may wait until the device is idle.
         """
         self._live()
@@ -701,11 +703,12 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
     if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
     the core: ``max_in_flight``, the native launches that a queue issues before the
-    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit`` and
-    ``staging``, numbers of bytes as in ``"512M"``, and ``async_allocations``
-    (M1, docs/memory.md); ``command_buffer``, ``"graph"``, ``"stream"`` or
-    ``"auto"``, how recordings are run that do not say (C4). All others go to
-    the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
+    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit``,
+    ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
+    ``async_allocations``, ``"true"`` or ``"false"``, and ``pool_reuse``, ``"any"``,
+    ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
+    ``"graph"``, ``"stream"`` or ``"auto"``, how recordings are run that do not say
+    (C4). All others go to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
     `PluginError`, `NotFoundError` for an index or a UUID,
     `InvalidArgumentError` for a parameter that nobody knows, and
     `UnimplementedError` for graphs on a device without them.

@@ -1,4 +1,4 @@
-"""Describe a device's memory: its heaps, what can be done there, and what is in use (rule M1)."""
+"""A device's memory: its heaps, what can be done there, and what is in use (rule M1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "MemoryUse", "descri
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Count what a device has allocated through hal.
+    """What a device has allocated of one kind of memory through hal, or of all kinds.
 
     An allocation of `Queue.alloca` counts from its issue to the issue of its
     dealloca. Imported memory is not counted.
@@ -32,7 +32,8 @@ class MemoryUse:
         Bytes asked for by allocations that exist now, and at the most since
         the device was opened or the peak was reset.
     bytes_cached
-        Bytes that nobody uses and that wait for the next allocation.
+        Bytes that nobody uses and that are kept for the next allocation: in the
+        cache, in segments, in the driver's pool.
     bytes_held
         Bytes allocated natively: the cached ones, those asked for, what size
         classes add to them, and what is about to be given back.
@@ -49,7 +50,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatistics(MemoryUse):
-    """Count what a device has allocated through hal, of all kinds of memory and of each.
+    """What a device has allocated through hal, of all kinds of memory and of each.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class MemoryStatistics(MemoryUse):
 
 @dataclass(frozen=True, slots=True)
 class MemoryHeap:
-    """Describe one kind of memory of a device.
+    """One kind of memory of a device.
 
     Attributes
     ----------
@@ -100,7 +101,7 @@ class MemoryHeap:
 
 @dataclass(frozen=True, slots=True)
 class MemoryQuery:
-    """Answer what can be done with memory of one kind, usage and size.
+    """What can be done with memory of one kind, usage and size.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Give out the memory of a device, cached and its own or of others (rule M1)."""
+"""Give out the memory of a device: cached, in the order of queues, or of others (rules M1, M3)."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ ALIGNMENT: Final = 256
 """Bytes that the address of every allocation is a multiple of."""
 
 LARGE: Final = 1 << 30
-"""Bytes above which a block is as large as was asked for, and never cached."""
+"""Larger blocks are as large as was asked for, and never cached."""
 
 _FINE: Final = 2048
-"""Bytes up to which the size classes are the multiples of `ALIGNMENT`."""
+"""Up to here the size classes are the multiples of `ALIGNMENT`."""
 
-# How a block is given back: to the cache, to the driver's stream-ordered allocator, to
-# its segment (`hal._stream_memory`), by a native free, to whom it belongs. The first
-# three need no wait and nobody's wake-up.
+# How a block is given back, in this order: to the cache; to the driver's stream-ordered
+# allocator; to its segment (`hal._stream_memory`); by a native free; to whom it belongs.
+# The first three block nobody.
 CACHED: Final = 0
 ASYNC: Final = 1
 POOLED: Final = 2
@@ -55,7 +55,7 @@ FOREIGN: Final = 4
 
 
 class Owner:
-    """Keep foreign memory alive, and know what to do when hal has done with it.
+    """What keeps foreign memory alive, and what is to be done when hal has done with it.
 
     Attributes
     ----------

@@ -46,7 +46,7 @@ class _Calls:
 
 
 class Program:
-    """Be a recording that has ended; immutable but for its replicas and instances.
+    """A recording that has ended; immutable but for its replicas and instances.
 
     Executions hold it until they have retired, and it holds what they use.
     """

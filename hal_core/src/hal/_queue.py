@@ -311,13 +311,18 @@ class Queue(StreamQueue):
     ) -> Buffer:
         """Allocate `size` bytes in the order of the queue; return the buffer at once.
 
-        `Buffer.allocation` is the submission. The buffer has an address from
-        its issue on: an operation that is issued before fails, so let what
-        uses it on other queues wait for the allocation. If the allocation
-        fails (out of memory, a failed wait, cancelled), what uses the buffer
-        fails with the same error. `dtype` and `memory` as in
-        `Device.allocate`; the content is undefined. Give the memory back with
-        `dealloca`, or drop the buffer.
+        `Buffer.allocation` is the submission. The memory is reserved when that
+        is issued. Without memory the alloca keeps its place in the queue until
+        earlier work has given enough back; it fails with `OutOfMemoryError`
+        when nothing that runs or is issued on the device can. What uses the
+        buffer on another queue must wait for the allocation: an operation that
+        is issued before fails, and one that is only not ordered behind it may
+        meet an earlier use of the same memory. If the allocation fails (out of
+        memory, a failed wait, cancelled), what uses the buffer fails with the
+        same error. `dtype` and `memory` as in `Device.allocate`; the content is
+        undefined. Give the memory back with `dealloca`, or drop the buffer.
+        Never blocks. Raises, here already, `OutOfMemoryError` for more than the
+        ``memory_limit``, or than the device has of device memory.
         """
         return _alloca.alloca(self, size, dtype, memory, *check_lists(wait, signal))
 
@@ -325,9 +330,17 @@ class Queue(StreamQueue):
         """End the use of a buffer of `alloca`, on any queue of its device.
 
         The buffer and its parts are unusable from now on: they raise
-        `ClosedError`. What was submitted before goes on; the memory is used
-        again once all that, and this operation, has retired. A buffer whose
-        allocation has failed may be given back as any other.
+        `ClosedError`. What was submitted before goes on. When this is issued
+        the memory is given back: what follows in this queue may have it, and
+        what waits past this on others. If something that uses it is not ordered
+        before this (on another queue, by a view, by another library), the
+        memory comes back when all that has ended. A buffer whose allocation has
+        failed may be given back as any other. On another queue this must wait
+        for the allocation: issued before, it fails with `OperationError`.
+        Raises `ClosedError` for a buffer that was given back or closed, and
+        `InvalidArgumentError` for a part, a buffer that `alloca` did not make
+        or of another device, one that a living recording uses directly, and
+        where `signal` has the value that the buffer's own allocation waits for.
         """
         return _alloca.dealloca(self, buffer, *check_lists(wait, signal))
 

@@ -47,7 +47,7 @@ _DESTROY: Final = {
 
 
 class Process:
-    """Know whether the interpreter is about to take modules apart.
+    """Whether the interpreter is about to take modules apart.
 
     A finaliser that runs then reaches it through its heap, for no global is there any more.
     """
@@ -133,10 +133,11 @@ class Reaper(Allocator):
         self._context.feed()
 
     def trim(self, keep: int) -> int:
-        """Give back what nobody holds, and the cache down to `keep` bytes; return how many went.
+        """Give back what nobody uses until `keep` bytes of it are left; return how many went.
 
-        Blocks as long as the native frees do, those of other threads included:
-        who calls this is about to ask for what they give back.
+        Those of the cache, of segments and of the driver's pool; what `trimmed`
+        frees is not counted. Blocks as long as the native frees do, those of other
+        threads included: who calls this is about to ask for what they give back.
         """
         self.refuse_reentrance()
         before = self._held
@@ -154,12 +155,10 @@ class Reaper(Allocator):
         return max(before - self._held, 0) + pooled
 
     def _trim_pool(self, keep: int) -> int:
-        """Give back what the driver's own allocator keeps, as far as it knows that work has ended.
+        """Give back what the driver's pool keeps until `keep` bytes are left; return how many went.
 
-        Returns how many bytes went.
-
-        It learns that by synchronising (CUDA's documentation); an idle stream is enough for
-        the streams that have ended.
+        The driver gives back only what a synchronisation has shown it to be complete, so
+        the streams without work are synchronised first, which does not block.
         """
         native = self._context.native
         native.bind()

@@ -23,7 +23,7 @@ class Replayed(Protocol):
 
 
 class Plan:
-    """How an operation is issued that one native call does not make.
+    """How an operation is issued that takes more than one native call.
 
     One thread at a time uses it, the holder of its queue's baton.
 

@@ -1,4 +1,4 @@
-"""Read the device parameters that say how memory is used (rule M1)."""
+"""The device parameters that say how memory is used (rule M1)."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ _SMALLEST_STAGING: Final = 4096
 
 
 class MemorySettings(NamedTuple):
-    """Hold what the parameters of `hal.create_device` say of memory.
+    """The parameters of `hal.create_device` that are about memory.
 
     Attributes
     ----------
     cache_limit
-        Bytes that the cache keeps at the most; None is an eighth of the
-        device's memory.
+        Bytes that nobody uses and that are kept at the most; None is an eighth
+        of the device's memory.
     memory_limit
-        Bytes that hal holds at the most, cached ones included; None is no
-        limit but the device's.
+        Bytes that hal holds at the most, those that are kept and the staging
+        ring included; None is no limit but the device's.
     staging
         Bytes of the pinned staging ring.
     async_allocations
         Whether `Queue.alloca` uses native stream-ordered allocation where the
-        device has it; None is what the backend has measured to be better, and
-        False with a memory limit, which that can keep only roughly.
+        device has it; None is what the backend has measured to be better
+        (`NativeDevice.pool_pays`), and False with a memory limit, which the
+        driver's pool can keep only roughly.
     pool_keep
-        Bytes that nobody uses and that the pool of that may hold; None is what
-        the cache keeps.
+        Bytes that nobody uses and that the driver's pool may hold; None is the
+        cache limit, and 0 with a memory limit.
     pool_reuse
-        Which freed memory that gives to other streams: see
+        Which freed memory the driver's pool gives to other streams: see
         `hal.native.NativeDevice.configure_pool`.
     """
 

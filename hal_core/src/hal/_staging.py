@@ -45,7 +45,7 @@ _LOOK_SECONDS: Final = 0.1
 
 
 class _Slot:
-    """Be a piece of pinned memory and the stream that copies it."""
+    """A piece of pinned memory and the stream that copies it."""
 
     __slots__ = ("address", "memory", "native_address", "stream")
 
@@ -57,7 +57,7 @@ class _Slot:
 
 
 class _Waiter:
-    """Be an operation that stands in line for a slot."""
+    """An operation that stands in line for a slot."""
 
     __slots__ = ("gate", "slot")
 
@@ -67,7 +67,7 @@ class _Waiter:
 
 
 class Staging:
-    """Hold the ring of one device; its slots are made on first need."""
+    """The ring of one device; its slots are made on first need."""
 
     __slots__ = (
         "_active",

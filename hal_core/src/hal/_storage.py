@@ -1,4 +1,4 @@
-"""Own device memory and native handles, and let both go without a lock (invariant I10).
+"""Owners of device memory and of native handles, which let go without a lock (invariant I10).
 
 A `Storage` is one use of a block of memory; a `Transient` is one that an alloca begins
 and a dealloca ends. The finalisers, as that of a `Module`, take no lock: `hal._reaper`
@@ -41,7 +41,7 @@ _MANY_PARTS: Final = 64
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Storage:
-    """Be one use of a block of memory, which ends some time after the last reference went.
+    """One use of a block of memory; it ends some time after the last reference has gone.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class Transient(Storage):
     is_async
         Whether the memory is the driver's stream-ordered allocator's.
     tried
-        What had been freed, was idle and had ended when memory was asked for in vain.
+        `Heap._state` when memory was last looked for in vain: what had been freed by then.
     error
         Why there was no memory for it, when it was looked for last.
     """
@@ -209,7 +209,7 @@ def lend(used: object) -> None:
 
 
 class Handle:
-    """Own a native handle; destroyed some time after the last reference went."""
+    """The owner of a native handle, which is destroyed some time after the last reference went."""
 
     __slots__ = ("_heap", "_kind", "handle")
 
@@ -229,7 +229,7 @@ class Handle:
 
 
 class Module(Handle):
-    """Own one loaded module."""
+    """The owner of a loaded module."""
 
     __slots__ = ()
 

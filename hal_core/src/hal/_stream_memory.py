@@ -11,8 +11,9 @@ Sizes are found by best fit, in lists by the queue of the point. Size classes, a
 memory that lives longer (`hal._allocator`), would waste up to an eighth of every
 temporary, and temporaries make the peak.
 
-What is in use is written down in one dictionary, by one store. A Ctrl-C in the middle of
-anything else leaves a mark, and all free pieces are then found anew from that dictionary.
+What is in use stands in one dictionary, and is written there by one store. A Ctrl-C in the
+middle of any other change leaves a mark. The next call then finds all free pieces anew from
+that dictionary.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["SEGMENT", "Piece", "StreamMemory"]
 
 _SETTLED: Final = -1
-"""The list of pieces that anybody may use; the others have their queue's id."""
+"""The key of the pieces that anybody may use; that of the others is their queue's id."""
 _MIXED: Final = -2
-"""The list of pieces that come after operations of several queues: nobody takes them yet."""
+"""The key of those that come after operations of several queues: nobody takes them yet."""
 
 
 SEGMENT: Final = 2 << 20
@@ -79,7 +80,7 @@ class Piece(Block):
 
 
 class _FreePieces:
-    """Free pieces by size, smallest first; of one size the last that came first."""
+    """Free pieces by size, the smallest first; of one size, the one that came last first."""
 
     __slots__ = ("_by_size", "_sizes")
 
