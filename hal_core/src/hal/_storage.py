@@ -121,8 +121,9 @@ class Transient(Storage):
     """A use of memory that an alloca begins, and a dealloca ends in the order of its queue (M3).
 
     The dealloca may give the memory back only if nothing uses it any more when the queue
-    gets there. So the operations that use it are noted; all else that may hold it, such as
-    a tensor of another library, makes it `lent`: then the finaliser gives it back.
+    gets there. So the operations that use it are noted. Work of another device makes it
+    `lent`: then the finaliser gives it back. Views, and tensors of other libraries, are
+    seen by its block.
 
     Attributes
     ----------
@@ -131,7 +132,7 @@ class Transient(Storage):
     uses
         Operations that use it, the alloca among them; None once it was given back.
     lent
-        Whether others than operations of its own device may hold it.
+        Whether operations of other devices may use it.
     recordings
         References to the recordings that use it directly.
     is_async
