@@ -10,6 +10,8 @@ thread of ours. It fails the alloca when nothing that runs can help any more.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +25,7 @@ from hal._operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._replay import Housed, Plan
 from hal._storage import Transient
 from hal._submission import Submission
-from hal._timeline import GARBAGE, Timepoint
+from hal._timeline import Timepoint
 from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
@@ -204,32 +206,33 @@ def storage_of(operation: Operation) -> Transient:
 
 
 class Provider:
-    """Find memory for the starved operations of a device, on a thread of the pool."""
+    """Find memory for the starved operations of a device, on a thread of the pool.
+
+    Attributes
+    ----------
+    wanted
+        Operations that have found no memory, and for which none was looked for yet.
+    is_posted
+        Whether a thread looks for some, or is about to.
+    """
 
     _kind: Final = "alloca"
 
     def __init__(self, context: Context, heap: Heap) -> None:
         self._context = context
         self._heap = heap
-        self._is_wanted = False
-        self._is_running = False
+        self.wanted: deque[Operation] = deque()  # that have found no memory since
+        self.is_posted = False
 
     def _run_on_host(self) -> None:
-        """Look for memory, over and over as long as somebody has asked for that meanwhile."""
-        with _timeline.lock:
-            self._is_wanted = True
-            if self._is_running:
-                return
-            self._is_running = True
+        """Look for memory for all that have asked for some."""
         while True:
             with _timeline.lock:
-                if not self._is_wanted:
-                    self._is_running = False
+                if not self.wanted:
+                    self.is_posted = False
                     return
-                self._is_wanted = False
-                starved = list(self._context.starved)
-            for operation in starved:
-                self._provide(operation)
+                operation = self.wanted.popleft()
+            self._provide(operation)
 
     def _provide(self, operation: Operation) -> None:
         """Have an operation try again, wait on, or fail."""
@@ -240,14 +243,17 @@ class Provider:
             storage = storage_of(operation)
         try:
             if self._heap.provide(operation._queue, storage):
-                self._context.feed()
+                _progress.act(_feed_one, self._context, operation)
                 return
             if self._heap.is_freeing:
                 return  # whoever does it has this one try again
-            if _progress.act(_may_come, self._context, operation):
-                return
+            for _ in range(2):  # for work goes from one thread's hands to another's
+                if _progress.act(_may_come, self._context, operation):
+                    return
+                if _progress.put_behind(_look_again, self._context, operation):
+                    return
             if self._heap.has_changed(storage):
-                self._context.feed()  # meanwhile
+                _progress.act(_feed_one, self._context, operation)  # meanwhile
                 return
             error = self._heap.out_of_memory(storage)
         except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
@@ -277,24 +283,39 @@ def _may_come(step: Step, context: Context, operation: Operation) -> bool:
                     is_any |= not head._unresolved  # somebody is about to issue it
                 else:
                     is_any |= head._state != STARVED  # ... or to pass it over
-        return is_any or any(
-            _is_busy(other, context) for other in _step.all_steps() if other is not step
-        )
+        for other in _step.all_steps():
+            if other is not step and _is_busy(other, operation):
+                is_any = True
+        return is_any
 
 
-def _is_busy(step: Step, context: Context) -> bool:
-    """Return whether a call on another thread issues operations of a device, or lets some go."""
+def _is_busy(step: Step, operation: Operation) -> bool:
+    """Return whether a call on another thread issues or ends operations; under the lock.
+
+    What follows from that may give memory back. Then it is looked for again afterwards.
+    """
     queue = step.queue
-    if queue is not None and queue._context is context:
+    if queue is not None and queue._context is operation._queue._context:
         return True
-    for kind, item in list(step.work):
-        if kind == GARBAGE and any(each._queue._context is context for each in item):
-            return True
+    step.awaited.append(operation)
+    if step.work:
+        return True
+    with contextlib.suppress(ValueError):  # it has ended just now, and taken it
+        step.awaited.remove(operation)
     return False
+
+
+def _look_again(step: Step, context: Context, operation: Operation) -> None:
+    with _timeline.lock:
+        context.post(operation, step.work)
+
+
+def _feed_one(step: Step, context: Context, operation: Operation) -> None:
+    with _timeline.lock:
+        context.feed_one(operation, step.work)
 
 
 def _fail(step: Step, operation: Operation, error: HalError) -> None:
     with _timeline.lock:
         if operation._state == STARVED:
-            operation._queue._context.starved.pop(operation, None)
             operation._queue._drop_unissued(operation, FAILED, error, step.work)

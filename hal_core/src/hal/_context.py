@@ -61,7 +61,7 @@ class Context:
         self.refuses_visits = False
         # Whether operations may use memory of `alloca`, and those that wait for some (M3)
         self.is_lending = False
-        self.starved: dict[Operation, None] = {}
+        self.starved: dict[StreamQueue, dict[Operation, None]] = {}
         self.provider: Provider | None = None
         self.epoch = 0  # another number whenever operations have been let go
         self._rotation = 0
@@ -89,24 +89,52 @@ class Context:
 
     def starve(self, operation: Operation, work: Work) -> None:
         """Note an operation that there is no memory for; under the lock."""
-        work.append((HOST, self.provider))
-        self.starved[operation] = None
+        self.post(operation, work)
+        self.starved.setdefault(operation._queue, {})[operation] = None
+
+    def post(self, operation: Operation, work: Work) -> None:
+        """Have memory looked for, for an operation; under the lock."""
+        provider = self.provider
+        assert provider is not None  # noqa: S101 - the first alloca has made it
+        provider.wanted.append(operation)
+        if not provider.is_posted:
+            work.append((HOST, provider))
+            provider.is_posted = True
 
     def feed(self) -> None:
         """Have those try again that there was no memory for: some was given back, perhaps."""
         if self.starved:
             _progress.act(_feed, self, None)
 
-    def feed_all(self, work: Work) -> None:
-        """Do what `feed` does; under the lock. In this order: it can be done again."""
-        for operation in list(self.starved):
-            if operation._state == STARVED:
-                queue = operation._queue
-                work.append((ISSUE, queue))
-                if not queue._ordered:
-                    queue._backlog.append(operation)
-                operation._state = PARTLY
-            del self.starved[operation]
+    def feed_some(self, work: Work) -> None:
+        """Have the one of each queue try again that has waited the longest; under the lock.
+
+        What becomes of it, and who is next then, follows: if it finds memory its issue feeds
+        again, if it fails its end does, and else something runs that will. All at once would
+        cost an unordered queue the square of their number.
+        """
+        for queue in list(self.starved):
+            for operation in self.starved[queue]:
+                self.feed_one(operation, work)
+                break
+
+    def feed_one(self, operation: Operation, work: Work) -> None:
+        """Have an operation try again; under the lock. In this order: it can be done again."""
+        queue = operation._queue
+        if operation._state == STARVED:
+            work.append((ISSUE, queue))
+            if not queue._ordered:
+                queue._backlog.append(operation)
+            operation._state = PARTLY
+        self.forget(operation)
+
+    def forget(self, operation: Operation) -> None:
+        """Take an operation out of the starved ones; under the lock."""
+        same = self.starved.get(operation._queue)
+        if same is not None:
+            same.pop(operation, None)
+            if not same:
+                self.starved.pop(operation._queue, None)
 
     def lose(self, error: BaseException) -> None:
         """Mark the context lost and fail everything unretired on it, and only that (S5)."""
@@ -250,7 +278,7 @@ def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
 
 def _feed(step: Step, context: Context, _: None) -> None:
     with _timeline.lock:
-        context.feed_all(step.work)
+        context.feed_some(step.work)
 
 
 def _lose(step: Step, context: Context, error: BaseException) -> None:

@@ -56,6 +56,7 @@ __all__ = [
     "cancel_later",
     "dispatcher",
     "drain",
+    "put_behind",
     "put_off",
     "reap_later",
     "renew",
@@ -152,6 +153,8 @@ def _put_right(broken: Step, step: Step) -> None:
             broken.work = []
             step.operation, broken.operation = broken.operation, None
             step.waiter, broken.waiter = broken.waiter, None
+            step.awaited += broken.awaited
+            broken.awaited = []
             queue, step.queue = broken.queue, broken.queue
             if queue is not None and queue._owner is broken:
                 queue._owner = step
@@ -213,7 +216,13 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
         position += 1
     if rest:
         _progress.post(rest)
-    # What has ended is let go: that may run code of the user's, which may call hal.
+    _end_work(step, budget)
+
+
+def _end_work(step: Step, budget: int) -> None:
+    """Let go of what has ended, and see to those that wait for memory."""
+    work = step.work
+    # What is let go may run code of the user's, which may call hal.
     step.calm = True
     hungry: Context | None = None
     for kind, item in work:
@@ -227,10 +236,16 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
                         hungry = context
     work.clear()
     step.calm = False
-    if hungry is not None:
-        with _timeline.lock:
-            hungry.feed_all(work)
-        drain(step, budget)
+    if hungry is None and not step.awaited:
+        return
+    with _timeline.lock:
+        if hungry is not None:
+            hungry.feed_some(work)
+        while step.awaited:
+            operation = step.awaited[-1]
+            operation._queue._context.post(operation, work)
+            step.awaited.pop()
+    drain(step, budget)
 
 
 def _release(batch: Batch, budget: int, work: Work) -> int:
@@ -319,6 +334,11 @@ class _Progress:
         self._watched: dict[StreamQueue, None] = {}
         self._starting = _sync.Lock()
         self._bell: _sync.Doorbell | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether work was handed to it that it has not begun."""
+        return bool(self._inbox)
 
     def post(self, work: Work) -> None:
         """Hand work to the thread; never blocks. No lock held."""
@@ -422,6 +442,17 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
         step.later.append((function, first, second))
     else:  # it holds the timeline lock for a look only: another thread will do
         _progress.post([(LATER, (function, first, second))])
+
+
+def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
+    """Call ``function(step, first, second)`` after what the progress thread has to do, if it has.
+
+    Returns whether it has anything to do. No lock held.
+    """
+    if not _progress.is_asked:
+        return False
+    _progress.post([(LATER, (function, first, second))])
+    return True
 
 
 def reap_later(heap: Heap) -> None:

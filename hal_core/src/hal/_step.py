@@ -70,9 +70,13 @@ class Step:
         The step of such a call.
     later
         Calls that were put off to its end: a function and its two arguments each.
+    awaited
+        Operations that memory is looked for again for when its work is done: what follows
+        from it may give some back.
     """
 
     __slots__ = (
+        "awaited",
         "calm",
         "contexts",
         "inner",
@@ -93,6 +97,7 @@ class Step:
         self.contexts: tuple[Context, ...] = ()
         self.calm = False
         self.inner: Step | None = None
+        self.awaited: list[Operation] = []
         self.later: list[tuple[Callable[..., object], Any, Any]] = []
 
     def is_open(self) -> bool:

@@ -8,6 +8,7 @@ says what becomes of what they let go.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._compiled import mypyc_attr
@@ -195,7 +196,7 @@ def note_uses(operation: Operation, used: object) -> None:
     if kind is Transient:
         cast("Transient", used).note(operation)
     elif kind is tuple or kind is list:
-        for each in cast("list[object]", used):
+        for each in cast("Sequence[object]", used):
             note_uses(operation, each)
 
 
@@ -205,7 +206,7 @@ def lend(used: object) -> None:
     if kind is Transient:
         cast("Transient", used).lent = True
     elif kind is tuple or kind is list:
-        for each in cast("list[object]", used):
+        for each in cast("Sequence[object]", used):
             lend(each)
 
 

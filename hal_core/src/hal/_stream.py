@@ -61,6 +61,9 @@ Waits: TypeAlias = "tuple[Timepoint | Submission, ...]"
 
 _ids = itertools.count()
 
+_FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
+"""What takes memory or gives some back when it is issued: the next one may find some, too."""
+
 _HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear: now and then."""
 
@@ -427,6 +430,8 @@ class StreamQueue(HostOperations):
                 self._put_back(operation, event, step)
                 return None
             self._enter_ring(operation, event)
+            if self._context.starved and operation._kind in _FEEDS:
+                self._context.feed_some(step.work)
             return self._publish(operation, step, more)
 
     def _publish(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
@@ -635,6 +640,8 @@ class StreamQueue(HostOperations):
         work.append((GARBAGE, [operation]))
         if operation._state == PARTLY:
             operation._is_begun = True  # parts of it are on the stream
+        elif operation._state == STARVED:
+            self._context.forget(operation)
         self._pending.pop(operation, None)
         self._finish(operation, state, error, work)
 
