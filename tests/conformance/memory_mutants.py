@@ -131,7 +131,7 @@ MEMORY = (
     (
         "whoever stands behind a starved alloca overtakes it",
         [f"{STARVING}test_nobody_takes_the_memory_from_before_it_m3"],
-        ("hal._context", "                if not queue._ordered:\n", "                if True:\n"),
+        ("hal._context", "            if not queue._ordered:\n", "            if True:\n"),
         (
             "hal._stream",
             "            if self._ordered:\n                self._backlog.appendleft(operation)\n",

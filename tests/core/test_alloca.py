@@ -295,3 +295,19 @@ def test_what_alloca_refuses_m3(device, arguments, options, error):
     with pytest.raises(error):
         device.queue.alloca(*arguments, **options)
     assert device.statistics().allocations == 0
+
+
+def test_a_refused_dealloca_changes_nothing_m3(opened):
+    """M3: the buffer and its memory stay; a second one that is right gives it back at once."""
+    device, _ = opened
+    queue, done = device.queue, hal.create_semaphore(5)
+    buffer = queue.alloca(SIZE)
+    queue.fill(buffer, 7).wait(LIMIT)
+    with pytest.raises(InvalidArgumentError):
+        queue.dealloca(buffer, signal=done.at(5))
+    other = queue.alloca(SIZE)
+    queue.fill(other, 1).wait(LIMIT)
+    assert (buffer.numpy() == 7).all()
+    assert device.statistics().allocations == 2
+    queue.dealloca(buffer).wait(LIMIT)
+    assert device.statistics().allocations == 1

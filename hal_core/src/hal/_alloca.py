@@ -140,7 +140,7 @@ class _Deallocation(Submission):
     def _let_go(self) -> None:
         storage = self._resources
         super()._let_go()
-        if isinstance(storage, Transient):
+        if isinstance(storage, Transient) and self._state >= DONE:  # else it was refused
             storage._heap.leave(storage)
 
 

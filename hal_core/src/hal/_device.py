@@ -661,9 +661,10 @@ def _end(
     context = device._context
     abandoned = context.close_queues(list(context.queues), deadline)
     abandoned += _peers.end_visits(context, deadline)
-    if not abandoned and context.queues:
+    closing = [queue.name for queue in context.queues if not queue._gone]
+    if closing and not abandoned:
         # Another thread closes them, and what runs there has not ended in time.
-        abandoned = tuple(f"{queue.name}, which is still being closed" for queue in context.queues)
+        abandoned = tuple(f"{name}, which is still being closed" for name in closing)
         context.give_up(abandoned)
     if not abandoned and not context.wait_for_calls(deadline):
         abandoned = (f"a call of the driver's for {device._name} on another thread",)

@@ -162,6 +162,7 @@ class StreamQueue(HostOperations):
             _progress.put_off(_start_late, operation, waits)
         except HalError:
             operation._let_go()  # refused: nothing has changed
+            operation._state = CANCELLED  # and what notes its use of memory knows
             raise
         return operation
 
