@@ -233,7 +233,7 @@ MEMORY = (
         [f"{COUNTS}test_statistics_wait_for_no_work_m1"],
         (
             "hal._memory",
-            "                self._pools[storage.index].give(ticket, (operation,))\n",
+            "                self._pools[storage.pool].give(ticket, (operation,))\n",
             "                return\n",
         ),
     ),

@@ -30,7 +30,7 @@ from hal._native_blocks import (
     block_size,
     check_countable,
 )
-from hal._stream_memory import StreamMemory
+from hal._stream_memory import SEGMENT, StreamMemory
 from hal._usage import MEMORY_TYPES
 from hal.errors import ClosedError, HalError, OutOfMemoryError
 
@@ -61,6 +61,7 @@ class Allocator:
         "_peak",
         "_peaks",
         "_pools",
+        "_shared",
         "_staged",
         "is_async",
         "is_freeing",
@@ -91,8 +92,13 @@ class Allocator:
         self._buckets: dict[int, list[Block]] = {}
         self._blocks: dict[Block, None] = {}  # all there are
         self._closed = False
-        # What `alloca` takes from, for each kind of memory
-        self._pools = tuple([StreamMemory(context) for _ in MEMORY_TYPES])
+        # Bytes of a segment that small pieces share
+        self._shared = SEGMENT
+        if self._memory_limit is not None:
+            self._shared = min(SEGMENT, block_size(self._memory_limit // 16 or 1))
+        # What `alloca` takes from: for each kind of memory small pieces, then for each large
+        # ones. A small piece that lives long would keep a large segment from being used whole.
+        self._pools = tuple([StreamMemory(context) for _ in range(2 * len(MEMORY_TYPES))])
         # Sums over the blocks; a Ctrl-C may leave them wrong until `_recount`.
         self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, of each kind
         self._peaks = [0] * len(MEMORY_TYPES)
@@ -152,15 +158,15 @@ class Allocator:
             block = self._make_block(need, index, DIRECT if need > LARGE else CACHED)
             self._add(storage, block, size)
 
-    def _allocate_segment(self, size: int, index: int) -> None:
-        """Make a native allocation for what `alloca` takes from, as `_allocate_block`."""
+    def _allocate_segment(self, size: int, pool: int) -> None:
+        """Make a native allocation for a pool of `alloca`'s, as `_allocate_block`."""
         with self._growing:
-            block = self._make_block(size, index, DIRECT)
+            block = self._make_block(size, pool % len(MEMORY_TYPES), DIRECT)
             with self._lock:
                 block.ticket = Ticket(block, 0)  # its pieces are what is in use
                 self._blocks[block] = None
                 self._held += size
-                self._pools[index].add_segment(block)
+                self._pools[pool].add_segment(block)
 
     def _make_block(self, size: int, index: int, way: int) -> Block:
         """Make a native allocation, which is in no books yet; with the growing lock."""
@@ -242,8 +248,7 @@ class Allocator:
 
     def _idle(self) -> int:
         """Return the bytes that nobody uses; under the lock."""
-        pools = self._pools
-        return self._cached + pools[0].idle + pools[1].idle + pools[2].idle
+        return self._cached + sum([pool.idle for pool in self._pools])
 
     def _idle_segment(self, keep: int) -> Block | None:
         """Take a segment that nobody uses out of the books, as `_evict`."""
@@ -309,7 +314,8 @@ class Allocator:
                 sums.now += ticket.size
                 sums.count += 1
         self._cached = sum(sums.cached for sums in kinds)
-        for pool, sums in zip(self._pools, kinds, strict=True):
+        for number, pool in enumerate(self._pools):
+            sums = kinds[number % len(kinds)]
             sums.cached += pool.idle
             for ticket in pool.taken.values():
                 sums.now += ticket.size

@@ -23,7 +23,6 @@ from hal._native_blocks import (
 from hal._operation import is_behind
 from hal._reaper import INSTANCE, UNLOAD, Doomed, Reaper
 from hal._storage import Handle, Module, Storage, Transient
-from hal._stream_memory import SEGMENT
 from hal._usage import MEMORY_TYPES
 from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
@@ -105,7 +104,7 @@ class Heap(Reaper):
         if storage.is_async:
             return self._take_async(queue, storage)
         with self._lock:
-            if not self._pools[storage.index].take(queue, storage):
+            if not self._pools[storage.pool].take(queue, storage):
                 return False
             self._count(storage.index, storage.size)
         storage.publish()
@@ -119,9 +118,14 @@ class Heap(Reaper):
             if self._memory_limit is not None:
                 # What its allocator keeps counts until it was asked to give that back: it
                 # takes memory in units of its own.
-                reserved, used = native.pool_statistics() if storage.tried is None else (0, 0)
+                reserved, used = native.pool_statistics()
                 with self._lock:
-                    self._check_limit(size + self._leaving_streams(queue) + max(reserved - used, 0))
+                    leaving = self._leaving_streams(queue)
+                    idle = max(reserved - used, 0)
+                    need = size + leaving
+                    if storage.tried is None:
+                        need = max(need, idle)  # which is enough for it, or grows to that
+                    self._check_limit(need)
             address = native.allocate_async(queue._stream, size)
         except OutOfMemoryError as error:
             storage.error = error
@@ -153,7 +157,7 @@ class Heap(Reaper):
                 if self._memory_limit is not None:
                     self._leaving_bytes.append((operation, storage.size))
             else:
-                self._pools[storage.index].give(ticket, (operation,))
+                self._pools[storage.pool].give(ticket, (operation,))
                 self._now[storage.index] -= ticket.size
             storage._ticket = storage.uses = None
         if storage.is_async:
@@ -191,13 +195,18 @@ class Heap(Reaper):
         if self._has(queue, storage):
             return True
         if not is_tried:
-            for size in dict.fromkeys((self._segment_size(need), need)):
+            sizes = (need,) if storage.pool >= len(MEMORY_TYPES) else (self._shared, need)
+            for size in sizes:
                 try:
-                    self._allocate_segment(size, storage.index)
+                    self._allocate_segment(size, storage.pool)
                 except OutOfMemoryError as error:
                     storage.error = error
                     keep(error)  # the frames of its traceback hold the storage
                 else:
+                    return True
+            if storage.pool < len(MEMORY_TYPES):
+                storage.pool += len(MEMORY_TYPES)  # a piece of a large segment will do, too
+                if self._has(queue, storage):
                     return True
             self._free_for(need)
         return self._has(queue, storage)
@@ -230,19 +239,16 @@ class Heap(Reaper):
             self.is_freeing = False
             self._context.feed()
 
-    def _segment_size(self, need: int) -> int:
-        """Return how large a segment for `need` bytes is made: small ones are shared."""
-        shared = SEGMENT
-        if self._memory_limit is not None:
-            shared = min(shared, block_size(self._memory_limit // 16 or 1))
-        return shared if need <= shared // 2 else need
+    def pool_of(self, size: int, index: int) -> int:
+        """Return the pool that `size` bytes of a kind of memory are first looked for in."""
+        return index if size <= self._shared // 2 else index + len(MEMORY_TYPES)
 
     def _has(self, queue: StreamQueue, storage: Transient) -> bool:
         """Return whether `take` would find memory; the driver's allocator has been asked."""
         if storage.is_async:
             return False
         with self._lock:
-            return self._pools[storage.index].has(queue, storage.size)
+            return self._pools[storage.pool].has(queue, storage.size)
 
     def _state(self) -> tuple[int, int, int]:
         """Return what differs whenever memory has been given back."""

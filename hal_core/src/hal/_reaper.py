@@ -262,12 +262,12 @@ class Reaper(Allocator):
     def _end_piece(self, ticket: Ticket) -> None:
         """End a use of `alloca`'s memory that nothing can use any more; under the lock."""
         piece = ticket.block
-        pool = self._pools[piece.index]
-        if pool.give(ticket, ()):
-            self._now[piece.index] -= ticket.size
-            segment = pool.abandoned(piece) if self._closed else None
-            if segment is not None and segment.ticket is not None:
-                self._waste.append(segment.ticket)
+        for pool in self._pools[piece.index :: len(MEMORY_TYPES)]:
+            if pool.give(ticket, ()):
+                self._now[piece.index] -= ticket.size
+                segment = pool.abandoned(piece) if self._closed else None
+                if segment is not None and segment.ticket is not None:
+                    self._waste.append(segment.ticket)
 
     def _return_async(self) -> None:
         """Give back stream-ordered allocations, which nobody uses; with the housekeeping lock."""

@@ -136,6 +136,8 @@ class Transient(Storage):
         Whether operations of other devices may use it.
     recordings
         References to the recordings that use it directly.
+    pool
+        The pool of the heap's that it is looked for in.
     is_async
         Whether the memory is the driver's stream-ordered allocator's.
     tried
@@ -144,11 +146,22 @@ class Transient(Storage):
         Why there was no memory for it, when it was looked for last.
     """
 
-    __slots__ = ("_most", "error", "index", "is_async", "lent", "recordings", "tried", "uses")
+    __slots__ = (
+        "_most",
+        "error",
+        "index",
+        "is_async",
+        "lent",
+        "pool",
+        "recordings",
+        "tried",
+        "uses",
+    )
 
     def __init__(self, heap: Heap, size: int, index: int, *, is_async: bool) -> None:
         super().__init__(heap, None, size, MEMORY_TYPES[index], None)
         self.index = index
+        self.pool = heap.pool_of(size, index)
         self.is_async = is_async
         self.recordings: list[weakref.ref[Slots]] = []
         self.tried: tuple[int, int, int] | None = None
