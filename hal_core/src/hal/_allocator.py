@@ -98,7 +98,7 @@ class Allocator:
             self._shared = min(SEGMENT, block_size(self._memory_limit // 16 or 1))
         # What `alloca` takes from: for each kind of memory small pieces, then for each large
         # ones. A small piece that lives long would keep a large segment from being used whole.
-        self._pools = tuple([StreamMemory(context) for _ in range(2 * len(MEMORY_TYPES))])
+        self._pools = tuple([StreamMemory() for _ in range(2 * len(MEMORY_TYPES))])
         # Sums over the blocks; a Ctrl-C may leave them wrong until `_recount`.
         self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, of each kind
         self._peaks = [0] * len(MEMORY_TYPES)

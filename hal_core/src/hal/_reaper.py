@@ -194,6 +194,7 @@ class Reaper(Allocator):
         Never blocks: what takes a native call to give back is held until a
         thread of the pool has done so.
         """
+        self.refuse_reentrance()
         self.absorb()
         with self._lock:
             kinds = self._recount()

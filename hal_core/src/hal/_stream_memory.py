@@ -22,14 +22,12 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from hal import _timeline
 from hal._native_blocks import ALIGNMENT, POOLED, Block, Ticket
-from hal._operation import is_behind
+from hal._operation import is_behind, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hal._context import Context
     from hal._operation import Operation
     from hal._storage import Transient
     from hal._stream import StreamQueue
@@ -126,13 +124,14 @@ class StreamMemory:
         The pieces in use, each with the ticket of its use.
     """
 
-    __slots__ = ("_context", "_free", "_is_broken", "_segments", "_unsettled", "idle", "taken")
+    __slots__ = ("_free", "_is_broken", "_last", "_segments", "_unsettled", "idle", "taken")
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self) -> None:
         self._segments: dict[Block, None] = {}
         self.taken: dict[Piece, Ticket] = {}
         self.idle = 0
+        self._last: dict[int, Operation] = {}  # the last point of each queue, see `_mend`
+        self._is_broken = False
         self._begin()
 
     def _begin(self) -> None:
@@ -140,7 +139,6 @@ class StreamMemory:
         self._free: dict[int, _FreePieces] = {_SETTLED: _FreePieces()}
         # For each list the pieces that came there, in the order of their points, and these
         self._unsettled: dict[int, deque[tuple[Piece, tuple[Operation, ...]]]] = {}
-        self._is_broken = False
 
     def take(self, queue: StreamQueue, storage: Transient) -> bool:
         """Give a storage a piece that what `queue` issues from now on may use, if there is one.
@@ -170,6 +168,8 @@ class StreamMemory:
         if self.taken.get(piece) is not ticket:
             return False
         self._mend()
+        for point in points:
+            self._last[point._queue._id] = point
         self._is_broken = True
         del self.taken[piece]
         piece.ticket = None
@@ -212,9 +212,9 @@ class StreamMemory:
         if best is None:
             return None
         self._is_broken = True
-        del self._segments[best.segment]
         self._remove(best)
         self.idle -= best.size
+        del self._segments[best.segment]  # last: until then all of it is found anew
         self._is_broken = False
         return best.segment
 
@@ -334,7 +334,7 @@ class StreamMemory:
             while unsettled and left:
                 piece, points = unsettled[0]
                 if piece.is_free and piece.points is points:
-                    if not all(point._retired for point in points):
+                    if not all(map(is_over, points)):
                         break
                     self._is_broken = True
                     self._remove(piece)
@@ -368,14 +368,14 @@ class StreamMemory:
     def _mend(self) -> None:
         """Find the free pieces anew if a Ctrl-C has cut a change short.
 
-        Each comes after all that is in flight then: nobody knows better.
+        Each comes after the last dealloca of every queue: nobody knows better. What is in
+        flight otherwise does not say enough: a dealloca that is being issued is not in it yet.
         """
         if not self._is_broken:
             return
-        with _timeline.lock:
-            points = tuple([queue._ring[-1] for queue in self._context.queues if queue._ring])
+        self._last = {key: last for key, last in self._last.items() if not last._retired}
+        points = tuple(self._last.values())
         self._begin()
-        self._is_broken = True
         used: dict[Block, list[Piece]] = {segment: [] for segment in self._segments}
         for piece in self.taken:
             used[piece.segment].append(piece)
