@@ -128,7 +128,12 @@ class Operation:
 
 def is_over(operation: Operation) -> bool:
     """Return whether nothing of an operation runs any more, or ever will."""
-    return operation._retired or (operation._state >= DONE and not operation._is_begun)
+    if operation._retired or operation._state < DONE:
+        return operation._retired
+    if not operation._is_begun:
+        return True
+    # It may never have entered the ring: its launches say when those that were made have retired.
+    return getattr(operation, "_launched", 1 << 62) <= operation._queue._retired
 
 
 def is_behind(operation: Operation, queue: StreamQueue) -> bool:

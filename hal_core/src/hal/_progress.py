@@ -152,6 +152,7 @@ def _put_right(broken: Step, step: Step) -> None:
             step.work += broken.work
             broken.work = []
             step.operation, broken.operation = broken.operation, None
+            step.noted, broken.noted = broken.noted, None
             step.waiter, broken.waiter = broken.waiter, None
             step.awaited += broken.awaited
             broken.awaited = []
@@ -171,6 +172,10 @@ def _put_right(broken: Step, step: Step) -> None:
     if operation is not None:
         operation._queue._take_back(operation, step)
         step.operation = None
+    noted = step.noted
+    if noted is not None:
+        noted._queue._disown(noted)
+        step.noted = None
     drain(step)
 
 

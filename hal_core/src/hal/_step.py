@@ -57,6 +57,9 @@ class Step:
         What follows from the changes made so far, see `hal._progress.drain`.
     operation
         The operation that is being submitted: nobody knows of it before it stands in line.
+    noted
+        The operation that memory of `Queue.alloca` is being told of: until it is `operation`,
+        too, it may still be refused.
     queue
         The queue whose baton it holds, if `StreamQueue._owner` is this step.
     waiter
@@ -82,6 +85,7 @@ class Step:
         "inner",
         "later",
         "mark",
+        "noted",
         "operation",
         "queue",
         "waiter",
@@ -92,6 +96,7 @@ class Step:
         self.mark = _sync.Mark()
         self.work: Work = []
         self.operation: Operation | None = None
+        self.noted: Operation | None = None
         self.queue: StreamQueue | None = None
         self.waiter: HostWaiter | None = None
         self.contexts: tuple[Context, ...] = ()
@@ -105,6 +110,7 @@ class Step:
         return (
             bool(self.work)
             or self.operation is not None
+            or self.noted is not None
             or self.queue is not None
             or self.waiter is not None
         )

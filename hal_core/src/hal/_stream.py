@@ -36,6 +36,7 @@ from hal._operation import (
     SENT,
     STARVED,
     Operation,
+    is_over,
 )
 from hal._replay import Plan
 from hal._step import Step
@@ -152,17 +153,12 @@ class StreamQueue(HostOperations):
             operation = Submission(self, kind, payload, signals, is_host)
         else:
             operation = make(self, kind, payload, signals, is_host)
-        if self._context.is_lending:
-            note_uses(operation, payload[2])
-            if is_host and kind != "call":  # those arguments are the user's
-                note_uses(operation, payload[1])
         try:
             _progress.act(_start, operation, waits)
         except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
             _progress.put_off(_start_late, operation, waits)
         except HalError:
             operation._let_go()  # refused: nothing has changed
-            operation._state = CANCELLED  # and what notes its use of memory knows
             raise
         return operation
 
@@ -531,7 +527,7 @@ class StreamQueue(HostOperations):
         self,
         operation: Operation,
         event: Event | None,
-        failure: HalError,
+        failure: BaseException,
         step: Step,
         more: bool,  # noqa: FBT001 - internal
     ) -> Operation | None:
@@ -609,16 +605,35 @@ class StreamQueue(HostOperations):
                 self._sequence, self._launched = operation._sequence, operation._launched
                 self._publish(operation, step, more=False)
                 return
-            if operation._state in {PARTLY, STARVED} or operation._state >= DONE:
+            if operation._state in {PARTLY, STARVED} or is_over(operation):
+                self._go_on(operation, step.work)
                 self._look_again(step, more=False)
                 return
-            operation._state = ISSUING
-            _reserve(operation._signals)
+            failure: BaseException = CancelledError(f"{operation._describe()} was interrupted")
+            if operation._state >= DONE:
+                failure = operation._error  # it was being broken off, and is followed by no event
+            else:
+                operation._state = ISSUING
+                _reserve(operation._signals)
         if operation._is_begun:
-            interrupted = CancelledError(f"{operation._describe()} was interrupted")
-            self._break_off(operation, None, interrupted, step, more=False)
+            self._break_off(operation, None, failure, step, more=False)
         else:
             self._issue(operation, step, more=False)
+
+    @staticmethod
+    def _disown(operation: Operation) -> None:
+        """End an operation that was refused, or broke off before anybody had it; no lock held.
+
+        Its signals and what it was to end are left alone. Memory that was told of it does not
+        wait for it any more.
+        """
+        with _timeline.lock:
+            is_known = operation._state != PENDING
+            if not is_known:
+                operation._state = CANCELLED
+        if not is_known:
+            operation._resources = None
+            operation._let_go()
 
     def _take_back(self, operation: Operation, step: Step) -> None:
         """Cancel an operation whose submission broke off before it stood in line; no lock held."""
@@ -640,7 +655,10 @@ class StreamQueue(HostOperations):
             work.append((ISSUE, self))
         work.append((GARBAGE, [operation]))
         if operation._state == PARTLY:
-            operation._is_begun = True  # parts of it are on the stream
+            # Parts of it are on the stream, perhaps: it is over when what is there has retired.
+            operation._is_begun = True
+            operation._launched = self._launched
+            operation._retired = not self._ring
         elif operation._state == STARVED:
             self._context.forget(operation)
         self._pending.pop(operation, None)
@@ -702,6 +720,11 @@ class StreamQueue(HostOperations):
 def _start(step: Step, operation: Submission, waits: Waits) -> None:
     """Refuse an operation, or issue it or have it stand in line."""
     queue = operation._queue
+    if queue._context.is_lending:
+        step.noted = operation
+        note_uses(operation, operation._resources)
+        if operation._is_host and operation._kind != "call":  # those arguments are the user's
+            note_uses(operation, operation._arguments)
     with _timeline.lock:
         if queue._closed:
             queue._context.refuse(queue._name)
@@ -709,6 +732,7 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
         if signals:
             _check_above(signals)
         step.operation = operation
+        step.noted = None
         if queue._context.lost is not None:
             queue._drop_unissued(operation, FAILED, queue._context.lost, step.work)
         elif (

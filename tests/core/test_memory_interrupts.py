@@ -1,0 +1,268 @@
+"""What breaks calls off loses no memory of `Queue.alloca`, and gives none out twice (M3, O3)."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+
+import pytest
+from child_processes import HERE, assert_quiet
+from core_harness import LIMIT, Latch
+
+import hal
+from hal import _progress
+from hal._context import _cancel
+from hal.errors import InvalidArgumentError, ReentrantCallError
+
+SIZE = 4096
+
+
+def in_use(device):
+    """Return how many allocations there are once all work has ended."""
+    device.wait_idle(LIMIT)
+    gc.collect()
+    return device.statistics().allocations
+
+
+def check_pieces(device):
+    """Fail unless the pieces of all segments lie one beside the other."""
+    for pool in device._heap._pools:
+        pool._mend()
+        free = [piece for each in pool._free.values() for piece in each.at_least(1)]
+        ends = dict.fromkeys(pool._segments, 0)
+        for piece in sorted([*pool.taken, *free], key=lambda each: each.address):
+            assert piece.address == piece.segment.address + ends[piece.segment]
+            ends[piece.segment] += piece.size
+        assert ends == {segment: segment.size for segment in pool._segments}
+        assert pool.idle == sum(piece.size for piece in free)
+
+
+def test_a_refused_use_holds_no_memory_m3(device):
+    """M3: an operation that was refused is waited for by no dealloca."""
+    done = hal.create_semaphore(5)
+    buffer = device.queue.alloca(SIZE)
+    with pytest.raises(InvalidArgumentError, match="cannot be signalled"):
+        device.queue.fill(buffer, 1, signal=done.at(1))
+    device.queue.dealloca(buffer).wait(LIMIT)
+    assert in_use(device) == 0
+
+
+def test_a_refused_dealloca_gives_nothing_back_m3(device):
+    """M3: the buffer is what it was."""
+    done = hal.create_semaphore(5)
+    buffer = device.queue.alloca(SIZE)
+    device.queue.fill(buffer, 7)
+    with pytest.raises(InvalidArgumentError, match="cannot be signalled"):
+        device.queue.dealloca(buffer, signal=done.at(1))
+    assert in_use(device) == 1
+    other = device.queue.alloca(SIZE)
+    device.queue.fill(other, 9)
+    assert set(buffer.numpy(timeout=LIMIT).tolist()) == {7}
+    device.queue.dealloca(buffer)
+    device.queue.dealloca(other)
+    assert in_use(device) == 0
+
+
+def test_what_is_cancelled_in_part_holds_no_memory_m3(open_probe):
+    """M3: it is over as soon as what the stream got of it has retired."""
+    device, probe = open_probe(max_in_flight=4)
+    device._command_buffer = "stream"
+    with device.record(slots=[("u1", SIZE)]) as commands:
+        for _ in range(20):
+            commands.fill(commands.slots[0], 1)
+    buffer, queue, latch = device.queue.alloca(SIZE), device.create_queue(), Latch()
+    buffer.allocation.wait(LIMIT)
+    probe.hold(latch)
+    done = queue.execute(commands, bindings=[buffer])
+    assert done.state == "pending"
+    _progress.act(_cancel, [queue], None)  # as `close` begins
+    device.queue.dealloca(buffer).wait(LIMIT)
+    assert device.statistics().allocations == 1  # a part of it runs
+    latch.open()
+    assert queue.close(LIMIT) == ()
+    assert done.state == "cancelled"
+    assert in_use(device) == 0
+
+
+def test_a_handler_asks_for_statistics_in_the_middle_of_others_o3(device):
+    """O3, M3: what they take back is taken back once."""
+    told = 0
+    for number in itertools.count(1):
+        loose = [device.queue.alloca(size) for size in (256, SIZE, 100_000, 256, 300)]
+        device.wait_idle(LIMIT)
+        del loose[::2]
+        left = number
+
+        def ask(frame, event, _, loose=loose):
+            nonlocal left, told
+            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(
+                hal.__path__[0]
+            ):
+                left -= 1
+                if not left:
+                    sys.setprofile(None)
+                    loose.clear()
+                    try:
+                        device.statistics()
+                    except ReentrantCallError:
+                        told += 1
+
+        sys.setprofile(ask)
+        try:
+            device.statistics()
+        finally:
+            sys.setprofile(None)
+        check_pieces(device)
+        loose.clear()
+        assert in_use(device) == 0
+        if left > 0:
+            break
+    assert told
+
+
+INTERRUPTS = """
+    import gc, itertools, sys
+    sys.path.insert(0, sys.argv[1])
+    import hal
+    from core_harness import open_native, wait_until
+    from hal._settings import MemorySettings
+    from hal.errors import DeadlineExceededError, HalError
+    from native_probe import Probe
+    from test_memory_interrupts import check_pieces
+
+    KIND, OURS, LIMIT, UNIT = sys.argv[2], hal.__path__[0], 5.0, 1 << 20
+    sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops
+    driver = open_native()
+
+    class World:
+        def __init__(self):
+            self.probe = Probe(driver.open_device(0, {}))
+            self.device = hal.Device("cpu", self.probe, None, MemorySettings(memory_limit=4 * UNIT))
+            self.queue, self.other, self.made = self.device.queue, self.device.queues.upload, []
+            several = [self.queue.alloca(size) for size in (256, 4096, 100_000, 256)]
+            for each in several[::2]:
+                self.queue.dealloca(each)
+            self.kept = [(several[1], 11), (several[3], 13)]
+            for buffer, value in self.kept:
+                self.queue.fill(buffer, value)
+            with self.device.record() as self.commands:
+                one, two = self.commands.alloca(3000), self.commands.alloca(700)
+                self.commands.fill(one, 1)
+                self.commands.barrier()
+                self.commands.copy(one, two, size=700)
+            self.hog = self.queue.alloca(3 * UNIT) if KIND == "starve" else None
+            self.device.wait_idle(LIMIT)
+
+        def act(self):
+            queue, other, made = self.queue, self.other, self.made
+            if KIND == "starve":
+                large = other.alloca(2 * UNIT)
+                small = queue.alloca(300)
+                made += other.fill(large, 5), queue.fill(small, 6), other.dealloca(large)
+                made += queue.dealloca(self.hog), queue.dealloca(small)
+                self.hog = None
+            else:
+                for size in (3000, 256, 50_000, 100):
+                    buffer = queue.alloca(size)
+                    made.append(queue.fill(buffer, 1))
+                    if size != 256:
+                        made.append(other.fill(buffer, 2, wait=made[-1]))
+                        made.append(queue.dealloca(buffer, wait=made[-1]))
+                made.append(queue.execute(self.commands))
+            made[-1].wait(LIMIT)
+            self.device.statistics()
+            self.device.trim()
+
+        def check(self):
+            wrong = []
+
+            def attempt(what, function):
+                try:
+                    return function()
+                except DeadlineExceededError as error:
+                    wrong.append(f"{what}: {error}")
+                except HalError:
+                    pass
+
+            if self.hog is not None:
+                attempt("hog", lambda: self.queue.dealloca(self.hog))
+            for each in self.made:
+                attempt("never ends", lambda: each.wait(LIMIT))
+            for index in range(8):
+                queue = (self.queue, self.other)[index % 2]
+                self.kept.append((queue.alloca(100 + index * 997), 20 + index))
+                queue.fill(*self.kept[-1])
+            self.device.wait_idle(LIMIT)
+            for buffer, value in self.kept:
+                wrong += set(buffer.numpy(timeout=LIMIT).tolist()) - {value}
+            del buffer
+            self.kept = self.made = self.commands = self.hog = None
+            for queue in (self.queue, self.other):
+                attempt("stuck", lambda: queue.barrier().wait(LIMIT))
+            gc.collect()
+            try:
+                wait_until(lambda: not self.device.statistics().allocations)  # a thread lets go
+            except AssertionError as error:
+                wrong.append(error)
+            check_pieces(self.device)
+            self.device.trim()
+            found = self.device.statistics()
+            if found.allocations or found.bytes_now or found.bytes_held or self.device.lost:
+                wrong.append(found)
+            return [*wrong, *self.device.close(LIMIT), *self.probe.violations]
+
+    class Interrupts:
+        # As in test_recovery: the n-th place where the interpreter looks for signals, and another.
+        def __init__(self, first, second):
+            self.left, self.then, self.places, self.is_due = first, second, [], False
+
+        def profile(self, frame, event, argument):
+            if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
+                return
+            outer = frame
+            while outer is not None:
+                if outer.f_code.co_name == "__del__":
+                    return
+                outer = outer.f_back
+            self.left -= 1
+            if self.left == 0:
+                self.places.append(f"{event} {frame.f_code.co_name}:{frame.f_lineno}")
+                self.left, self.then = self.then, 0
+                self.is_due = self.left > 0
+                raise KeyboardInterrupt
+
+        def trace(self, frame, event, argument):
+            if event == "exception" and self.is_due:
+                self.is_due = False
+                sys.setprofile(self.profile)
+            return self.trace
+
+    problems = doubles = 0
+    for first in itertools.count(1, 5):
+        for second in (1, 2 + first * 7 % 31):
+            world, interrupts = World(), Interrupts(first, second)
+            sys.settrace(interrupts.trace)
+            sys.setprofile(interrupts.profile)
+            try:
+                world.act()
+            except (KeyboardInterrupt, HalError):
+                pass
+            finally:
+                sys.setprofile(None)
+                sys.settrace(None)
+            doubles += len(interrupts.places) == 2
+            wrong = world.check()
+            if wrong:
+                problems += 1
+                print(f"{KIND}, {first}, {second}, {interrupts.places}: {wrong}", file=sys.stderr)
+        if not interrupts.places or problems > 5:
+            break
+    assert doubles > 5, doubles
+"""
+
+
+@pytest.mark.parametrize("kind", ["reuse", "starve"])
+def test_two_ctrl_c_lose_no_memory_o3(run_script, kind):
+    """O3, M3: nothing hangs, contents are not mixed, all memory comes back."""
+    assert_quiet(run_script(INTERRUPTS, arguments=(HERE, kind), timeout=55))
