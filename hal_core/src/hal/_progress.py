@@ -234,11 +234,11 @@ def _end_work(step: Step, budget: int) -> None:
         if kind == GARBAGE:
             for operation in item:
                 operation._let_go()
-                context = operation._queue._context
-                if context.is_lending:
-                    context.epoch += 1
-                    if context.starved:
-                        hungry = context
+            if item:
+                context = item[0]._queue._context  # that of all of them
+                context.epoch += 1
+                if context.starved:
+                    hungry = context
     work.clear()
     step.calm = False
     if hungry is None and not step.awaited:
