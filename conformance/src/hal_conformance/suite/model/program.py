@@ -198,7 +198,8 @@ class Program:
             allowed = {"pending"} if fates.of(step) == STUCK else {"pending", "failed"}
             if step.deferred:
                 allowed.add("issued")
-            assert state in allowed, f"op{step.number} is {state}, not {allowed}"
+            where = f"op{step.number} is {state} with {step.real.error!r}"
+            assert state in allowed, f"{where}, not {allowed}"
 
     @staticmethod
     def check_error(error: BaseException | None, reasons: frozenset[str], where: str) -> None:
