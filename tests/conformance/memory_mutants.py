@@ -161,8 +161,8 @@ MEMORY = (
         ("hal._context", "        if self.starved:\n", "        if False:\n"),
         (
             "hal._progress",
-            "                    if context.starved:\n",
-            "                    if False:\n",
+            "                if context.starved:\n",
+            "                if False:\n",
         ),
     ),
     # Recordings
