@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -220,14 +221,14 @@ class Heap(Reaper):
             held = self._held + self._staged
         limit = self._memory_limit
         room = limit - held if limit is not None else need
-        try:
-            self._context.native.bind()
-            room = min(room, self._context.native.memory_info()[0])
-            if self.is_async:
-                reserved, used = self._context.native.pool_statistics()
-                unused += max(reserved - used, 0)
-        except HalError:
-            pass  # it does not tell
+        with self._growing:  # nobody closes the native device meanwhile
+            self._check_open()
+            with contextlib.suppress(HalError):  # it does not tell
+                self._context.native.bind()
+                room = min(room, self._context.native.memory_info()[0])
+                if self.is_async:
+                    reserved, used = self._context.native.pool_statistics()
+                    unused += max(reserved - used, 0)
         if unused and room + unused >= need:
             self.is_freeing = True
             _progress.workers.run(self._free_unused)
@@ -418,12 +419,12 @@ class Heap(Reaper):
         self, size: int, memory: MemoryType, error: OutOfMemoryError
     ) -> OutOfMemoryError:
         """Say what was asked for, and what is there."""
-        try:
+        there = "the device does not tell how much is free"
+        with self._growing, contextlib.suppress(HalError):
+            self._check_open()
             self._context.native.bind()
             free, total = self._context.native.memory_info()
             there = f"the device has {free:,} of {total:,} bytes free"
-        except HalError:
-            there = "the device does not tell how much is free"
         return OutOfMemoryError(
             f"{_digits(size)} bytes of {memory.value} memory were asked for; {there}, and hal "
             f"holds {self._tell_holders()}; close buffers or ask for less ({error})",

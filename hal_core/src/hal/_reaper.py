@@ -210,7 +210,7 @@ class Reaper(Allocator):
             MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
             for sums, most in zip(kinds, peaks, strict=True)
         ]
-        if self.is_async and self._context.lost is None:
+        if self.is_async and not self._closed and self._context.lost is None:
             self._context.native.bind()
             reserved, used = self._context.native.pool_statistics()
             here = uses[0]
