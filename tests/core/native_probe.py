@@ -51,7 +51,6 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         self.domain = inner.domain if domain is None else domain
         self.max_in_flight = inner.max_in_flight
         self.graph_commands = inner.graph_commands
-        self.pool_pays = False  # a test says which it wants
         self.violations = []
         self.foreign = []  # (address, size) of memory that is nobody's allocation
         self.pinned = {}  # address -> size, of what was allocated as the host's

@@ -74,10 +74,8 @@ class Allocator:
         self._cache_limit = context.native.info.total_memory // 8 if limit is None else limit
         self._memory_limit = settings.memory_limit
         # Whether `alloca` takes device memory from the driver's stream-ordered allocator
-        is_wanted = settings.async_allocations
-        if is_wanted is None:
-            is_wanted = context.native.pool_pays and settings.memory_limit is None
-        self.is_async = is_wanted and "async_allocations" in context.native.features
+        features = context.native.features
+        self.is_async = settings.async_allocations and "async_allocations" in features
         if self.is_async:
             keep = settings.pool_keep
             if keep is None:  # what nobody uses does not count towards the limit

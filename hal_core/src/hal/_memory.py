@@ -117,16 +117,9 @@ class Heap(Reaper):
         try:
             native.bind()
             if self._memory_limit is not None:
-                # What its allocator keeps counts until it was asked to give that back: it
-                # takes memory in units of its own.
-                reserved, used = native.pool_statistics()
+                # What its pool keeps does not count: that takes memory in units of its own.
                 with self._lock:
-                    leaving = self._leaving_streams(queue)
-                    idle = max(reserved - used, 0)
-                    need = size + leaving
-                    if storage.tried is None:
-                        need = max(need, idle)  # which is enough for it, or grows to that
-                    self._check_limit(need)
+                    self._check_limit(size + self._leaving_streams(queue))
             address = native.allocate_async(queue._stream, size)
         except OutOfMemoryError as error:
             storage.error = error

@@ -30,9 +30,7 @@ class MemorySettings(NamedTuple):
         Bytes of the pinned staging ring.
     async_allocations
         Whether `Queue.alloca` uses native stream-ordered allocation where the
-        device has it; None is what the backend has measured to be better
-        (`NativeDevice.pool_pays`), and False with a memory limit, which the
-        driver's pool can keep only roughly.
+        device has it.
     pool_keep
         Bytes that nobody uses and that the driver's pool may hold; None is the
         cache limit, and 0 with a memory limit.
@@ -44,7 +42,7 @@ class MemorySettings(NamedTuple):
     cache_limit: int | None = None
     memory_limit: int | None = None
     staging: int = 16 << 20
-    async_allocations: bool | None = None
+    async_allocations: bool = False
     pool_keep: int | None = None
     pool_reuse: str = "any"
 

@@ -408,15 +408,11 @@ class NativeDevice(ABC):
         From so many commands on, a recording that runs again is submitted
         faster as a graph than replayed on a stream; 0 for never. Measured with
         ``benchmarks/lowering.py``; "auto" goes by it (C4).
-    pool_pays
-        Whether `allocate_async` is the better way for `Queue.alloca` than the
-        core's own pool, measured with ``benchmarks/peak_memory.py``.
     """
 
     __slots__ = ("domain", "features", "info", "max_in_flight")
 
     graph_commands: ClassVar[int] = 1
-    pool_pays: ClassVar[bool] = False
 
     info: DeviceInfo
     features: frozenset[str]

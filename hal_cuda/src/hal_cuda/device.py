@@ -59,8 +59,6 @@ class CudaDevice(ContextDevice):
 
     # Measured on an H200, see docs/command-buffers.md: one launch of a graph is one call less.
     graph_commands = 2
-    # Measured on an H100, see docs/memory.md: it joins what it holds, and the peak is lower.
-    pool_pays = True
 
     def __init__(self, driver: CudaDriver, info: DeviceInfo) -> None:
         """Retain the primary context of a device and look at what it can do."""

@@ -8,18 +8,21 @@ import pytest
 
 import hal
 from hal_conformance.bench import Bench
-from hal_conformance.suite.memory.scarcity import ROOM, STAGING, MakeHold
+from hal_conformance.suite.memory.scarcity import ROOM, STAGING, MakeHold, of_the_driver
 from hal_conformance.suite.support import Hold, OpenDevice
 
 
 @pytest.fixture(params=["own", "native"])
 def scarce(request: pytest.FixtureRequest, open_device: OpenDevice) -> hal.Device:
     """A device with `ROOM` bytes; its allocas are the core's, or the driver's where it has them."""
-    return open_device(
+    device = open_device(
         memory_limit=ROOM,
         staging=STAGING,
         async_allocations="true" if request.param == "native" else "false",
     )
+    if request.param == "native" and "async_allocations" in device.features:
+        of_the_driver.add(device)
+    return device
 
 
 @pytest.fixture

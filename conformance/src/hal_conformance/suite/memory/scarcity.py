@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Final, Protocol
+from weakref import WeakSet
 
 import hal
 from hal_conformance.suite.support import LIMIT, Hold
@@ -17,6 +18,8 @@ __all__ = [
     "allocation",
     "cycle",
     "give_back_behind",
+    "held",
+    "of_the_driver",
     "until_issued",
 ]
 
@@ -31,6 +34,19 @@ BLOCK: Final = 1 << 19
 
 BIG: Final = 3 << 20
 """Bytes of one of which there is room for a single one, and for small things beside it."""
+
+
+of_the_driver: Final[WeakSet[hal.Device]] = WeakSet()
+"""Devices whose allocas the driver's own pool may serve."""
+
+
+def held(device: hal.Device) -> int:
+    """Return the bytes held that the room has to have.
+
+    What the driver's pool keeps does not count: it takes memory in units of its own.
+    """
+    there = device.statistics()
+    return there.bytes_held - (there.bytes_cached if device in of_the_driver else 0)
 
 
 class MakeHold(Protocol):

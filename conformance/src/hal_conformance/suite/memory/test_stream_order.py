@@ -15,6 +15,7 @@ from hal_conformance.suite.memory.scarcity import (
     MakeHold,
     allocation,
     cycle,
+    held,
     until_issued,
 )
 from hal_conformance.suite.support import LIMIT, MakeLatch, MakeQueue, OpenDevice, pattern
@@ -43,7 +44,7 @@ def test_a_hundred_cycles_take_one_block_m3(
     hal.wait_all(submitted, LIMIT)
     after = scarce.statistics()
     assert after.bytes_peak - before == BLOCK
-    assert after.bytes_held <= ROOM
+    assert held(scarce) <= ROOM
 
 
 @kernels
@@ -273,4 +274,4 @@ def test_contents_are_never_mixed_m3(scarce: hal.Device, make_queue: MakeQueue) 
     hal.wait_all(last, LIMIT)
     seen = out.numpy(timeout=LIMIT).reshape(-1, width)
     assert np.array_equal(seen, np.arange(3 * rounds).reshape(-1, 1) % 251 + 1 + 0 * seen)
-    assert scarce.statistics().bytes_held <= ROOM
+    assert held(scarce) <= ROOM
