@@ -206,8 +206,12 @@ class Heap(Reaper):
         return self._has(queue, storage)
 
     def _free_for(self, need: int) -> None:
-        """Have a thread give back what nobody uses, if that makes room for `need` bytes."""
-        if self.is_freeing:
+        """Have a thread give back what nobody uses, if that makes room for `need` bytes.
+
+        Not while work runs: a native free waits for that, and others wait for the free in
+        the driver. Whoever wants memory comes by again when work has ended.
+        """
+        if self.is_freeing or any([queue._ring for queue in self._context.queues]):
             return
         with self._lock:
             unused = self._cached + self._staged + sum(pool.unused() for pool in self._pools)
