@@ -211,7 +211,7 @@ class Heap(Reaper):
         Not while work runs: a native free waits for that, and others wait for the free in
         the driver. Whoever wants memory comes by again when work has ended.
         """
-        if self.is_freeing or any([queue._ring for queue in self._context.queues]):
+        if self.is_freeing or any(queue._ring for queue in self._context.queues):
             return
         with self._lock:
             unused = self._cached + self._staged + sum(pool.unused() for pool in self._pools)
