@@ -284,8 +284,8 @@ def test_work_for_starved_queues_is_done_by_no_threads_m3(
     latch = make_latch(scarce.queue)
     scarce.queue.dealloca(first)
     latch.wait_running()
-    before = threading.active_count()
     queues = [make_queue(device=scarce) for _ in range(24)]
+    before = threading.active_count()  # a backend may have a thread for each stream
     submitted = [each for queue in queues for each in cycle(queue, BIG)]
     assert {each.state for each in submitted} == {"pending"}
     assert threading.active_count() <= before + 4
