@@ -109,6 +109,7 @@ GOOD = {
     "wait": (lambda w: (), {"list", "none", "waits"}),
     "writes": (lambda w: (), NAMES),
     # Of one method
+    "CommandBuffer.dealloca.temporary": (lambda w: w.recording.alloca(64), None),
     "CommandBuffer.dispatch.args": (lambda w: (w.buffer, 1), {"list", "mapping"}),
     "CommandBuffer.fill.value": (lambda w: 1, None),
     "Context.adopt.buffer": (lambda w: w.tracked, {"buffer"}),

@@ -44,7 +44,7 @@ INTERNAL = {
 
 RECORDS = (
     *(hal.BackendStatus, hal.DeviceDescription, hal.MemoryHeap, hal.MemoryQuery),
-    *(hal.MemoryStatistics, hal.Printed, hal.PrintedLine, hal.ProgramImage),
+    *(hal.MemoryStatistics, hal.MemoryUse, hal.Printed, hal.PrintedLine, hal.ProgramImage),
 )
 MADE = {hal.Timepoint, hal.Fence, hal.File, hal.Output, flow.Flow, flow.Context, flow.Memory}
 MADE |= {flow.Step}

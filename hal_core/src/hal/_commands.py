@@ -176,7 +176,7 @@ class CommandBuffer(Recording):
         """
         self._recording()
         length, _, element, _ = check_allocation(size, dtype, MemoryType.DEVICE, "alloca")
-        return self._slots.take_temporary(length, element, is_ordered=self._hazards)
+        return self._slots._take_temporary(length, element, is_ordered=self._hazards)
 
     def dealloca(self, temporary: Slot) -> None:
         """End a temporary: later ones may have its bytes.
@@ -188,7 +188,7 @@ class CommandBuffer(Recording):
         afterwards does.
         """
         self._recording()
-        self._slots.give_temporary(temporary)
+        self._slots._give_temporary(temporary)
 
     # Order
 

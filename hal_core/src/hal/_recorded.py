@@ -306,7 +306,7 @@ class _Place(NamedTuple):
 def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) -> _Place:
     """Return where a buffer or a slot is, or raise that it cannot be used here."""
     if isinstance(thing, Slot):
-        slots.check_own(thing, what)
+        slots._check_own(thing, what)
         return _Place(thing, thing._index, thing._offset, None)
     storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
@@ -317,7 +317,7 @@ def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) 
         )
         raise InvalidArgumentError(message)
     if isinstance(storage, Transient):
-        slots.hold(storage)
+        slots._hold(storage)
     return _Place(thing, DIRECT, storage.address + thing._offset, storage)
 
 

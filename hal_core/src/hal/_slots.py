@@ -174,7 +174,7 @@ class Slots(Sequence[Slot]):
     def __len__(self) -> int:
         return self._count
 
-    def take_temporary(self, size: int, dtype: np.dtype[Any], *, is_ordered: bool) -> Slot:
+    def _take_temporary(self, size: int, dtype: np.dtype[Any], *, is_ordered: bool) -> Slot:
         """Return a temporary; `is_ordered` as `Arena` has it."""
         arena = self._arena
         if arena is None:
@@ -189,7 +189,7 @@ class Slots(Sequence[Slot]):
         life = Life(self, start, size or 1, dtype)
         return Slot(self, self._count, start, size, dtype, life)
 
-    def give_temporary(self, temporary: object) -> None:
+    def _give_temporary(self, temporary: object) -> None:
         """End a temporary; raises unless it is a whole one of this recording that has not ended."""
         life = temporary._life if isinstance(temporary, Slot) else None
         if not isinstance(temporary, Slot) or life is None:
@@ -198,7 +198,7 @@ class Slots(Sequence[Slot]):
                 f"{type(temporary).__name__}; other memory outlives its executions"
             )
             raise ArgumentTypeError(message)
-        self.check_own(temporary, "dealloca")
+        self._check_own(temporary, "dealloca")
         if temporary._offset != life.start or (temporary._size or 1) != life.size:
             message = "dealloca takes the whole temporary that alloca returned, not a part of it"
             raise InvalidArgumentError(message)
@@ -206,7 +206,7 @@ class Slots(Sequence[Slot]):
         life.is_over = True
         self._arena.give(life.start, life.size)
 
-    def check_own(self, slot: Slot, what: str) -> None:
+    def _check_own(self, slot: Slot, what: str) -> None:
         """Raise unless a slot is one of this recording that can be used."""
         life = slot._life
         if slot._slots is not self:
@@ -217,7 +217,7 @@ class Slots(Sequence[Slot]):
             message = f"{what}: the temporary was given back with dealloca; take another"
             raise ClosedError(message)
 
-    def hold(self, storage: Transient) -> None:
+    def _hold(self, storage: Transient) -> None:
         """Note memory of `Queue.alloca` that a command uses directly."""
         if storage not in self._direct:
             self._direct.append(storage)
