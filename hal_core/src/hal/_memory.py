@@ -184,7 +184,7 @@ class Heap(Reaper):
         if storage.is_async:
             if not is_tried:
                 self._free_for(storage.size)
-            return not is_tried and not self.is_freeing
+            return not is_tried
         need = (storage.size + ALIGNMENT - 1) & -ALIGNMENT
         if self._has(queue, storage):
             return True
