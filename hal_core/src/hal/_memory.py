@@ -114,6 +114,7 @@ class Heap(Reaper):
     def _take_async(self, queue: StreamQueue, storage: Transient) -> bool:
         """Do what `take` does with the driver's own allocator."""
         native, size = self._context.native, storage.size
+        storage.asked = self._state()  # before: what comes back meanwhile is worth another try
         try:
             native.bind()
             if self._memory_limit is not None:
@@ -180,11 +181,13 @@ class Heap(Reaper):
         self.absorb()
         state = self._state()
         is_tried = storage.tried == state
+        if storage.is_async and storage.asked != state:
+            return True
         storage.tried = state
         if storage.is_async:
             if not is_tried:
                 self._free_for(storage.size)
-            return not is_tried
+            return False
         need = (storage.size + ALIGNMENT - 1) & -ALIGNMENT
         if self._has(queue, storage):
             return True
@@ -256,7 +259,7 @@ class Heap(Reaper):
     def has_changed(self, storage: Transient) -> bool:
         """Return whether memory was given back since some was looked for in vain."""
         self.absorb()
-        return storage.tried != self._state()
+        return (storage.asked if storage.is_async else storage.tried) != self._state()
 
     def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
         """Return what an alloca fails with that found no memory; may block."""

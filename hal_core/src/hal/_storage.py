@@ -140,6 +140,8 @@ class Transient(Storage):
         The pool of the heap's that it is looked for in.
     is_async
         Whether the memory is the driver's stream-ordered allocator's.
+    asked
+        What had been freed, was idle and had ended when the driver's allocator was asked last.
     tried
         `Heap._state` when memory was last looked for in vain: what had been freed by then.
     error
@@ -148,6 +150,7 @@ class Transient(Storage):
 
     __slots__ = (
         "_most",
+        "asked",
         "error",
         "index",
         "is_async",
@@ -164,6 +167,7 @@ class Transient(Storage):
         self.pool = heap.pool_of(size, index)
         self.is_async = is_async
         self.recordings: list[weakref.ref[Slots]] = []
+        self.asked: tuple[int, int, int] | None = None
         self.tried: tuple[int, int, int] | None = None
         self.uses: list[Operation] | None = []
         self.lent = False
