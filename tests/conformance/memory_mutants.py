@@ -99,9 +99,9 @@ MEMORY = (
         ],
         (
             "hal._alloca",
-            "    take = _Take(storage)\n",
+            "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
             (
-                "    take = _Take(storage)\n"
+                "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
                 "    device._heap.provide(queue, storage)\n"
                 "    device._heap.take(queue, storage)\n"
             ),

@@ -205,8 +205,8 @@ RESOURCES = (
         ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
         (
             "hal._alloca",
-            "    give = _Give(storage)\n",
-            "    give = _Give(storage)\n    storage.uses = []\n    storage.source and storage._heap.give(storage, storage.source)\n",
+            "    payload = _payload(_Give(storage), storage)\n",
+            "    payload = _payload(_Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.give(storage, storage.source)\n",
         ),
     ),
     (

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from hal import _progress, _step, _timeline, _transfers
 from hal._buffer import Buffer
 from hal._extent import check_allocation, no_address
-from hal._failure import as_failure, keep
+from hal._failure import as_failure
 from hal._operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._replay import Housed, Plan
 from hal._storage import Transient
@@ -53,12 +53,8 @@ def alloca(
     device._live()
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
     storage = transient(device, length or 1, index)
-    take = _Take(storage)
     buffer = Buffer(device, storage, 0, length, element, shape)
-    payload: _transfers.Payload = (None, (take,), storage)
-    if storage.is_async:
-        payload = (take, (), storage)
-    submission = queue._submit("alloca", payload, waits, signals)
+    submission = queue._submit("alloca", _payload(_Take(storage), storage), waits, signals)
     buffer._allocation = storage.source = submission
     return buffer
 
@@ -99,10 +95,7 @@ def dealloca(
         )
         raise InvalidArgumentError(message)
     _check_reachable(storage.source, signals)
-    give = _Give(storage)
-    payload: _transfers.Payload = (None, (give,), storage)
-    if storage.is_async:
-        payload = (give, (), storage)
+    payload = _payload(_Give(storage), storage)
     submission = queue._submit("dealloca", payload, waits, signals, False, _Deallocation)  # noqa: FBT003
     buffer._end()
     for reference in list(storage.parts or ()):  # another thread may add to it
@@ -110,6 +103,11 @@ def dealloca(
         if part is not None:
             part._end()
     return submission
+
+
+def _payload(plan: Plan, storage: Transient) -> _transfers.Payload:
+    """Return what is submitted; only the driver's allocator has something enqueued."""
+    return (plan, (), storage) if storage.is_async else (None, (plan,), storage)
 
 
 def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
@@ -192,8 +190,7 @@ def run_housed(
     try:
         return function(*arguments)
     finally:
-        block.address = None
-        del kept
+        block.address = kept.address = None  # it lives until here, in compiled code, too
 
 
 def storage_of(operation: Operation) -> Transient:
@@ -259,8 +256,7 @@ class Provider:
         except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
             error = as_failure(raised, "memory was looked for")
             if isinstance(error, OutOfMemoryError):
-                storage.error = error
-                keep(error)
+                storage.refuse(error)
                 error = self._heap.out_of_memory(storage)
         _progress.act(_fail, operation, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, TracebackType
@@ -570,15 +571,11 @@ class Device:
         heap = self._heap
         whole, kinds = heap.statistics(reset_peak=is_reset)
         return MemoryStatistics(
-            whole.bytes_now,
-            whole.bytes_peak,
-            whole.bytes_cached,
-            whole.bytes_held,
-            whole.allocations,
-            MappingProxyType(kinds),
-            heap.staged,
-            self._context.events.size,
-            heap.graph_instances,
+            **dataclasses.asdict(whole),
+            kinds=MappingProxyType(kinds),
+            staging=heap.staged,
+            events=self._context.events.size,
+            graph_instances=heap.graph_instances,
         )
 
     def trim(self, keep: int = 0) -> int:

@@ -172,10 +172,8 @@ class InstancePool:
 
     def trim(self) -> None:
         """Let go of instances that nothing runs."""
-        with self._lock:
-            idle = tuple([each for each in self._instances if each.lease() is None])
-            self._instances = tuple([each for each in self._instances if each not in idle])
-        del idle  # their finalisers take no lock, and may run here
+        with self._lock:  # which their finalisers do not take
+            self._instances = tuple([each for each in self._instances if each.lease() is not None])
 
     def _choose(self, stream: int, table: Table) -> Instance | None:
         best = None

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from hal import _progress, _sync
-from hal._failure import keep
 from hal._host_view import Adopted
 from hal._native_blocks import (
-    ALIGNMENT,
     ASYNC,
     DIRECT,
     FOREIGN,
@@ -19,6 +17,7 @@ from hal._native_blocks import (
     Block,
     Owner,
     Ticket,
+    aligned,
     block_size,
 )
 from hal._operation import is_behind
@@ -123,8 +122,7 @@ class Heap(Reaper):
                     self._check_limit(size + self._leaving_streams(queue))
             address = native.allocate_async(queue._stream, size)
         except OutOfMemoryError as error:
-            storage.error = error
-            keep(error)  # the frames of its traceback hold the storage
+            storage.refuse(error)
             return False
         try:
             host_address = native.host_pointer(address, MemoryType.DEVICE)
@@ -188,7 +186,7 @@ class Heap(Reaper):
             if not is_tried:
                 self._free_for(storage.size)
             return False
-        need = (storage.size + ALIGNMENT - 1) & -ALIGNMENT
+        need = aligned(storage.size)
         if self._has(queue, storage):
             return True
         if not is_tried:
@@ -197,8 +195,7 @@ class Heap(Reaper):
                 try:
                     self._allocate_segment(size, storage.pool)
                 except OutOfMemoryError as error:
-                    storage.error = error
-                    keep(error)  # the frames of its traceback hold the storage
+                    storage.refuse(error)
                 else:
                     return True
             if storage.pool < len(MEMORY_TYPES):

@@ -30,6 +30,7 @@ __all__ = [
     "Block",
     "Owner",
     "Ticket",
+    "aligned",
     "block_size",
     "check_countable",
 ]
@@ -156,13 +157,18 @@ GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
 """The ticket of every block that was given back."""
 
 
+def aligned(size: int) -> int:
+    """Return `size` rounded up to a multiple of `ALIGNMENT`."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
 def block_size(size: int) -> int:
     """Return the size of the block for `size` > 0 bytes: at most an eighth more, above 2 KiB.
 
     Eight classes for each power of two; up to 2 KiB the multiples of 256.
     """
     if size <= _FINE or size > LARGE:
-        return (size + ALIGNMENT - 1) & -ALIGNMENT
+        return aligned(size)
     step = 1 << (size - 1).bit_length() - 4
     return (size + step - 1) & -step
 

@@ -235,13 +235,8 @@ class Reaper(Allocator):
         """
         doomed = self._doomed
         self._loose = 0
-        for storage in self._late.copy() if self._late else ():
-            ticket = storage._ticket
-            if ticket is not None and storage.is_unused():
-                doomed.append(ticket)
-                storage._ticket = storage.uses = None
-            if storage.uses is None or storage.lent:
-                self._late.remove(storage)
+        if self._late:
+            self._late = [storage for storage in self._late if not self._doom_late(storage)]
         while doomed:
             what = doomed[0]
             if isinstance(what, Ticket):
@@ -259,6 +254,17 @@ class Reaper(Allocator):
             else:
                 self._waste.append(what)
             doomed.popleft()
+
+    def _doom_late(self, storage: Transient) -> bool:
+        """Let a storage's memory go whose dealloca has ended, if nothing uses it; under the lock.
+
+        Returns whether that is done with: its finaliser does it for one that others may hold.
+        """
+        ticket = storage._ticket
+        if ticket is not None and storage.is_unused():
+            self._doomed.append(ticket)
+            storage._ticket = storage.uses = None
+        return storage.uses is None or storage.lent
 
     def _end_piece(self, ticket: Ticket) -> None:
         """End a use of `alloca`'s memory that nothing can use any more; under the lock."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._compiled import mypyc_attr
+from hal._failure import keep
 from hal._native_blocks import Ticket
 from hal._operation import is_behind, is_over
 from hal._reaper import UNLOAD
@@ -184,6 +185,11 @@ class Transient(Storage):
                 uses[:] = [use for use in uses if not use._retired]
                 self._most = max(_MANY_USES, 2 * len(uses))
             uses.append(operation)
+
+    def refuse(self, error: OutOfMemoryError) -> None:
+        """Note why there was no memory for it; the frames of a traceback would hold the storage."""
+        self.error = error
+        keep(error)
 
     def is_over(self, operation: Operation) -> bool:
         """Return whether what follows a dealloca, which is being issued, may have the memory.

@@ -22,12 +22,10 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from hal._native_blocks import ALIGNMENT, POOLED, Block, Ticket
+from hal._native_blocks import POOLED, Block, Ticket, aligned
 from hal._operation import is_behind, is_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from hal._operation import Operation
     from hal._storage import Transient
     from hal._stream import StreamQueue
@@ -107,10 +105,13 @@ class _FreePieces:
             return None
         return next(reversed(self._by_size[self._sizes[position]]))
 
-    def at_least(self, size: int) -> Iterator[Piece]:
-        """Yield all pieces of at least `size` bytes, smallest first."""
-        for each in self._sizes[bisect_left(self._sizes, size) :]:
-            yield from self._by_size[each]
+    def at_least(self, size: int) -> list[Piece]:
+        """Return all pieces of at least `size` bytes, smallest first.
+
+        No generator: Python drops a Ctrl-C that comes while it closes one.
+        """
+        sizes = self._sizes[bisect_left(self._sizes, size) :]
+        return [piece for each in sizes for piece in self._by_size[each]]
 
 
 class StreamMemory:
@@ -146,7 +147,7 @@ class StreamMemory:
         The caller has the queue's baton.
         """
         self._mend()
-        need = (storage.size + ALIGNMENT - 1) & -ALIGNMENT
+        need = aligned(storage.size)
         piece = self._find(queue, need)
         if piece is None:
             return False
@@ -182,7 +183,7 @@ class StreamMemory:
     def has(self, queue: StreamQueue, size: int) -> bool:
         """Return whether `take` would find a piece now. The caller need not have the baton."""
         self._mend()
-        return self._find(queue, (size + ALIGNMENT - 1) & -ALIGNMENT) is not None
+        return self._find(queue, aligned(size)) is not None
 
     def add_segment(self, segment: Block) -> None:
         """Take in a native allocation; all of it is free."""
@@ -196,27 +197,27 @@ class StreamMemory:
 
     def unused(self) -> int:
         """Return the bytes of segments that nobody uses."""
-        self._mend()
-        self._settle()
-        settled = self._free[_SETTLED].at_least(1)
-        return sum(each.size for each in settled if each.before is None and each.after is None)
+        return sum(piece.size for piece in self._whole())
 
     def idle_segment(self) -> Block | None:
         """Give up the largest segment that nobody uses, and return it; None if there is none."""
+        whole = self._whole()
+        if not whole:
+            return None
+        piece = whole[-1]
+        self._is_broken = True
+        self._remove(piece)
+        self.idle -= piece.size
+        del self._segments[piece.segment]  # last: until then all of it is found anew
+        self._is_broken = False
+        return piece.segment
+
+    def _whole(self) -> list[Piece]:
+        """Return the settled pieces that are all of their segment, smallest first."""
         self._mend()
         self._settle()
-        best: Piece | None = None
-        for piece in self._free[_SETTLED].at_least(1):
-            if piece.before is None and piece.after is None:
-                best = piece  # the larger ones come later
-        if best is None:
-            return None
-        self._is_broken = True
-        self._remove(best)
-        self.idle -= best.size
-        del self._segments[best.segment]  # last: until then all of it is found anew
-        self._is_broken = False
-        return best.segment
+        settled = self._free[_SETTLED].at_least(1)
+        return [each for each in settled if each.before is None and each.after is None]
 
     def close(self) -> list[tuple[Block, list[Ticket]]]:
         """End all uses but those that a numpy view shows; return each segment with these."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hal._native_blocks import ALIGNMENT
+from hal._native_blocks import aligned
 
 if TYPE_CHECKING:
     from hal._slots import Slots
@@ -68,7 +68,7 @@ class Arena:
 
     def take(self, size: int) -> int:
         """Return where `size` > 0 bytes begin: the smallest gap that will do, or the end."""
-        need = (size + ALIGNMENT - 1) & -ALIGNMENT
+        need = aligned(size)
         best: tuple[int, int] | None = None
         for start, stop in self._gaps():
             if stop - start >= need and (best is None or stop - start < best[1] - best[0]):
@@ -84,7 +84,7 @@ class Arena:
 
     def give(self, start: int, size: int) -> None:
         """Let later temporaries have bytes, as far as they are ordered after their use."""
-        need = (size + ALIGNMENT - 1) & -ALIGNMENT
+        need = aligned(size)
         self._free.append((start, start + need, self._barriers))
         self._free.sort()
 

@@ -430,8 +430,8 @@ MUTANTS = (
         (
             Patch(
                 "_alloca",
-                "    give = _Give(storage)\n",
-                "    give = _Give(storage)\n"
+                "    payload = _payload(_Give(storage), storage)\n",
+                "    payload = _payload(_Give(storage), storage)\n"
                 "    storage.uses = []\n"
                 "    storage.source and storage._heap.give(storage, storage.source)\n",
             ),
@@ -467,8 +467,8 @@ MUTANTS = (
         (
             Patch(
                 "_alloca",
-                "    take = _Take(storage)\n",
-                "    take = _Take(storage)\n"
+                "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
+                "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
                 "    device._heap.provide(queue, storage)\n"
                 "    device._heap.take(queue, storage)\n",
             ),
