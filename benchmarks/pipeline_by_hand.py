@@ -1,4 +1,4 @@
-"""Do what `hal.demo.pipeline` does, on raw queues and buffers, ordered by timeline semaphores.
+"""The pipeline of `hal.demo.pipeline` on raw queues and buffers, ordered by timeline semaphores.
 
 Step g (of all passes over all tiles, from 0) uses one of a few sets of buffers,
 the *slots*, in turn, and raises three semaphores to g + 1:

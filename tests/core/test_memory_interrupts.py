@@ -129,9 +129,10 @@ INTERRUPTS = """
     from hal._settings import MemorySettings
     from hal.errors import DeadlineExceededError, HalError
     from native_probe import Probe
+    from second_interrupts import Interrupts
     from test_memory_interrupts import check_pieces
 
-    KIND, OURS, LIMIT, UNIT = sys.argv[2], hal.__path__[0], 5.0, 1 << 20
+    KIND, LIMIT, UNIT = sys.argv[2], 5.0, 1 << 20
     sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops
     driver = open_native()
 
@@ -211,32 +212,6 @@ INTERRUPTS = """
             if found.allocations or found.bytes_now or found.bytes_held or self.device.lost:
                 wrong.append(found)
             return [*wrong, *self.device.close(LIMIT), *self.probe.violations]
-
-    class Interrupts:
-        # As in test_recovery: the n-th place where the interpreter looks for signals, and another.
-        def __init__(self, first, second):
-            self.left, self.then, self.places, self.is_due = first, second, [], False
-
-        def profile(self, frame, event, argument):
-            if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
-                return
-            outer = frame
-            while outer is not None:
-                if outer.f_code.co_name == "__del__":
-                    return
-                outer = outer.f_back
-            self.left -= 1
-            if self.left == 0:
-                self.places.append(f"{event} {frame.f_code.co_name}:{frame.f_lineno}")
-                self.left, self.then = self.then, 0
-                self.is_due = self.left > 0
-                raise KeyboardInterrupt
-
-        def trace(self, frame, event, argument):
-            if event == "exception" and self.is_due:
-                self.is_due = False
-                sys.setprofile(self.profile)
-            return self.trace
 
     problems = doubles = 0
     for first in itertools.count(1, 5):

@@ -29,6 +29,7 @@ WORLD = """
     from core_harness import open_native
     from hal.errors import ClosedError, DeadlineExceededError, HalError, ReentrantCallError
     from native_probe import Probe
+    from second_interrupts import Interrupts
 
     KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 5.0
     driver = open_native()
@@ -105,35 +106,6 @@ WORLD = """
 TWICE = (
     WORLD
     + """
-    class Interrupts:
-        # Raises KeyboardInterrupt as the n-th function of hal is entered or has called one of C's,
-        # and a second one m such places later. Python drops a profile function that
-        # raises, so the tracing of the exception sets it again.
-        def __init__(self, first, second):
-            self.left, self.then, self.places = first, second, []
-            self.is_due = False
-
-        def profile(self, frame, event, argument):
-            if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(OURS):
-                return
-            outer = frame
-            while outer is not None:
-                if outer.f_code.co_name == "__del__":  # Python drops what a finaliser raises
-                    return
-                outer = outer.f_back
-            self.left -= 1
-            if self.left == 0:
-                self.places.append(f"{event} {frame.f_code.co_name}:{frame.f_lineno}")
-                self.left, self.then = self.then, 0
-                self.is_due = self.left > 0
-                raise KeyboardInterrupt
-
-        def trace(self, frame, event, argument):
-            if event == "exception" and self.is_due:
-                self.is_due = False
-                sys.setprofile(self.profile)
-            return self.trace
-
     def trial(first, second):
         world, interrupts = World(), Interrupts(first, second)
         sys.settrace(interrupts.trace)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import hal
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, OutOfMemoryError
@@ -42,6 +43,16 @@ def through(device: hal.Device, size: int, **options: Any) -> hal.CommandBuffer:
         recording.dealloca(first)
         recording.copy(second, target, size=size)
     return recording
+
+
+def run_thrice(
+    queue: hal.Queue, recording: hal.CommandBuffer, out: hal.Buffer, expected: NDArray[Any]
+) -> None:
+    """See that each of three executions writes what is expected."""
+    for _ in range(3):
+        queue.fill(out, 0)
+        queue.execute(recording).wait(LIMIT)
+        assert np.array_equal(out.numpy(timeout=LIMIT), expected)
 
 
 # What a temporary is
@@ -180,11 +191,7 @@ def test_lives_that_overlap_share_nothing_m3(
             at = 0 if number % 2 else sizes[number] - 16
             recording.copy(temporary, out, source_offset=at, target_offset=16 * number, size=16)
             recording.dealloca(temporary)
-    for _ in range(3):
-        scarce.queue.fill(out, 0)
-        scarce.queue.execute(recording).wait(LIMIT)
-        expected = np.repeat(np.arange(20, 26), 16)
-        assert np.array_equal(out.numpy(timeout=LIMIT), expected)
+    run_thrice(scarce.queue, recording, out, np.repeat(np.arange(20, 26), 16))
 
 
 @pytest.mark.ordering
@@ -208,11 +215,7 @@ def test_without_a_barrier_nothing_is_shared_m3(
                 events.append(event)
             recording.copy(temporary, out, target_offset=64 * number, size=64)
             recording.dealloca(temporary)
-    for _ in range(3):
-        queue.fill(out, 0)
-        queue.execute(recording).wait(LIMIT)
-        expected = np.repeat(np.arange(1, 17), 64)
-        assert np.array_equal(out.numpy(timeout=LIMIT), expected)
+    run_thrice(queue, recording, out, np.repeat(np.arange(1, 17), 64))
 
 
 @pytest.mark.ordering
@@ -241,10 +244,7 @@ def test_shared_bytes_keep_their_content_m3(
                     )
                     recording.dealloca(ended)
                 recording.barrier()
-    for _ in range(3):
-        queue.fill(out, 0)
-        queue.execute(recording).wait(LIMIT)
-        assert np.array_equal(out.numpy(timeout=LIMIT), np.repeat(np.arange(1, count + 1), 32))
+    run_thrice(queue, recording, out, np.repeat(np.arange(1, count + 1), 32))
 
 
 # Several executions

@@ -102,25 +102,32 @@ def test_a_queue_that_has_waited_by_another_way_has_the_memory_m3(
     assert (second.numpy(wait=filled, timeout=LIMIT) == 3).all()
 
 
+def outlasts(scarce: hal.Device, make_hold: MakeHold, *, user: hal.Queue, taker: hal.Queue) -> None:
+    """See that what `user` still reads is not what `taker` gets behind the dealloca."""
+    queue = scarce.queue
+    target = scarce.upload(np.zeros(BLOCK, np.uint8))
+    first = queue.alloca(BLOCK)
+    queue.update(first, pattern(BLOCK)).wait(LIMIT)
+    address = first.address
+    hold = make_hold(user)
+    copied = user.copy(first, target)
+    given = queue.dealloca(first)
+    if user is not queue:
+        given.wait(LIMIT)
+    others = [taker.alloca(BLOCK) for _ in range(4)]
+    hal.wait_all([taker.fill(each, 0xEE) for each in others], LIMIT)
+    assert address not in [each.address for each in others]
+    hold.open()
+    assert hold.has_seen()
+    assert np.array_equal(target.numpy(wait=copied, timeout=LIMIT), pattern(BLOCK))
+
+
 @kernels
 def test_a_queue_that_does_not_wait_has_other_memory_m3(
     scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
 ) -> None:
     """M3: what was given back behind running work is in use until that has ended."""
-    queue, other = scarce.queue, make_queue(device=scarce)
-    target = scarce.upload(np.zeros(BLOCK, np.uint8))
-    first = queue.alloca(BLOCK)
-    queue.update(first, pattern(BLOCK)).wait(LIMIT)
-    address = first.address
-    hold = make_hold(queue)
-    copied = queue.copy(first, target)
-    queue.dealloca(first)
-    others = [other.alloca(BLOCK) for _ in range(4)]
-    hal.wait_all([other.fill(each, 0xEE) for each in others], LIMIT)
-    assert address not in [each.address for each in others]
-    hold.open()
-    assert hold.has_seen()
-    assert np.array_equal(target.numpy(wait=copied, timeout=LIMIT), pattern(BLOCK))
+    outlasts(scarce, make_hold, user=scarce.queue, taker=make_queue(device=scarce))
 
 
 # Uses that the dealloca is not ordered behind
@@ -131,20 +138,7 @@ def test_a_use_on_another_queue_outlasts_the_dealloca_m3(
     scarce: hal.Device, make_queue: MakeQueue, make_hold: MakeHold
 ) -> None:
     """M3: memory that another queue's running work reads is not given to the next alloca."""
-    queue, other = scarce.queue, make_queue(device=scarce)
-    target = scarce.upload(np.zeros(BLOCK, np.uint8))
-    first = queue.alloca(BLOCK)
-    queue.update(first, pattern(BLOCK)).wait(LIMIT)
-    address = first.address
-    hold = make_hold(other)
-    copied = other.copy(first, target)
-    queue.dealloca(first).wait(LIMIT)
-    others = [queue.alloca(BLOCK) for _ in range(4)]
-    hal.wait_all([queue.fill(each, 0xEE) for each in others], LIMIT)
-    assert address not in [each.address for each in others]
-    hold.open()
-    assert hold.has_seen()
-    assert np.array_equal(target.numpy(wait=copied, timeout=LIMIT), pattern(BLOCK))
+    outlasts(scarce, make_hold, user=make_queue(device=scarce), taker=scarce.queue)
 
 
 @kernels

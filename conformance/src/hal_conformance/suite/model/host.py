@@ -1,4 +1,4 @@
-"""Do what a host does with semaphores in random programs: signal, fail, look, wait."""
+"""What a host does with semaphores in random programs: signal, fail, look, wait."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Place = int
 
 
 def mix(source: Part, target: Part, factor: int, count: int) -> None:
-    """Do what the suite's kernel does: ``target[i] = target[i] * 5 + source[i] * factor + i``."""
+    """The suite's kernel: ``target[i] = target[i] * 5 + source[i] * factor + i``."""
     size = 4 * count
     (given, have), (taken, known) = source[0].take(source[1], size), target[0].take(target[1], size)
     words = taken.view("<u4").astype(np.uint64) * 5 + np.arange(count, dtype=np.uint64)

@@ -34,7 +34,7 @@ KINDS: Final = (*("alloca",) * 5, *("use",) * 4, *("dealloca",) * 4, *("execute"
 
 
 class Place:
-    """Be a buffer of a program: its memory, and what has written it last."""
+    """A buffer of a program: its memory, and what has written it last."""
 
     def __init__(self, piece: Piece, real: hal.Buffer) -> None:
         self.piece = piece

@@ -15,7 +15,7 @@ __all__ = ["Judge", "Operation", "Piece"]
 
 
 class Operation:
-    """Be an operation.
+    """An operation.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Operation:
 
 
 class Piece:
-    """Be memory: its alloca, what uses it, and whether the last of these gives it back."""
+    """Memory: its alloca, what uses it, and whether the last of these gives it back."""
 
     def __init__(self, allocation: Operation) -> None:
         self.allocation = allocation
