@@ -50,7 +50,7 @@ test: $(VENV)/.test
 # processes.
 soak: $(VENV)/.test
 	$(call check,tests,HAL_SCHEDULES=$(SCHEDULES) HAL_SEEDS=$(SEEDS) $(BIN)/python -m pytest \
-	    -n $(JOBS) --dist loadgroup --timeout 7200 -o faulthandler_timeout=0 $(ARGS))
+	    -n $(JOBS) --timeout 7200 -o faulthandler_timeout=0 $(ARGS))
 
 bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py $(ARGS)

@@ -24,11 +24,7 @@ if not any(map(shutil.which, ("cc", "gcc", "clang"))):
 if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
     pytest.skip("compiling the core takes Python's headers (python3-dev)", allow_module_level=True)
 
-DISCOVERY = str(Path(__file__).parents[1] / "discovery")
-if DISCOVERY not in sys.path:
-    sys.path.insert(0, DISCOVERY)
-
-from wheelhouse import ROOT, build_wheels, create_environment  # noqa: E402
+from wheelhouse import ROOT, build_wheels, create_environment
 
 BUILDING = 300
 """Seconds for the C compiler; it takes a seventh of that on an idle processor."""

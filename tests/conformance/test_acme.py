@@ -6,8 +6,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +15,7 @@ pytest.importorskip("rich", reason="the cli extra is not installed")
 if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pip") is None:
     pytest.skip("wheels are built with hatchling and pip", allow_module_level=True)
 
-DISCOVERY = str(Path(__file__).parents[1] / "discovery")
-if DISCOVERY not in sys.path:
-    sys.path.insert(0, DISCOVERY)
-
-from wheelhouse import PLUGINS, ROOT, build_wheels, create_environment  # noqa: E402
+from wheelhouse import PLUGINS, ROOT, build_wheels, create_environment
 
 TIME_LIMIT = 240
 """Seconds for the whole suite; it takes a sixth of that."""

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
+from bare_image import build_bare
+from child_processes import run_python
+from core_harness import LIMIT, Latch, open_native
+from device_tensor_harness import pretend
+from foreign_library import Library
+from native_probe import Probe
+from staging_harness import SLOT
 
 import hal
 from hal import _files, _progress
 from hal._memory import Heap
 from hal._settings import MemorySettings
-
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-from bare_image import build_bare  # noqa: E402
-from child_processes import run_python  # noqa: E402
-from core_harness import LIMIT, Latch, open_native  # noqa: E402
-from device_tensor_harness import pretend  # noqa: E402
-from foreign_library import Library  # noqa: E402
-from native_probe import Probe  # noqa: E402
-from staging_harness import SLOT  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

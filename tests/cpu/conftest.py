@@ -6,23 +6,16 @@ import ctypes
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from native_graphs import Graphs
 
 from hal._kernel_source import scan
 from hal._sync import Doorbell
 from hal._type_table import type_table
 from hal.native import CompileRequest, MemoryType
 from hal_cpu.driver import CpuDriver
-
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-from native_graphs import Graphs  # noqa: E402
 
 TIME_LIMIT = 30.0
 

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-from cuda_harness import Lab, gpusim  # noqa: E402
+from cuda_harness import Lab, gpusim
 
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
 

@@ -13,17 +13,11 @@ from pathlib import Path
 import numpy as np
 import pluggy
 import pytest
+from wheelhouse import PLUGINS, ROOT, build_wheels
 
 from hal._registry import Registry
 from hal.native import DeviceInfo, NativeDriver
 from hal.plugin import Backend, hookimpl
-
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-from wheelhouse import PLUGINS, ROOT, build_wheels  # noqa: E402
 
 MEMBERS = ("hal_core", "hal_cpu", "hal_cuda", "hal_hip", "conformance")
 NAMES = ("acme", "broken", "missing", "misspelt")

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from context_harness import BYTES, NUMBERS, SOURCE
 
 import hal
 from hal.flow import Context, Flow
 
-HERE = Path(__file__).parent
-CORE = HERE.parent / "core"
-
-# The test run imports files one by one, not as a package. The harness is the core's.
-for folder in (HERE, CORE):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
-from context_harness import BYTES, NUMBERS, SOURCE  # noqa: E402
+CORE = Path(__file__).parents[1] / "core"
 
 
 def _of_the_core():

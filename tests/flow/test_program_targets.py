@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-from pathlib import Path
 
+import hip_harness
 import numpy as np
 import pytest
 from core_harness import LIMIT
@@ -19,9 +18,6 @@ import hal
 from hal import _registry
 from hal.errors import CompilationError, InvalidArgumentError, OperationError, UnimplementedError
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
-
-TESTS = Path(__file__).parents[1]
-
 
 # Several targets
 
@@ -308,25 +304,11 @@ def test_the_real_compiler_needs_no_driver(tmp_path):
     assert lines[7].startswith("InvalidArgumentError cuda:sm_12: 'sm_12' is no target of NVRTC")
 
 
-def _hip_harness():
-    sys.path.insert(0, str(TESTS / "hip"))
-    try:
-        spec = importlib.util.spec_from_file_location(
-            "flow_hip_harness", TESTS / "hip" / "hip_harness.py"
-        )
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(TESTS / "hip"))
-    return module
-
-
 def test_one_file_for_cpu_cuda_and_hip(tmp_path):
     """On software drivers: compiled once, loaded on five devices, which run it."""
     pytest.importorskip("cuda.bindings")
     pytest.importorskip("rocm.bindings")
-    harness = _hip_harness()
-    library = harness.gpusim.built()
+    library = hip_harness.gpusim.built()
     script = f"""
     import hal, numpy as np
     SOURCE = {SOURCE!r}
@@ -343,13 +325,13 @@ def test_one_file_for_cpu_cuda_and_hip(tmp_path):
         print(name, program.image_for(device).name, kernel.signature, y.numpy().tolist())
         device.close()
     """
-    done = harness.run_python(
+    done = hip_harness.run_python(
         tmp_path,
         script,
-        ROCM_PATH=str(harness.rocm_folder()),
+        ROCM_PATH=str(hip_harness.rocm_folder()),
         LD_LIBRARY_PATH=str(library),
         LD_PRELOAD=f"{library}/libcuda.so.1:{library}/libnvrtc.so.13",
-        **harness.variables(devices=2),
+        **hip_harness.variables(devices=2),
     )
     assert done.returncode == 0, done.stderr
     hip = "hip:gfx90a:xnack-"

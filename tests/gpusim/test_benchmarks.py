@@ -8,16 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import suite_runs
 
-for module in ("hal_conformance", "cuda.bindings", "rocm.bindings", "rich"):
+for module in ("cuda.bindings", "rocm.bindings", "rich"):
     pytest.importorskip(module)
 
-# The test run imports files one by one, not as a package.
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import suite_runs  # noqa: E402
 
 BENCHMARKS = HERE.parents[1] / "benchmarks"
 SECONDS = 50.0

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import gpusim
 import pytest
 
 HERE = Path(__file__).resolve().parent
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
-
-
-def _gpusim():
-    spec = importlib.util.spec_from_file_location("gpusim", HERE / "gpusim.py")
-    module = sys.modules.setdefault("gpusim", importlib.util.module_from_spec(spec))
-    if not hasattr(module, "load"):
-        spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.timeout(200)
@@ -30,7 +22,7 @@ def test_captures_and_hal_leave_each_other_alone_o1(mode):
     command = [sys.executable, str(script), "--library", "driver", "--mode", mode]
     done = subprocess.run(
         [*command, "--captures", "40", "--seconds", "60"],
-        env=_gpusim().environment(quiet=True),
+        env=gpusim.environment(quiet=True),
         capture_output=True,
         text=True,
         timeout=180,

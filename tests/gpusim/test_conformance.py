@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from pathlib import Path
 
 import pytest
-
-pytest.importorskip("hal_conformance", reason="hal-conformance is not installed")
-
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).resolve().parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-import suite_runs  # noqa: E402
+import suite_runs
 
 SEEDS = {"cuda": 12, "hip": 6}
 BINDINGS = {"cuda": "cuda", "hip": "rocm"}

@@ -6,15 +6,9 @@ The expectations are what an H100's driver (580, CUDA 13) answered to the same c
 
 from __future__ import annotations
 
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-
-if str(Path(__file__).parent) not in sys.path:
-    sys.path.insert(0, str(Path(__file__).parent))
-
 from engine_harness import forget_kernels, run
 
 BENCH = """

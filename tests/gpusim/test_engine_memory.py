@@ -3,14 +3,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-if str(Path(__file__).parent) not in sys.path:
-    sys.path.insert(0, str(Path(__file__).parent))
-
 from engine_harness import abort, forget_kernels, run
 
 MODES = pytest.mark.parametrize("mode", ["free", "stepped"])

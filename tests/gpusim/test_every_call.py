@@ -8,15 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import suite_runs
 
-pytest.importorskip("hal_conformance", reason="hal-conformance is not installed")
-
-# The test run imports files one by one, not as a package.
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import suite_runs  # noqa: E402
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 SEQUENCES = ["submit", "chain", "execute", "allocate", "pool", "close", "reopen"]

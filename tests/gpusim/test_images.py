@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import struct
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import gpusim
 import numpy as np
 import pytest
 
@@ -52,17 +52,6 @@ extern "C" __global__ void fault_in_barriers(int *data) {
 extern "C" __global__ void refuse(int n) { __syncthreads(); assert(n < 0); }
 extern "C" __global__ void stop() { __trap(); }
 """
-
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
-    if not hasattr(module, "load"):
-        spec.loader.exec_module(module)
-    return module
-
-
-gpusim = _load("gpusim")
 
 
 class Driver:

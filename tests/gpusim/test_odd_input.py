@@ -12,14 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import suite_runs
 
-# The test run imports files one by one, not as a package.
 HERE = Path(__file__).resolve().parent
 CORE = HERE.parent / "core"
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import suite_runs  # noqa: E402
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 SECONDS = 150.0

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
-for folder in (HERE.parent / "cuda", HERE.parent / "hip"):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
 
 from cuda_harness import run_python  # noqa: E402
 

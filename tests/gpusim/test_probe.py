@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import compare
+import gpusim
 import pytest
 
 HERE = Path(__file__).resolve().parent
 REAL = HERE / "h200.json"
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
-
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
-    if not hasattr(module, "compare" if name == "compare" else "load"):
-        spec.loader.exec_module(module)
-    return module
-
-
-compare, gpusim = _load("compare"), _load("gpusim")
 
 
 def ask(folder, *options):

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
+import gpusim
 import pytest
 
 HERE = Path(__file__).resolve().parent
 KERNEL = 'extern "C" __global__ void k(int *p) { *p = VALUE; }\n'
 ARCHITECTURE = "--gpu-architecture=sm_90"
 SUCCESS, INVALID_PROGRAM, INVALID_OPTION, COMPILATION, INTERNAL_ERROR = 0, 4, 5, 6, 11
-
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    module = sys.modules.setdefault(name, importlib.util.module_from_spec(spec))
-    if not hasattr(module, "load"):
-        spec.loader.exec_module(module)
-    return module
-
-
-gpusim = _load("gpusim")
 
 
 class Compiler:

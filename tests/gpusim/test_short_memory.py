@@ -7,15 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import suite_runs
 
-short = pytest.importorskip("hal_conformance.suite.model.short_programs")
+from hal_conformance.suite.model import short_programs as short
 
-# The test run imports files one by one, not as a package.
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-import suite_runs  # noqa: E402
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 PROGRAMS = 40

@@ -6,16 +6,9 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).resolve().parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-import suite_runs  # noqa: E402
+import suite_runs
 
 BINDINGS = {"cuda": "cuda", "hip": "rocm"}
 SECONDS = 50

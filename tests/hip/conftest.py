@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import hip_harness
 import pytest
 
-# The test run imports files one by one, not as a package.
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-import hip_harness  # noqa: E402
-
-from hal.native import MemoryType  # noqa: E402
+from hal.native import MemoryType
 
 pytest.importorskip("rocm.bindings", reason="pip install hip-python")
 

@@ -1,15 +1,10 @@
-"""Make the harness importable; the test run imports files one by one, not as a package."""
+"""Report what was not explored whole, and keep quiet about threads that a schedule ended."""
 
 import faulthandler
 import itertools
 import sys
-from pathlib import Path
 
 import pytest
-
-HERE = str(Path(__file__).parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
 
 
 @pytest.fixture
