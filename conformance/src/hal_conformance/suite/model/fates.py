@@ -97,7 +97,7 @@ class Fates:
 
     def _join(self, waits: Iterable[Point | Step]) -> str:
         found = {self.of_wait(wait) for wait in waits}
-        return next((fate for fate in (DOOMED, STUCK, UNSURE) if fate in found), DONE)
+        return next((fate for fate in (DOOMED, UNSURE, STUCK) if fate in found), DONE)
 
     def _may_be_gone(self, step: Step | None) -> bool:
         while step is not None and step.state != DONE:
@@ -111,19 +111,20 @@ class Fates:
         if isinstance(wait, Step):
             return self.of(wait)
         timeline, value = wait
-        if self.of_timeline(timeline) == DOOMED:
-            return DOOMED
+        fate = self.of_timeline(timeline)
+        if fate != DONE:
+            return fate
         if timeline.value >= value:
             return DONE
         step = timeline.covering(value)
         return STUCK if step is None else self.of(step)
 
     def of_timeline(self, timeline: Timeline) -> str:
-        """Return `DOOMED` if it has failed or can only fail, else `DONE`."""
+        """Return `DOOMED` if it has failed or can only fail, `UNSURE` if it may, else `DONE`."""
         if timeline.failure is not None:
             return DOOMED
-        promises = () if timeline.safe else timeline.promises
-        return DOOMED if any(self.of(step) == DOOMED for _, step in promises) else DONE
+        found = {self.of(step) for _, step in (() if timeline.safe else timeline.promises)}
+        return next((fate for fate in (DOOMED, UNSURE) if fate in found), DONE)
 
     def ends(self, step: Step) -> bool:
         """Return whether it has ended, or ends without the host."""

@@ -133,9 +133,16 @@ class Host(Operations):
         """Wait for a value: it comes, fails, or never comes."""
         if timeline.overtaken:
             return
-        wait = Point(timeline, min(value, timeline.reserved) if value % 2 else value)
+        wait = Point(
+            timeline, self.sure(timeline, min(value, timeline.reserved) if value % 2 else value)
+        )
         self.program.log(f"s{timeline.number}.wait({wait.value})")
         self.wait_all([wait])
+
+    @staticmethod
+    def sure(timeline: Timeline, value: int) -> int:
+        """Return a value that is not reached while a failure may still come, or `value`."""
+        return value if timeline.safe else max(1, value)
 
     def look(self, timeline: Timeline, _: int) -> None:
         """Query and poll a semaphore."""
@@ -146,6 +153,7 @@ class Host(Operations):
         if timeline.overtaken:
             return
         given: list[HalError | None] = []
+        value = self.sure(timeline, value)
         self.program.log(f"s{timeline.number}.on_reached({value})")
         handle = timeline.real.on_reached(value, given.append)
         expected: list[Any] = [value, True if timeline.value >= value else None]

@@ -22,7 +22,7 @@ from hal.errors import (
 from hal_conformance.suite.model.host import NUMBER, Host
 from hal_conformance.suite.model.program import check_bytes
 from hal_conformance.suite.model.stage import SIZE, Handle
-from hal_conformance.suite.model.things import DOOMED, Line, Timeline
+from hal_conformance.suite.model.things import DONE, Line, Timeline
 from hal_conformance.suite.support import LIMIT
 
 __all__ = ["Machine"]
@@ -226,7 +226,7 @@ class Machine(Host):
         if kind == "dealloca" and not handle.is_whole:
             return InvalidArgumentError, lambda: queue.dealloca(buffer)
         if kind in {"signal", "itself", "twice"} and timeline is not None:
-            if self.world.fates().of_timeline(timeline) == DOOMED:
+            if self.world.fates().of_timeline(timeline) != DONE:
                 return None  # to one that has failed any signal may be submitted
             if kind == "itself":
                 return InvalidArgumentError, lambda: queue.barrier(wait=point, signal=point)

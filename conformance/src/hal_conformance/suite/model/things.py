@@ -36,7 +36,10 @@ DOOMED: Final = "doomed"
 """The fate of a step that can only fail."""
 
 UNSURE: Final = "unsure"
-"""The fate of a step that stands behind one that can only fail, and nobody knows when."""
+"""The fate of a step that stands behind one that can only fail, and nobody knows when.
+
+Also of what waits for such a step: it may fail before anything else that it waits for comes.
+"""
 
 
 class Memory:
