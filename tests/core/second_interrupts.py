@@ -31,7 +31,10 @@ class Interrupts:
             self.places.append(f"{event} {frame.f_code.co_name}:{frame.f_lineno}")
             self.left, self.then = self.then, 0
             self.is_due = self.left > 0
-            raise KeyboardInterrupt
+            self.interrupt()
+
+    def interrupt(self):
+        raise KeyboardInterrupt
 
     def trace(self, frame, event, argument):
         if event == "exception" and self.is_due:

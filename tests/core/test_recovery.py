@@ -23,7 +23,7 @@ from hal.errors import (
 )
 
 WORLD = """
-    import itertools, signal, sys, threading
+    import contextlib, itertools, signal, sys, threading
     sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native
@@ -244,6 +244,69 @@ def test_a_signal_handler_may_call_hal(run_script, kind):
     """O3: at every call of ours. Signals and submissions are put off and made in order; what cannot
     be put off raises at once; nothing hangs."""
     assert_quiet(run_script(HANDLERS, arguments=(HERE, kind), timeout=50))
+
+
+PUT_OFF = (
+    WORLD
+    + """
+    class Handler(Interrupts):
+        # A handler that calls hal, which is put off, and a Ctrl-C some places after it.
+        def __init__(self, first, second, world):
+            super().__init__(first, second)
+            self.world, self.made = world, None
+            self.stop = hal.create_semaphore()
+
+        def interrupt(self):
+            if not self.places[1:]:
+                sys.setprofile(None)
+                self.is_due = False
+                self.stop.signal(1)
+                queue = self.world.device.queues.download
+                self.made = queue.fill(self.world.buffer, 3, wait=self.stop.at(1))
+                sys.setprofile(self.profile)
+            else:
+                raise KeyboardInterrupt
+
+    told = []
+    sys.unraisablehook = told.append
+    pairs = broken = 0
+    for first in itertools.count(1):
+        for second in (1 + first * 3 % 61, 1 + first * 5 % 149):
+            world = World()
+            handler = Handler(first, second, world)
+            sys.setprofile(handler.profile)
+            try:
+                world.act()
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            places = handler.places
+            pairs += len(places) == 2
+            if places:
+                # Nothing else is called on this thread: whoever comes next does it.
+                for _ in range(1000):
+                    if handler.stop._value == 1 and handler.made.state != "pending":
+                        break
+                    threading.Event().wait(0.01)
+                assert handler.stop._value == 1, places
+                with contextlib.suppress(HalError):
+                    handler.made.wait(LIMIT)
+            assert world.check() == [] and not told, (places, told)
+            if places and handler.made.state != "done":
+                broken += 1  # in its native calls, as any other submission
+                assert "was interrupted" in str(handler.made.error), (places, handler.made.error)
+        if not places:
+            break
+    assert pairs > 20 and broken < pairs / 4, (pairs, broken)
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["submit", "pending", "signal", "wait", "fail", "allocate"])
+def test_a_ctrl_c_loses_no_call_that_was_put_off(run_script, kind):
+    """O3: what a signal handler has signalled and submitted is done once, whatever comes after."""
+    assert_quiet(run_script(PUT_OFF, arguments=(HERE, kind), timeout=100))
 
 
 def test_what_a_handler_asks_for_at_once_is_refused(device):

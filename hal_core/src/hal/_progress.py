@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from hal import _step, _sync, _timeline
 from hal._helpers import Dispatcher, Pool, report
 from hal._notifier import Notifier
-from hal._step import Step
+from hal._step import Later, Step
 from hal._timeline import (
     ANSWER,
     CALLBACK,
@@ -112,8 +112,10 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
             result = function(step, first, second)
             if step.work:
                 drain(step)
+        if step.later:
+            act(_nothing, None, None)
     except BaseException:
-        if step.is_open() or step.later:
+        if step.is_open():
             # Somebody comes, whatever becomes of this thread; and it is put right at once, if
             # there is room on the stack. An interrupt in here loses nothing, either.
             _broken.append(step)
@@ -122,20 +124,27 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
                 with contextlib.suppress(Exception):
                     act(_nothing, None, None)
         raise
-    if step.later:
-        _do_later(step)
     return result
 
 
 def _do_later(step: Step) -> None:
-    """Make the calls that were put off to the end of a step, in their order."""
+    """Make the calls that were put off to the end of a step, in their order.
+
+    One that is cut short is made again: it leaves the list once its changes are made.
+    """
     later = step.later
     while later:
-        function, first, second = later.pop(0)
+        call = later[0]
+        is_again, call.is_begun = call.is_begun, True
         try:
-            act(function, first, second)
+            call.function(step, call.first, call.second)
         except HalError as error:
-            report(function, error)  # its caller has returned long ago
+            if not is_again:  # else it was made, perhaps, before it was cut short
+                step.calm = True
+                report(call.function, error)  # its caller has returned long ago
+                step.calm = False
+        del later[0]
+        drain(step)
 
 
 def _nothing(_: Step, __: None, ___: None) -> None:
@@ -156,6 +165,8 @@ def _put_right(broken: Step, step: Step) -> None:
             step.waiter, broken.waiter = broken.waiter, None
             step.awaited += broken.awaited
             broken.awaited = []
+            step.later += broken.later
+            broken.later = []
             queue, step.queue = broken.queue, broken.queue
             if queue is not None and queue._owner is broken:
                 queue._owner = step
@@ -170,13 +181,16 @@ def _put_right(broken: Step, step: Step) -> None:
         step.waiter = None
     operation = step.operation
     if operation is not None:
-        operation._queue._take_back(operation, step)
+        if not step.has_put_off(operation):
+            operation._queue._take_back(operation, step)
         step.operation = None
     noted = step.noted
     if noted is not None:
-        noted._queue._disown(noted)
+        if not step.has_put_off(noted):
+            noted._queue._disown(noted)
         step.noted = None
     drain(step)
+    _do_later(step)
 
 
 def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
@@ -316,12 +330,6 @@ def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
     elif kind == CANCEL:
         with _timeline.lock:
             item._cancel(work)
-    elif kind == LATER:
-        function, first, second = item
-        try:
-            function(step, first, second)
-        except HalError as error:
-            report(function, error)  # its caller has returned long ago
     # DROP needs nothing: it is dropped with the list.
 
 
@@ -398,6 +406,8 @@ class _Progress:
                 watched[item] = None
             elif kind == _UNHOOK:
                 item._cancel(step)
+            elif kind == LATER:
+                step.later.append(item)
             elif kind == _REAP:
                 workers.run(item.reap)  # a native free may block until its device is idle
             else:
@@ -442,11 +452,12 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
     For a call that interrupts another one on its thread (`hal._step.is_inside`). What has
     broken off by then is first brought to its end.
     """
+    later = Later(function, first, second)
     step = _step.interrupted()
     if step is not None:
-        step.later.append((function, first, second))
+        step.later.append(later)
     else:  # it holds the timeline lock for a look only: another thread will do
-        _progress.post([(LATER, (function, first, second))])
+        _progress.post([(LATER, later)])
 
 
 def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
@@ -456,7 +467,7 @@ def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B
     """
     if not _progress.is_asked:
         return False
-    _progress.post([(LATER, (function, first, second))])
+    _progress.post([(LATER, Later(function, first, second))])
     return True
 
 

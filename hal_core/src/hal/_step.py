@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hal._wait import HostWaiter
 
 __all__ = [
+    "Later",
     "Step",
     "all_steps",
     "begin",
@@ -44,6 +45,18 @@ __all__ = [
     "unheld",
     "users",
 ]
+
+
+class Later:
+    """A call that a signal handler or a finaliser has made, to be made at the end of a step."""
+
+    __slots__ = ("first", "function", "is_begun", "second")
+
+    def __init__(self, function: Callable[..., object], first: object, second: object) -> None:
+        self.function: Callable[..., object] = function
+        self.first = first
+        self.second = second
+        self.is_begun = False
 
 
 class Step:
@@ -72,7 +85,7 @@ class Step:
     inner
         The step of such a call.
     later
-        Calls that were put off to its end: a function and its two arguments each.
+        Calls that were put off to its end.
     awaited
         Operations that memory is looked for again for when its work is done: what follows
         from it may give some back.
@@ -103,7 +116,7 @@ class Step:
         self.calm = False
         self.inner: Step | None = None
         self.awaited: list[Operation] = []
-        self.later: list[tuple[Callable[..., object], Any, Any]] = []
+        self.later: list[Later] = []
 
     def is_open(self) -> bool:
         """Return whether something is left to do."""
@@ -113,7 +126,12 @@ class Step:
             or self.noted is not None
             or self.queue is not None
             or self.waiter is not None
+            or bool(self.later)
         )
+
+    def has_put_off(self, operation: Operation) -> bool:
+        """Return whether a submission is one that was put off: it is made again, not taken back."""
+        return any(call.first is operation for call in self.later)
 
 
 _steps: Final[dict[int, Step]] = {}

@@ -738,6 +738,7 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
         elif (
             not queue._backlog
             and queue._issuing is None
+            and operation._state == PENDING  # else it was put off, and this is done again
             and not operation._is_host
             and not (queue._ordered and queue._hosts)
             and queue._has_room(operation)
@@ -756,10 +757,12 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
 def _start_late(step: Step, operation: Submission, waits: Waits) -> None:
     """Submit what was put off; whoever has its handle hears of a refusal there."""
     try:
-        _start(step, operation, waits)
+        if operation._state == PENDING:
+            _start(step, operation, waits)
     except HalError as error:
         with _timeline.lock:
-            operation._queue._drop_unissued(operation, FAILED, error, step.work)
+            if operation._state == PENDING:
+                operation._queue._drop_unissued(operation, FAILED, error, step.work)
 
 
 def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:

@@ -102,7 +102,7 @@ CANCEL: Final = 12
 DROP: Final = 13
 """An object whose last reference may be this one: it is dropped under no lock."""
 LATER: Final = 14
-"""A function and its arguments: a call that was put off (`hal._step.is_inside`)."""
+"""A call that was put off (`hal._step.Later`), for the progress thread."""
 
 Work: TypeAlias = list[tuple[int, Any]]
 """What follows from a change: ``(kind, item)``, kinds as above.
