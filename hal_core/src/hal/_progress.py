@@ -253,10 +253,13 @@ def _end_work(step: Step, budget: int) -> None:
                 context.epoch += 1
                 if context.starved:
                     hungry = context
-    work.clear()
-    step.calm = False
     if hungry is None and not step.awaited:
+        work.clear()
+        step.calm = False
         return
+    # What follows joins the list before the rest leaves it: else a Ctrl-C would lose who waits.
+    count = len(work)
+    step.calm = False
     with _timeline.lock:
         if hungry is not None:
             hungry.feed_some(work)
@@ -264,6 +267,9 @@ def _end_work(step: Step, budget: int) -> None:
             operation = step.awaited[-1]
             operation._queue._context.post(operation, work)
             step.awaited.pop()
+    step.calm = True
+    del work[:count]
+    step.calm = False
     drain(step, budget)
 
 
