@@ -239,6 +239,32 @@ def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):
     assert collect_in_threads([first, second]) == [(), "done"]
 
 
+def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
+    """Q6: nothing is told to be clean that still runs; nothing is lost by asking."""
+    device, probe = open_probe()
+    queue = device.queues.upload
+    buffer = device.allocate(4)
+    probe.hold(latch)
+    running = queue.fill(buffer, 1)
+    behind = queue.barrier(wait=hal.create_semaphore().at(1))
+
+    def first():
+        return queue.close(LIMIT)
+
+    def second():
+        with pytest.raises(CancelledError):
+            behind.wait(LIMIT)  # by the first, which is under way then
+        (line,) = queue.close(0.01)
+        assert queue.name in line
+        assert "another thread is still closing" in line
+        assert not device.lost
+        latch.open()
+        return queue.close(LIMIT)
+
+    assert collect_in_threads([first, second]) == [(), ()]
+    assert running.state == "done"
+
+
 def test_close_of_a_device_whose_queue_another_thread_closes_q6(open_probe, latch):
     """Q6: what still runs there is told, and its context is not released under it."""
     device, probe = open_probe()

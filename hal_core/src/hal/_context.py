@@ -158,6 +158,13 @@ class Context:
         """
         return _progress.act(_close_queues, queues, deadline)
 
+    def close_queue(self, queue: StreamQueue, deadline: float) -> tuple[str, ...]:
+        """Do what `close_queues` does, or say that another thread still does it at `deadline`."""
+        abandoned = self.close_queues([queue], deadline)
+        if not abandoned and _is_left(queue):
+            return (f"{queue.name}, which another thread is still closing",)
+        return abandoned
+
     def cancel(self) -> None:
         """Refuse new operations and cancel what is not issued: the first part of a close."""
         _progress.act(_cancel, self.queues, None)

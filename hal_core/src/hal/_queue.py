@@ -454,10 +454,11 @@ class Queue(StreamQueue):
         A recording that is issued in parts (Q1) is cancelled behind the last of those
         that are: what it writes is undefined then. If all takes more than `timeout`
         seconds the device is marked lost. Returns a line for every operation that had
-        to be abandoned, none if all went well. May be called twice, and from ``with``.
+        to be abandoned, none if all went well. May be called twice, and from ``with``:
+        while another thread closes the queue it waits for that, `timeout` seconds at
+        most, and returns a line if that was too short.
         """
-        deadline = _sync.monotonic() + as_seconds(timeout)
-        return self._context.close_queues([self], deadline)
+        return self._context.close_queue(self, _sync.monotonic() + as_seconds(timeout))
 
     def __enter__(self) -> Self:
         return self
