@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -11,12 +12,14 @@ import pytest
 from core_harness import LIMIT, Latch, collect_in_threads, wait_until
 
 import hal
+from hal import _alloca
 from hal._settings import MemorySettings
 from hal._storage import Storage
 from hal.errors import (
     CancelledError,
     ClosedError,
     DeviceLostError,
+    HalError,
     OperationError,
     OutOfMemoryError,
 )
@@ -75,6 +78,36 @@ def test_running_out_of_memory_m3(opened, async_mode):
     device.queue.dealloca(buffer).wait(LIMIT)
     other = device.queue.alloca(SIZE)
     assert (other.numpy(wait=device.queue.fill(other, 1), timeout=LIMIT) == 1).all()
+
+
+@pytest.mark.parametrize(("place", "times"), [("storage_of", 1), ("_fail", 1), ("_fail", 2)])
+def test_memory_is_looked_for_again_after_a_lack_of_the_hosts_own(
+    open_probe, monkeypatch, place, times
+):
+    """M3, O3: a MemoryError where it is looked for hangs no alloca, then or later."""
+    device, _ = open_probe(settings=MemorySettings(memory_limit=SIZE))
+    function, left, told = getattr(_alloca, place), [None] * times, []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    def broken(*arguments):
+        if left:
+            left.pop()
+            raise MemoryError
+        return function(*arguments)
+
+    held = device.queue.alloca(SIZE)
+    held.allocation.wait(LIMIT)
+    monkeypatch.setattr(_alloca, place, broken)
+    first = device.create_queue().alloca(SIZE)
+    wait_until(lambda: not left)
+    if times == 2:
+        wait_until(lambda: told)  # the thread of the pool is done with it
+    second = device.create_queue().alloca(SIZE)
+    for each in (first, second):
+        with pytest.raises(HalError):
+            each.allocation.wait(LIMIT)
+    device.queue.dealloca(held).wait(LIMIT)
+    device.queue.alloca(SIZE).allocation.wait(LIMIT)
 
 
 @pytest.mark.parametrize(("ordered", "explicit"), [(True, True), (True, False), (False, True)])

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from hal import _progress, _step, _timeline, _transfers
 from hal._buffer import Buffer
 from hal._extent import check_allocation, no_address
-from hal._failure import as_failure
+from hal._failure import as_failure, keep, told
 from hal._operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._replay import Housed, Plan
 from hal._storage import Transient
@@ -229,7 +229,19 @@ class Provider:
                     self.is_posted = False
                     return
                 operation = self.wanted.popleft()
-            self._provide(operation)
+            try:
+                try:
+                    self._provide(operation)
+                except Exception as raised:  # noqa: BLE001 - such as no memory of the host's
+                    error = OperationError(f"looking for memory was broken off by {told(raised)}")
+                    error.__cause__ = keep(raised)
+                    _progress.act(_fail, operation, error)
+            except BaseException:
+                # Not even that: it is looked at again when the next one is.
+                with _timeline.lock:
+                    self.wanted.append(operation)
+                    self.is_posted = False
+                raise
 
     def _provide(self, operation: Operation) -> None:
         """Have an operation try again, wait on, or fail."""
