@@ -131,6 +131,34 @@ def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
     assert device.close(LIMIT) == ()
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_work_of_another_device_behind_abandoned_work_s5_q6(open_probe, latch, ends):
+    """S5, Q6: it waits in the driver. It fails when that ends, if ever; else its own close ends it."""
+    first, probe = open_probe()
+    second, _ = open_probe()
+    source, target = first.allocate(4), second.allocate(4)
+    probe.hold(latch)
+    abandoned = first.queue.fill(source, 1)
+    behind = second.queue.fill(target, 1, wait=abandoned)
+    last = second.queue.fill(target, 2)
+    assert behind.state == "issued"
+    assert len(first.close(0.01)) == 1
+    with pytest.raises(DeviceLostError):
+        abandoned.wait(LIMIT)
+    assert not behind.done, "its stream still waits"
+    if ends:
+        latch.open()
+        last.wait(LIMIT)
+        told = ()
+    else:
+        told = second.close(0.01)
+        latch.open()
+        assert len(told) == 2
+    with pytest.raises(DeviceLostError, match=re.escape(first.name if ends else second.name)):
+        behind.wait(LIMIT)
+    assert second.lost == (not ends)
+
+
 def test_close_of_a_call_that_never_ends_q6(open_probe, gate):
     """Q6: the same for a host function: it cannot be stopped, but close returns and says so."""
     device, _ = open_probe()
