@@ -133,7 +133,7 @@ def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_work_of_another_device_behind_abandoned_work_s5_q6(open_probe, latch, ends):
-    """S5, Q6: it waits in the driver. It fails when that ends, if ever; else its own close ends it."""
+    """S5, Q6: it waits in the driver, and fails when that ends, or at its own close's deadline."""
     first, probe = open_probe()
     second, _ = open_probe()
     source, target = first.allocate(4), second.allocate(4)
