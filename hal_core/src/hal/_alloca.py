@@ -236,7 +236,7 @@ class Provider:
                     error = OperationError(f"looking for memory was broken off by {told(raised)}")
                     error.__cause__ = keep(raised)
                     _progress.act(_fail, operation, error)
-            except BaseException:
+            except Exception:
                 # Not even that: it is looked at again when the next one is.
                 with _timeline.lock:
                     self.wanted.append(operation)
