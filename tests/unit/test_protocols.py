@@ -45,7 +45,7 @@ OPERATORS = {
     "__len__",
     "__or__",
 }
-NOT_CHECKABLE = {protocols.Buffer, protocols.Submission, protocols.Timestamp}
+NOT_CHECKABLE = (protocols.Buffer, protocols.Submission, protocols.Timestamp)
 
 if TYPE_CHECKING:
     # `test_mypy_agrees` has mypy check this; it never runs.
