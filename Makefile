@@ -17,11 +17,15 @@ SEEDS ?= 100
 SCHEDULES ?= 100000
 JOBS ?= 1
 
-.PHONY: help demo test soak bench coverage wheel clean
+# One process for each processor that the tests may use.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
+
+.PHONY: help demo test check soak bench coverage wheel clean
 
 help:
 	@echo 'make demo      find the edges in a picture on the CPU backend (arguments: ARGS="--help")'
-	@echo 'make test      run every check: ruff, mypy, import-linter, pytest (arguments: ARGS="-k name")'
+	@echo 'make test      run ruff, mypy, import-linter and a share of all tests, in minutes (arguments: ARGS="-k name")'
+	@echo 'make check     run the other tests: every mutant, seed, schedule, failing call and backend'
 	@echo 'make soak      run the tests with many schedules and programs, for hours'
 	@echo '               (SEEDS=$(SEEDS) SCHEDULES=$(SCHEDULES) JOBS=$(JOBS))'
 	@echo 'make bench     measure what the runtime costs (arguments: ARGS="--help")'
@@ -32,24 +36,27 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/hal demo $(ARGS)
 
-# $(call check,kind,command): run one kind of check; the first that fails ends the run by name.
-define check
+# $(call run,kind,command): run one kind of check; the first that fails ends the run by name.
+define run
 @echo "== $(1)"
-@$(2) || { echo "make test: $(1) failed" >&2; exit 1; }
+@$(2) || { echo "make $@: $(1) failed" >&2; exit 1; }
 endef
 
 test: $(VENV)/.test
-	$(call check,ruff check,$(BIN)/ruff check .)
-	$(call check,ruff format,$(BIN)/ruff format --check .)
-	$(call check,mypy,$(BIN)/mypy)
-	$(call check,import-linter,$(BIN)/lint-imports)
-	$(call check,pytest,$(BIN)/python -m pytest $(ARGS))
+	$(call run,ruff check,$(BIN)/ruff check .)
+	$(call run,ruff format,$(BIN)/ruff format --check .)
+	$(call run,mypy,$(BIN)/mypy)
+	$(call run,import-linter,$(BIN)/lint-imports)
+	$(call run,pytest,$(PYTEST) -m "not check" $(ARGS))
+
+check: $(VENV)/.test
+	$(call run,pytest,$(PYTEST) -m check $(ARGS))
 
 # The tests, with SEEDS schedules of the software drivers instead of a dozen, SCHEDULES interleavings
 # of each case of the core, and 100 * SEEDS random programs in each mode of each backend; in JOBS
 # processes.
 soak: $(VENV)/.test
-	$(call check,tests,HAL_SCHEDULES=$(SCHEDULES) HAL_SEEDS=$(SEEDS) $(BIN)/python -m pytest \
+	$(call run,pytest,HAL_SCHEDULES=$(SCHEDULES) HAL_SEEDS=$(SEEDS) $(BIN)/python -m pytest \
 	    -n $(JOBS) --timeout 7200 -o faulthandler_timeout=0 $(ARGS))
 
 bench: $(VENV)/.bench

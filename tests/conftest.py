@@ -1,21 +1,104 @@
-"""Share the tests among processes: ``pytest -n 2``, with pytest-xdist."""
+"""What `make test` runs and what `make check` adds, and how processes share them (pytest-xdist)."""
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import NamedTuple
+
 import pytest
 
+
+class Multiplied(NamedTuple):
+    """What the cases of a test multiply, and which of them stay in `make test`."""
+
+    kind: str
+    stays: int | tuple[str, ...] = 0
+    """Every so manieth case of each test, beginning with the first; or these cases; or none."""
+
+
+INTERRUPTS = "interrupts at every call"
+WHOLE = "runs of the conformance suite"
+MEMORY = "core/test_memory_interrupts.py::"
+CHECK = {
+    "compiled/test_compiled.py": Multiplied("proofs of the compiled core"),
+    "conformance/test_acme.py": Multiplied(WHOLE),
+    "conformance/test_core_mutants.py": Multiplied("mutants", 5),
+    "conformance/test_mutants.py": Multiplied("mutants", 24),
+    "core/test_allocator.py::test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(
+        INTERRUPTS
+    ),
+    "core/test_command_model.py": Multiplied("random programs", 8),
+    "core/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
+    "core/test_memory_faults.py": Multiplied("native calls that fail in turn", 8),
+    f"{MEMORY}test_a_handler_asks_for_statistics_in_the_middle_of_others_o3": Multiplied(
+        INTERRUPTS
+    ),
+    f"{MEMORY}test_two_ctrl_c_lose_no_memory_o3": Multiplied(INTERRUPTS),
+    "core/test_odd_input.py": Multiplied("odd arguments", 8),
+    "core/test_recovery.py::test_a_second_ctrl_c_while_the_first_is_put_right": Multiplied(
+        INTERRUPTS, 4
+    ),
+    "gpusim/test_conformance.py": Multiplied(
+        WHOLE, ("cuda, graph", "cuda, stream, seed 1", "hip, stream, seed 1")
+    ),
+    "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 8),
+    "gpusim/test_mixed.py": Multiplied("schedules of several devices", 3),
+    "gpusim/test_odd_input.py": Multiplied("odd arguments", 5),
+    "gpusim/test_short_memory.py": Multiplied("random programs", 3),
+    "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 8),
+    "schedules/test_mutants.py": Multiplied("mutants", 8),
+}
+"""What multiplies, that is, does the same to many cases: whole files, or single tests of a file.
+What does not stay in `make test` has the mark `check`, and `make check` runs it."""
+
+LONGEST = ("gpusim/test_conformance.py", "conformance/test_suite.py", "conformance/test_acme.py")
+"""What is handed out first, so that no process is left alone with it at the end."""
 APART = {
-    "tests/conformance/test_core_mutants.py",
-    "tests/conformance/test_mutants.py",
-    "tests/gpusim/test_conformance.py",
-    "tests/gpusim/test_every_call.py",
-    "tests/gpusim/test_mixed.py",
-    "tests/gpusim/test_odd_input.py",
-    "tests/schedules/test_cases.py",
-    "tests/schedules/test_mutants.py",
+    "conformance/test_core_mutants.py",
+    "conformance/test_mutants.py",
+    "gpusim/test_conformance.py",
+    "gpusim/test_every_call.py",
+    "gpusim/test_mixed.py",
+    "gpusim/test_odd_input.py",
+    "schedules/test_cases.py",
+    "schedules/test_mutants.py",
 }
 """Files whose tests are long and share nothing: each may run in another process. The tests of any
 other file run in one, so that what they share is made once."""
+
+added: Counter[str] = Counter()
+"""The tests that this run leaves to `make check`, by kind."""
+
+
+def file_of(nodeid):
+    """Return the path of a test's file below this folder."""
+    return nodeid.partition("::")[0].removeprefix("tests/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark what is left to `make check`, and put the longest first and the finest last."""
+    seen = Counter()
+    for item in items:
+        file = file_of(item.nodeid)
+        test, _, case = item.name.removesuffix("]").partition("[")
+        multiplied = CHECK.get(f"{file}::{test}") or CHECK.get(file)
+        if multiplied is None:
+            continue
+        kind, stays = multiplied
+        if isinstance(stays, tuple):
+            is_left = case not in stays
+        else:
+            is_left = stays == 0 or seen[file, test] % stays > 0
+        seen[file, test] += 1
+        if is_left:
+            item.add_marker(pytest.mark.check)
+            added[kind] += 1
+    last = len(LONGEST)
+    order = {file: number for number, file in enumerate(LONGEST)} | {
+        file: last + 1 for file in APART if file not in LONGEST
+    }
+    items.sort(key=lambda item: order.get(file_of(item.nodeid), last))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -25,14 +108,27 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            file = nodeid.partition("::")[0]
+            file = file_of(nodeid)
             return nodeid if file in APART else file
 
     config.option.loadscopereorder = False
     return Files(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What can be shared out more finely comes last, so that no process is left without work."""
-    items.sort(key=lambda item: item.nodeid.partition("::")[0] in APART)
+def pytest_sessionfinish(session):
+    """Tell the process that reports what this one knows of `make check`."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["added"] = dict(added)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Keep what one process knows; all have collected the same."""
+    added.update(getattr(node, "workeroutput", {}).get("added", {}) if not added else {})
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say what `make check` adds to this run."""
+    if added and config.option.markexpr == "not check":
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(added.items()))
+        terminalreporter.write_line(f"make check adds {added.total()} tests: {kinds}")

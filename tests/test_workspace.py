@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import runpy
 import tomllib
 import types
 from pathlib import Path
@@ -136,6 +137,13 @@ def test_links_in_documents_lead_somewhere():
         if not (path.parent / target).exists()
     ]
     assert not broken
+
+
+def test_what_is_left_to_make_check_exists():
+    for name in runpy.run_path(str(ROOT / "tests" / "conftest.py"))["CHECK"]:
+        file, _, test = name.partition("::")
+        text = (ROOT / "tests" / file).read_text()
+        assert f"def {test}(" in text if test else "def test_" in text, name
 
 
 def test_the_architecture_names_modules_that_exist():

@@ -76,7 +76,6 @@ def run(command, cwd, seconds):
     )
 
 
-@pytest.mark.timeout(BUILDING + 200)
 def test_the_engine_is_compiled_and_the_rest_is_not(compiled, tmp_path):
     code = "import hal, hal._stream, hal._device; print(hal._stream.__file__, hal._device.__file__)"
     done = run([compiled / "python", "-W", "error", "-c", code], tmp_path, 50)

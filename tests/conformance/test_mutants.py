@@ -33,7 +33,6 @@ class Nothing:
     params = ()
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_caught(outcomes, mutant):
     """Every test that is named for a mutant fails, or the process dies of it."""
@@ -41,7 +40,6 @@ def test_caught(outcomes, mutant):
     assert not outcome.missed(mutant.tests), f"{outcome.statuses}\n{outcome.output}"
 
 
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("mode", PLAIN)
 def test_the_true_backend_passes(mode):
     """What catches mutants passes where nothing is patched."""

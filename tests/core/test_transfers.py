@@ -195,7 +195,6 @@ def test_parts_of_more_than_four_gibibytes_m1(open_probe, monkeypatch):
     probe.inner = probe.inner.inner
 
 
-@pytest.mark.timeout(120)
 @ENOUGH
 def test_beyond_four_gibibytes_m1(device):
     """M1: a buffer of 4 GiB + 3 bytes: every operation reaches both of its ends."""

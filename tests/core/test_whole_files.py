@@ -82,3 +82,9 @@ def test_no_more_is_read_than_an_image_has(device, tmp_path, monkeypatch):
     path.write_bytes(bytes(1001))
     with pytest.raises(InvalidArgumentError, match=r"load: .*image' has more than 1,000 bytes"):
         device.load(path)
+
+
+def test_a_long_path_is_named_to_its_end(device, tmp_path):
+    folder = tmp_path.joinpath(*["a folder of some length"] * 8)
+    with pytest.raises(FileNotFoundError, match=r"missing\.bin'"):
+        device.load(folder / "missing.bin")

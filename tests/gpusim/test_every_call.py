@@ -18,7 +18,6 @@ SECONDS = 150.0
 """How long a sequence may take, over and over; on two idle processors it takes five seconds."""
 
 
-@pytest.mark.timeout(SECONDS + 30)
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize("backend", BINDINGS)
 def test_every_call_that_fails_is_an_error_of_ours_q5(backend, sequence):

@@ -19,7 +19,7 @@ from hal._signature import Parameter, Signature
 from hal._storage import Module
 from hal._type_table import KernelEntry
 from hal._whole_files import read_whole
-from hal.arguments import as_dtype, as_path, as_text, as_three, shown
+from hal.arguments import as_dtype, as_path, as_text, as_three, shown, shown_path
 from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def read_image(image: object) -> bytes:
     where = "the image"
     if isinstance(image, (str, os.PathLike)):
         path = as_path(image, "load")
-        where = f"the file {shown(path)}"
+        where = f"the file {shown_path(path)}"
         content = read_whole(path, "load")
     elif isinstance(image, (bytes, bytearray, memoryview)):
         content = bytes(image)

@@ -14,7 +14,7 @@ from hal._cpp_tokens import tokenize
 from hal._kernel_output import UNTRACED, may_print, with_output
 from hal._kernel_source import read_source, scan, type_table
 from hal._whole_files import MOST_BYTES
-from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown
+from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown, shown_path
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import CompileRequest
 
@@ -196,8 +196,8 @@ def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
             if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
                 line = source.count("\n", 0, token.start) + 1
                 message = (
-                    f"{name}:{line}: {shown(path)} is no file to include: a device, a pipe, or "
-                    f"more than {MOST_BYTES:,} bytes"
+                    f"{name}:{line}: {shown_path(path)} is no file to include: a device, a pipe, "
+                    f"or more than {MOST_BYTES:,} bytes"
                 )
                 raise InvalidArgumentError(message)
             break

@@ -9,7 +9,7 @@ import stat
 import tempfile
 from typing import Final, cast
 
-from hal.arguments import as_path, shown
+from hal.arguments import as_path, shown_path
 from hal.errors import FileError, InvalidArgumentError
 
 __all__ = ["MOST_BYTES", "UNFINISHED", "read_whole", "replace_whole", "write_whole"]
@@ -61,7 +61,7 @@ def write_whole(path: object, content: bytes, what: str) -> None:
 def _told(error: OSError, what: str, path: str) -> FileError:
     """Return a system's error as one of ours."""
     kind = next((mine for kind, mine in _KINDS.items() if isinstance(error, kind)), FileError)
-    message = f"{what}: {shown(path)}: {error.strerror or error}"
+    message = f"{what}: {shown_path(path)}: {error.strerror or error}"
     return cast("FileError", kind(message, errno=error.errno, filename=path))
 
 
@@ -73,7 +73,9 @@ def _read(path: str, what: str) -> bytes:
         if stat.S_ISDIR(about.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(about.st_mode):
-            message = f"{what}: {shown(path)} is a device or a pipe, and no file; pass its bytes"
+            message = (
+                f"{what}: {shown_path(path)} is a device or a pipe, and no file; pass its bytes"
+            )
             raise InvalidArgumentError(message)
         with open(handle, "rb", closefd=False) as file:
             room = min(max(about.st_size, _LEAST_ROOM), MOST_BYTES)
@@ -81,7 +83,7 @@ def _read(path: str, what: str) -> bytes:
     finally:
         os.close(handle)
     if len(content) > room:
-        message = f"{what}: {shown(path)} has more than {room:,} bytes, which no image has"
+        message = f"{what}: {shown_path(path)} has more than {room:,} bytes, which no image has"
         raise InvalidArgumentError(message)
     return content
 

@@ -40,6 +40,7 @@ __all__ = [
     "number_of",
     "plain_three",
     "shown",
+    "shown_path",
 ]
 
 _Result = TypeVar("_Result")
@@ -53,6 +54,8 @@ _SHOWN: Final = 80
 _MOST: Final = 2**63 - 1
 _DTYPES: Final = (np.dtype, type, str, list, tuple, dict)
 """What a dtype is given as; numpy takes whatever has a ``dtype``, a buffer too, for one."""
+_LONGEST_PATH: Final = 400
+"""What is shown of a path, whose end says most."""
 _LONGEST: Final = 1e9
 """Seconds, thirty years: what is longer, infinity too, is that, which every clock takes."""
 _SECONDS: Final = "a timeout is seconds as a number, or None"
@@ -60,7 +63,7 @@ _DIGITS: Final = 4000
 """Bits of the longest integer that is shown in digits, of which Python prints 4,300."""
 
 
-def shown(value: object) -> str:
+def shown(value: object, longest: int = _SHOWN) -> str:
     """Return a value as an error's text shows it: short, on one line, and always."""
     kind = type(value).__name__
     if isinstance(value, int) and int.bit_length(value) > _DIGITS:
@@ -72,7 +75,12 @@ def shown(value: object) -> str:
     if " at 0x" in text:
         return f"a {kind}"
     text = " ".join(text.split())
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({kind})"
+    return text if len(text) <= longest else f"{text[:longest]}... ({kind})"
+
+
+def shown_path(path: str) -> str:
+    """Return a path as an error's text shows it: whole, unless it is very long."""
+    return shown(path, _LONGEST_PATH)
 
 
 def memory_hint(value: object) -> str:
