@@ -114,7 +114,7 @@ def test_a_terminal_gets_a_bar_and_the_table_stays_plain():
             stdout=subprocess.PIPE,
             stderr=theirs,
             text=True,
-            timeout=50,
+            timeout=300,
             check=False,
         )
     finally:

@@ -20,7 +20,7 @@ from hal._cli.app import run
 from hal.native import DeviceInfo
 
 COMMANDS = ("bench", "conformance", "demo", "devices", "doctor")
-TIME_LIMIT = 120
+TIME_LIMIT = 300
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ __all__ = ["ROOT", "SUITE", "Installed", "check_report", "statuses"]
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "conformance" / "src" / "hal_conformance" / "suite"
-TIME_LIMIT = 150
+TIME_LIMIT = 300
 
 KEYS = {
     "schema": int,

@@ -17,8 +17,8 @@ if importlib.util.find_spec("hatchling") is None or importlib.util.find_spec("pi
 
 from wheelhouse import PLUGINS, ROOT, build_wheels, create_environment
 
-TIME_LIMIT = 240
-"""Seconds for the whole suite; it takes a sixth of that."""
+TIME_LIMIT = 300
+"""Seconds for the whole suite; it takes an eighth of that."""
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def test_caught(outcomes, mutant):
 def test_the_true_backend_passes(mode):
     """What catches mutants passes where nothing is patched."""
     tests = sorted({test for mutant in MUTANTS if mutant.mode == mode for test in mutant.tests})
-    outcome = run((), tests, mode)
+    outcome = run((), tests, mode, 400)
     assert not outcome.died, outcome.output
     assert set(outcome.statuses.values()) == {"passed"}, outcome.output
     known = set(outcome.statuses)

@@ -31,5 +31,5 @@ def build_bare(folder):
     (folder / "bare.c").write_text(BARE)
     command = _toolchain.find_compiler().cc  # whatever it is called
     command += ("-shared", "-fPIC", f"-I{resources.files('hal_cpu')}", "bare.c", "-o", "bare.so")
-    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    subprocess.run(command, cwd=folder, check=True, timeout=300)
     return (folder / "bare.so").read_bytes()

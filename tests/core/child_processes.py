@@ -20,7 +20,7 @@ def assert_quiet(result):
         pytest.fail(f"the child ended with {result.returncode}:\n{result.stdout}{result.stderr}")
 
 
-def run_python(folder, source, *, timeout=40.0, arguments=(), watchdog=True):
+def run_python(folder, source, *, timeout=300.0, arguments=(), watchdog=True):
     """Run a program in a child process; one that hangs tells where all its threads are, and ends.
 
     A program that forks does without the `watchdog`, whose thread its child would miss.

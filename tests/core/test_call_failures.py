@@ -381,7 +381,7 @@ INTERRUPTED = """
 def test_ctrl_c_at_every_call_while_deferrals_end(run_script, kind):
     """For every n: Ctrl-C as the n-th function is entered or left. Every call ends, the same way,
     so do its signals, and every queue takes work."""
-    result = run_script(INTERRUPTED, arguments=(HERE, kind), timeout=25)
+    result = run_script(INTERRUPTED, arguments=(HERE, kind))
     assert (result.returncode, result.stderr) == (0, "")
 
 

@@ -215,7 +215,7 @@ INTERRUPT_EVERYWHERE = """
 def test_ctrl_c_at_every_call_of_ours(run_script, kind):
     """For every n: Ctrl-C as the n-th function is entered or left. Every operation that was handed
     out ends, no semaphore is left promised by nobody, every queue takes work, nothing leaks."""
-    assert_quiet(run_script(INTERRUPT_EVERYWHERE, arguments=(HERE, kind), timeout=25))
+    assert_quiet(run_script(INTERRUPT_EVERYWHERE, arguments=(HERE, kind)))
 
 
 INTERRUPT_NATIVE = """

@@ -240,4 +240,4 @@ INTERRUPTS = """
 @pytest.mark.parametrize("kind", ["reuse", "starve"])
 def test_two_ctrl_c_lose_no_memory_o3(run_script, kind):
     """O3, M3: nothing hangs, contents are not mixed, all memory comes back."""
-    assert_quiet(run_script(INTERRUPTS, arguments=(HERE, kind), timeout=55))
+    assert_quiet(run_script(INTERRUPTS, arguments=(HERE, kind)))

@@ -17,7 +17,7 @@ from odd_calls import KEYWORDS, MADE, batches, parameters_of, targets_of
 from odd_world import SUBJECTS, World
 
 BATCHES = batches()
-LIMIT = 150.0
+LIMIT = 300.0
 
 
 @pytest.mark.parametrize("batch", BATCHES)

@@ -140,7 +140,7 @@ TWICE = (
 )
 def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
     """O3, Q6: no baton stays taken, no queue is stuck, no device lost, nothing is freed twice."""
-    assert_quiet(run_script(TWICE, arguments=(HERE, kind), timeout=50))
+    assert_quiet(run_script(TWICE, arguments=(HERE, kind)))
 
 
 ALARMS = (
@@ -179,7 +179,7 @@ ALARMS = (
 def test_what_a_signal_handler_raises_is_the_users(run_script, kind):
     """O3: at every native call. It is raised where the user is, loses no device, and fails no
     operation that it did not interrupt."""
-    assert_quiet(run_script(ALARMS, arguments=(HERE, kind), timeout=50))
+    assert_quiet(run_script(ALARMS, arguments=(HERE, kind)))
 
 
 HANDLERS = (
@@ -243,7 +243,7 @@ HANDLERS = (
 def test_a_signal_handler_may_call_hal(run_script, kind):
     """O3: at every call of ours. Signals and submissions are put off and made in order; what cannot
     be put off raises at once; nothing hangs."""
-    assert_quiet(run_script(HANDLERS, arguments=(HERE, kind), timeout=50))
+    assert_quiet(run_script(HANDLERS, arguments=(HERE, kind)))
 
 
 PUT_OFF = (
@@ -306,7 +306,7 @@ PUT_OFF = (
 @pytest.mark.parametrize("kind", ["submit", "pending", "signal", "wait", "fail", "allocate"])
 def test_a_ctrl_c_loses_no_call_that_was_put_off(run_script, kind):
     """O3: what a signal handler has signalled and submitted is done once, whatever comes after."""
-    assert_quiet(run_script(PUT_OFF, arguments=(HERE, kind), timeout=100))
+    assert_quiet(run_script(PUT_OFF, arguments=(HERE, kind)))
 
 
 def test_what_a_handler_asks_for_at_once_is_refused(device):
@@ -430,7 +430,7 @@ FULL_STACK = """
 
 def test_a_full_stack_loses_nothing(run_script):
     """O3: whatever the depth at which it breaks off, waiters wake and the queue goes on."""
-    assert_quiet(run_script(FULL_STACK, timeout=50))
+    assert_quiet(run_script(FULL_STACK))
 
 
 def test_a_plugin_that_keeps_raising_fails_its_operations(open_probe):

@@ -17,7 +17,7 @@ from hal._type_table import type_table
 from hal.native import CompileRequest, MemoryType
 from hal_cpu.driver import CpuDriver
 
-TIME_LIMIT = 30.0
+TIME_LIMIT = 300.0
 
 
 class Gate:

@@ -39,5 +39,5 @@ def test_runtime(mode, tmp_path):
         ],
         check=True,
     )
-    result = subprocess.run([program], capture_output=True, text=True, timeout=50, check=False)
+    result = subprocess.run([program], capture_output=True, text=True, timeout=300, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")

@@ -109,7 +109,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(work):
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=300,
     )
     assert left.returncode == -signal.SIGKILL
     (other,) = [work / "hal-cpu-work-of-another-kind"]
@@ -195,7 +195,7 @@ def test_without_file_descriptors_the_cause_is_told(tmp_path, spare):
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     said = [line.split(" ", 1)[1] for line in done.stdout.splitlines()]
@@ -218,7 +218,7 @@ def test_an_empty_environment_is_enough(environment):
         env=environment,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
 

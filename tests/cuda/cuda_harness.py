@@ -14,7 +14,7 @@ import numpy as np
 from hal.native import CompileRequest, MemoryType
 
 GPUSIM = Path(__file__).parents[1] / "gpusim"
-LIMIT = 40.0
+LIMIT = 300.0
 
 
 def _gpusim():

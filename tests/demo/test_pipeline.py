@@ -22,7 +22,7 @@ from hal.errors import OperationError, OutOfMemoryError, UnimplementedError
 
 BY_HAND = Path(__file__).resolve().parents[2] / "benchmarks" / "pipeline_by_hand.py"
 SIGMA = 1.0
-LIMIT = 50
+LIMIT = 300
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
     tokenize.ENDMARKER,

@@ -149,7 +149,7 @@ def test_the_example_writes_both_pictures(tmp_path):
         [sys.executable, str(EXAMPLE), *arguments],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -164,7 +164,7 @@ def test_an_example_that_learns_too_little_ends_in_a_sentence(tmp_path):
         [sys.executable, str(EXAMPLE), "--virtual", "1", "--epochs", "1", "-o", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1

@@ -145,7 +145,7 @@ class Environment:
         ending = "\nprint(json.dumps(result))"
         # Without site, the packages of this interpreter are out of sight, and so are its plugins.
         command = [sys.executable, "-I", "-S", "-c", prelude + code + ending]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -24,7 +24,7 @@ def build_wheels(folder, *sources):
     """Build the distribution in each source folder; return the wheels by distribution."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
     command += ["--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", folder, *sources]
-    subprocess.run(command, check=True, timeout=50)
+    subprocess.run(command, check=True, timeout=300)
     return {path.name.split("-")[0].replace("_", "-"): path for path in folder.iterdir()}
 
 
@@ -45,7 +45,7 @@ def create_environment(home, *requirements):
                 (site / top).symlink_to(distribution.locate_file(top))
     install = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     install += ["--python", programs / "python", "install", "--quiet", "--no-index"]
-    subprocess.run([*install, *requirements], check=True, timeout=100)
+    subprocess.run([*install, *requirements], check=True, timeout=300)
     return programs
 
 

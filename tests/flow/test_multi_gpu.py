@@ -46,7 +46,7 @@ def test_every_part_passes(tmp_path, backend):
         env=software_driver(backend) if backend in BINDINGS else None,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -285,7 +285,7 @@ def test_the_real_compiler_needs_no_driver(tmp_path):
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     if done.stderr.startswith("not here"):

@@ -188,7 +188,7 @@ def test_a_program_in_another_process_runs(program, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "[3.0, 3.0, 3.0, 3.0]\n"), done.stderr

@@ -109,7 +109,7 @@ def start(program: str, *, images: bool = False, **environment: object) -> subpr
 def run(program: str, *, images: bool = False, **environment: object) -> str:
     """Run a program to its end, and return what it printed; fail when it does."""
     process = start(program, images=images, **environment)
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, f"status {process.returncode}\n{out}\n{err}"
     return out
 
@@ -117,7 +117,7 @@ def run(program: str, *, images: bool = False, **environment: object) -> str:
 def abort(program: str, *, images: bool = False, **environment: object) -> str:
     """Run a program that gpusim has to abort, and return what it said."""
     process = start(program, images=images, **environment)
-    out, err = process.communicate(timeout=50)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == -6, f"status {process.returncode}\n{out}\n{err}"
     assert "gpusim: ABORT:" in err, err
     assert "seed " in err, err

@@ -56,7 +56,7 @@ def run(request):
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=50,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stdout

@@ -234,7 +234,7 @@ def test_a_fault_in_a_kernel_is_a_code_and_not_the_end(name, argument, code):
         env=gpusim.environment(quiet=True, devices=2),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

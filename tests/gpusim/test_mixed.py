@@ -15,7 +15,7 @@ BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 ALL = ("cpu", "cuda:0", "hip:0", "cuda:1", "hip:1")
 SCHEDULES = [None, *range(1, suite_runs.seeds(2) + 1)]
 """Free mode, and stepped mode with each of these seeds."""
-SECONDS = 50.0
+SECONDS = 300.0
 
 
 def run(case, names, seed):

@@ -26,7 +26,7 @@ def test_programs_on_a_device_without_more_memory_m3(backend, pool):
         env=suite_runs.environment(backend, memory=short.TOTAL),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=50,
+        timeout=300,
         check=False,
         text=True,
     )

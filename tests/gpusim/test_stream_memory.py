@@ -11,7 +11,7 @@ import pytest
 import suite_runs
 
 BINDINGS = {"cuda": "cuda", "hip": "rocm"}
-SECONDS = 50
+SECONDS = 300
 
 PRELUDE = """
 import ctypes, os, threading

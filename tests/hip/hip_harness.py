@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-LIMIT = 40.0
+LIMIT = 300.0
 KERNELS = """
 __global__ void add(unsigned *data, unsigned value, unsigned n) {
   unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -16,7 +16,7 @@ TARGETS = ("gfx90a", "gfx942", "gfx1100")
 NEWEST = 30
 OLDEST = 17
 """The versions of clang to look for; older ones do not know the newest target."""
-LIMIT = 50.0
+LIMIT = 300.0
 
 
 @functools.cache

@@ -21,7 +21,7 @@ RULES = {
     "memory.md": [f"M{number}" for number in range(1, 4)],
     "command-buffers.md": [f"C{number}" for number in range(1, 5)],
 }
-LIMIT = 50
+LIMIT = 300
 """Seconds that a page may take; the README's compiles a kernel."""
 
 _FENCE = re.compile(r"^```(?P<info>.*)\n(?P<code>(?:(?!```).*\n)*?)```$", re.MULTILINE)

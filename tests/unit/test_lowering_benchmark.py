@@ -21,7 +21,7 @@ def run(*arguments):
     return subprocess.run(
         [sys.executable, str(SCRIPT), *arguments],
         capture_output=True,
-        timeout=50,
+        timeout=300,
         check=False,
         text=True,
     )
