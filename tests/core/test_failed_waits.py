@@ -36,17 +36,6 @@ def test_a_failed_wait_fails_the_operation_s5(device, kind, when):
     operations.submit(kind).wait(LIMIT)  # the queue goes on
 
 
-@pytest.mark.parametrize("kind", Operations.KINDS)
-def test_a_failed_wait_counts_although_its_value_was_reached_s5(device, kind):
-    """S4, S5: retroactive for queues as well."""
-    operations = Operations(device)
-    waited = hal.create_semaphore(5)
-    waited.fail(OperationError("late"))
-    with pytest.raises(OperationError, match="late"):
-        operations.submit(kind, wait=waited.at(1)).wait(LIMIT)
-    assert operations.untouched()
-
-
 @pytest.mark.parametrize("position", [0, 1, 49, 99])
 @pytest.mark.parametrize("when", ["before submission", "after submission"])
 def test_one_failed_wait_of_many_fails_the_operation_s5(device, position, when):

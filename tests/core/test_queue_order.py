@@ -193,12 +193,6 @@ def test_an_unordered_queue_overtakes_q2(device):
     assert order == ["free", "gated"]
 
 
-def test_calls_of_an_unordered_queue_overlap_q2(device):
-    queue = device.create_queue(ordered=False)
-    together = threading.Barrier(5, timeout=LIMIT)
-    hal.wait_all([queue.call(together.wait) for _ in range(5)], LIMIT)
-
-
 def test_waits_order_an_unordered_queue_q2(device):
     """Q2: a dependency through a submission holds also within the one queue."""
     queue = device.create_queue(ordered=False)

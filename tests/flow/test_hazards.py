@@ -62,17 +62,6 @@ def test_a_write_comes_after_the_reads(flow, gate):
     assert buffer.numpy(timeout=LIMIT).tolist() == [2]
 
 
-def test_a_write_comes_after_the_write(flow, gate):
-    """WAW, from queue to queue."""
-    buffer = settled(ints(flow, 1))
-    flow.fill(buffer, 2, wait=gate.at(1))
-    write = flow.write(buffer, np.array([3], np.int32))
-    assert write.state == "pending"
-    gate.signal(1)
-    write.wait(LIMIT)
-    assert buffer.numpy(timeout=LIMIT).tolist() == [3]
-
-
 def test_what_shares_no_byte_is_not_waited_for(flow, gate):
     buffer = settled(ints(flow, 1, 2, 3, 4))
     first, rest = buffer.subspan(0, 4), buffer.subspan(4, 12)
