@@ -37,15 +37,13 @@ CHECK = {
     ),
     f"{MEMORY}test_two_ctrl_c_lose_no_memory_o3": Multiplied(INTERRUPTS),
     "core/test_odd_input.py": Multiplied("odd arguments", 8),
-    "core/test_recovery.py::test_a_second_ctrl_c_while_the_first_is_put_right": Multiplied(
-        INTERRUPTS, 4
-    ),
+    "core/test_recovery.py": Multiplied(INTERRUPTS, 4),
     "gpusim/test_conformance.py": Multiplied(WHOLE, ("cuda, stream, seed 1", "hip, graph, seed 4")),
     "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 8),
     "gpusim/test_mixed.py": Multiplied("schedules of several devices", 3),
     "gpusim/test_odd_input.py": Multiplied("odd arguments", 5),
     "gpusim/test_short_memory.py": Multiplied("random programs", 3),
-    "gpusim/test_stream_memory.py": Multiplied("schedules of programs short of memory", 4),
+    "gpusim/test_stream_memory.py": Multiplied("schedules of programs short of memory", 8),
     "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 12),
     "schedules/test_mutants.py": Multiplied("mutants", 12),
     "schedules/test_reduction.py": Multiplied("random programs", 4),
