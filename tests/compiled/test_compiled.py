@@ -77,7 +77,10 @@ def run(command, cwd, seconds):
 
 
 def test_the_engine_is_compiled_and_the_rest_is_not(compiled, tmp_path):
-    code = "import hal, hal._stream, hal._device; print(hal._stream.__file__, hal._device.__file__)"
+    code = (
+        "from hal._devices import device; from hal._engine import stream; "
+        "print(stream.__file__, device.__file__)"
+    )
     done = run([compiled / "python", "-W", "error", "-c", code], tmp_path, 50)
     assert done.returncode == 0, done.stderr
     engine, rest = map(Path, done.stdout.split())

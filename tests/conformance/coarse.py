@@ -186,7 +186,7 @@ COARSE = (
         "a time-out says nothing of who has promised",
         ["semaphores/test_texts.py::test_a_chain_of_promises_s9"],
         (
-            "hal._explain",
+            "hal._engine.explain",
             '    return f"{mode} " + "; ".join(_Account().told(entries, ()))',
             "    return mode",
         ),
@@ -195,7 +195,7 @@ COARSE = (
         "an ended submission says that it is issued",
         ["queues/test_submission.py::test_a_submission_after_a_failure_is_fine_q1"],
         (
-            "hal._submission",
+            "hal._engine.submission",
             '        return _STATES.get(self._state, "issued")\n',
             '        return _STATES.get(min(self._state, ISSUED), "issued")\n',
         ),
@@ -204,7 +204,7 @@ COARSE = (
         "a submission forgets what failed it",
         ["queues/test_submission.py::test_the_state_of_a_failed_submission_q1"],
         (
-            "hal._submission",
+            "hal._engine.submission",
             "        return fresh(self._error) if self._state > DONE else None",
             "        return None",
         ),
@@ -219,18 +219,18 @@ COARSE = (
                 f'        return "{what}"\n        return f"<{what} ',
             )
             for module, what in (
-                ("hal._buffer", "Buffer"),
-                ("hal._commands", "CommandBuffer"),
-                ("hal._device", "Device"),
-                ("hal._executable", "Executable"),
-                ("hal._fence", "Fence"),
-                ("hal._queue", "Queue"),
-                ("hal._semaphore", "Semaphore"),
-                ("hal._submission", "Submission"),
+                ("hal._buffers.buffer", "Buffer"),
+                ("hal._commands.command_buffer", "CommandBuffer"),
+                ("hal._devices.device", "Device"),
+                ("hal._kernels.executable", "Executable"),
+                ("hal._engine.fence", "Fence"),
+                ("hal._devices.queue", "Queue"),
+                ("hal._engine.semaphore", "Semaphore"),
+                ("hal._engine.submission", "Submission"),
             )
         ),
         (
-            "hal._timeline",
+            "hal._engine.timelines",
             '        return f"{self._semaphore.name}@{self._value}"',
             '        return "a timepoint"',
         ),
@@ -240,7 +240,7 @@ COARSE = (
         "seconds are milliseconds",
         ["queues/test_timestamps.py::test_seconds_are_seconds_q4"],
         (
-            "hal._timestamps",
+            "hal._engine.timestamps",
             "return self._native.elapsed(first.handle, second.handle)",
             "return 1000 * self._native.elapsed(first.handle, second.handle)",
         ),
@@ -249,7 +249,7 @@ COARSE = (
         "a timer is used again while its time is kept",
         ["queues/test_timestamps.py::test_a_kept_time_does_not_change_q5"],
         (
-            "hal._timestamps",
+            "hal._engine.timestamps",
             "        except IndexError:\n            timer =",
             "        except IndexError:\n            if len(self._all) > 1:\n                return self._all[-1]\n            timer =",
         ),

@@ -15,7 +15,7 @@ CORE = (
         "an allocation does not wait for what others are freeing",
         ["test_memory_limits.py::test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1"],
         (
-            "hal._reaper",
+            "hal._memory.reaper",
             "        self._drop_owners()\n        with self._reaping:\n            pass\n",
             "        self._drop_owners()\n",
         ),
@@ -23,7 +23,7 @@ CORE = (
     (
         "memory of others is let go of under abandoned work",
         ["test_imported_memory.py::test_an_import_stays_while_abandoned_work_may_use_it_q6"],
-        ("hal._reaper", "elif block.way != FOREIGN or release_context:", "else:"),
+        ("hal._memory.reaper", "elif block.way != FOREIGN or release_context:", "else:"),
     ),
     (
         "an import is found beyond its end",
@@ -31,7 +31,7 @@ CORE = (
             "test_imported_memory.py::test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1"
         ],
         (
-            "hal._memory",
+            "hal._memory.heap",
             "start <= host_address <= start + block.size - size:",
             "start <= host_address <= start + block.size:",
         ),
@@ -40,7 +40,7 @@ CORE = (
         "a grid is read at the beginning of late memory",
         ["test_grids_in_memory.py::test_a_part_of_memory_without_an_address_is_a_grid_m3[host]"],
         (
-            "hal._dispatch",
+            "hal._kernels.dispatch",
             "            arguments = (function, address, *rest)",
             "            arguments = (function, address - offset, *rest)",
         ),
@@ -49,7 +49,7 @@ CORE = (
         "an event forgets what was waited for before its signal",
         ["test_graph_order.py::test_an_event_covers_what_an_earlier_event_covers_i8"],
         (
-            "hal._lowering",
+            "hal._commands.lowering",
             "if self._covered and earlier is self._base:",
             "if earlier is self._base:",
         ),
@@ -58,7 +58,7 @@ CORE = (
         "any conflict of bytes stands for a wait for an event",
         ["test_graph_order.py::test_an_event_orders_beside_the_bytes_c1"],
         (
-            "hal._lowering",
+            "hal._commands.lowering",
             "implied = any(order.bases[each] is base for each in predecessors)",
             "implied = bool(predecessors)",
         ),
@@ -67,7 +67,7 @@ CORE = (
         "the last of a queue's operations is asked",
         ["test_waits.py::test_a_waiter_asks_for_what_ends_first_on_each_queue_s6"],
         (
-            "hal._wait",
+            "hal._engine.waiting",
             "if operation._sequence < known._sequence:",
             "if operation._sequence > known._sequence:",
         ),
@@ -75,7 +75,11 @@ CORE = (
     (
         "a failure while a waiter asks is overlooked",
         ["test_waits.py::test_a_failure_while_a_waiter_asks_ends_the_wait_s6"],
-        ("hal._wait", "            to_check = True\n            is_late", "            is_late"),
+        (
+            "hal._engine.waiting",
+            "            to_check = True\n            is_late",
+            "            is_late",
+        ),
     ),
     (
         "a notification that comes too late is waited for",
@@ -83,7 +87,7 @@ CORE = (
             "test_threads.py::test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time"
         ],
         (
-            "hal._progress",
+            "hal._engine.progress",
             "            elif state == Notifier.BEHIND:\n                pause = _SHORT_SECONDS\n",
             "",
         ),
@@ -92,7 +96,7 @@ CORE = (
         "the contexts of a call that was broken off stay",
         ["test_steps.py::test_an_interrupted_wait_holds_up_no_close_q6"],
         (
-            "hal._progress",
+            "hal._engine.progress",
             "            step.contexts = ()\n            if step.is_open",
             "            if step.is_open",
         ),

@@ -242,16 +242,16 @@ FLOW = (
             "kernels/test_output.py::test_each_run_has_what_it_printed_c5",
             "kernels/test_output.py::test_chosen_threads_trace_c5",
         ],
-        ("hal._output", "_PLACE.unpack_from(record)", "6 * (0,)"),
+        ("hal._kernels.output", "_PLACE.unpack_from(record)", "6 * (0,)"),
     ),
     (
         "what had no room is not counted",
         ["kernels/test_output.py::test_what_is_printed_is_bounded_c5"],
-        ("hal._kernel_output", "    atomicAdd(&hal_to->hal_cut, 1ull);\n", ""),
+        ("hal._programs.printing", "    atomicAdd(&hal_to->hal_cut, 1ull);\n", ""),
     ),
     (
         "every thread traces",
         ["kernels/test_output.py::test_chosen_threads_trace_c5"],
-        ("hal._kernel_output", 'return f"((({condition}))', 'return f"(((true))'),
+        ("hal._programs.printing", 'return f"((({condition}))', 'return f"(((true))'),
     ),
 )

@@ -27,7 +27,7 @@ MEMORY = (
             f"{ORDER}test_a_pending_use_on_another_queue_outlasts_the_dealloca_m3",
         ],
         (
-            "hal._storage",
+            "hal._memory.storage",
             (
                 "            if use is not operation and not is_behind(use, queue):\n"
                 "                return False\n"
@@ -39,7 +39,7 @@ MEMORY = (
         "memory comes back under a view of it",
         [f"{ORDER}test_what_the_host_sees_outlasts_the_dealloca_m2"],
         (
-            "hal._native_blocks",
+            "hal._memory.blocks",
             "        return self.view is not None and self.view() is not None\n",
             "        return False\n",
         ),
@@ -47,14 +47,14 @@ MEMORY = (
     (
         "a block goes to a queue that has not waited",
         [f"{ORDER}test_a_queue_that_does_not_wait_has_other_memory_m3"],
-        ("hal._stream_memory", "            if seen:\n", "            if key >= 0:\n"),
+        ("hal._memory.stream_memory", "            if seen:\n", "            if key >= 0:\n"),
         (
-            "hal._stream_memory",
+            "hal._memory.stream_memory",
             "                    if is_behind(piece.points[0], queue):\n",
             "                    if True:\n",
         ),
         (
-            "hal._stream_memory",
+            "hal._memory.stream_memory",
             "        own, settled = self._free",
             "        if (late := self._find_waited(queue, need)) is not None:\n            return late\n        own, settled = self._free",
         ),
@@ -63,7 +63,7 @@ MEMORY = (
         "a queue that has waited finds nothing",
         [f"{ORDER}test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3"],
         (
-            "hal._stream_memory",
+            "hal._memory.stream_memory",
             "        return best or self._find_waited(queue, need)\n",
             "        return best\n",
         ),
@@ -75,7 +75,7 @@ MEMORY = (
             f"{ORDER}test_contents_are_never_mixed_m3",
         ],
         (
-            "hal._stream_memory",
+            "hal._memory.stream_memory",
             "Piece(piece.segment, start + size, piece.size - size)",
             "Piece(piece.segment, start, piece.size - size)",
         ),
@@ -83,9 +83,9 @@ MEMORY = (
     (
         "free neighbours stay apart",
         [f"{ORDER}test_blocks_are_split_and_merged_m3"],
-        ("hal._stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
+        ("hal._memory.stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
         (
-            "hal._stream_memory",
+            "hal._memory.stream_memory",
             "            best = self._gather(own, queue._id, need)\n",
             "            pass\n",
         ),
@@ -98,7 +98,7 @@ MEMORY = (
             f"{STARVING}test_a_pending_alloca_holds_nothing_m3",
         ],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
             (
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
@@ -107,7 +107,7 @@ MEMORY = (
             ),
         ),
         (
-            "hal._memory",
+            "hal._memory.heap",
             "        if storage.is_async:\n            return self._take",
             "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._take",
         ),
@@ -118,7 +118,7 @@ MEMORY = (
             f"{STARVING}test_several_starve_and_each_has_its_turn_m3",
             SHORT,
         ],
-        ("hal._alloca", "        is_any = False\n", "        return False\n"),
+        ("hal._buffers.alloca", "        is_any = False\n", "        return False\n"),
     ),
     (
         "an alloca that finds no memory waits for ever",
@@ -126,14 +126,14 @@ MEMORY = (
             f"{STARVING}test_it_fails_when_nothing_will_give_back_m3",
             f"{STARVING}test_two_that_wait_for_each_other_m3",
         ],
-        ("hal._alloca", "        is_any = False\n", "        return True\n"),
+        ("hal._buffers.alloca", "        is_any = False\n", "        return True\n"),
     ),
     (
         "whoever stands behind a starved alloca overtakes it",
         [f"{STARVING}test_nobody_takes_the_memory_from_before_it_m3"],
-        ("hal._context", "            if not queue._ordered:\n", "            if True:\n"),
+        ("hal._engine.context", "            if not queue._ordered:\n", "            if True:\n"),
         (
-            "hal._stream",
+            "hal._engine.stream",
             "            if self._ordered:\n                self._backlog.appendleft(operation)\n",
             "            if False:\n                pass\n",
         ),
@@ -142,12 +142,12 @@ MEMORY = (
         "a starved alloca in an unordered queue holds it up",
         [f"{STARVED}test_a_starved_alloca_in_an_unordered_queue_holds_up_nobody_m3"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             "                if self._ordered:\n                    return None\n                backlog.popleft()",
             "                return None\n                backlog.popleft()",
         ),
         (
-            "hal._stream",
+            "hal._engine.stream",
             "            if self._ordered:\n                self._backlog.appendleft(operation)\n",
             "            if True:\n                self._backlog.appendleft(operation)\n",
         ),
@@ -155,9 +155,9 @@ MEMORY = (
     (
         "a starved alloca is told of nothing that comes back",
         [f"{STARVED}test_it_holds_up_its_queue_until_memory_is_back_m3"],
-        ("hal._context", "        if self.starved:\n", "        if False:\n"),
+        ("hal._engine.context", "        if self.starved:\n", "        if False:\n"),
         (
-            "hal._progress",
+            "hal._engine.progress",
             "                if context.starved:\n",
             "                if False:\n",
         ),
@@ -166,13 +166,17 @@ MEMORY = (
     (
         "temporaries share bytes without a barrier",
         [f"{RECORDED}test_lives_that_overlap_share_nothing_m3"],
-        ("hal._temporaries", "        self._cut(start, start + need)\n", "        start = 0\n"),
+        (
+            "hal._commands.temporaries",
+            "        self._cut(start, start + need)\n",
+            "        start = 0\n",
+        ),
     ),
     (
         "temporaries never share bytes",
         [f"{RECORDED}test_lives_that_do_not_overlap_share_bytes_m3"],
         (
-            "hal._temporaries",
+            "hal._commands.temporaries",
             "        self._free.append((start, start + need, self._barriers))\n",
             "",
         ),
@@ -183,7 +187,7 @@ MEMORY = (
             f"{RECORDED}test_executions_behind_a_kernel_are_issued_m3",
         ],
         (
-            "hal._replay",
+            "hal._engine.replay",
             "            storage._heap.give(storage, operation)\n",
             "            pass\n",
         ),
@@ -192,7 +196,7 @@ MEMORY = (
         "a temporary has no type",
         [f"{RECORDED}test_a_temporary_says_what_it_is_m3"],
         (
-            "hal._slots",
+            "hal._commands.slots",
             "        return Slot(self, self._count, start, size, dtype, life)\n",
             "        return Slot(self, self._count, start, size, np.dtype(np.uint8), life)\n",
         ),
@@ -201,7 +205,7 @@ MEMORY = (
         "a temporary of nothing is a mistake",
         [f"{RECORDED}test_a_temporary_of_nothing_m3"],
         (
-            "hal._slots",
+            "hal._commands.slots",
             "        start = arena.take(size or 1)\n",
             "        start = arena.take(size // bool(size))\n",
         ),
@@ -210,7 +214,7 @@ MEMORY = (
         "a recording holds what is bound",
         [f"{RECORDED}test_a_recording_by_slot_holds_nothing_m3"],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "    if any(reference() is not None for reference in storage.recordings):\n",
             "    if any(each.__class__.__name__ != '_Take' for each in storage.uses[1:]):\n",
         ),
@@ -220,7 +224,7 @@ MEMORY = (
         "memory of one kind counts as another",
         [f"{COUNTS}test_the_kinds_have_statistics_of_their_own_m1"],
         (
-            "hal._allocator",
+            "hal._memory.allocator",
             "            sums = kinds[block.index]\n",
             "            sums = kinds[block.index and 2]\n",
         ),
@@ -229,7 +233,7 @@ MEMORY = (
         "what was given back counts until the host has seen its end",
         [f"{COUNTS}test_statistics_wait_for_no_work_m1"],
         (
-            "hal._memory",
+            "hal._memory.heap",
             "                self._pools[storage.pool].give(ticket, (operation,))\n",
             "                return\n",
         ),
@@ -237,24 +241,28 @@ MEMORY = (
     (
         "trim leaves the events",
         [f"{COUNTS}test_trim_frees_the_events_of_a_burst_m1"],
-        ("hal._device", "        context.trim_events(_sync.monotonic() + _TRIM_SECONDS)\n", ""),
+        (
+            "hal._devices.device",
+            "        context.trim_events(sync.monotonic() + _TRIM_SECONDS)\n",
+            "",
+        ),
     ),
     (
         "trim leaves instances of graphs",
         [f"{COUNTS}test_trim_frees_idle_graph_instances_m1"],
-        ("hal._device", "            instances.pool.trim()\n", "            pass\n"),
+        ("hal._devices.device", "            instances.pool.trim()\n", "            pass\n"),
     ),
     # What is refused
     (
         "an alloca may wait for its own dealloca",
         [f"{BAD}test_an_alloca_that_waits_for_its_own_dealloca_m3"],
-        ("hal._alloca", "    _check_reachable(storage.source, signals)\n", ""),
+        ("hal._buffers.alloca", "    _check_reachable(storage.source, signals)\n", ""),
     ),
     (
         "no dealloca may signal what comes after its alloca's wait",
         [f"{BAD}test_an_alloca_in_a_chain_of_one_semaphore_m3"],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "    _check_reachable(storage.source, signals)\n",
             "    _check_reachable(storage.source, signals)\n    if any(a._semaphore is b._semaphore for a in signals for b in storage.source._waits):\n        raise InvalidArgumentError('circle')\n",
         ),
@@ -263,7 +271,7 @@ MEMORY = (
         "a dealloca takes memory from a recording",
         [f"{RECORDED}test_what_a_recording_holds_is_not_given_back_m3"],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "    if any(reference() is not None for reference in storage.recordings):\n",
             "    if False:\n",
         ),
@@ -271,13 +279,17 @@ MEMORY = (
     (
         "more than there can be is waited for",
         [f"{BAD}test_more_than_there_can_be_is_refused_at_once_m3"],
-        ("hal._memory", "        if limit is not None and size > limit:\n", "        if False:\n"),
+        (
+            "hal._memory.heap",
+            "        if limit is not None and size > limit:\n",
+            "        if False:\n",
+        ),
     ),
     (
         "a dealloca on another queue needs no alloca",
         [f"{BAD}test_a_dealloca_that_comes_before_the_alloca_fails_m3"],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "        if storage.address is None and source is not None and source._state <= DONE:\n",
             "        if False:\n",
         ),

@@ -20,7 +20,7 @@ QUEUES = (
         "a signal wakes its own queue only",
         ["queues/test_batches.py::test_a_diamond_s2"],
         (
-            "hal._progress",
+            "hal._engine.progress",
             "            operation._queue._release(operation, index, work)",
             (
                 "            if operation._queue is batch.some[0][0]._queue:\n"
@@ -32,7 +32,7 @@ QUEUES = (
         "a signal wakes no callback",
         ["semaphores/test_callbacks.py::test_callbacks_come_in_order_s8"],
         (
-            "hal._timeline",
+            "hal._engine.timelines",
             "        if self._reached:\n            self._reached.take(value, work)",
             "        pass",
         ),
@@ -41,7 +41,7 @@ QUEUES = (
         "a submission blocks on its waits",
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             "            operation = Submission(self, kind, payload, signals, is_host)\n",
             (
                 "            import hal\n"
@@ -80,17 +80,17 @@ QUEUES = (
         "an ordered queue keeps no order",
         ["queues/test_order.py::test_an_open_wait_holds_up_what_is_behind_q2", MODEL],
         (
-            "hal._queue",
+            "hal._devices.queue",
             "super().__init__(context, name, ordered=ordered",
             "super().__init__(context, name, ordered=False",
         ),
-        ("hal._stream", "        return self._ordered\n", "        return True\n"),
+        ("hal._engine.stream", "        return self._ordered\n", "        return True\n"),
     ),
     (
         "device work overtakes a call",
         ["queues/test_submission.py::test_every_operation_returns_while_its_queue_is_held_q1"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             "            and not (queue._ordered and queue._hosts)\n",
             "",
         ),
@@ -99,7 +99,7 @@ QUEUES = (
         "an unordered queue keeps an order",
         ["queues/test_order.py::test_an_unordered_queue_overtakes_q2[fill]"],
         (
-            "hal._queue",
+            "hal._devices.queue",
             "super().__init__(context, name, ordered=ordered",
             "super().__init__(context, name, ordered=True",
         ),
@@ -108,7 +108,7 @@ QUEUES = (
         "an ordered queue hands a failure on",
         ["queues/test_order.py::test_order_inherits_no_failure_q2"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             "                backlog.popleft()\n                continue\n            if operation._unresolved:",
             (
                 "                backlog.popleft()\n"
@@ -122,7 +122,7 @@ QUEUES = (
         "a limit of operations in flight is ignored",
         [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             ("        in_flight = self._launched - self._retired\n        if isinstance"),
             ("        in_flight = 0\n        if isinstance"),
         ),
@@ -132,7 +132,7 @@ QUEUES = (
         "it fails too much: what an operation has waited for",
         ["failure/test_propagation.py::test_one_failed_wait_of_many_is_enough_s5", MODEL],
         (
-            "hal._ring",
+            "hal._engine.ring",
             (
                 "            for timepoint in operation._signals:\n"
                 "                semaphore = timepoint._semaphore\n"
@@ -152,7 +152,7 @@ QUEUES = (
             "failure/test_propagation.py::test_a_failure_runs_down_a_chain_s5",
         ],
         (
-            "hal._stream",
+            "hal._engine.stream",
             ("        self._finish(operation, state, error, work)\n\n    def _in_use"),
             (
                 "        self._finish(operation, state, error, work)\n"
@@ -167,7 +167,7 @@ QUEUES = (
         "it fails too little: the first signal alone",
         ["queues/test_host_calls.py::test_a_raising_call_fails_its_signals_q4[no wait-OSError]"],
         (
-            "hal._ring",
+            "hal._engine.ring",
             (
                 "            for timepoint in operation._signals:\n"
                 "                semaphore = timepoint._semaphore\n"
@@ -184,7 +184,7 @@ QUEUES = (
         "it fails too little: a failed wait lets an operation run",
         ["failure/test_propagation.py::test_a_failed_wait_fails_the_operation_s5"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             (
                 "        if timeline._failure is not None:\n"
                 "            self._drop_unissued(operation, FAILED, timeline._failure, work)\n"
@@ -203,7 +203,7 @@ QUEUES = (
         "a close fails no signal",
         ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             (
                 "            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)\n"
                 "        work"
@@ -219,7 +219,7 @@ QUEUES = (
         "a deferred call ends at the first of its waits",
         ["queues/test_host_calls.py::test_a_call_ends_with_all_that_it_returns_q4"],
         (
-            "hal._host_operations",
+            "hal._engine.host_calls",
             "                if operation._unresolved:\n                    return\n",
             "",
         ),
@@ -228,13 +228,17 @@ QUEUES = (
     (
         "memory is freed early",
         ["queues/test_lifetimes.py::test_targets_of_unended_work_are_kept_q5"],
-        ("hal._transfers", "width, length // width), storage\n", "width, length // width), None\n"),
+        (
+            "hal._transfers.transfers",
+            "width, length // width), storage\n",
+            "width, length // width), None\n",
+        ),
     ),
     (
         "a copy does not keep its source",
         [UNENDED],
         (
-            "hal._transfers",
+            "hal._transfers.transfers",
             "resources = (target_storage, source_storage, host)",
             "resources = (target_storage, host)",
         ),
@@ -243,7 +247,7 @@ QUEUES = (
         "a host array is not kept",
         ["queues/test_lifetimes.py::test_host_arrays_of_unended_work_are_kept_q5"],
         (
-            "hal._transfers",
+            "hal._transfers.transfers",
             "resources = (target_storage, source_storage, host)",
             "resources = (target_storage, source_storage)",
         ),
@@ -252,7 +256,7 @@ QUEUES = (
         "an update is taken when it runs",
         ["queues/test_transfers.py::test_update_takes_its_bytes_during_the_call_q4", MODEL],
         (
-            "hal._transfers",
+            "hal._transfers.transfers",
             "    return _from_host(device, storage, start, np.array(host, copy=True))\n\n\ndef _put",
             "    return _from_host(device, storage, start, host)\n\n\ndef _put",
         ),
@@ -261,7 +265,7 @@ QUEUES = (
         "ended work keeps its buffers",
         ["queues/test_lifetimes.py::test_ended_work_keeps_nothing_q5"],
         (
-            "hal._operation",
+            "hal._engine.operation",
             (
                 "        self._function = self._resources = None\n"
                 "        self._arguments = ()\n"
@@ -274,7 +278,7 @@ QUEUES = (
         "a view does not keep its memory",
         ["memory/test_buffers.py::test_a_view_keeps_its_memory_m2"],
         (
-            "hal._host_view",
+            "hal._memory.views",
             "        self._storage = storage\n        self.__array_interface__",
             "        self._storage = None\n        self.__array_interface__",
         ),

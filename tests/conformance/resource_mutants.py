@@ -18,7 +18,7 @@ RESOURCES = (
         "a read ignores its offset",
         ["queues/test_transfers.py::test_read_from_an_offset_q4"],
         (
-            "hal._transfers",
+            "hal._transfers.transfers",
             'start, length = check_range(buffer._size, offset, host.size, "read")',
             'start, length = check_range(buffer._size, 0, host.size, "read")',
         ),
@@ -26,13 +26,17 @@ RESOURCES = (
     (
         "a subspan's offset counts twice",
         ["memory/test_buffers.py::test_a_subspan_of_a_subspan_m2"],
-        ("hal._buffer", "        offset += self._offset\n", "        offset += 2 * self._offset\n"),
+        (
+            "hal._buffers.buffer",
+            "        offset += self._offset\n",
+            "        offset += 2 * self._offset\n",
+        ),
     ),
     (
         "numpy() loses the type",
         ["memory/test_buffers.py::test_upload_keeps_type_and_shape_m1"],
         (
-            "hal._buffer",
+            "hal._buffers.buffer",
             "wait=wait).wait(timeout)\n        return array",
             "wait=wait).wait(timeout)\n        return array.view(np.uint8)",
         ),
@@ -41,7 +45,7 @@ RESOURCES = (
         "statistics forget a free",
         ["memory/test_buffers.py::test_statistics_count_allocations_m1"],
         (
-            "hal._allocator",
+            "hal._memory.allocator",
             "            if ticket is None:\n                sums.cached += block.size",
             "            if ticket is None:\n                sums.now += block.size",
         ),
@@ -51,8 +55,8 @@ RESOURCES = (
         "an empty grid is launched",
         ["kernels/test_dispatch.py::test_an_empty_grid_does_nothing_and_signals_c5"],
         (
-            "hal._dispatch",
-            "    elif not all(blocks):\n        return _transfers.NOTHING, False\n",
+            "hal._kernels.dispatch",
+            "    elif not all(blocks):\n        return transfers.NOTHING, False\n",
             "    else:\n        where = tuple(max(each, 1) for each in blocks)\n",
         ),
     ),
@@ -60,7 +64,7 @@ RESOURCES = (
         "two dispatches share their arguments",
         ["kernels/test_dispatch.py::test_pending_dispatches_have_arguments_of_their_own_c5"],
         (
-            "hal._signature",
+            "hal._programs.signature",
             "        storage = self._storage_type()\n",
             "        storage = self._plans.setdefault((), self._storage_type())\n",
         ),
@@ -69,7 +73,7 @@ RESOURCES = (
         "arguments are swapped",
         ["kernels/test_dispatch.py::test_constants_arrive_in_their_order_c5"],
         (
-            "hal._signature",
+            "hal._programs.signature",
             "        values: list[Any] = [*arguments]\n",
             "        values: list[Any] = [*arguments]\n        if len(values) > 3:\n            values[-1], values[-2] = values[-2], values[-1]\n",
         ),
@@ -80,7 +84,7 @@ RESOURCES = (
         # Two commands that nothing orders may still run in order; of many, some do not.
         ["command_buffers/test_order.py::test_a_barrier_orders_all_with_all_c2"],
         (
-            "hal._lowering",
+            "hal._commands.lowering",
             "        self.wait(self.join())\n        self._last = None",
             "        self.join()",
         ),
@@ -91,12 +95,16 @@ RESOURCES = (
             "command_buffers/test_order.py::test_an_event_is_a_barrier_in_two_halves_c2",
             "command_buffers/test_order.py::test_a_wait_for_several_events_c2",
         ],
-        ("hal._commands", "            self._order.wait(event._join)", "            pass"),
+        (
+            "hal._commands.command_buffer",
+            "            self._order.wait(event._join)",
+            "            pass",
+        ),
     ),
     (
         "a write does not wait for readers",
         ["command_buffers/test_order.py::test_hazards_order_what_touches_the_same_bytes_c2"],
-        ("hal._hazards", "if writes and segment.readers:", "if False:"),
+        ("hal._commands.hazards", "if writes and segment.readers:", "if False:"),
     ),
     (
         "two commands are swapped",
@@ -105,7 +113,7 @@ RESOURCES = (
             "command_buffers/test_order.py::test_a_chain_of_copies_c2",
         ],
         (
-            "hal._program",
+            "hal._commands.playback",
             (
                 "                node = nodes[position]\n"
                 "                functions[position](stream, *node)\n"
@@ -121,7 +129,7 @@ RESOURCES = (
         "only the first binding is updated",
         ["command_buffers/test_slots.py::test_each_execution_binds_its_own_c3"],
         (
-            "hal._instances",
+            "hal._commands.instances",
             "            if old == address:\n                continue\n",
             "            if old == address or (changed and old is not None):\n                continue\n",
         ),
@@ -132,13 +140,13 @@ RESOURCES = (
             "command_buffers/test_slots.py::test_each_execution_binds_its_own_c3",
             "command_buffers/test_slots.py::test_one_slot_of_several_is_bound_anew_c3",
         ],
-        ("hal._program", "elif instance.replica.table != addresses:", "elif False:"),
+        ("hal._commands.playback", "elif instance.replica.table != addresses:", "elif False:"),
     ),
     (
         "a binding's offset is ignored",
         ["command_buffers/test_slots.py::test_subspans_are_bound_c3", MODEL],
         (
-            "hal._instances",
+            "hal._commands.instances",
             "(*node[:field], address + offset, *node[field + 1 :])",
             "(*node[:field], address, *node[field + 1 :])",
         ),
@@ -147,7 +155,7 @@ RESOURCES = (
         "a one-shot recording is executed twice",
         ["command_buffers/test_one_shot.py::test_one_shot_runs_once_c1"],
         (
-            "hal._recording",
+            "hal._commands.recording",
             "                self._runs.pop()  #",
             "                self._runs[-1]  #",
         ),
@@ -155,13 +163,13 @@ RESOURCES = (
     (
         "a refused execution uses up a one-shot recording",
         ["command_buffers/test_one_shot.py::test_a_one_shot_outlives_a_refused_submission_c1"],
-        ("hal._recording", "            self._runs.append(None)\n", "            pass\n"),
+        ("hal._commands.recording", "            self._runs.append(None)\n", "            pass\n"),
     ),
     (
         "a recording takes an update when it runs",
         ["command_buffers/test_transfers.py::test_update_takes_its_bytes_while_recording_c1"],
         (
-            "hal._transfers",
+            "hal._transfers.transfers",
             "        copied = np.array(host, copy=True)\n        return copied.ctypes.data, copied\n",
             "        return host.ctypes.data, host\n",
         ),
@@ -169,18 +177,18 @@ RESOURCES = (
     (
         "a recording does not keep its buffers",
         ["command_buffers/test_recording.py::test_what_is_recorded_is_kept_c1"],
-        ("hal._recording", "        self._resources.append(command.resources)\n", ""),
+        ("hal._commands.recording", "        self._resources.append(command.resources)\n", ""),
     ),
     (
         "an execution does not keep its table",
         ["command_buffers/test_slots.py::test_the_table_is_kept_until_it_has_run_c3"],
-        ("hal._program", "            resources = (self, self._direct, storages)\n", ""),
+        ("hal._commands.playback", "            resources = (self, self._direct, storages)\n", ""),
     ),
     (
         "a recorded copy ignores its offset",
         ["command_buffers/test_transfers.py::test_copy_classes_of_size_and_alignment_c1"],
         (
-            "hal._recorded",
+            "hal._commands.nodes",
             "check_range(read.thing._size, source_offset, size",
             "check_range(read.thing._size, 0, size",
         ),
@@ -190,12 +198,12 @@ RESOURCES = (
         "an alloca knows no order",
         ["memory/test_alloca.py::test_a_use_that_is_issued_before_fails_alone_m3"],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.provide(queue, storage)\n    device._heap.take(queue, storage)\n",
         ),
         (
-            "hal._memory",
+            "hal._memory.heap",
             "        if self._lock._is_owned():\n            return False  #",
             "        if storage._ticket is not None:\n            return True\n        if self._lock._is_owned():\n            return False  #",
         ),
@@ -204,7 +212,7 @@ RESOURCES = (
         "a dealloca frees at once",
         ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
         (
-            "hal._alloca",
+            "hal._buffers.alloca",
             "    payload = _payload(_Give(storage), storage)\n",
             "    payload = _payload(_Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.give(storage, storage.source)\n",
         ),
@@ -212,18 +220,18 @@ RESOURCES = (
     (
         "a deallocated buffer stays usable",
         ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
-        ("hal._alloca", "    buffer._end()\n", ""),
+        ("hal._buffers.alloca", "    buffer._end()\n", ""),
     ),
     (
         "a short file passes",
         ["files/test_files.py::test_what_goes_wrong_fails_the_operation_q4[a short file]"],
         (
-            "hal._files",
+            "hal._transfers.files",
             '            raise self._failure(f"the file has {status.st_size} bytes")',
             "            return",
         ),
         (
-            "hal._files",
+            "hal._transfers.files",
             '                raise self._failure(f"the file ends at {at + done}")',
             "                return",
         ),
@@ -232,7 +240,7 @@ RESOURCES = (
         "a file's offset is ignored",
         ["files/test_files.py::test_a_range_of_a_file_into_a_range_of_a_buffer_q4"],
         (
-            "hal._files",
+            "hal._transfers.files",
             "at, done = self._file._offset + position, 0\n        while done < len(memory):\n            try:\n                count = os.preadv",
             "at, done = position, 0\n        while done < len(memory):\n            try:\n                count = os.preadv",
         ),
@@ -240,6 +248,6 @@ RESOURCES = (
     (
         "a file is cut off before it is written",
         ["files/test_files.py::test_a_range_of_a_buffer_into_a_range_of_a_file_q4"],
-        ("hal._files", "os.O_CREAT", "os.O_CREAT | os.O_TRUNC"),
+        ("hal._transfers.files", "os.O_CREAT", "os.O_CREAT | os.O_TRUNC"),
     ),
 )

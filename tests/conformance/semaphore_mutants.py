@@ -18,7 +18,7 @@ SEMAPHORES = (
         "a value goes back",
         ["semaphores/test_reserve.py::test_host_signal_above_a_running_calls_value_stands_s1"],
         (
-            "hal._timeline",
+            "hal._engine.timelines",
             "if value < self._value or self._failure is not None:",
             "if self._failure is not None:",
         ),
@@ -27,7 +27,7 @@ SEMAPHORES = (
         "it signals twice",
         ["semaphores/test_values.py::test_polling_reaches_each_value_and_not_more_s1"],
         (
-            "hal._ring",
+            "hal._engine.ring",
             "                semaphore._advance(value, work)\n",
             (
                 "                semaphore._advance(value, work)\n"
@@ -39,7 +39,7 @@ SEMAPHORES = (
         "a signal comes when the work is issued",
         [WRITTEN, f"{RUNNING}test_values_of_running_work_are_not_seen_s7"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             "semaphore._publish(value, operation, step.work)",
             "semaphore._advance(value, step.work)",
         ),
@@ -48,7 +48,7 @@ SEMAPHORES = (
         "a value is reserved at retirement",
         [f"{RUNNING}test_running_work_has_reserved_its_value_s1"],
         (
-            "hal._stream",
+            "hal._engine.stream",
             "            semaphore._reserved = value\n",
             "            pass\n",
         ),
@@ -57,7 +57,7 @@ SEMAPHORES = (
         "a used-up value is taken again",
         ["semaphores/test_values.py::test_host_signal_not_above_the_value_is_refused_s1"],
         (
-            "hal._semaphore",
+            "hal._engine.semaphore",
             "        if value <= semaphore._reserved:",
             "        if value < semaphore._reserved:",
         ),
@@ -66,16 +66,16 @@ SEMAPHORES = (
         "a failure spares reached values",
         ["semaphores/test_failure.py::test_failure_is_retroactive_s4"],
         (
-            "hal._semaphore",
-            "if self._failure is None and self._value >= value:\n            return\n        _wait",
-            "if self._value >= value:\n            return\n        _wait",
+            "hal._engine.semaphore",
+            "if self._failure is None and self._value >= value:\n            return\n        wait",
+            "if self._value >= value:\n            return\n        wait",
         ),
     ),
     (
         "the first failure is replaced",
         ["semaphores/test_failure.py::test_the_first_failure_wins_s4"],
         (
-            "hal._timeline",
+            "hal._engine.timelines",
             ("        if self._failure is None:\n            self._failure = error\n"),
             "        self._failure = error\n",
         ),
@@ -84,7 +84,7 @@ SEMAPHORES = (
         "one exception is raised for all",
         ["semaphores/test_failure.py::test_what_is_raised_is_fresh_s4"],
         (
-            "hal._failure",
+            "hal._base.failures",
             "    copy.__cause__ = error\n    return copy",
             "    return error if isinstance(error, HalError) else copy",
         ),
@@ -92,21 +92,21 @@ SEMAPHORES = (
     (
         "a kept failure keeps its frames",
         ["semaphores/test_failure.py::test_a_kept_failure_keeps_no_frames_s4"],
-        ("hal._failure", "        _traceback.__set__(link, None)\n", "        pass\n"),
+        ("hal._base.failures", "        _traceback.__set__(link, None)\n", "        pass\n"),
     ),
     (
         "a callback is called inline",
         ["semaphores/test_callbacks.py::test_a_callback_is_never_inline_s8[before]"],
         (
-            "hal._semaphore",
+            "hal._engine.semaphore",
             (
-                "        _progress.dispatcher.append(self._run, self._semaphore._failure)\n"
-                "        work.append((_timeline.CALLBACK, None))"
+                "        progress.dispatcher.append(self._run, self._semaphore._failure)\n"
+                "        work.append((timelines.CALLBACK, None))"
             ),
             (
                 "        run, failure = self._run, self._semaphore._failure\n"
                 "        inline = type('Inline', (), {'open': lambda _: run(failure)})\n"
-                "        work.append((_timeline.WAKE, inline()))"
+                "        work.append((timelines.WAKE, inline()))"
             ),
         ),
     ),
@@ -114,16 +114,16 @@ SEMAPHORES = (
         "a callback comes twice",
         ["semaphores/test_callbacks.py::test_a_callback_comes_once_s8"],
         (
-            "hal._semaphore",
+            "hal._engine.semaphore",
             "        function, callback._function = callback._function, None\n",
             "        function = callback._function\n",
         ),
         (
-            "hal._semaphore",
-            "        _progress.dispatcher.append(self._run, self._semaphore._failure)\n",
+            "hal._engine.semaphore",
+            "        progress.dispatcher.append(self._run, self._semaphore._failure)\n",
             (
-                "        _progress.dispatcher.append(self._run, self._semaphore._failure)\n"
-                "        _progress.dispatcher.append(self._run, self._semaphore._failure)\n"
+                "        progress.dispatcher.append(self._run, self._semaphore._failure)\n"
+                "        progress.dispatcher.append(self._run, self._semaphore._failure)\n"
             ),
         ),
     ),
@@ -131,7 +131,7 @@ SEMAPHORES = (
         "a cancelled callback comes",
         ["semaphores/test_callbacks.py::test_cancelling_takes_a_callback_back_s8"],
         (
-            "hal._semaphore",
+            "hal._engine.semaphore",
             (
                 "            found = self._semaphore._forget(self._value, self)\n"
                 "            if found:\n"
@@ -144,8 +144,8 @@ SEMAPHORES = (
         "a time-out is ignored",
         ["semaphores/test_waits.py::test_unreached_values_time_out_s6[0.02]"],
         (
-            "hal._wait",
-            "            self._deadline = _sync.monotonic() + timeout\n",
+            "hal._engine.waiting",
+            "            self._deadline = sync.monotonic() + timeout\n",
             "            pass\n",
         ),
     ),
@@ -153,16 +153,16 @@ SEMAPHORES = (
         "a time-out comes early",
         ["semaphores/test_waits.py::test_the_time_limit_is_kept_s6"],
         (
-            "hal._wait",
-            "            self._deadline = _sync.monotonic() + timeout\n",
-            "            self._deadline = _sync.monotonic() + timeout / 2\n",
+            "hal._engine.waiting",
+            "            self._deadline = sync.monotonic() + timeout\n",
+            "            self._deadline = sync.monotonic() + timeout / 2\n",
         ),
     ),
     (
         "wait_any returns the wrong index",
         ["semaphores/test_waits.py::test_wait_any_says_which_s6"],
         (
-            "hal._wait",
+            "hal._engine.waiting",
             "                self._index = index\n",
             "                self._index = len(self._groups) - 1 - index\n",
         ),
@@ -171,7 +171,7 @@ SEMAPHORES = (
         "wait_any overlooks a failure",
         ["semaphores/test_waits.py::test_a_failure_in_the_set_ends_every_wait_s6[wait_any-1]"],
         (
-            "hal._wait",
+            "hal._engine.waiting",
             "        for entries in self._groups:\n            if self._failure is None:\n",
             "        for entries in ():\n            if self._failure is None:\n",
         ),
@@ -179,13 +179,17 @@ SEMAPHORES = (
     (
         "a wait for all ends with the first",
         ["semaphores/test_waits.py::test_wait_all_needs_all_s6"],
-        ("hal._wait", "                entries.pop()\n", "                entries.clear()\n"),
+        (
+            "hal._engine.waiting",
+            "                entries.pop()\n",
+            "                entries.clear()\n",
+        ),
     ),
     (
         "a fence keeps the lowest value",
         ["semaphores/test_fences.py::test_the_highest_value_of_a_semaphore_counts_s6"],
         (
-            "hal._fence",
+            "hal._engine.fence",
             "            if value > highest.get(semaphore, -1):",
             "            if value < highest.get(semaphore, 2**63):",
         ),
@@ -194,10 +198,10 @@ SEMAPHORES = (
         "nobody retires for a poller",
         ["semaphores/test_values.py::test_polling_reaches_each_value_and_not_more_s1"],
         (
-            "hal._semaphore",
+            "hal._engine.semaphore",
             (
-                "        if is_open and not _step.is_inside():\n"
-                "            _progress.act(_harvest, self, None)\n"
+                "        if is_open and not steps.is_inside():\n"
+                "            progress.act(_harvest, self, None)\n"
             ),
             "",
         ),

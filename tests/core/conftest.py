@@ -14,9 +14,10 @@ from native_probe import Probe
 from staging_harness import SLOT
 
 import hal
-from hal import _files, _progress
-from hal._memory import Heap
-from hal._settings import MemorySettings
+from hal._engine import progress
+from hal._memory.heap import Heap
+from hal._memory.settings import MemorySettings
+from hal._transfers import files
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ def _left_in(heap):
     for name in ("_doomed", "_waste", "_returning"):
         if getattr(heap, name):
             yield f"{context.name} keeps {name} {getattr(heap, name)}"
-    for queue in list(_progress._progress._watched):
+    for queue in list(progress._progress._watched):
         if queue._context is context:
             yield f"the progress thread watches {queue.name}"
 
@@ -183,7 +184,7 @@ def opened(open_probe, async_mode):
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Move a few bytes of a file at a time, so that small files take many system calls."""
-    monkeypatch.setattr(_files, "CHUNK", 7)
+    monkeypatch.setattr(files, "CHUNK", 7)
 
 
 @pytest.fixture

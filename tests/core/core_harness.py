@@ -7,7 +7,7 @@ import functools
 import threading
 
 import hal
-from hal import _timeline
+from hal._engine import timelines
 from hal_cpu.plugin import hal_backend
 
 __all__ = [
@@ -89,7 +89,7 @@ def count_holds(monkeypatch, *counted):
 
     Those of `counted`, pairs of a class and a method's name.
     """
-    lock, held = _timeline.lock, []
+    lock, held = timelines.lock, []
 
     class Counting:
         def __enter__(self):
@@ -111,7 +111,7 @@ def count_holds(monkeypatch, *counted):
 
     for owner, name in counted:
         monkeypatch.setattr(owner, name, counting(getattr(owner, name)))
-    monkeypatch.setattr(_timeline, "lock", Counting())
+    monkeypatch.setattr(timelines, "lock", Counting())
     return held
 
 

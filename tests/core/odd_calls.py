@@ -25,7 +25,7 @@ from odd_world import LIMIT, OBJECTS, SUBJECTS, World
 
 import hal
 from hal import flow
-from hal._slots import Slots
+from hal._commands.slots import Slots
 
 __all__ = ["KEYWORDS", "MADE", "batches", "main", "parameters_of", "targets_of"]
 

@@ -9,7 +9,7 @@ from odd_values import OddError
 
 import hal
 from hal import flow
-from hal._slots import Slots
+from hal._commands.slots import Slots
 
 __all__ = ["LIMIT", "OBJECTS", "SOURCE", "SUBJECTS", "World"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hal._transfers import SMALL
+from hal._transfers.transfers import SMALL
 
 SLOT = 4096
 """Bytes of a slot here, so that a few hundred KiB go round the ring many times."""

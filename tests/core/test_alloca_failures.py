@@ -12,9 +12,9 @@ import pytest
 from core_harness import LIMIT, Latch, collect_in_threads, wait_until
 
 import hal
-from hal import _alloca
-from hal._settings import MemorySettings
-from hal._storage import Storage
+from hal._buffers import alloca as _alloca
+from hal._memory.settings import MemorySettings
+from hal._memory.storage import Storage
 from hal.errors import (
     CancelledError,
     ClosedError,

@@ -12,8 +12,8 @@ import pytest
 from core_harness import LIMIT, Latch, collect_in_threads
 
 import hal
-from hal._native_blocks import LARGE, block_size
-from hal._settings import MemorySettings
+from hal._memory.blocks import LARGE, block_size
+from hal._memory.settings import MemorySettings
 
 KIB = 1 << 10
 
@@ -261,8 +261,14 @@ class Interrupt:
     """
 
     MODULES = (
-        *("_allocator.py", "_memory.py", "_reaper.py", "_storage.py", "_host_view.py"),
-        *("_extent.py", "_buffer.py", "_device.py"),
+        *(
+            "_memory/allocator.py",
+            "_memory/heap.py",
+            "_memory/reaper.py",
+            "_memory/storage.py",
+            "_memory/views.py",
+        ),
+        *("_memory/extent.py", "_buffers/buffer.py", "_devices/device.py"),
     )
     LOOKS = frozenset({"RESUME", "CALL", "CALL_FUNCTION_EX", "CALL_KW", "JUMP_BACKWARD"})
 

@@ -14,7 +14,7 @@ from child_processes import HERE
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal import _progress
+from hal._engine import progress
 from hal.errors import (
     CancelledError,
     DeviceLostError,
@@ -261,7 +261,7 @@ def test_a_call_of_a_lost_device_does_not_begin_s5(open_probe, monkeypatch):
 
     ran = []
     with monkeypatch.context() as patch:
-        patch.setattr(_progress, "_pool", Held())
+        patch.setattr(progress, "_pool", Held())
         call = device.queue.call(ran.append, 1)
         assert call.state == "issued"
         probe.fail_call(1, DeviceLostError("gone"), ("fill",))
@@ -297,7 +297,7 @@ INTERRUPTED = """
     sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native
-    from hal._operation import DEFERRED
+    from hal._engine.operation import DEFERRED
     from native_probe import Probe
 
     KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 2.0

@@ -32,7 +32,7 @@ from command_world import (
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal import _commands
+from hal._commands import command_buffer as _commands
 from hal.native import EmptyNode
 
 

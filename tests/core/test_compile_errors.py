@@ -9,9 +9,9 @@ import re
 import pytest
 
 import hal
-from hal._compile_errors import explained
-from hal._dialect_words import RESERVED
-from hal._kernel_source import scan
+from hal._programs.compile_errors import explained
+from hal._programs.scanner import scan
+from hal._programs.words import RESERVED
 from hal.errors import ArgumentTypeError, CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
 

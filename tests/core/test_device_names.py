@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal import _device
+from hal._devices import device as _device
 from hal.errors import ClosedError, InvalidArgumentError, OperationError
 from hal_cpu.plugin import hal_backend
 

@@ -18,7 +18,7 @@ from file_harness import cause_of, failure_of, random_bytes
 from native_probe import Probe
 
 import hal
-from hal import _files
+from hal._transfers import files
 from hal.errors import ClosedError, InvalidArgumentError, UnimplementedError
 from hal.native import MemoryType
 
@@ -63,7 +63,7 @@ def test_a_buffer_goes_into_a_file_q4(device, tmp_path, small_chunks, memory, le
 
 def test_real_chunks_and_bounded_memory_q4(device, tmp_path):
     """More than two chunks, there and back; the file is never in memory as a whole."""
-    size = 2 * _files.CHUNK + 12345
+    size = 2 * files.CHUNK + 12345
     content = np.random.default_rng(1).integers(0, 256, size, np.uint8)
     content.tofile(tmp_path / "in")
     buffer = device.allocate(size)

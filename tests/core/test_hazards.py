@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hal._hazards import Access, Extents, Hazards
-from hal._lowering import Order, lower
+from hal._commands.hazards import Access, Extents, Hazards
+from hal._commands.lowering import Order, lower
 
 
 def conflict(one, two):

@@ -12,7 +12,7 @@ from core_harness import LIMIT, Latch
 from staging_harness import SLOT, some
 
 import hal
-from hal._transfers import SMALL
+from hal._transfers.transfers import SMALL
 from hal.errors import CancelledError, InvalidArgumentError, OperationError
 
 SIZES = (1, 4097, SMALL, SMALL + 1, 20 * SLOT + 3)

@@ -11,7 +11,7 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal._transfers import SMALL
+from hal._transfers.transfers import SMALL
 from hal.errors import (
     ArgumentTypeError,
     DeviceLostError,

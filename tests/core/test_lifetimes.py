@@ -12,7 +12,7 @@ import pytest
 from core_harness import LIMIT, Latch, wait_until
 
 import hal
-from hal._settings import MemorySettings
+from hal._memory.settings import MemorySettings
 from hal.errors import ClosedError, HalError, OperationError
 
 SIZE = 1 << 17  # more than a write takes during the call

@@ -8,7 +8,7 @@ import random
 import pytest
 from core_harness import LIMIT
 
-from hal._settings import MemorySettings
+from hal._memory.settings import MemorySettings
 from hal.errors import OperationError, OutOfMemoryError
 
 short = pytest.importorskip("hal_conformance.suite.model.short_programs")

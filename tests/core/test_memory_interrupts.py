@@ -11,8 +11,8 @@ from child_processes import HERE, assert_quiet
 from core_harness import LIMIT, Latch
 
 import hal
-from hal import _progress
-from hal._context import _cancel
+from hal._engine import progress
+from hal._engine.context import _cancel
 from hal.errors import InvalidArgumentError, ReentrantCallError
 
 SIZE = 4096
@@ -76,7 +76,7 @@ def test_what_is_cancelled_in_part_holds_no_memory_m3(open_probe):
     probe.hold(latch)
     done = queue.execute(commands, bindings=[buffer])
     assert done.state == "pending"
-    _progress.act(_cancel, [queue], None)  # as `close` begins
+    progress.act(_cancel, [queue], None)  # as `close` begins
     device.queue.dealloca(buffer).wait(LIMIT)
     assert device.statistics().allocations == 1  # a part of it runs
     latch.open()
@@ -126,7 +126,7 @@ INTERRUPTS = """
     sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native, wait_until
-    from hal._settings import MemorySettings
+    from hal._memory.settings import MemorySettings
     from hal.errors import DeadlineExceededError, HalError
     from native_probe import Probe
     from second_interrupts import Interrupts

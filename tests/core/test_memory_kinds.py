@@ -7,7 +7,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._settings import MemorySettings
+from hal._memory.settings import MemorySettings
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError, OutOfMemoryError
 
 ALL = hal.BufferUsage.ALL

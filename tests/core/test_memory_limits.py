@@ -8,8 +8,8 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._native_blocks import block_size
-from hal._settings import MemorySettings, take_settings
+from hal._memory.blocks import block_size
+from hal._memory.settings import MemorySettings, take_settings
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,

@@ -9,8 +9,8 @@ import pytest
 from core_harness import LIMIT, Latch
 
 import hal
-from hal._memory import Heap
-from hal._settings import MemorySettings
+from hal._memory.heap import Heap
+from hal._memory.settings import MemorySettings
 
 SIZE = 4096
 

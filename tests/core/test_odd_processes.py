@@ -20,7 +20,7 @@ def test_a_coroutine_may_be_collected_under_the_timeline_lock_i10(tmp_path):
         tmp_path,
         f"""
         import asyncio, gc, hal
-        from hal import _timeline
+        from hal._engine import timelines
         semaphore = hal.create_semaphore()
 
         async def main():
@@ -38,7 +38,7 @@ def test_a_coroutine_may_be_collected_under_the_timeline_lock_i10(tmp_path):
         loop.close()
         task.myself = [task]
         del task, loop, main
-        with _timeline.lock:
+        with timelines.lock:
             gc.collect()
         hal.create_semaphore(1).on_reached(1, print)  # wakes hal's threads
         semaphore.signal(1)

@@ -10,9 +10,9 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._kernel_output import UNTRACED, with_output
-from hal._kernel_source import scan
-from hal._output import _format
+from hal._kernels.output import _format
+from hal._programs.printing import UNTRACED, with_output
+from hal._programs.scanner import scan
 from hal.errors import (
     ArgumentTypeError,
     CompilationError,

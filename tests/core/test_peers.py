@@ -163,7 +163,7 @@ def test_copies_between_devices_are_ordered_by_wait_lists_q2(pair):
 
 
 def test_large_copies_go_in_parts(pair, monkeypatch):
-    monkeypatch.setattr("hal._peer_copies.CHUNK", 100)
+    monkeypatch.setattr("hal._transfers.peer_copies.CHUNK", 100)
     first, _, second, two = pair
     source, target = first.upload(NUMBERS), second.upload(np.zeros(64, np.int32))
     second.queue.copy(source, target).wait(LIMIT)

@@ -141,7 +141,7 @@ STUCK = """
 
     atexit.register(look)
     import hal
-    from hal import _lifecycle
+    from hal._devices import lifecycle
     from core_harness import open_native
     from native_probe import Probe
 
@@ -174,7 +174,7 @@ def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script
         call(device, be_stuck)
         device.queue.barrier(wait=hal.create_semaphore().at(1))  # cancelled, which is no news
     view = idle.allocate(64).map()  # nor is what a view keeps
-    _lifecycle._EXIT_SECONDS = 2.0
+    lifecycle._EXIT_SECONDS = 2.0
     start = time.monotonic()
     """
     result = run_script(STUCK + source, arguments=(HERE,))
@@ -199,7 +199,7 @@ def test_ctrl_c_in_the_exit_hook_closes_the_rest_at_once_q6(run_script):
 
     call(others[0], interrupt)
     call(others[1], be_stuck)
-    _lifecycle._EXIT_SECONDS = 30.0
+    lifecycle._EXIT_SECONDS = 30.0
     start = time.monotonic()
     """
     result = run_script(STUCK + source, arguments=(HERE,))
@@ -515,13 +515,13 @@ def test_what_goes_after_the_exit_hook_is_left_in_peace_i10(run_script):
         @atexit.register
         def last():  # the hook, which is registered after this, comes before it
             assert device.closed
-            _progress.reap_later = print
+            progress.reap_later = print
             buffers.clear()
             print("left in peace")
 
 
         import hal
-        from hal import _progress
+        from hal._engine import progress
 
         device = hal.create_device("cpu")
         buffers = [device.allocate(64)]

@@ -13,7 +13,7 @@ from child_processes import HERE, assert_quiet
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal import _step, _timeline
+from hal._engine import steps, timelines
 from hal.errors import (
     DeviceLostError,
     HalError,
@@ -315,7 +315,7 @@ def test_what_a_handler_asks_for_at_once_is_refused(device):
 
     class Bag:
         def __del__(self):
-            with _timeline.lock:  # as if the collector had run in there
+            with timelines.lock:  # as if the collector had run in there
                 for call in (
                     lambda: hal.create_semaphore().wait(1, 0),
                     lambda: device.queue.wait_idle(0),
@@ -341,8 +341,8 @@ def test_no_code_of_the_users_runs_under_the_lock_i5(device):
     seen, buffer = {}, device.allocate(64)
 
     def note(what):
-        seen[what] = _timeline.lock._is_owned() or not _timeline.lock.acquire(blocking=False)
-        _timeline.lock.release()
+        seen[what] = timelines.lock._is_owned() or not timelines.lock.acquire(blocking=False)
+        timelines.lock.release()
         device.queue.flush()
 
     class Bag:
@@ -524,7 +524,7 @@ def test_a_call_that_was_put_off_and_refused_is_told(device, monkeypatch):
 
     class Bag:
         def __del__(self):
-            with _timeline.lock:
+            with timelines.lock:
                 semaphore.signal(3)
 
     bag = Bag()
@@ -541,5 +541,5 @@ def test_no_step_is_left_open(device):
         hal.create_semaphore(5).signal(3)
     with pytest.raises(TimeoutError):
         hal.create_semaphore().wait(1, 0)
-    mine = [each for each in _step.all_steps() if _step.is_mine(each)]
-    assert not any(each.is_open() for each in [*mine, _step.begin()])
+    mine = [each for each in steps.all_steps() if steps.is_mine(each)]
+    assert not any(each.is_open() for each in [*mine, steps.begin()])

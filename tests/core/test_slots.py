@@ -11,8 +11,8 @@ import pytest
 from core_harness import LIMIT, collect_in_threads
 
 import hal
-from hal._instances import _copy_block
-from hal._parameters import Parameter
+from hal._commands.instances import _copy_block
+from hal._programs.parameters import Parameter
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,

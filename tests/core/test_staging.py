@@ -12,8 +12,8 @@ from core_harness import LIMIT, Latch
 from staging_harness import LARGE, MANY, SLOT, some
 
 import hal
-from hal._staging import Staging
-from hal._transfers import SMALL
+from hal._memory.staging import Staging
+from hal._transfers.transfers import SMALL
 from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
 
 
@@ -210,7 +210,7 @@ def test_many_operations_share_the_ring_m1(staged, count):
     assert len(device._staging._free) == device._staging._count
     assert device._staging._active == 0
     assert (
-        sum(probe.alive["allocation"].values()) - count * hal._allocator.block_size(MANY)
+        sum(probe.alive["allocation"].values()) - count * hal._memory.allocator.block_size(MANY)
         <= 4 * SLOT
     )
 

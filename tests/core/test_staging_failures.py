@@ -10,7 +10,7 @@ from core_harness import LIMIT, Latch
 from staging_harness import LARGE, MANY, some
 
 import hal
-from hal._transfers import SMALL
+from hal._transfers.transfers import SMALL
 from hal.errors import CancelledError, ClosedError, DeviceLostError, OperationError
 
 CALLS = ("bind", "allocate", "host_pointer", "create_stream", "copy_from_host", "copy_to_host")

@@ -8,14 +8,15 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal import _device, _progress, _step
+from hal._devices import device as _device
+from hal._engine import progress, steps
 from hal.errors import ReentrantCallError
 from hal.host_pins import HostPins
 
 
 def is_inside_of_a_call():
     """Return whether a signal handler in the middle of a call of ours would be told so."""
-    return _progress.act(lambda *_: _step.is_inside(), None, None)
+    return progress.act(lambda *_: steps.is_inside(), None, None)
 
 
 def test_a_call_after_a_close_is_no_calm_one_o3():

@@ -8,10 +8,11 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal import _progress, _sync
-from hal._helpers import Dispatcher, Pool
-from hal._notifier import Notifier
-from hal._settings import MemorySettings
+from hal._base import sync
+from hal._base.workers import Dispatcher, Pool
+from hal._engine import progress as _progress
+from hal._engine.notifier import Notifier
+from hal._memory.settings import MemorySettings
 from hal.errors import DeadlineExceededError, OperationError
 
 SIZE = 4096
@@ -32,7 +33,7 @@ def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(stat
         def __init__(self, state):
             self._serve = lambda *_: state
 
-    progress, bell = _progress._Progress(), _sync.Doorbell()
+    progress, bell = _progress._Progress(), sync.Doorbell()
     progress._watched = dict.fromkeys(map(Queue, states))
     pause = _progress.act(lambda step, *_: progress.turn(step, bell, was_rung=True), None, None)
     assert pause == seconds
@@ -202,7 +203,7 @@ def test_allocations_that_wait_take_no_thread_m3(open_probe, threads):
 
 def test_idle_threads_end_but_for_one(device, threads, monkeypatch):
     """The last one stays: what was accepted finds a thread."""
-    monkeypatch.setattr("hal._helpers._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("hal._base.workers._IDLE_SECONDS", 0.01)
     queue, barrier = device.create_queue(ordered=False), threading.Barrier(5, timeout=LIMIT)
     hal.wait_all([queue.call(barrier.wait) for _ in range(5)], LIMIT)
     wait_until(lambda: _progress._pool._count == 1)

@@ -9,7 +9,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._transfers import CHUNK, SMALL
+from hal._transfers.transfers import CHUNK, SMALL
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -74,8 +74,8 @@ def test_copies_m1(device, kind):
 @pytest.mark.parametrize("size", [4095, 4096, 4097, 8192, 3 * 4096 + 1])
 def test_large_ones_are_made_in_parts_m1(open_probe, monkeypatch, size, pageable):
     """M1: no native call has more than a chunk, and the parts make up the whole."""
-    monkeypatch.setattr("hal._transfers.CHUNK", 4096)
-    monkeypatch.setattr("hal._transfers.SMALL", 64)
+    monkeypatch.setattr("hal._transfers.transfers.CHUNK", 4096)
+    monkeypatch.setattr("hal._transfers.transfers.SMALL", 64)
     device, probe = open_probe(without=() if pageable else {"pageable_copies"})
     seen = []
     inner = probe.inner
@@ -116,7 +116,7 @@ def test_large_ones_are_made_in_parts_m1(open_probe, monkeypatch, size, pageable
 
 
 def test_late_ones_are_made_in_parts_too_m3(open_probe, monkeypatch):
-    monkeypatch.setattr("hal._transfers.CHUNK", 4096)
+    monkeypatch.setattr("hal._transfers.transfers.CHUNK", 4096)
     device, probe = open_probe()
     gate, size = hal.create_semaphore(), 3 * 4096 + 8
     buffer, out = device.queue.alloca(size, wait=gate.at(1)), np.zeros(size, np.uint8)

@@ -8,7 +8,7 @@ import pytest
 from core_harness import LIMIT, count_holds, semaphores
 
 import hal
-from hal import _explain, _timeline
+from hal._engine import explain, timelines
 from hal.errors import DeadlineExceededError
 
 
@@ -144,8 +144,8 @@ def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape
     groups = [[each if shape == "semaphores" and each is not pending[0] else each._as_timepoint()
                for each in last]]  # fmt: skip
     with monkeypatch.context() as patch:
-        held = count_holds(patch, (_timeline.Timeline, "_covering"))
-        text = _explain.describe_wait(groups)
+        held = count_holds(patch, (timelines.Timeline, "_covering"))
+        text = explain.describe_wait(groups)
         assert len(held) < 200
         assert max(held) <= 1
     assert len(text) < 4000
@@ -156,7 +156,7 @@ def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape
 
 def test_a_text_says_where_it_stopped_looking_s9(device, monkeypatch):
     """S9: who promised it may stand behind what was looked through; it does not say "nobody"."""
-    monkeypatch.setattr(_explain, "_LOOKED", 10)
+    monkeypatch.setattr(explain, "_LOOKED", 10)
     gate, last = hal.create_semaphore(), hal.create_semaphore()
     for _ in range(20):
         device.queue.barrier(wait=gate.at(1))

@@ -14,7 +14,8 @@ import pytest
 from core_harness import LIMIT, collect_in_threads, count_holds, semaphores, wait_until
 
 import hal
-from hal import _sync, _timeline, _wait
+from hal._base import sync
+from hal._engine import timelines, waiting
 from hal.errors import (
     ArgumentTypeError,
     DeadlineExceededError,
@@ -28,13 +29,13 @@ from hal.errors import (
 def slept(monkeypatch):
     """How long each sleep of a waiter may take, as they begin."""
     sleeps = queue.SimpleQueue()
-    wait = _sync.Gate.wait
+    wait = sync.Gate.wait
 
     def noting(gate, seconds):
         sleeps.put(seconds)
         return wait(gate, seconds)
 
-    monkeypatch.setattr(_sync.Gate, "wait", noting)
+    monkeypatch.setattr(sync.Gate, "wait", noting)
     return sleeps
 
 
@@ -85,7 +86,7 @@ def test_a_wait_for_many_sleeps_once_s6(slept, wait):
 def test_a_wait_for_many_holds_the_lock_in_short_pieces_s6(monkeypatch):
     """S6: nobody's signal stands behind thousands of registrations, nor behind their end."""
     many = semaphores(2000)
-    held = count_holds(monkeypatch, (_timeline.Waiters, "watch"), (_timeline.Timeline, "_forget"))
+    held = count_holds(monkeypatch, (timelines.Waiters, "watch"), (timelines.Timeline, "_forget"))
     with pytest.raises(DeadlineExceededError):
         hal.wait_all([semaphore.at(1) for semaphore in many], 1e-6)
     with pytest.raises(DeadlineExceededError):
@@ -99,7 +100,7 @@ def test_a_waiter_asks_for_what_ends_first_on_each_queue_s6(open_probe, latch, m
     device, probe = open_probe()
     buffer, asked = device.allocate(4), []
 
-    ask = _wait.HostWaiter._poll
+    ask = waiting.HostWaiter._poll
 
     def poll(waiter, points, step):
         asked.append(points)
@@ -109,7 +110,7 @@ def test_a_waiter_asks_for_what_ends_first_on_each_queue_s6(open_probe, latch, m
     probe.hold(latch)
     first, second = (device.queue.fill(buffer, value) for value in (1, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(_wait.HostWaiter, "_poll", poll)
+        patch.setattr(waiting.HostWaiter, "_poll", poll)
         hal.wait_any([second, first], LIMIT)
     assert asked[0] == [first]
     second.wait(LIMIT)
@@ -127,7 +128,7 @@ def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(open_probe, latch, monke
         return False
 
     with monkeypatch.context() as patch:
-        patch.setattr(_wait.HostWaiter, "_poll", poll)
+        patch.setattr(waiting.HostWaiter, "_poll", poll)
         with pytest.raises(OperationError, match="failed meanwhile"):
             hal.wait_all([reached.at(1), running], 0.5)
     latch.open()

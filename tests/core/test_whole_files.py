@@ -8,8 +8,8 @@ import stat
 import pytest
 
 import hal
-from hal import _whole_files
-from hal._programs import Program, ProgramImage
+from hal._base import whole_files
+from hal._programs.program import Program, ProgramImage
 from hal.errors import InvalidArgumentError
 
 
@@ -75,10 +75,10 @@ def test_what_may_never_end_is_not_read(device, tmp_path, path):
 
 
 def test_no_more_is_read_than_an_image_has(device, tmp_path, monkeypatch):
-    monkeypatch.setattr(_whole_files, "MOST_BYTES", 1000)
+    monkeypatch.setattr(whole_files, "MOST_BYTES", 1000)
     path = tmp_path / "image"
     path.write_bytes(bytes(1000))
-    assert _whole_files.read_whole(path, "load") == bytes(1000)
+    assert whole_files.read_whole(path, "load") == bytes(1000)
     path.write_bytes(bytes(1001))
     with pytest.raises(InvalidArgumentError, match=r"load: .*image' has more than 1,000 bytes"):
         device.load(path)

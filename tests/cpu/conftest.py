@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from native_graphs import Graphs
 
-from hal._kernel_source import scan
-from hal._sync import Doorbell
-from hal._type_table import type_table
+from hal._base.sync import Doorbell
+from hal._programs.scanner import scan
+from hal._programs.type_table import type_table
 from hal.native import CompileRequest, MemoryType
 from hal_cpu.driver import CpuDriver
 

@@ -188,7 +188,7 @@ def test_it_does_not_grow_without_end(cache, monkeypatch):
 
 def test_processes_at_the_same_time(cache):
     program = """
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu.driver import CpuDriver
 device = CpuDriver().open_device(0, {})
@@ -243,7 +243,7 @@ def test_zig(python):
     program = """
 import ctypes
 import numpy as np
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu import _toolchain
 from hal_cpu.driver import CpuDriver

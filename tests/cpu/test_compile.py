@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hal._type_table import read_type_table
+from hal._programs.type_table import read_type_table
 from hal.errors import CompilationError, InvalidArgumentError
 from hal_cpu import _toolchain
 
@@ -262,7 +262,7 @@ __global__ void kernel(int *p) {
 
 def test_a_barrier_that_is_not_found_says_so(python):
     program = """
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu.driver import CpuDriver
 import ctypes
@@ -341,7 +341,7 @@ def test_line_endings_and_a_missing_last_one(lab):
 
 def test_debug_directory(python, tmp_path):
     program = """
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu.driver import CpuDriver
 source = "__global__ void kernel(int *p) { p[0] = 1; }\\n"

@@ -282,7 +282,7 @@ __global__ void kernel() { atomicAdd(&count, 1); }
 PRINTS = r"""
 import ctypes, sys
 import numpy as np
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu.driver import CpuDriver
 source = '''%s'''

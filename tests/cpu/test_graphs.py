@@ -267,7 +267,7 @@ def test_an_indirect_launch_reads_its_grid_when_it_runs(graphs, counts):
 
 PROGRAM = """
 import ctypes
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.native import CompileRequest, MemoryType
 from hal_cpu.driver import CpuDriver
 device = CpuDriver().open_device(0, {})

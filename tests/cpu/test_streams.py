@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from hal._sync import Doorbell
+from hal._base.sync import Doorbell
 
 
 def test_in_order(lab):

@@ -78,7 +78,7 @@ class Lab:
 
 def request(source, **more):
     """Return a request to compile, as the core makes it."""
-    from hal._kernel_source import read_source, type_table  # noqa: PLC0415
+    from hal._programs.scanner import read_source, type_table  # noqa: PLC0415
 
     filename = more.pop("filename", "kernel.cpp")
     entries, plain = read_source(source, filename=filename)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cuda_harness import request
 
-from hal._sync import Doorbell
+from hal._base.sync import Doorbell
 from hal.errors import OperationError
 from hal.native import MemoryType
 

@@ -15,7 +15,7 @@ import pluggy
 import pytest
 from wheelhouse import PLUGINS, ROOT, build_wheels
 
-from hal._registry import Registry
+from hal._backends.registry import Registry
 from hal.native import DeviceInfo, NativeDriver
 from hal.plugin import Backend, hookimpl
 

@@ -12,7 +12,7 @@ import weakref
 import pytest
 
 import hal
-from hal import _registry
+from hal._backends import registry as _registry
 from hal.errors import (
     ArgumentTypeError,
     BackendNotFoundError,

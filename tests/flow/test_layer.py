@@ -44,7 +44,7 @@ def test_nothing_private_of_the_core_is_used():
 
 
 def test_private_use_is_found():
-    assert list(foreign_privates(ast.parse("from hal import _queue\nbuffer._storage")))
+    assert list(foreign_privates(ast.parse("from hal._devices import queue\nbuffer._storage")))
 
 
 def test_hal_does_not_load_it():

@@ -15,7 +15,7 @@ from core_harness import LIMIT
 from program_harness import PART, PARTS, SIGNATURES, SOURCE, scaled
 
 import hal
-from hal import _registry
+from hal._backends import registry
 from hal.errors import CompilationError, InvalidArgumentError, OperationError, UnimplementedError
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
 
@@ -73,7 +73,7 @@ def test_what_to_do_needs_no_compiler(wide, device, monkeypatch):
         def rank(self, image, info):
             return 0
 
-    monkeypatch.setattr(_registry, "compiler_of", lambda _: Missing())
+    monkeypatch.setattr(registry, "compiler_of", lambda _: Missing())
     with pytest.raises(OperationError, match=f"target='cpu:{device.info.architecture}'"):
         device.load(wide)
 
@@ -103,7 +103,7 @@ class Slow(NativeCompiler):
 def slow(monkeypatch):
     def install(together):
         compiler = Slow(together)
-        monkeypatch.setattr(_registry, "compiler_of", lambda _: compiler)
+        monkeypatch.setattr(registry, "compiler_of", lambda _: compiler)
         monkeypatch.setattr(os, "cpu_count", lambda: 8)
         return compiler
 
@@ -231,7 +231,7 @@ HIP = ("gfx942", "gfx942:xnack-", "gfx942:sramecc+:xnack-", "gfx90a")
 )
 def test_what_suits_a_device(name, targets, device, best_first):
     pytest.importorskip({"cuda": "cuda.bindings", "hip": "rocm.bindings"}[name])
-    compiler = _registry.compiler_of(name)
+    compiler = registry.compiler_of(name)
     ranks = {each: compiler.rank(CompiledImage(each, b""), device) for each in targets}
     found = sorted((each for each in targets if ranks[each]), key=ranks.get, reverse=True)
     assert found == best_first

@@ -17,8 +17,8 @@ from core_harness import LIMIT
 from program_harness import SIGNATURES, SOURCE, counted, scaled
 
 import hal
-from hal import _registry
-from hal._programs import MAGIC
+from hal._backends import registry
+from hal._programs.program import MAGIC
 from hal.errors import (
     ArgumentTypeError,
     BackendNotFoundError,
@@ -43,7 +43,7 @@ def test_compiling_needs_no_device(monkeypatch):
     def fail(*_):
         pytest.fail("a driver was opened")
 
-    monkeypatch.setattr("hal._plugins.Plugin.driver", fail)
+    monkeypatch.setattr("hal._backends.plugins.Plugin.driver", fail)
     made = hal.compile(SOURCE, target="cpu")
     assert made.entry_points == ("scale", "count")
     assert {name: str(each) for name, each in made.signatures.items()} == SIGNATURES
@@ -307,7 +307,7 @@ def test_wrong_arguments(arguments, kind, match):
 
 
 def test_a_backend_that_compiles_on_devices_only(monkeypatch, program, device):
-    plugin = {each.name: each for each in _registry._registry._search()}["cpu"]
+    plugin = {each.name: each for each in registry._registry._search()}["cpu"]
     monkeypatch.setattr(plugin, "_backend", _OnlyDevices().record)
     monkeypatch.setattr(plugin, "_compiler", None)
     with pytest.raises(

@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.errors import InvalidArgumentError
 from hal.native import CompileRequest, EntryPoint
 from hal_cpu import _dialect, _toolchain

@@ -97,7 +97,7 @@ def words(address, count):
 
 def request(source, filename="kernel.cpp", **more):
     """Return a request to compile, as the core makes it."""
-    from hal._kernel_source import read_source, type_table  # noqa: PLC0415
+    from hal._programs.scanner import read_source, type_table  # noqa: PLC0415
     from hal.native import CompileRequest  # noqa: PLC0415
 
     entries, plain = read_source(source, filename=filename)

@@ -65,7 +65,7 @@ def root(tmp_path):
     folder = tmp_path / "toyhal"
     folder.mkdir()
     (folder / "__init__.py").write_text("from toyhal import _box\n")
-    (folder / "_sync.py").write_text(SYNC)
+    (folder / "_base/sync.py").write_text(SYNC)
     (folder / "_box.py").write_text(BOX)
     (folder / "_late.py").write_text("WHICH = 'right'\n")
     return tmp_path
@@ -100,8 +100,8 @@ def test_isolated(root):
     assert "toyhal" not in sys.modules
     assert core._box.lazy() == "right"
     assert "toyhal" not in sys.modules
-    assert core._sync.Lock is not __import__("threading").Lock
-    assert core._sync.CONSTANT == 3
+    assert core.sync.Lock is not __import__("threading").Lock
+    assert core.sync.CONSTANT == 3
     assert load_core(package="toyhal", root=root) is core
     assert load_core(package="toyhal", root=root, track=True) is not core
 

@@ -46,7 +46,7 @@ PROGRAMS = {
         Program(
             "held in pieces",
             ((("any", (T1, S1)),), (("signal", "s", 1),)),
-            constants=(("_wait", "_HOLD", 1),),
+            constants=(("_engine.waiting", "_HOLD", 1),),
         ),
         program(
             "second wait",

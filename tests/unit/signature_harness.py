@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from hal._signature import Signature
+from hal._programs.signature import Signature
 
 
 class Buffer:

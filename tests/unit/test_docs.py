@@ -107,7 +107,7 @@ def test_modules_named_in_the_text_exist(page: Path) -> None:
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("Code: "):
             code, _, tests = line.partition("Tests: ")
-            named = re.findall(r"`(\w+\.py)`", code)
+            named = re.findall(r"`([\w/]+\.py)`", code)
             assert named, line
             assert [name for name in named if not (package / name).is_file()] == []
             for folder in re.findall(r"`(tests/\w+)`", tests):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hal._elements import alignment_of, dtype_of, fits, is_element, same_elements
+from hal._programs.elements import alignment_of, dtype_of, fits, is_element, same_elements
 
 STRUCTURE = np.dtype([("a", "i4"), ("b", "f8")], align=True)
 

@@ -4,7 +4,8 @@ import struct
 
 import pytest
 
-from hal import _image_tables, elf
+from hal import elf
+from hal._programs import image_tables
 
 HEADER, SECTION, SYMBOL = 64, 64, 24
 
@@ -42,7 +43,7 @@ def test_symbols_have_the_names_of_their_table():
         ("first", 1, elf.DYNAMIC),
         ("second", 0, elf.DYNAMIC),
     ]
-    assert _image_tables.read_definitions(image) == {"first"}
+    assert image_tables.read_definitions(image) == {"first"}
 
 
 def test_entries_without_a_size_are_refused():
@@ -61,7 +62,7 @@ def test_tables_that_are_listed_twice_are_refused():
     image = image_of(tables, bytes(100 * SYMBOL))
     with pytest.raises(ValueError, match="symbol tables overlap"):
         list(elf.symbols(image))
-    assert _image_tables.read_image_table(image) is None
+    assert image_tables.read_image_table(image) is None
     with pytest.raises(ValueError, match="notes overlap"):
         list(elf.notes(image_of(segments=[(0, 300)] * 4)))
 
@@ -90,4 +91,4 @@ def test_tables_outside_of_the_file_are_refused(sections):
 
 def test_ptx_gets_no_more_memory_than_a_table_takes():
     ptx = b".version 8.0\n.b8 hal_kernels[%d] = {1};\n.b8 hal_parameters[4] = {1};" % 10**15
-    assert _image_tables.read_image_table(ptx) is None
+    assert image_tables.read_image_table(ptx) is None

@@ -11,7 +11,7 @@ from compilers import COMPILERS, needs_compiler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hal._kernel_source import scan
+from hal._programs.scanner import scan
 from hal.errors import InvalidArgumentError
 
 

@@ -26,7 +26,7 @@ from signature_harness import (
     resolve,
 )
 
-from hal._signature import Parameter, ParameterBlock, Signature
+from hal._programs.signature import Parameter, ParameterBlock, Signature
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import hal
 from hal import native, protocols
-from hal._device import Queues
-from hal._semaphore import Callback
+from hal._devices.device import Queues
+from hal._engine.semaphore import Callback
 
 ROOT = Path(__file__).parents[2]
 

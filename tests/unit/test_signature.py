@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from signature_harness import BUFFER, PAIR, Buffer, Pair, contents, pack, packed_bytes, resolve
 
-from hal._signature import Parameter, Signature
+from hal._programs.signature import Parameter, Signature
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 
-from hal import _sync
+from hal._base import sync
 
 LIMIT = 30.0
 
 
 def test_a_gate_that_was_opened_lets_everything_through():
-    gate = _sync.Gate()
+    gate = sync.Gate()
     gate.open()
     gate.open()  # any number of times: around a Ctrl-C it is opened again
     assert gate.spin()
@@ -18,23 +18,23 @@ def test_a_gate_that_was_opened_lets_everything_through():
 
 
 def test_a_shut_gate_gives_up():
-    gate = _sync.Gate()
+    gate = sync.Gate()
     assert not gate.spin()
     assert not gate.wait(0.0)
     assert not gate.wait(0.01)
 
 
 def test_gates_do_not_open_each_other():
-    one, other = _sync.Gate(), _sync.Gate()
+    one, other = sync.Gate(), sync.Gate()
     one.open()
     assert not other.spin()
-    assert not _sync.Gate().spin()
+    assert not sync.Gate().spin()
 
 
 def test_another_thread_opens_it_for_a_spinner_and_for_a_sleeper():
     for wait in (lambda gate: gate.wait(LIMIT), lambda gate: gate.spin() or gate.wait(LIMIT)):
         for _ in range(200):
-            gate = _sync.Gate()
+            gate = sync.Gate()
             opener = threading.Thread(target=gate.open)
             opener.start()
             assert wait(gate)

@@ -8,9 +8,9 @@ import subprocess
 import pytest
 from compilers import COMPILERS, needs_compiler
 
-from hal._kernel_source import read_source, read_type_table, scan, type_table
-from hal._signature import Parameter, Signature
-from hal._type_table import KernelEntry
+from hal._programs.scanner import read_source, read_type_table, scan, type_table
+from hal._programs.signature import Parameter, Signature
+from hal._programs.type_table import KernelEntry
 from hal.errors import InvalidArgumentError
 
 TYPES_SOURCE = """

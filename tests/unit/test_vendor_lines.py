@@ -39,7 +39,8 @@ def code(path):
 
 
 def files(folder):
-    return [code(path) for path in sorted((ROOT / folder).glob("*.py"))]
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    return [code(path) for path in paths if not {"_cli", "demo", "flow"} & set(path.parts)]
 
 
 def alike(ours, theirs):

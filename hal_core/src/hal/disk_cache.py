@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from hal._whole_files import UNFINISHED, replace_whole
+from hal._base.whole_files import UNFINISHED, replace_whole
 
 __all__ = ["DiskCache"]
 

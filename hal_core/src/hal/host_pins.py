@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from hal import _step, _sync
+from hal._base import sync
+from hal._engine import steps
 from hal.errors import HalError, OperationError
 
 __all__ = ["HostPins", "Undo"]
@@ -50,7 +51,7 @@ class HostPins:
 
     def __init__(self, pinned_already: int) -> None:
         self._pinned_already = pinned_already
-        self._lock = _sync.OwnedLock()
+        self._lock = sync.OwnedLock()
         self._ranges: list[_Range] = []  # those of others may overlap
         # For each import of each user, by its address: of which ranges.
         self._uses: dict[tuple[object, int], list[_Range]] = {}
@@ -72,7 +73,7 @@ class HostPins:
         was undone; an `OperationError` with the code for memory that is pinned
         already says what to do then.
         """
-        with _step.unheld(self._lock):
+        with steps.unheld(self._lock):
             found = self._find(address, size)
             if found is None:
                 found = _Range(address, size, self._register(address, size, register))
@@ -111,7 +112,7 @@ class HostPins:
 
     def unpin(self, user: object, address: int) -> None:
         """Undo one `pin` of a user at an address; the last one for a range unpins that."""
-        with _step.unheld(self._lock):
+        with steps.unheld(self._lock):
             uses = self._uses[user, address]
             found = uses.pop()
             if not uses:
@@ -128,7 +129,7 @@ class HostPins:
 
     def forget(self, user: object) -> None:
         """Undo what is left of a user that is closed: a lost device's imports were never undone."""
-        with _step.unheld(self._lock):
+        with steps.unheld(self._lock):
             left = [key for key in self._uses if key[0] == user]
             for found in [found for key in left for found in self._uses.pop(key)]:
                 with contextlib.suppress(HalError):  # what was lost went with the device

@@ -33,11 +33,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 import hal
-from hal._fence import Waits
-from hal._heaps import MemoryHeap, MemoryQuery, MemoryStatistics
-from hal._queue import Signals
-from hal._slots import Bindings, SlotSpecs
-from hal._usage import BufferUsage
+from hal._commands.slots import Bindings, SlotSpecs
+from hal._devices.queue import Signals
+from hal._engine.fence import Waits
+from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
+from hal._memory.usage import BufferUsage
 from hal.native import DeviceInfo, MemoryType, NativeDevice
 
 __all__ = [

@@ -13,9 +13,9 @@ from schedlab.tracking import Tracked, assigned_in, in_dict
 
 
 class Core:
-    """Hold one private copy: its modules by their short names, `hal` for the package.
+    """Hold one private copy: its modules by the last parts of their names, `hal` for the package.
 
-    `core.errors`, `core._stream`, `core.hal` ... are modules. `reset` brings
+    `core.errors`, `core.stream`, `core.hal` ... are modules. `reset` brings
     every module, class and module-level object back to the state after import.
     """
 
@@ -27,7 +27,7 @@ class Core:
         self.tracking = False
         self.tracked = {}
         for name, module in modules.items():
-            setattr(self, name[len(package) + 1 :].replace(".", "__") or "hal", module)
+            setattr(self, name.rpartition(".")[2] or "hal", module)
         for cls in self.classes():
             if cls.__hash__ is object.__hash__ and "_id" in vars(cls):
                 # Sets of queues must not be iterated in the order of addresses.
@@ -39,7 +39,7 @@ class Core:
         self._watch_baton()
         self.returned_callback = None
         self._watch_cache()
-        lifecycle = modules.get(package + "._lifecycle")
+        lifecycle = modules.get(package + "._devices.lifecycle")
         if lifecycle is not None:
             # A copy's devices are no devices of this process.
             atexit.unregister(lifecycle._close_all)
@@ -114,7 +114,7 @@ class Core:
 
     def _watch_cache(self):
         """Have ``returned_callback(allocator, block)`` called before memory goes into the cache."""
-        module = self.modules.get(self.package + "._allocator")
+        module = self.modules.get(self.package + "._memory.allocator")
         if module is None:
             return
         core, inner = self, module.Allocator._put_back

@@ -145,7 +145,7 @@ class FaultCase(ProgramCase):
     def check(self, world, scheduler):
         """Fail unless failures reached exactly what they had to."""
         core = world.core
-        done = core._operation.DONE
+        done = core.operation.DONE
         lost = {d for d in world.devices.values() if d._context.lost is not None}
         for name, submission in world.submissions.items():
             op = self.program.operations()[name]
@@ -168,7 +168,7 @@ class FaultCase(ProgramCase):
         if not isinstance(wait, str):
             return world.semaphores[wait[0]]._failure is not None
         submission = world.submissions.get(wait)
-        return submission is None or submission._state > world.core._operation.DONE
+        return submission is None or submission._state > world.core.operation.DONE
 
 
 def hang_and_time_out(**settings):

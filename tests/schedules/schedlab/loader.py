@@ -1,4 +1,4 @@
-"""Import private copies of the core, with the scheduler in place of `hal._sync`.
+"""Import private copies of the core, with the scheduler in place of `hal._base.sync`.
 
 A copy can have textual patches (mutants), statement points (a switch point
 before each statement) and tracked attributes (fingerprints, and switch points
@@ -43,7 +43,7 @@ _SYNC_NAMES = (
 class Patch:
     """Replace `old`, which must occur exactly once in a module's file, by `new`."""
 
-    module: str  # "_stream", or "errors"
+    module: str  # "_engine.stream", or "errors"
     old: str
     new: str
 
@@ -90,7 +90,7 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__dict__["__builtins__"] = self.builtins
         name = module.__name__
         short = name[len(self.package) + 1 :]
-        if short == "_sync":
+        if short == "_base.sync":
             # Types and constants of the real one may be imported too; what acts is ours.
             exec(self.code(name, short), module.__dict__)
             for attribute in self.sync_names:
@@ -111,7 +111,9 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                     raise PatchError(message)
                 text = text.replace(patch.old, patch.new)
                 self.applied.add(index)
-        return _compile(text, str(file), self.lines and short not in ("_sync", "errors", "native"))
+        return _compile(
+            text, str(file), self.lines and short not in ("_base.sync", "errors", "native")
+        )
 
 
 @functools.lru_cache(maxsize=512)
@@ -179,7 +181,7 @@ _cache = {}
 def load_core(patches=(), *, track=False, lines=False, package="hal", root=None, extra=()):
     """Return a private copy of the core; the same one for the same arguments.
 
-    `extra` names further modules to load, such as ``"_queue"``. Raises
+    `extra` names further modules to load, such as ``"_devices.queue"``. Raises
     `PatchError` unless every patch applies.
     """
     key = (tuple(patches), track, lines, package, root, tuple(extra))
@@ -225,10 +227,10 @@ def _load(patches, track, lines, package, root, extra):
     if missing:
         message = f"these modules were not loaded: {[patch.module for patch in missing]}"
         raise PatchError(message)
-    wait = modules.get(prefix + "_wait")
+    wait = modules.get(prefix + "_engine.waiting")
     if wait is not None:
         # A poll after a nap is a poll as any other, and dozens of them are as many schedules.
         wait._NAP_SECONDS = wait.POLL_SECONDS
         # One that asks before it registers asks once, so that what comes after is tried too.
-        modules[prefix + "_spin"].POLL_SECONDS = 0.0
+        modules[prefix + "_engine.spin"].POLL_SECONDS = 0.0
     return Core(modules, package, track=track)

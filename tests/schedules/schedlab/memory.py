@@ -18,7 +18,7 @@ ASYNC = {"features": {"async_allocations"}, "settings": (("async_allocations", T
 # Two slots of 256 bytes, and arrays that take two of them
 STAGED = {
     "settings": (("staging", 512),),
-    "constants": (("_transfers", "SMALL", 8), ("_staging", "_SLOTS", 2)),
+    "constants": (("_transfers.transfers", "SMALL", 8), ("_memory.staging", "_SLOTS", 2)),
 }
 LENGTH = 512
 
@@ -75,7 +75,7 @@ def dealloca_waits(**settings):
         go, _ = _semaphores(world)
         ended = q.dealloca(first, wait=[go.at(1)])
         del first
-        pending = world.core._operation.PENDING
+        pending = world.core.operation.PENDING
 
         def allocates():
             second = r.alloca(8)

@@ -30,7 +30,7 @@ MUTANTS = (
         "late/two",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 SEEN,
                 "            if False:",
             ),
@@ -41,12 +41,12 @@ MUTANTS = (
         "two releases",
         (
             Patch(
-                "_progress",
-                "    with _timeline.lock:\n        batch.take(budget)\n",
+                "_engine.progress",
+                "    with timelines.lock:\n        batch.take(budget)\n",
                 "    if True:\n        batch.take(budget)\n",
             ),
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            operation._unresolved &= ~bit\n",
                 "            left = operation._unresolved\n"
                 "            left &= ~bit\n"
@@ -60,7 +60,7 @@ MUTANTS = (
         "lost device",
         (
             Patch(
-                "_wait",
+                "_engine.waiting",
                 "                may_poll = self._poll(self._points, step)\n",
                 "                may_poll = self._poll(self._points, step)\n"
                 "                if may_poll:\n"
@@ -74,7 +74,7 @@ MUTANTS = (
         "lost device",
         (
             Patch(
-                "_semaphore",
+                "_engine.semaphore",
                 "            spin_for(self, value, timeout)\n",
                 "            spin_for(self, value, timeout)\n            return\n",
             ),
@@ -85,12 +85,12 @@ MUTANTS = (
         "close while asked",
         (
             Patch(
-                "_ring",
+                "_engine.ring",
                 "            step.contexts = self._contexts\n            return True",
                 "            return True",
             ),
             Patch(
-                "_spin",
+                "_engine.spin",
                 "        step.contexts = queue._contexts\n",
                 "",
             ),
@@ -101,7 +101,7 @@ MUTANTS = (
         "close producer/two",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            for point in stream_waits:\n                point._event.count += 1\n",
                 "            pass\n",
             ),
@@ -110,19 +110,23 @@ MUTANTS = (
     Mutant(
         "a submission that has failed counts as done",
         "handle fails/two",
-        (Patch("_stream", "elif wait._state == DONE:", "elif wait._state >= DONE:"),),
+        (Patch("_engine.stream", "elif wait._state == DONE:", "elif wait._state >= DONE:"),),
     ),
     Mutant(
         "a submission counts as issued before its event is recorded",
         "handle pending/two",
-        (Patch("_stream", "if submission._state != ISSUED or", "if submission._state < 1 or"),),
+        (
+            Patch(
+                "_engine.stream", "if submission._state != ISSUED or", "if submission._state < 1 or"
+            ),
+        ),
     ),
     Mutant(
         "a stream waits for another driver's submission",
         "handle/domains",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "return submission if submission._queue._domain is self._domain else None",
                 "return submission",
             ),
@@ -133,7 +137,7 @@ MUTANTS = (
         "chain/two",
         (
             Patch(
-                "_ring",
+                "_engine.ring",
                 "for other in head._dependencies or ():",
                 "for other in ():",
             ),
@@ -144,10 +148,10 @@ MUTANTS = (
         "chain/unordered",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "                native.record_event(event.handle, stream)\n"
                 "        except Exception as error:  # noqa: BLE001 - raised again",
-                "                with _timeline.lock:\n"
+                "                with timelines.lock:\n"
                 "                    operation._event = event\n"
                 "                    operation._sequence = self._sequence + 1\n"
                 "                    for s, v in operation._signals:\n"
@@ -162,7 +166,7 @@ MUTANTS = (
         "same value/one",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "        if semaphore._failure is None and semaphore._reserved < value:\n"
                 "            semaphore._reserved = value\n",
                 "        pass\n",
@@ -174,9 +178,9 @@ MUTANTS = (
         "polled",
         (
             Patch(
-                "_semaphore",
-                "        if is_open and not _step.is_inside():\n"
-                "            _progress.act(_harvest, self, None)\n",
+                "_engine.semaphore",
+                "        if is_open and not steps.is_inside():\n"
+                "            progress.act(_harvest, self, None)\n",
                 "",
             ),
         ),
@@ -186,15 +190,15 @@ MUTANTS = (
         "chain/two",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "        self._issuing = None\n        return None\n\n    def _break_off",
                 "        return None\n\n    def _break_off",
             ),
             Patch(
-                "_stream",
+                "_engine.stream",
                 "        step.queue = None\n        return count",
-                "        _progress.drain(step)\n"
-                "        with _timeline.lock:\n"
+                "        progress.drain(step)\n"
+                "        with timelines.lock:\n"
                 "            self._issuing = None\n"
                 "        step.queue = None\n"
                 "        return count",
@@ -206,7 +210,9 @@ MUTANTS = (
         "chain/two",
         (
             Patch(
-                "_stream", "        step.queue = None\n        return count", "        return count"
+                "_engine.stream",
+                "        step.queue = None\n        return count",
+                "        return count",
             ),
         ),
     ),
@@ -215,7 +221,7 @@ MUTANTS = (
         "finalised",
         (
             Patch(
-                "_memory",
+                "_memory.heap",
                 "        self._doomed.append(what)\n",
                 "        with self._lock:\n            self._doomed.append(what)\n",
             ),
@@ -226,9 +232,9 @@ MUTANTS = (
         "follower leaves/one",
         (
             Patch(
-                "_wait",
+                "_engine.waiting",
                 "timeline._until_reached(value, work).watch(value, self, position)",
-                "timeline._until_reached(_timeline.MAX_VALUE, work).watch(value, self, position)",
+                "timeline._until_reached(timelines.MAX_VALUE, work).watch(value, self, position)",
             ),
         ),
     ),
@@ -237,7 +243,7 @@ MUTANTS = (
         "hang and time out",
         (
             Patch(
-                "_wait",
+                "_engine.waiting",
                 "self._registered:\n                    self._stop_leading()",
                 "self._registered:\n                    self._leads.clear()",
             ),
@@ -248,7 +254,7 @@ MUTANTS = (
         "held in pieces",
         (
             Patch(
-                "_wait",
+                "_engine.waiting",
                 "            if known is None:\n                self._wake(work)\n",
                 "",
             ),
@@ -259,7 +265,7 @@ MUTANTS = (
         "late/domains",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "        elif self._resolve(operation, index, timeline, value, work):\n"
                 "            if operation._unresolved == bit:",
                 "        elif True:\n            if operation._unresolved == bit:",
@@ -271,7 +277,7 @@ MUTANTS = (
         "two signals refused",
         (
             Patch(
-                "_ring",
+                "_engine.ring",
                 "            for timepoint in operation._signals:\n"
                 "                semaphore = timepoint._semaphore\n"
                 "                semaphore._fail(error, work)",
@@ -286,7 +292,7 @@ MUTANTS = (
         "cancel/one",
         (
             Patch(
-                "_semaphore",
+                "_engine.semaphore",
                 "            found = self._semaphore._forget(self._value, self)",
                 "            found = True",
             ),
@@ -297,7 +303,7 @@ MUTANTS = (
         "chain/two",
         (
             Patch(
-                "_timeline",
+                "_engine.timelines",
                 "        if self._recorded:\n"
                 "            self._recorded.take(value, work)\n"
                 "        if self._reached and self._reached.any_up_to(value):",
@@ -310,7 +316,7 @@ MUTANTS = (
         "refused/two",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "        if self._backlog:\n            if more:",
                 "        if False:\n            if more:",
             ),
@@ -321,7 +327,7 @@ MUTANTS = (
         "second wait",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 SEEN,
                 "            if queue is not self and queue._id not in self._seen:",
             ),
@@ -330,24 +336,24 @@ MUTANTS = (
     Mutant(
         "an abandoned operation whose resources are dropped",
         "abandoned read",
-        (Patch("_context", "_left_behind.extend(queue._in_use())", "pass"),),
+        (Patch("_engine.context", "_left_behind.extend(queue._in_use())", "pass"),),
     ),
     Mutant(
         "a context that is released under abandoned work",
         "close abandons",
-        (Patch("_device", "release_context=not abandoned", "release_context=True"),),
+        (Patch("_devices.device", "release_context=not abandoned", "release_context=True"),),
     ),
     Mutant(
         "a failure that is not passed on at retirement",
         "lost dependency",
-        (Patch("_ring", "if other._state != DONE and head._state == ISSUED:", "if False:"),),
+        (Patch("_engine.ring", "if other._state != DONE and head._state == ISSUED:", "if False:"),),
     ),
     Mutant(
         "a lost device that another one's event hides",
         "lost dependency",
         (
             Patch(
-                "_ring",
+                "_engine.ring",
                 "            elif waited._queue._context is not self._context:",
                 "            elif False:",
             ),
@@ -358,7 +364,7 @@ MUTANTS = (
         "fault/2",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            if event is not None:\n"
                 "                self._enter_ring(operation, event)\n"
                 "            else:\n"
@@ -375,7 +381,7 @@ MUTANTS = (
         "two tables, graph/two",
         (
             Patch(
-                "_instances",
+                "_commands.instances",
                 "not self.broken and (self.stream == stream or self.lease() is None)",
                 "not self.broken",
             ),
@@ -386,7 +392,7 @@ MUTANTS = (
         "two tables, graph/two",
         (
             Patch(
-                "_instances",
+                "_commands.instances",
                 "        with self._lock:\n            instance = self._choose(stream, table)\n",
                 "        instance = self._choose(stream, table)\n        with self._lock:\n",
             ),
@@ -395,19 +401,23 @@ MUTANTS = (
     Mutant(
         "a graph instance that keeps its old table",
         "one after another, graph/one",
-        (Patch("_program", "elif instance.replica.table != addresses:", "elif False:"),),
+        (Patch("_commands.playback", "elif instance.replica.table != addresses:", "elif False:"),),
     ),
     Mutant(
         "a replica that two executions bind",
         "two tables, stream/two",
-        (Patch("_program", "replica = self._spares.pop()", "replica = self._spares[-1]"),),
+        (
+            Patch(
+                "_commands.playback", "replica = self._spares.pop()", "replica = self._spares[-1]"
+            ),
+        ),
     ),
     Mutant(
         "a deferred call that ends at the first of its waits",
         "deferred twice/two",
         (
             Patch(
-                "_host_operations",
+                "_engine.host_calls",
                 "                if operation._unresolved:\n                    return\n",
                 "",
             ),
@@ -418,7 +428,7 @@ MUTANTS = (
         "deferred/one",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            if operation._state == DEFERRED:\n                self._resume",
                 "            if False:\n                self._resume",
             ),
@@ -429,7 +439,7 @@ MUTANTS = (
         "dealloca waits",
         (
             Patch(
-                "_alloca",
+                "_buffers.alloca",
                 "    payload = _payload(_Give(storage), storage)\n",
                 "    payload = _payload(_Give(storage), storage)\n"
                 "    storage.uses = []\n"
@@ -442,7 +452,7 @@ MUTANTS = (
         "use beside dealloca",
         (
             Patch(
-                "_storage",
+                "_memory.storage",
                 "            if use is not operation and not is_behind(use, queue):\n"
                 "                return False\n",
                 "            pass\n",
@@ -453,9 +463,9 @@ MUTANTS = (
         "a block for a queue that has not waited",
         "one block, two queues",
         (
-            Patch("_stream_memory", "            if seen:\n", "            if key >= 0:\n"),
+            Patch("_memory.stream_memory", "            if seen:\n", "            if key >= 0:\n"),
             Patch(
-                "_stream_memory",
+                "_memory.stream_memory",
                 "                    if is_behind(piece.points[0], queue):\n",
                 "                    if True:\n",
             ),
@@ -466,14 +476,14 @@ MUTANTS = (
         "reserved at issue",
         (
             Patch(
-                "_alloca",
+                "_buffers.alloca",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
                 "    device._heap.provide(queue, storage)\n"
                 "    device._heap.take(queue, storage)\n",
             ),
             Patch(
-                "_memory",
+                "_memory.heap",
                 "        if storage.is_async:\n            return self._take",
                 "        if storage._ticket is not None:\n"
                 "            return True\n"
@@ -484,19 +494,19 @@ MUTANTS = (
     Mutant(
         "an alloca that does not wait for what runs",
         "resumed by dealloca",
-        (Patch("_alloca", "        is_any = False\n", "        return False\n"),),
+        (Patch("_buffers.alloca", "        is_any = False\n", "        return False\n"),),
     ),
     Mutant(
         "an alloca that waits where nothing runs",
         "nothing comes back",
-        (Patch("_alloca", "        is_any = False\n", "        return True\n"),),
+        (Patch("_buffers.alloca", "        is_any = False\n", "        return True\n"),),
     ),
     Mutant(
         "a starved alloca that a close forgets",
         "starved and closed",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "each._state in {PENDING, PARTLY, STARVED}",
                 "each._state in {PENDING, PARTLY}",
             ),
@@ -507,7 +517,7 @@ MUTANTS = (
         "dealloca under work",
         (
             Patch(
-                "_transfers",
+                "_transfers.transfers",
                 "resources = (target_storage, source_storage, host)",
                 "resources = (target_storage, host)",
             ),
@@ -518,7 +528,7 @@ MUTANTS = (
         "staged writes",
         (
             Patch(
-                "_staging",
+                "_memory.staging",
                 "        self._wait(busy[0])\n        self._give(",
                 "        self._give(",
             ),
@@ -529,7 +539,7 @@ MUTANTS = (
         "staged read",
         (
             Patch(
-                "_staging",
+                "_memory.staging",
                 "            self._wait(busy[0])\n            drain(",
                 "            drain(",
             ),
@@ -540,7 +550,7 @@ MUTANTS = (
         "staged writes",
         (
             Patch(
-                "_staging",
+                "_memory.staging",
                 "                self._free.append(slot)\n"
                 "            else:\n"
                 "                waiter.slot = slot",
@@ -556,7 +566,7 @@ MUTANTS = (
         "overtaken point",
         (
             Patch(
-                "_timeline",
+                "_engine.timelines",
                 "            insort(points, (value, operation))",
                 "            points.append((value, operation))",
             ),
@@ -567,7 +577,9 @@ MUTANTS = (
         "overtaken point",
         (
             Patch(
-                "_timeline", "            insort(points, (value, operation))", "            return"
+                "_engine.timelines",
+                "            insort(points, (value, operation))",
+                "            return",
             ),
         ),
     ),
@@ -576,7 +588,7 @@ MUTANTS = (
         "overtaken point",
         (
             Patch(
-                "_timeline",
+                "_engine.timelines",
                 "            insort(points, (value, operation))",
                 "            points.insert(0, (value, operation))",
             ),
@@ -587,7 +599,7 @@ MUTANTS = (
         "refused wait_event",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "                    native.wait_event(stream, point._event.handle)\n"
                 "                    self._seen[point._queue._id] = point._sequence\n",
                 "                    self._seen[point._queue._id] = point._sequence\n"
@@ -600,7 +612,7 @@ MUTANTS = (
         "refused wait_event",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            work.append((DROP, operation._dependencies))\n"
                 "            operation._dependencies = None\n",
                 "",
@@ -612,7 +624,7 @@ MUTANTS = (
         "refused wait_event",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            self._release_waits(operation)\n            shared, operation._shared",
                 "            shared, operation._shared",
             ),
@@ -623,7 +635,7 @@ MUTANTS = (
         "all fails/one",
         (
             Patch(
-                "_wait",
+                "_engine.waiting",
                 "if self._missing <= 0 or self._registered[index]._semaphore._failure is not None:",
                 "if self._missing <= 0:",
             ),
@@ -634,7 +646,7 @@ MUTANTS = (
         "lost dependency",
         (
             Patch(
-                "_stream",
+                "_engine.stream",
                 "            if dependencies is None:\n"
                 "                dependencies = [point]\n"
                 "            else:\n"
@@ -651,7 +663,7 @@ MUTANTS = (
         "refused update_graph",
         (
             Patch(
-                "_program",
+                "_commands.playback",
                 "        instance.broken = True  # unless all goes well\n",
                 "",
             ),

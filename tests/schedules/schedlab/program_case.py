@@ -106,7 +106,7 @@ def check_nothing_forgotten(world):
         name: names.get(raw[name], "ended") if name in raw else "absent"
         for name in program.operations()
     }
-    done = world.core._operation.DONE
+    done = world.core.operation.DONE
     for name, number in raw.items():
         if number == done:
             state.status[name] = "done"

@@ -43,11 +43,11 @@ class Known:
 
 KNOWN = (
     Known(
-        "_alloca",
+        "_buffers.alloca",
         "_grow_late",
         "whoever retires the last use of memory may hold it for a moment, and tells nobody of it",
     ),
-    Known("_progress", "_run", "a lost device calls no host function", broken=True),
+    Known("_engine.progress", "_run", "a lost device calls no host function", broken=True),
 )
 
 
@@ -56,7 +56,7 @@ def place_of(frame):
     while frame is not None:
         name = frame.f_code.co_filename
         if "schedlab" not in name and "greenlet" not in name:
-            return name.rsplit("/", 1)[-1].removesuffix(".py"), frame.f_code.co_name
+            return ".".join(name.removesuffix(".py").split("/")[-2:]), frame.f_code.co_name
         frame = frame.f_back
     return "", ""
 

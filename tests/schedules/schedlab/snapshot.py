@@ -106,7 +106,7 @@ def take_snapshot(modules, package):
             visit(item)
 
     for name, module in modules.items():
-        if name == package + "._sync":
+        if name == package + "._base.sync":
             continue
         space = vars(module)
         mutable = {key: value for key, value in space.items() if not key.startswith("__")}

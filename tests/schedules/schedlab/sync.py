@@ -1,4 +1,4 @@
-"""The names of ``hal/_sync.py``; they act on the scheduler that is running (`ACTIVE`)."""
+"""The names of ``hal/_base/sync.py``; they act on the scheduler that is running (`ACTIVE`)."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Watching:
             return
         s = self.scheduler
         ops = self.program.operations() if self.program else {}
-        done = self.core._operation.DONE
+        done = self.core.operation.DONE
         was_tracking, self.core.tracking = self.core.tracking, False
         try:
             for name, submission in self.submissions.items():
@@ -109,7 +109,7 @@ class Watching:
     def may_be_done(self, name):
         """Return whether an operation is done, or is while its submission has not returned."""
         submission = self.submissions.get(name)
-        return submission is None or submission._state == self.core._operation.DONE
+        return submission is None or submission._state == self.core.operation.DONE
 
     def brought(self, ops, name):
         """Return the values of a semaphore that what is done, or the host, has signalled."""

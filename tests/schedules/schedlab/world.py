@@ -48,9 +48,9 @@ class World(Watching):
     def __init__(self, core, scheduler):
         super().__init__(core, scheduler)
         core.reset()
-        scheduler.timeline_lock = core._timeline.lock
-        scheduler.names[id(core._timeline.lock)] = "the timeline lock"
-        scheduler.names[id(core._progress._progress._starting)] = "the progress thread's lock"
+        scheduler.timeline_lock = core.timelines.lock
+        scheduler.names[id(core.timelines.lock)] = "the timeline lock"
+        scheduler.names[id(core.progress._progress._starting)] = "the progress thread's lock"
         scheduler.quiet = True
         if scheduler.reduction is not None:
             scheduler.reduction.recording = False
@@ -83,8 +83,8 @@ class World(Watching):
             native = classes(self.core).device(
                 self.vendor(domain), index, max_in_flight=limit, features=self.program.features
             )
-            settings = self.core._settings.MemorySettings(**dict(self.program.settings))
-            device = self.core._device.Device(f"acme{domain}", native, None, settings)
+            settings = self.core.settings.MemorySettings(**dict(self.program.settings))
+            device = self.core.device.Device(f"acme{domain}", native, None, settings)
             self.devices[key] = device
         return device
 
@@ -321,7 +321,7 @@ class World(Watching):
                 s.fail("leak", f"{queue.name} keeps a leader")
             if queue._issuing not in (None, False):
                 s.fail("leak", f"the baton of {queue.name} was never let go")
-        for step in self.core._step.all_steps():
+        for step in self.core.steps.all_steps():
             if step.is_open() or step.later or step.mark.locked():
                 s.fail("O3", "a thread has left a step with something to do")
 
@@ -337,7 +337,7 @@ class World(Watching):
 
     def may_wait(self, operation):
         """Return whether an operation may be registered for a wait."""
-        states = self.core._operation
+        states = self.core.operation
         return operation._state in {states.PENDING, states.DEFERRED}
 
     def all_queues(self):
@@ -372,7 +372,7 @@ class World(Watching):
         for vendor in self.vendors.values():
             vendor.end_hangs()
         for name, submission in self.submissions.items():
-            if submission._state < self.core._operation.DONE:
+            if submission._state < self.core.operation.DONE:
                 s.fail("I2", f"operation {name} never ended, though its device is closed")
 
     def check_left(self, device, native):

@@ -1,0 +1,1 @@
+"""Find the installed backends, read a device's specification, and open a driver once."""

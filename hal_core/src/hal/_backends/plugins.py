@@ -1,0 +1,346 @@
+"""Load one plugin at a time, keep why one is broken, and open its driver once.
+
+Each plugin is loaded and registered in a `pluggy.PluginManager` of its own,
+inside its own ``try``, so that a broken plugin hides no other and a misspelt
+hook is its owner's fault only.
+
+Opening is done once per process under a lock per backend, whose owner is
+known: a plugin that asks for itself gets an error instead of a dead-lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import Final, Literal, TypeVar
+
+import pluggy
+
+from hal._base.sync import Lock, get_ident
+from hal.arguments import is_a_handlers
+from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
+from hal.native import DeviceInfo, NativeCompiler, NativeDriver
+from hal.plugin import NATIVE_API, Backend, HookSpecification
+
+__all__ = ["BackendStatus", "DeviceDescription", "Plugin", "load_all"]
+
+_Result = TypeVar("_Result")
+_State = Literal["installed", "available", "unavailable", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStatus:
+    """What is known of one installed plugin.
+
+    Attributes
+    ----------
+    name
+        The backend's name, as `hal.create_device` takes it.
+    state
+        ``"installed"``: loaded, but nobody asked whether it works here;
+        ``"available"``: a driver and a device are here; ``"unavailable"``:
+        they are not; ``"broken"``: the plugin itself is at fault.
+    reason
+        Why it is unavailable or broken; otherwise empty.
+    summary
+        The plugin's own one-line description; empty if it is broken.
+    distribution, version
+        What was installed; empty where the installer kept no record.
+    """
+
+    name: str
+    state: _State
+    reason: str
+    summary: str
+    distribution: str
+    version: str
+
+
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""What a plugin raises that is whole, where the process or the system has nothing left."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDescription:
+    """Describe one device that can be opened.
+
+    Attributes
+    ----------
+    backend
+        The name of the backend that offers it.
+    info
+        What the backend's driver says of it.
+    """
+
+    backend: str
+    info: DeviceInfo
+
+    @property
+    def spec(self) -> str:
+        """What opens it with `hal.create_device`: ``"cuda:1"``."""
+        return f"{self.backend}:{self.info.index}"
+
+    @property
+    def uuid(self) -> str:
+        """Its UUID, which opens it as well."""
+        return self.info.uuid
+
+
+class Plugin:
+    """Hold one entry point's plugin: its record, or why there is none, and its driver."""
+
+    __slots__ = (
+        "_backend",
+        "_cause",
+        "_compiler",
+        "_driver",
+        "_is_inherited",
+        "_lock",
+        "_opener",
+        "_reason",
+        "distribution",
+        "name",
+        "version",
+    )
+
+    def __init__(self, entry_point: EntryPoint) -> None:
+        self.name = entry_point.name
+        self.distribution, self.version = _distribution(entry_point)
+        self._backend: Backend | None = None
+        self._reason = ""
+        self._cause: BaseException | None = None
+        self._driver: NativeDriver | None = None
+        self._is_inherited = False  # a parent process had opened the driver
+        self._compiler: NativeCompiler | None = None
+        self._lock = Lock()
+        self._opener: int | None = None  # the thread that holds the lock
+
+    def renew(self) -> None:
+        """Forget the driver, which is a parent process's, and who was opening it."""
+        self._is_inherited |= self._driver is not None
+        self._driver = None
+        self._lock = Lock()
+        self._opener = None
+
+    @property
+    def title(self) -> str:
+        """What error messages call it."""
+        origin = f"{self.distribution} {self.version}".strip() or "of no known distribution"
+        return f"backend {self.name!r} ({origin})"
+
+    def load(self, entry_point: EntryPoint) -> None:
+        """Load the record, or keep the reason why that failed."""
+        try:
+            self._backend = _load(entry_point)
+        except PluginError as error:
+            self.reject(str(error))
+        except (Exception, SystemExit) as error:
+            if is_a_handlers(error) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
+                raise  # no fault of the plugin's, and over soon (O3)
+            self.reject(_reason(error), _without_frames(error))
+
+    def reject(self, reason: str, cause: BaseException | None = None) -> None:
+        """Declare the plugin broken."""
+        self._reason, self._cause = reason, cause
+
+    def backend(self) -> Backend:
+        """Return the record, or raise why there is none."""
+        if self._backend is None:
+            raise PluginError(
+                f"{self.title} is installed but broken: {self._reason}"
+            ) from self._cause
+        return self._backend
+
+    def status(self, *, probe: bool) -> BackendStatus:
+        """Return the status, after asking the plugin if `probe` is true."""
+        state: _State = "installed"
+        reason = ""
+        if self._backend is None:
+            state, reason = "broken", self._reason
+        elif probe:
+            try:
+                self._probe()
+            except BackendUnavailableError as error:
+                state, reason = "unavailable", _reason(error.__cause__ or error)
+            except PluginError as error:
+                state, reason = "broken", _reason(error.__cause__ or error)
+            else:
+                state = "available"
+        summary = "" if self._backend is None else self._backend.summary
+        return BackendStatus(self.name, state, reason, summary, self.distribution, self.version)
+
+    def driver(self) -> NativeDriver:
+        """Return the driver, opened on first use and kept."""
+        backend = self.backend()
+        if self._driver is not None:
+            return self._driver
+        with self._exclusively():
+            if self._driver is None:
+                self._call(backend.probe)
+                driver = self._call(backend.open)
+                if not isinstance(driver, NativeDriver):
+                    raise PluginError(
+                        f"{self.title} is installed but broken: its open() returned "
+                        f"{type(driver).__name__}, not a hal.native.NativeDriver"
+                    )
+                self._driver = driver
+            return self._driver
+
+    def compiler(self) -> NativeCompiler:
+        """Return what compiles without a device, made on first use and kept.
+
+        Raises `UnimplementedError` for a backend that has none.
+        """
+        if self._compiler is not None:
+            return self._compiler
+        backend = self.backend()
+        if backend.compiler is None:
+            message = (
+                f"{self.title} compiles nothing without a device; open one with "
+                f"hal.create_device({self.name!r}), and use its compile()"
+            )
+            raise UnimplementedError(message)
+        with self._exclusively():
+            if self._compiler is None:
+                compiler = self._call(backend.compiler)
+                if not isinstance(compiler, NativeCompiler):
+                    raise PluginError(
+                        f"{self.title} is installed but broken: its compiler() returned "
+                        f"{type(compiler).__name__}, not a hal.native.NativeCompiler"
+                    )
+                self._compiler = compiler
+            return self._compiler
+
+    def devices(self) -> list[DeviceDescription]:
+        """Return the driver's devices."""
+        infos = self._call(self.driver().devices)
+        return [DeviceDescription(self.name, info) for info in infos]
+
+    def _probe(self) -> None:
+        """Raise unless the backend works here."""
+        backend = self.backend()
+        if self._driver is None:
+            with self._exclusively():
+                self._call(backend.probe)
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Let one thread at a time probe and open."""
+        if self._opener == get_ident():
+            raise PluginError(f"{self.title} asked for itself while it was being opened")
+        with self._lock:
+            self._opener = get_ident()
+            try:
+                yield
+            finally:
+                self._opener = None
+
+    def _call(self, function: Callable[[], _Result]) -> _Result:
+        """Call the plugin; what it raises becomes one of the two errors that `resolve` names."""
+        try:
+            return function()
+        except PluginError as error:
+            raise PluginError(f"{self.title} is installed but broken: {error}") from error
+        except HalError as error:  # the vendor's word: the plugin did its part
+            message = f"{self.title} is installed but not available here: {_reason(error)}"
+            if self._is_inherited:
+                message += "; this process was forked after its driver was opened: fork before that"
+            raise BackendUnavailableError(
+                message,
+                native_name=error.native_name,
+                native_code=error.native_code,
+            ) from error
+        except (Exception, SystemExit) as error:
+            if is_a_handlers(error):
+                raise  # the user's, and nothing of the plugin's (O3)
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+                message = f"{self.title} is installed but not available now: {_reason(error)}"
+                raise BackendUnavailableError(message) from error
+            raise PluginError(f"{self.title} is installed but broken: {_reason(error)}") from error
+
+
+def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
+    """Return the name and version of the distribution that an entry point is from."""
+    if entry_point.dist is None:
+        return "", ""
+    return entry_point.dist.name, entry_point.dist.version
+
+
+def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
+    """Load every plugin, and refuse those that claim the same name."""
+    owners: dict[str, list[EntryPoint]] = {}
+    for entry_point in entry_points:
+        owners.setdefault(entry_point.name, []).append(entry_point)
+    plugins: list[Plugin] = []
+    for name, claims in sorted(owners.items()):
+        for entry_point in claims:
+            plugin = Plugin(entry_point)
+            plugins.append(plugin)
+            if len(claims) == 1:
+                plugin.load(entry_point)
+                continue
+            claimants = " and ".join(sorted(_distribution(claim)[0] or "?" for claim in claims))
+            plugin.reject(f"{claimants} both provide {name!r}; uninstall one of them")
+    return tuple(plugins)
+
+
+def _load(entry_point: EntryPoint) -> Backend:
+    """Return an entry point's record; `PluginError` holds the reason alone."""
+    manager = pluggy.PluginManager("hal")
+    manager.add_hookspecs(HookSpecification)
+    manager.register(entry_point.load(), name=entry_point.name)
+    manager.check_pending()  # raises for a misspelt hook
+    records = manager.hook.hal_backend()
+    if not records:
+        raise PluginError(
+            f"{entry_point.value} has no function hal_backend marked with hal.plugin.hookimpl "
+            "that returns a hal.plugin.Backend"
+        )
+    record = records[0]
+    if not isinstance(record, Backend):
+        raise PluginError(
+            f"hal_backend of {entry_point.value} returned {type(record).__name__}, "
+            "not a hal.plugin.Backend"
+        )
+    if record.native_api != NATIVE_API:
+        behind = "hal-core" if record.native_api > NATIVE_API else _distribution(entry_point)[0]
+        raise PluginError(
+            f"it was written for version {record.native_api} of hal.native, and the installed "
+            f"hal-core speaks version {NATIVE_API}; upgrade {behind or 'the plugin'}"
+        )
+    if record.name != entry_point.name:
+        raise PluginError(
+            f"its entry point is called {entry_point.name!r} and its record {record.name!r}; "
+            "the two must be the same"
+        )
+    return record
+
+
+def _reason(error: BaseException) -> str:
+    """Describe in one line what an error says, with the vendor's name of it."""
+    if not isinstance(error, HalError):
+        return f"{type(error).__name__}: {error}"
+    text = str(error)
+    if error.native_name is None or error.native_name in text:
+        return text
+    code = "" if error.native_code is None else f" {error.native_code}"
+    return f"{text} ({error.native_name}{code})"
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """Turn the tracebacks of an error that is kept into text.
+
+    A traceback's frames would keep alive whatever their callers hold, buffers
+    included, for as long as the process lives.
+    """
+    lines = traceback.format_exception(error)
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    error.add_note("".join(lines).rstrip())
+    return error

@@ -1,0 +1,291 @@
+"""Find the installed backends, and what a device specification stands for.
+
+A plugin is found by its entry point alone, never by importing a name: a
+checkout's folder called ``hal_cuda`` would import as well.
+
+No lock is held while plugins are loaded: threads that search at the same time
+load the same modules and get the same records, and the first to finish
+publishes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import numbers
+import os
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint
+from typing import Final, NamedTuple, NoReturn
+
+import numpy as np
+
+from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin, load_all
+from hal._base.sync import Lock, get_ident
+from hal._devices.lifecycle import refuse_after_fork
+from hal.arguments import as_flag, as_text, ask, number_of, shown
+from hal.errors import (
+    ArgumentTypeError,
+    BackendNotFoundError,
+    BackendUnavailableError,
+    InvalidArgumentError,
+    NotFoundError,
+    PluginError,
+)
+from hal.native import NativeCompiler, NativeDriver
+from hal.plugin import ENTRY_POINT_GROUP, Backend
+
+__all__ = [
+    "BackendStatus",
+    "DeviceDescription",
+    "Registry",
+    "Target",
+    "backends",
+    "compiler_of",
+    "devices",
+    "resolve",
+]
+
+_FIRST_PARTY: Final = {"cpu": "hal_cpu", "cuda": "hal_cuda", "hip": "hal_hip"}
+"""Distributions that an error may tell the user to install, by backend name."""
+
+
+class Target(NamedTuple):
+    """Name what a device specification stands for; see `resolve`."""
+
+    backend: Backend
+    driver: NativeDriver
+    device_index: int
+    parameters: dict[str, str]
+
+
+def backends(*, probe: bool = False) -> tuple[BackendStatus, ...]:
+    """Return the status of every installed backend, sorted by name.
+
+    Loads no vendor library, unless `probe` is true: then every backend is
+    asked whether its driver and a device are here, which may take a second.
+    A backend that is broken or unavailable is listed with its reason; this
+    function raises for none of them.
+    """
+    return _registry.backends(probe=probe)
+
+
+def devices() -> tuple[DeviceDescription, ...]:
+    """Return every device of every available backend, sorted by backend, then index.
+
+    Opens every backend's driver, but no device. A backend that is broken or
+    unavailable has no device here; `backends` tells why.
+    """
+    refuse_after_fork()
+    return _registry.devices()
+
+
+def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
+    """Find the backend, open driver, device index and parameters that a specification names.
+
+    Parameters
+    ----------
+    spec
+        ``name[:index][?key=value&key=value]`` or ``uuid[?key=value&...]``.
+        The index counts from 0, the default. Values are taken as they stand:
+        one that holds a ``&`` is given by keyword instead.
+    parameters
+        Further parameters, which win over those in `spec`. Values are
+        strings, or numbers and booleans, which become ``"4"`` and ``"true"``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `spec` is no string, or a parameter is neither string nor number.
+    InvalidArgumentError
+        `spec` is malformed, or its UUID belongs to devices of several backends.
+    BackendNotFoundError
+        Nothing of that name is installed, and no device has it as its UUID.
+    BackendUnavailableError
+        The backend's driver or device is not here; the native error is the cause.
+    PluginError
+        The backend's plugin is broken; what it raised is the cause.
+    NotFoundError
+        The backend has no device of that index.
+    """
+    return _registry.resolve(spec, parameters)
+
+
+def compiler_of(name: str) -> NativeCompiler:
+    """Return what compiles for a backend without a device.
+
+    Raises `BackendNotFoundError`, `BackendUnavailableError` where its bindings
+    are missing, `PluginError`, and `UnimplementedError` for a backend that
+    compiles on open devices only.
+    """
+    return _registry.compiler_of(name)
+
+
+class Registry:
+    """Hold the plugins found and the drivers opened.
+
+    The process has one, behind the functions of this module; tests make more.
+    Any thread may call any method.
+    """
+
+    def __init__(self, entry_points: Callable[[], Iterable[EntryPoint]] | None = None) -> None:
+        self._entry_points = entry_points or _installed_entry_points
+        self._plugins: tuple[Plugin, ...] | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget what threads of the parent hold, and its drivers; for a forked child."""
+        self._lock = Lock()
+        self._searching: set[int] = set()  # threads that are loading plugins right now
+        for plugin in self._plugins or ():
+            plugin.renew()
+
+    def backends(self, *, probe: bool) -> tuple[BackendStatus, ...]:
+        """Do what `backends` does."""
+        is_probed = as_flag(probe, "backends: probe")
+        return tuple(plugin.status(probe=is_probed) for plugin in self._search())
+
+    def devices(self) -> tuple[DeviceDescription, ...]:
+        """Do what `devices` does."""
+        found: list[DeviceDescription] = []
+        for plugin in self._search():
+            try:
+                found += plugin.devices()
+            except (BackendUnavailableError, PluginError):
+                continue  # `backends` reports it
+        return tuple(found)
+
+    def resolve(self, spec: str, parameters: Mapping[str, object]) -> Target:
+        """Do what `resolve` does."""
+        if not isinstance(spec, str):
+            raise ArgumentTypeError(
+                f"a device specification is a string such as 'cpu' or 'cuda:1', not {shown(spec)}"
+            )
+        spec = as_text(spec, "a device specification is a string")
+        head, _, query = spec.partition("?")
+        merged = _parse_parameters(spec, query)
+        merged.update((key, _parameter_text(key, value)) for key, value in parameters.items())
+        plugins = {plugin.name: plugin for plugin in self._search()}
+        name, colon, index_text = head.partition(":")
+        if name in plugins:
+            plugin, index = plugins[name], _parse_index(spec, index_text) if colon else 0
+        elif any(map(str.isdigit, name)):  # as in every UUID, and in few names
+            device = self._device_with_uuid(head)
+            plugin, index = plugins[device.backend], device.info.index
+        else:
+            _raise_not_found(name, list(plugins))
+        driver = plugin.driver()
+        count = len(plugin.devices())
+        if count == 0:
+            raise BackendUnavailableError(f"{plugin.title} is installed, but has no device here")
+        if index >= count:
+            valid = ", ".join(f"{plugin.name}:{i}" for i in range(count))
+            raise NotFoundError(
+                f"asked for {shown(head)}; backend {plugin.name!r} has {count} "
+                f"device{'s' if count > 1 else ''}: {valid}"
+            )
+        return Target(plugin.backend(), driver, index, merged)
+
+    def compiler_of(self, name: str) -> NativeCompiler:
+        """Do what `compiler_of` does."""
+        plugins = {plugin.name: plugin for plugin in self._search()}
+        if name not in plugins:
+            _raise_not_found(name, list(plugins))
+        return plugins[name].compiler()
+
+    def _search(self) -> tuple[Plugin, ...]:
+        """Return the plugins, loading them on first use."""
+        if self._plugins is not None:
+            return self._plugins
+        thread = get_ident()
+        with self._lock:
+            if thread in self._searching:
+                # A second search would find the plugin's module half imported.
+                raise PluginError("a plugin asked hal for backends while it was being loaded")
+            self._searching.add(thread)
+        try:
+            found = load_all(self._entry_points())
+        except OSError as error:
+            message = f"the installed backends cannot be listed: {error}"
+            raise BackendUnavailableError(message) from error
+        finally:
+            with self._lock:
+                self._searching.discard(thread)
+        with self._lock:
+            if self._plugins is None:
+                self._plugins = found
+            return self._plugins
+
+    def _device_with_uuid(self, uuid: str) -> DeviceDescription:
+        """Return the one device with this UUID, whatever its letters' case."""
+        matches = [device for device in self.devices() if device.uuid.lower() == uuid.lower()]
+        if not matches:
+            _raise_not_found(uuid, [plugin.name for plugin in self._search()])
+        if len(matches) > 1:
+            specs = " and ".join(device.spec for device in matches)
+            raise InvalidArgumentError(
+                f"asked for the device {shown(uuid)}, which is both {specs}; ask for one of these"
+            )
+        return matches[0]
+
+
+def _installed_entry_points() -> Iterable[EntryPoint]:
+    """Return every installed plugin's entry point."""
+    return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+
+
+def _parse_parameters(spec: str, query: str) -> dict[str, str]:
+    """Return the parameters after the question mark."""
+    parameters: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        key, equals, value = part.partition("=")
+        if not key or not equals:
+            raise InvalidArgumentError(
+                f"{shown(part)} in the device specification {shown(spec)} is not key=value"
+            )
+        if key in parameters:
+            raise InvalidArgumentError(f"{shown(key)} is given twice in {shown(spec)}")
+        parameters[key] = value
+    return parameters
+
+
+def _parameter_text(key: str, value: object) -> str:
+    """Return a keyword parameter the way it would stand in a specification."""
+    rule = f"device parameter {shown(key)} must be a string, a number or a boolean"
+    if isinstance(value, (bool, np.bool_)):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return as_text(value, rule)
+    if isinstance(value, numbers.Real):
+        return ask(str, value, rule)
+    raise ArgumentTypeError(f"{rule}, not {shown(value)}")
+
+
+def _parse_index(spec: str, text: str) -> int:
+    """Return the device index of a specification."""
+    index = number_of(text)
+    if index < 0:
+        raise InvalidArgumentError(
+            f"{shown(text)} in the device specification {shown(spec)} is no device index; "
+            "write it as in 'cuda:1'"
+        )
+    return index
+
+
+def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
+    """Raise that nothing of this name is installed, with the next step where it is known."""
+    message = f"asked for {shown(name)}; installed: {', '.join(installed) or 'no backend at all'}"
+    close = difflib.get_close_matches(name.lower(), {*installed, *_FIRST_PARTY}, n=1)
+    if name in _FIRST_PARTY:
+        message += f"; in a clone of hal: pip install ./{_FIRST_PARTY[name]}"
+    elif close:
+        message += f"; did you mean {close[0]!r}?"
+    elif any(map(str.isdigit, name)):
+        message += "; no available device has this UUID"
+    elif not installed:
+        message += "; in a clone of hal: pip install ./hal_cpu"
+    raise BackendNotFoundError(message)
+
+
+_registry: Final = Registry()
+os.register_at_fork(after_in_child=_registry.renew)

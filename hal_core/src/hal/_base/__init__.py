@@ -1,0 +1,1 @@
+"""What knows no device: locks, threads, kept errors, checks, what one process owns."""

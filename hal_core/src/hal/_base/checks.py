@@ -1,0 +1,36 @@
+"""Check the offsets and sizes that users give (rule M2)."""
+
+from __future__ import annotations
+
+from hal._memory.usage import explain_range
+from hal.arguments import as_int, shown
+from hal.errors import InvalidArgumentError
+
+__all__ = ["check_index", "check_range"]
+
+
+def check_index(value: object, what: str) -> int:
+    """Return a size or an offset as an int >= 0, or raise what is wrong with it."""
+    number: int
+    if type(value) is int:
+        number = value
+    else:
+        number = as_int(value, f"{what} is a number of bytes as an int")
+    if number < 0:
+        message = f"{what} is 0 or more bytes; {shown(number)} was given"
+        raise InvalidArgumentError(message)
+    return number
+
+
+def check_range(whole: int, offset: object, size: object, what: str) -> tuple[int, int]:
+    """Return an offset and a size inside a buffer of `whole` bytes; None is all that follows."""
+    start: int
+    if type(offset) is int and offset >= 0:
+        start = offset  # the short way
+    else:
+        start = check_index(offset, f"{what}: the offset")
+    length = whole - start if size is None else check_index(size, f"{what}: the size")
+    if start > whole or length > whole - start:
+        asked = None if size is None else length
+        raise InvalidArgumentError(explain_range(what, start, asked, "the buffer", whole))
+    return start, length

@@ -1,0 +1,202 @@
+"""Provide every lock, thread, clock and doorbell of the core.
+
+Nothing else in the core touches ``threading`` or ``time``. A test scheduler
+puts a module with these same names in place of this one and so drives every
+interleaving of the core (design section 6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from hal.errors import OperationError
+
+__all__ = [
+    "Doorbell",
+    "Gate",
+    "Lock",
+    "Mark",
+    "OwnedLock",
+    "get_ident",
+    "monotonic",
+    "nap",
+    "start_thread",
+    "yield_thread",
+]
+
+Lock = threading.Lock
+"""A lock, not re-entrant: ``acquire(blocking=True, timeout=-1)``, ``release()``, ``with``."""
+
+OwnedLock: Callable[[], Any] = threading.RLock
+"""A lock that knows its owner: ``_is_owned()`` tells whether the calling thread holds it.
+
+As `threading.Condition` uses it. Nobody takes one twice: see `hal._engine.steps.begin`.
+"""
+
+Mark = threading.Lock
+"""What a thread holds, by ``with``, while it is somewhere; ``locked()`` tells the others.
+
+A type of its own, for no thread ever waits for one.
+"""
+
+get_ident = threading.get_ident
+"""Return an integer that names the calling thread."""
+
+monotonic = time.monotonic
+"""Return seconds of a clock that never goes back."""
+
+
+def start_thread(name: str, target: Callable[[], None]) -> None:
+    """Start a daemon thread that runs `target` once.
+
+    Daemon, because others are joined before exit hooks run, and the hook that
+    closes every device needs the helper threads. Raises `OperationError` if the
+    system starts none.
+    """
+    try:
+        threading.Thread(target=target, name=name, daemon=True).start()
+    except (RuntimeError, MemoryError) as error:
+        message = (
+            f"the thread {name} was asked for, and the system starts none ({error}); end threads "
+            "or processes, or raise their limit (ulimit -u, pids.max of the container) or that of "
+            "memory (ulimit -v)"
+        )
+        raise OperationError(message) from error
+
+
+def yield_thread() -> None:
+    """Let other threads run: give up the interpreter lock and the processor once.
+
+    Not ``time.sleep(0)``, which Linux rounds up to the timer slack of 50
+    microseconds, nor `os.sched_yield`, which keeps the interpreter lock
+    before Python 3.12.
+    """
+    _libc.sched_yield()
+
+
+def nap(seconds: float) -> None:
+    """Sleep for a moment, some 60 microseconds at the least."""
+    gate = Lock()
+    gate.acquire()
+    gate.acquire(timeout=seconds)
+
+
+class Gate:
+    """Let one thread wait until another opens the gate, which then stays open."""
+
+    __slots__ = ("_flag", "_lock")
+
+    def __init__(self) -> None:
+        self._flag = _Flag.from_buffer_copy(_SHUT)
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Wake the waiter, or let it not sleep. Never blocks; any thread, any number of times."""
+        self._flag[0] = b"x"
+        if self._lock.locked():
+            self._lock.release()
+
+    def spin(self) -> bool:
+        """Wait some 50 microseconds for the gate to open, awake and without the interpreter lock.
+
+        Returns whether it is open. Waking a sleeping processor can cost as
+        much, and so can the interpreter lock when two threads contend for it,
+        which a loop in Python would do with the very thread that is to open
+        the gate. So the C library spins here: a linear search compares the flag
+        with an open one over and over. Two open ones, which are long, take it
+        some microseconds; by then the opener is likely to have let the
+        interpreter lock go.
+        """
+        if _CAN_SPIN:
+            _libc.lfind(self._flag, _OPEN, _SPINS, 0, _compare)
+        return self._flag[0] == b"x"
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until the gate is open or for `seconds`; return whether it is open.
+
+        A negative number is for ever; Ctrl-C ends it in the main thread.
+        """
+        return self._lock.acquire(timeout=seconds)
+
+
+class Doorbell:
+    """Let a driver's thread, which must not run Python, wake one of ours.
+
+    A POSIX semaphore whose post is a plain C function: a native device gets
+    its address and argument (`function`, `argument`) and calls it after a
+    stream's work. The posted memory is never freed, since a driver may post
+    after the stream is gone.
+    """
+
+    __slots__ = ("_storage", "argument", "function")
+
+    _immortal: list[ctypes.Array[ctypes.c_char]] = []  # noqa: RUF012 - one list for all, on purpose
+
+    def __init__(self) -> None:
+        # sem_t has 32 bytes on 64-bit glibc and musl; twice that is a margin.
+        self._storage = ctypes.create_string_buffer(64)
+        self._immortal.append(self._storage)
+        self.argument: int = ctypes.addressof(self._storage)
+        if _libc.sem_init(self.argument, 0, 0) != 0:
+            message = f"sem_init failed with errno {ctypes.get_errno()}"
+            raise OSError(ctypes.get_errno(), message)
+        self.function: int = _post_address
+
+    def ring(self) -> None:
+        """Wake the waiter, or the next one to wait. Never blocks; any thread."""
+        _libc.sem_post(self.argument)
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep until rung or for `timeout` seconds; take all rings at once.
+
+        Returns True if it was rung. The interpreter lock is let go meanwhile.
+        """
+        if _libc.sem_trywait(self.argument) != 0:
+            deadline = time.clock_gettime(time.CLOCK_REALTIME) + timeout
+            whole = int(deadline)
+            limit = _Timespec(whole, int((deadline - whole) * 1e9))
+            if _libc.sem_timedwait(self.argument, ctypes.byref(limit)) != 0:
+                return False
+        while _libc.sem_trywait(self.argument) == 0:
+            pass
+        return True
+
+
+class _Timespec(ctypes.Structure):
+    """Mirror POSIX's struct timespec."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def _load_libc() -> ctypes.CDLL:
+    """Load the C library's POSIX semaphores, which libpthread holds on older systems."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "sem_timedwait"):
+        with contextlib.suppress(OSError):
+            libc = ctypes.CDLL("libpthread.so.0", use_errno=True)
+    for name in ("sem_init", "sem_post", "sem_trywait", "sem_timedwait"):
+        getattr(libc, name).restype = ctypes.c_int
+    libc.sem_init.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint)
+    libc.sem_post.argtypes = (ctypes.c_void_p,)
+    libc.sem_trywait.argtypes = (ctypes.c_void_p,)
+    libc.sem_timedwait.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Timespec))
+    return libc
+
+
+_libc = _load_libc()
+_libc.lfind.restype = ctypes.c_void_p
+_libc.lfind.argtypes = (ctypes.c_void_p,) * 3 + (ctypes.c_size_t, ctypes.c_void_p)
+_compare: Final = ctypes.cast(_libc.strverscmp, ctypes.c_void_p)  # a few ns a character
+_Flag: Final = ctypes.c_char * 4096
+_OPEN: Final = _Flag.from_buffer_copy(b"x" * 4095 + b"\0")
+_SHUT: Final = b"-" + bytes(_OPEN)[1:]
+_SPINS: Final = ctypes.byref(ctypes.c_size_t(20_000))
+_CAN_SPIN: Final = (os.cpu_count() or 1) > 1
+_post_address: int = ctypes.cast(_libc.sem_post, ctypes.c_void_p).value or 0

@@ -1,0 +1,203 @@
+"""Run user code on threads of ours: callbacks in order, host calls side by side.
+
+User code never runs on the progress thread, under a lock, or on a driver's
+thread (S8, I5, I6). The threads are daemons, started on first need: `start` is
+for the call that brings the need about, which raises if there can be none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from hal._base import sync
+from hal.errors import HalError
+
+__all__ = ["Dispatcher", "Pool", "report"]
+
+_IDLE_SECONDS: Final = 30.0
+"""How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
+
+_LONG_SECONDS: Final = 3600.0
+"""How long a thread sleeps that stays."""
+
+
+class Dispatcher:
+    """Call functions one after another on one thread, in the order they came."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, without a thread."""
+        self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._starting = sync.Lock()
+        self._bell: sync.Doorbell | None = None
+
+    def start(self) -> None:
+        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
+        if self._bell is not None or self._starting.locked():
+            return  # it looks for calls before it sleeps
+        with self._starting:
+            if self._bell is None:
+                bell = sync.Doorbell()
+                sync.start_thread(self._name, functools.partial(self._run, bell))
+                self._bell = bell  # only now: if that failed, the next one tries again
+                bell.ring()
+
+    def append(self, function: Callable[..., object], *arguments: object) -> None:
+        """Put a call behind the others; takes no lock, so that one may be held. `wake` follows."""
+        self._calls.append((function, arguments))
+
+    def wake(self) -> None:
+        """Have the calls made that were appended; never blocks. Any thread, no lock held."""
+        if self._bell is None:
+            with contextlib.suppress(HalError):  # whoever starts the thread finds them
+                self.start()
+        if self._bell is not None:
+            self._bell.ring()
+
+    def _run(self, bell: sync.Doorbell) -> None:
+        calls = self._calls
+        while self._bell in {None, bell}:  # else its start was broken off, and another one runs
+            while calls:
+                function, arguments = calls.popleft()
+                _call(function, arguments)
+                del function, arguments
+            bell.wait(_LONG_SECONDS)
+
+
+class Pool:
+    """Call functions side by side, each on a thread of its own as far as those go.
+
+    There are `limit` threads at the most, and fewer where the system starts no
+    more; what finds none idle waits for one. So the caller is never held up, and
+    a function that blocks on a later one blocks for good once all threads do.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._limit = limit
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, without a thread."""
+        self._tasks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._lock = sync.OwnedLock()
+        self._idle: list[Any] = []  # a lock each, which its thread sleeps at
+        self._count = 0  # of threads, and of those in a function
+        self._busy = 0
+        self._starting = sync.Mark()  # held while a thread is started
+
+    def start(self) -> None:
+        """Have a thread at least, which stays. Raises `OperationError`; no lock held."""
+        if not self._count:
+            self._start_one()
+
+    def run(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have `function` called on a thread of the pool. Any thread, no lock held."""
+        self._tasks.append((function, arguments))
+        if not self._lock._is_owned():  # else its caller has interrupted one that goes on with it
+            self._serve()
+
+    def _serve(self) -> None:
+        """Wake a thread for what is to be done, or start one: one at a time, each the next."""
+        with self._lock:
+            while self._idle:
+                gate = self._idle[-1]
+                if gate.locked():
+                    gate.release()  # and taken out after: a Ctrl-C between loses no thread
+                    self._idle.pop()
+                    return
+                self._idle.pop()
+            looking = self._count - self._busy  # those look before they sleep
+            if looking >= len(self._tasks) or self._count >= self._limit:
+                return
+        with contextlib.suppress(HalError):  # then those that run have to do
+            self._start_one()
+
+    def _start_one(self) -> None:
+        """Start a thread unless another caller does; each counts itself, so no Ctrl-C miscounts."""
+        if not self._starting.locked():
+            with self._starting:
+                sync.start_thread(self._name, self._work)
+
+    def _work(self) -> None:
+        """Work until idle for too long; the last thread stays."""
+        task: tuple[Callable[..., object], tuple[Any, ...]] | None
+        with self._lock:
+            self._count += 1
+        while True:
+            gate = sync.Lock()
+            with self._lock:
+                task = self._tasks.popleft() if self._tasks else None
+                if task is not None:
+                    self._busy += 1
+                else:
+                    gate.acquire()
+                    self._idle.append(gate)
+                    seconds = _IDLE_SECONDS if self._count > 1 else _LONG_SECONDS
+            if task is not None:
+                if self._tasks:
+                    self._serve()
+                _call(*task)
+                task = None
+                with self._lock:
+                    self._busy -= 1
+            elif self._may_end(gate, is_woken=gate.acquire(timeout=seconds)):
+                return
+
+    def _may_end(self, gate: Any, *, is_woken: bool) -> bool:  # noqa: ANN401 - a lock
+        """Return whether a thread that was idle is to end, for it was so for long."""
+        with self._lock:
+            if gate in self._idle:
+                self._idle.remove(gate)
+            else:
+                is_woken = True  # in the last moment
+            if is_woken or self._count == 1:
+                return False
+            self._count -= 1
+        return True
+
+
+def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    """Call user code; what it raises is reported and ends nothing of ours."""
+    try:
+        function(*arguments)
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises
+        report(function, error)
+
+
+def report(function: Callable[..., object], error: BaseException) -> None:
+    """Tell `sys.unraisablehook` of an error that has nobody to go to; never raises."""
+    unraisable = _Unraisable(function, error)
+    hook: Callable[[Any], object] = sys.unraisablehook
+    if hook is not sys.__unraisablehook__:  # that one takes what C code makes, and nothing else
+        try:
+            hook(unraisable)
+        except BaseException as second:  # noqa: BLE001 - a hook is user code, too
+            unraisable = _Unraisable(hook, second)
+        else:
+            return
+    with contextlib.suppress(Exception):  # nobody may be there to read it
+        sys.stderr.write(f"{unraisable.err_msg}: {unraisable.object!r}\n")
+        traceback.print_exception(unraisable.exc_value, file=sys.stderr)
+
+
+class _Unraisable:
+    """Look like `sys.UnraisableHookArgs`, which Python code cannot make."""
+
+    __slots__ = ("err_msg", "exc_traceback", "exc_type", "exc_value", "object")
+
+    def __init__(self, function: Callable[..., object], error: BaseException) -> None:
+        self.exc_type = type(error)
+        self.exc_value = error
+        self.exc_traceback = error.__traceback__
+        self.err_msg = "Exception ignored on a thread of hal"
+        self.object = function

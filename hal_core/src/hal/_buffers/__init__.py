@@ -1,0 +1,1 @@
+"""What users hold of memory, and how other libraries see it."""

@@ -1,0 +1,330 @@
+"""Allocate and give back memory in the order of a queue (rule M3).
+
+Memory is reserved when an alloca is issued: from the core's own pool
+(`hal._memory.stream_memory`), or from the driver's stream-ordered allocator, as the parameter
+``async_allocations`` says. An alloca that finds none is *starved*: it keeps its place in
+the queue, and tries again whenever work has retired, a dealloca was issued or a finaliser
+has given memory back. The `Provider` makes native allocations, which may block, on a
+thread of ours. It fails the alloca when nothing that runs can help any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from numpy.typing import DTypeLike
+
+from hal._base.failures import as_failure, keep, told
+from hal._buffers.buffer import Buffer
+from hal._engine import progress, steps, timelines
+from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
+from hal._engine.replay import Housed, Plan
+from hal._engine.submission import Submission
+from hal._engine.timelines import Timepoint
+from hal._memory.extent import check_allocation, no_address
+from hal._memory.storage import Transient
+from hal._transfers import transfers
+from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+    from hal._devices.queue import Queue
+    from hal._engine.context import Context
+    from hal._engine.steps import Step
+    from hal._engine.stream import Waits
+    from hal._memory.heap import Heap
+
+__all__ = ["Provider", "alloca", "dealloca", "run_housed", "transient"]
+
+
+def alloca(
+    queue: Queue,
+    size: object,
+    dtype: DTypeLike,
+    memory: str | MemoryType,
+    waits: Waits,
+    signals: tuple[Timepoint, ...],
+) -> Buffer:
+    """Check and submit an allocation; see `Queue.alloca`."""
+    device = queue._device
+    device._live()
+    length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
+    storage = transient(device, length or 1, index)
+    buffer = Buffer(device, storage, 0, length, element, shape)
+    submission = queue._submit("alloca", _payload(_Take(storage), storage), waits, signals)
+    buffer._allocation = storage.source = submission
+    return buffer
+
+
+def transient(device: Device, size: int, index: int) -> Transient:
+    """Return a storage that takes memory when an operation is issued.
+
+    Raises `OutOfMemoryError` for more than can ever be there.
+    """
+    context, heap = device._context, device._heap
+    heap.refuse_reentrance()
+    heap.check_possible(size, index)
+    if not context.is_lending:
+        progress.workers.start()  # a thread that finds memory must be there when it is needed
+        context.provider = Provider(context, heap)
+        context.is_lending = True
+    return Transient(heap, size, index, is_async=heap.is_async and not index)
+
+
+def dealloca(
+    queue: Queue,
+    buffer: Buffer,
+    waits: Waits,
+    signals: tuple[Timepoint, ...],
+) -> Submission:
+    """Check and submit the end of an allocation; see `Queue.dealloca`."""
+    storage = transfers.check_buffer(queue._device, buffer, "dealloca")
+    if not isinstance(storage, Transient) or storage.source is None:
+        message = "dealloca takes a buffer of alloca; close() ends the use of others"
+        raise InvalidArgumentError(message)
+    if buffer._is_part:
+        message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
+        raise InvalidArgumentError(message)
+    if any(reference() is not None for reference in storage.recordings):
+        message = (
+            "dealloca: a recording that uses the buffer directly may be executed again; drop the "
+            "recording first, or record a slot or commands.alloca() in the buffer's place"
+        )
+        raise InvalidArgumentError(message)
+    _check_reachable(storage.source, signals)
+    payload = _payload(_Give(storage), storage)
+    submission = queue._submit("dealloca", payload, waits, signals, False, _Deallocation)  # noqa: FBT003
+    buffer._end()
+    for reference in list(storage.parts or ()):  # another thread may add to it
+        part = reference()
+        if part is not None:
+            part._end()
+    return submission
+
+
+def _payload(plan: Plan, storage: Transient) -> transfers.Payload:
+    """Return what is submitted; only the driver's allocator has something enqueued."""
+    return (plan, (), storage) if storage.is_async else (None, (plan,), storage)
+
+
+def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
+    """Raise if an alloca waits for what its own dealloca is to signal."""
+    if source._state != PENDING:
+        return
+    for wait in source._waits:
+        for signal in signals:
+            semaphore = wait._semaphore
+            # If it is another value somebody else may bring it about.
+            if signal._semaphore is semaphore and semaphore._value < wait._value == signal._value:
+                message = (
+                    f"dealloca: its signal {semaphore.name}@{signal._value} is what the alloca of "
+                    f"this buffer waits for ({semaphore.name}@{wait._value}): neither would run"
+                )
+                raise InvalidArgumentError(message)
+
+
+class _Deallocation(Submission):
+    """A dealloca; if it has not given the memory back, that is done once nothing uses it.
+
+    Not by the storage's finaliser: whoever waits for memory would have to know when the
+    last frame has dropped it.
+    """
+
+    __slots__ = ()
+
+    def _let_go(self) -> None:
+        storage = self._resources
+        super()._let_go()
+        if isinstance(storage, Transient) and self._state >= DONE:  # else it was refused
+            storage._heap.leave(storage)
+
+
+class _Take(Plan):
+    """Reserve the memory of an alloca."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Transient) -> None:
+        super().__init__(1)
+        self._storage = storage
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
+        """Reserve it, or say that there is none."""
+        self.is_starved = not self._storage._heap.take(operation._queue, self._storage)
+        self.left = 0
+        return 1
+
+
+class _Give(Plan):
+    """Give the memory of an alloca back."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Transient) -> None:
+        super().__init__(1)
+        self._storage = storage
+
+    def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
+        """Give it back, unless there never was any: a failed alloca may be given back, too."""
+        storage = self._storage
+        source = storage.source
+        if storage.address is None and source is not None and source._state <= DONE:
+            raise no_address(storage, OperationError)
+        storage._heap.give(storage, operation)
+        self.left = 0
+        return 1
+
+
+def run_housed(
+    block: Transient, function: Callable[..., object], arguments: tuple[Any, ...]
+) -> object:
+    """Run an execution with temporaries on the host, with memory that is reserved for that long.
+
+    No stream is there to wait in, so it is an allocation as any other, which may block.
+    """
+    kept = block._heap.allocate(block.size, block.index)
+    block.host_address, block.address = kept.host_address, kept.address
+    try:
+        return function(*arguments)
+    finally:
+        block.address = kept.address = None  # it lives until here, in compiled code, too
+
+
+def storage_of(operation: Operation) -> Transient:
+    """Return the storage that a starved operation wants memory for."""
+    plan = operation._function if operation._function is not None else operation._arguments[0]
+    if isinstance(plan, Housed):
+        return plan.storage
+    assert isinstance(plan, _Take)  # noqa: S101 - nothing else starves
+    return plan._storage
+
+
+class Provider:
+    """Find memory for the starved operations of a device, on a thread of the pool.
+
+    Attributes
+    ----------
+    wanted
+        Operations that have found no memory, and for which none was looked for yet.
+    is_posted
+        Whether a thread looks for some, or is about to.
+    """
+
+    _kind: Final = "alloca"
+
+    def __init__(self, context: Context, heap: Heap) -> None:
+        self._context = context
+        self._heap = heap
+        self.wanted: deque[Operation] = deque()  # that have found no memory since
+        self.is_posted = False
+
+    def _run_on_host(self) -> None:
+        """Look for memory for all that have asked for some."""
+        while True:
+            with timelines.lock:
+                if not self.wanted:
+                    self.is_posted = False
+                    return
+                operation = self.wanted.popleft()
+            try:
+                try:
+                    self._provide(operation)
+                except Exception as raised:  # noqa: BLE001 - such as no memory of the host's
+                    error = OperationError(f"looking for memory was broken off by {told(raised)}")
+                    error.__cause__ = keep(raised)
+                    progress.act(_fail, operation, error)
+            except Exception:
+                # Not even that: it is looked at again when the next one is.
+                with timelines.lock:
+                    self.wanted.append(operation)
+                    self.is_posted = False
+                raise
+
+    def _provide(self, operation: Operation) -> None:
+        """Have an operation try again, wait on, or fail."""
+        error: HalError
+        with timelines.lock:
+            if operation._state != STARVED:
+                return
+            storage = storage_of(operation)
+        try:
+            if self._heap.provide(operation._queue, storage):
+                progress.act(_feed_one, self._context, operation)
+                return
+            if self._heap.is_freeing:
+                return  # whoever does it has this one try again
+            for _ in range(2):  # for work goes from one thread's hands to another's
+                if progress.act(_may_come, self._context, operation):
+                    return
+                if progress.put_behind(_look_again, self._context, operation):
+                    return
+            if self._heap.has_changed(storage):
+                progress.act(_feed_one, self._context, operation)  # meanwhile
+                return
+            error = self._heap.out_of_memory(storage)
+        except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
+            error = as_failure(raised, "memory was looked for")
+            if isinstance(error, OutOfMemoryError):
+                storage.refuse(error)
+                error = self._heap.out_of_memory(storage)
+        progress.act(_fail, operation, error)
+
+
+def _may_come(step: Step, context: Context, operation: Operation) -> bool:
+    """Return whether something runs that may give memory back; have it retired then."""
+    with timelines.lock:
+        if operation._state != STARVED:
+            return True
+        is_any = False
+        for queue in context.queues:
+            if queue._ring:
+                queue._want(queue._ring[0], step.work)
+                is_any = True
+            if queue._hosts or queue._issuing is not None:
+                is_any = True  # it ends, or enters the ring and is wanted there
+            elif queue._backlog:
+                head = queue._backlog[0]
+                if head._state == PENDING:
+                    is_any |= not head._unresolved  # somebody is about to issue it
+                else:
+                    is_any |= head._state != STARVED  # ... or to pass it over
+        for other in steps.all_steps():
+            if other is not step and _is_busy(other, operation):
+                is_any = True
+        return is_any
+
+
+def _is_busy(step: Step, operation: Operation) -> bool:
+    """Return whether a call on another thread issues or ends operations; under the lock.
+
+    What follows from that may give memory back. Then it is looked for again afterwards.
+    """
+    queue = step.queue
+    if queue is not None and queue._context is operation._queue._context:
+        return True
+    step.awaited.append(operation)
+    if step.work:
+        return True
+    with contextlib.suppress(ValueError):  # it has ended just now, and taken it
+        step.awaited.remove(operation)
+    return False
+
+
+def _look_again(step: Step, context: Context, operation: Operation) -> None:
+    with timelines.lock:
+        context.post(operation, step.work)
+
+
+def _feed_one(step: Step, context: Context, operation: Operation) -> None:
+    with timelines.lock:
+        context.feed_one(operation, step.work)
+
+
+def _fail(step: Step, operation: Operation, error: HalError) -> None:
+    with timelines.lock:
+        if operation._state == STARVED:
+            operation._queue._drop_unissued(operation, FAILED, error, step.work)

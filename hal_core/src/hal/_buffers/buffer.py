@@ -1,0 +1,291 @@
+"""Define buffers: ranges of device memory with a numpy type (rules M1, M2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from hal._base.checks import check_range
+from hal._buffers import exports
+from hal._engine.fence import Waits, wait_all
+from hal._engine.submission import Submission
+from hal._engine.submitted import wait_before
+from hal._memory.extent import Extent, address_of, shape_of
+from hal._memory.usage import (
+    READ,
+    WRITE,
+    BufferUsage,
+    describe_rights,
+    explain_refusal,
+    mapping_need,
+)
+from hal._memory.views import view_of
+from hal.arguments import as_dtype
+from hal.errors import InvalidArgumentError, UnimplementedError
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+    from hal._memory.storage import Storage
+
+__all__ = ["Buffer"]
+
+
+class Buffer(Extent):
+    """A range of a device's memory.
+
+    Made by `Device.allocate`, `Device.upload`, `Device.import_array`,
+    `Queue.alloca` and `Buffer.subspan`. The memory is given back some time
+    after the last buffer, view and unretired operation that uses it is gone,
+    or after `close`. Any thread may use it; what the memory holds is ordered by
+    queues and semaphores alone.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    @property
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return self._size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the numpy type of an element."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape in elements of `dtype`."""
+        return self._shape
+
+    @property
+    def device(self) -> Device:
+        """Return the device that owns the memory."""
+        return self._device
+
+    @property
+    def memory(self) -> str:
+        """Return the kind of memory: ``"device"``, ``"host"`` or ``"shared"``."""
+        return self._live().memory.value
+
+    @property
+    def usage(self) -> BufferUsage:
+        """Return what it may be used for."""
+        return BufferUsage(BufferUsage.ALL & ~self._denied)
+
+    @property
+    def access(self) -> str:
+        """Return who may do what with the bytes: ``"all"``, ``"read"`` or ``"write"``."""
+        denied = self._denied
+        return "read" if denied & WRITE else "write" if denied & READ else "all"
+
+    @property
+    def allocation(self) -> Submission | None:
+        """Return the submission of the `Queue.alloca` that makes its memory, if one does."""
+        return self._allocation
+
+    @property
+    def address(self) -> int:
+        """Return the device's address of the first byte.
+
+        Raises `ClosedError` after `close`. A buffer of `Queue.alloca` has an
+        address once its `allocation` was issued: before, this raises
+        `InvalidArgumentError`, and the alloca's own error if that has failed.
+        """
+        return address_of(self, self._live())
+
+    @property
+    def closed(self) -> bool:
+        """Return whether it was closed, or given to `Queue.dealloca`."""
+        return self._storage is None
+
+    def __repr__(self) -> str:
+        storage = self._storage
+        state = "closed"
+        if storage is not None:
+            address = storage.address
+            where = "no address yet" if address is None else f"at {address + self._offset:#x}"
+            state = f"{storage.memory.value} memory {where}{describe_rights(self._denied)}"
+        return f"<Buffer {self._dtype}{list(self._shape)} {self._size} bytes {state}>"
+
+    def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> Buffer:
+        """Return a buffer of `size` bytes from `offset` on that shares this one's memory.
+
+        And its usage and access. `dtype` is this buffer's unless given; `size`
+        is a multiple of its item size. Raises `InvalidArgumentError` for a
+        range outside the buffer.
+        """
+        offset, size = check_range(self._size, offset, size, "subspan")
+        kind = self._dtype if dtype is None else as_dtype(dtype)
+        return self._part(offset, size, kind, shape_of(size, kind, "subspan"))
+
+    def view(self, dtype: DTypeLike) -> Buffer:
+        """Return a buffer over the same memory whose elements are of another type.
+
+        As with `numpy.ndarray.view` bytes are not converted, and the last axis
+        grows or shrinks if the elements have another size. Kernels' pointers
+        and host arrays are compared with the new type: with ``np.uint8``, bytes
+        of no type, they all fit. Raises `InvalidArgumentError` where the last
+        axis is no whole number of the new elements.
+        """
+        kind, shape = as_dtype(dtype), self._shape
+        if kind.itemsize != self._dtype.itemsize or kind.hasobject:
+            row = shape[-1] * self._dtype.itemsize if shape else self._size
+            shape = (*shape[:-1], *shape_of(row, kind, "view"))
+        return self._part(0, self._size, kind, shape)
+
+    def _part(self, offset: int, size: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> Buffer:
+        storage = self._live()
+        offset += self._offset
+        part = Buffer(self._device, storage, offset, size, kind, shape, self._denied)
+        part._allocation = self._allocation
+        part._is_part = True
+        if storage.source is not None:
+            # Registered first and looked at after; `dealloca` does it the other way round.
+            storage.add_part(part)
+            if self._storage is None:
+                part._end()
+        return part
+
+    def map(
+        self, access: str = "all", *, wait: Waits | None = None, timeout: float | None = None
+    ) -> NDArray[Any]:
+        """Return a numpy view of the memory, without a copy, where the host can see it.
+
+        Blocks until everything that was submitted to the device's queues
+        before has ended, well or not, or with `wait` for that alone: ``()`` is
+        nothing. In a host function (`Queue.call`) nothing is waited for unless
+        `wait` says so.
+
+        The memory lives as long as the view. The view shows what the memory
+        holds when it is read: wait for work that is submitted later, too.
+        `access` is what the view is for: ``"all"``, ``"read"`` (it is
+        read-only then), ``"write"``, or ``"discard"`` to write it whole,
+        whatever it held.
+
+        Raises `UnimplementedError` where the memory is not host-visible; use
+        `numpy` or a queue's ``read`` there. Raises `InvalidArgumentError` if
+        the buffer's usage or access does not allow it, and what `address`
+        does if an alloca was not issued by the end of the wait. Raises
+        `DeadlineExceededError` after `timeout` seconds, and the failures of `wait`.
+        """
+        need = mapping_need(access)
+        storage = self._live()
+        if self._denied & need:
+            raise InvalidArgumentError(explain_refusal("map", self._denied & need))
+        if storage.address is not None:
+            self._check_visible(storage)
+        if wait is None:
+            wait_before(self._device._context, timeout, "map()")
+        else:
+            wait_all(wait, timeout)
+        address_of(self, storage)
+        self._check_visible(storage)
+        if self._size:
+            raw = np.asarray(view_of(storage))[self._offset : self._offset + self._size]
+            array = raw.view(self._dtype).reshape(self._shape)
+        else:
+            array = np.empty(self._shape, self._dtype)
+        if access == "read":
+            array.flags.writeable = False
+        return array
+
+    def _check_visible(self, storage: Storage) -> None:
+        """Raise unless the host sees the memory, which has an address."""
+        if storage.host_address is None:
+            message = (
+                f"{storage.memory.value} memory of {self._device._name} is not visible to the "
+                "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
+            )
+            raise UnimplementedError(message)
+
+    def numpy(
+        self,
+        dtype: DTypeLike | None = None,
+        *,
+        wait: Waits | None = None,
+        timeout: float | None = None,
+    ) -> NDArray[Any]:
+        """Copy to a new numpy array, and block until it is there.
+
+        After everything that was submitted to the device's queues before has
+        ended, well or not; or with `wait` after that alone: ``()`` is nothing.
+        In a host function (`Queue.call`) nothing is waited for unless `wait`
+        says so. With the dtype and shape of the upload; or with `dtype`, flat.
+
+        Operations that have failed do not make it raise, not even one that was
+        to write this buffer: the array has what the memory holds. Ask their
+        submissions, or pass them as `wait`, whose failures are raised. Raises
+        what `Submission.wait` raises; `DeadlineExceededError` after `timeout`
+        seconds says which operations have not ended, and why.
+        """
+        self._live()
+        kind = self._dtype if dtype is None else as_dtype(dtype)
+        shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")
+        array = np.empty(shape, kind)
+        if wait is None:
+            wait = ()
+            timeout = wait_before(self._device._context, timeout, "numpy()")
+        # A dtype that is asked for here says how to read the bytes, as `view` does.
+        target = array if dtype is None else array.view(np.uint8)
+        self._device.queues.download.read(self, target, wait=wait).wait(timeout)
+        return array
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001
+        """Return what ``map()`` does, for ``np.asarray(buffer)``; a TypeError where it cannot be.
+
+        It waits as ``map()`` does; ``buffer.map(wait=...)`` waits for less.
+        """
+        return exports.as_array(self, dtype, copy)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Return a view as ``map()`` does, after what that waits for; from Python 3.12 on."""
+        return exports.host_view(self).data
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """Return a DLPack capsule over the memory, which lives as long as its consumer's tensor.
+
+        Memory of the host: this blocks until everything that was submitted to
+        the device has ended, as ``map()`` does, and `stream` is None. Memory
+        of a device only: the consumer's `stream`, numbered as the standard has
+        it, waits for what was submitted to this device so far, on all its
+        queues, but not for what waits itself for something that nobody has
+        promised, or stands behind a host function; None is the default stream,
+        -1 asks for no order. This blocks while such work is not yet on its
+        stream. Where the device knows no streams of others, and for a copy, it
+        blocks until everything has ended.
+
+        `max_version` is what the consumer reads, `dl_device` where it wants
+        the memory; `copy` is True, False, or None for where it must be. Raises
+        `ExchangeError` (a `BufferError`) where the memory cannot be handed out
+        as asked.
+        """
+        return exports.export_buffer(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return where the memory is, as DLPack counts devices; raises `ExchangeError`."""
+        return exports.exchange_device(self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        """Return how CUDA libraries see the memory; an AttributeError where it is not CUDA's.
+
+        With the ``stream`` of what was submitted so far, as in `__dlpack__`,
+        or None if that has ended.
+        """
+        return exports.cuda_array(self)
+
+    def close(self) -> None:
+        """Let the memory go, once no unretired operation and no view uses it.
+
+        May be called twice. Using the buffer afterwards raises `ClosedError`.
+        """
+        self._storage = None

@@ -1,0 +1,1 @@
+"""Record once, run often."""

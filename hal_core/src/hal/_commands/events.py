@@ -1,0 +1,43 @@
+"""Define the events of a recording: barriers in two halves (rule C1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hal._commands.command_buffer import CommandBuffer
+    from hal._commands.lowering import Join
+
+__all__ = ["CommandEvent"]
+
+
+class CommandEvent:
+    """Split a barrier: all before its signal is ordered with all after a wait for it.
+
+    Made by `CommandBuffer.create_event`, and known to that recording only. What
+    is recorded between the two halves may run beside either. It is resolved
+    while recording: an event has no state on the device, and none is left of it
+    from one execution to the next.
+    """
+
+    __slots__ = ("_commands", "_join", "_name", "_signalled")
+
+    def __init__(self, commands: CommandBuffer, name: str) -> None:
+        self._commands = commands
+        self._name = name
+        self._signalled = False
+        self._join: Join | None = None  # None: nothing was recorded before its signal
+
+    @property
+    def name(self) -> str:
+        """Return the name that errors call it."""
+        return self._name
+
+    @property
+    def signalled(self) -> bool:
+        """Return whether a signal of it was recorded, and no reset since."""
+        return self._signalled
+
+    def __repr__(self) -> str:
+        state = "signalled" if self._signalled else "not signalled"
+        return f"<CommandEvent {self._name!r} {state}>"

@@ -1,0 +1,211 @@
+"""Keep what an execution changes, so that several may run at once (rule C4).
+
+The commands of a recording are packed once. What depends on a binding table,
+transfers to slots and the parameter blocks of kernels that use slots, is in a
+*replica*: one thread at a time binds it to a table and issues it. A native
+graph instance has a replica of its own, which says what the instance holds, so
+that only nodes that differ are updated.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from hal._base import sync
+from hal._commands.lease import Lease
+from hal._programs.parameters import ParameterBlock
+
+if TYPE_CHECKING:
+    from hal._commands.slots import Table
+    from hal._memory.storage import Handle
+    from hal.native import Node
+
+__all__ = ["Instance", "InstancePool", "Patch", "Replica", "SlotUses"]
+
+_pack_address: Final = struct.Struct("<Q").pack_into
+_STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
+
+
+Patch: TypeAlias = tuple[int, int, int, int]
+"""Where the address of a slot goes: the command, the slot, the offset in it, and the index of
+a kernel's parameter or, for other operands, the field of the node from -1 down."""
+
+
+class SlotUses:
+    """Know which commands use which slot; immutable."""
+
+    __slots__ = ("blocks", "commands", "count", "fields", "parameters")
+
+    def __init__(
+        self, count: int, patches: Iterable[Patch], blocks: dict[int, ParameterBlock]
+    ) -> None:
+        self.count = count
+        self.blocks = blocks  # of the commands whose parameters depend on slots
+        # For each slot: (command, parameter, offset), (command, field, offset), and commands
+        self.parameters: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+        self.fields: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+        commands: list[dict[int, None]] = [{} for _ in range(count)]
+        for command, slot, offset, place in patches:
+            if place < 0:
+                self.fields[slot].append((command, -1 - place, offset))
+            else:
+                self.parameters[slot].append((command, place, offset))
+            commands[slot][command] = None
+        self.commands = [tuple(each) for each in commands]
+
+
+class Replica:
+    """Hold the nodes of a recording for one binding table; one thread at a time.
+
+    Attributes
+    ----------
+    nodes
+        Of each command, with the addresses of `table` in it.
+    table
+        What it is bound to; a None for each slot at first.
+    """
+
+    __slots__ = ("_blocks", "_pointers", "_uses", "nodes", "table")
+
+    def __init__(
+        self, uses: SlotUses, nodes: Sequence[Node], blocks: dict[int, ParameterBlock]
+    ) -> None:
+        self._uses = uses
+        self._blocks = blocks  # the nodes have no more than their addresses
+        self.nodes: list[Any] = list(nodes)
+        self.table: tuple[int | None, ...] = (None,) * uses.count
+        # For each slot: where in the memory of which block its addresses go, and how far on
+        self._pointers = [
+            [(*_place(blocks[command], place), offset) for command, place, offset in each]
+            for each in uses.parameters
+        ]
+
+    def copy(self) -> Replica:
+        """Return another one, with parameter blocks of its own. Any thread."""
+        blocks = {}
+        nodes = list(self.nodes)
+        for command, block in self._uses.blocks.items():
+            blocks[command] = _copy_block(block)
+            nodes[command] = nodes[command]._replace(parameters=blocks[command].address)
+        return Replica(self._uses, nodes, blocks)
+
+    def bind(self, table: Table) -> Sequence[int]:
+        """Put the addresses of a table in; return the commands that this changed.
+
+        Cut off part-way, by Ctrl-C, it must not be used again.
+        """
+        changed: list[Sequence[int]] = []
+        for slot, (old, address) in enumerate(zip(self.table, table, strict=True)):
+            if old == address:
+                continue
+            changed.append(self._uses.commands[slot])
+            for storage, place, offset in self._pointers[slot]:
+                _pack_address(storage, place, address + offset)
+            for command, field, offset in self._uses.fields[slot]:
+                node = self.nodes[command]
+                self.nodes[command] = node._make(
+                    (*node[:field], address + offset, *node[field + 1 :])
+                )
+        self.table = table
+        if len(changed) == 1:
+            return changed[0]
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(changed)))
+
+
+class Instance:
+    """A native graph instance and what it is bound to.
+
+    It runs once at a time, so only two may launch it: the stream that did so
+    last, which keeps its own order, and anyone once the last execution has
+    retired, which is when its lease is gone.
+    """
+
+    __slots__ = ("broken", "graph", "lease", "replica", "stream")
+
+    def __init__(self, graph: Handle, replica: Replica, stream: int, lease: Lease) -> None:
+        self.graph = graph
+        self.replica = replica
+        self.stream = stream
+        self.lease = weakref.ref(lease)
+        self.broken = False  # nobody knows what it holds
+
+    def is_free_for(self, stream: int) -> bool:
+        """Return whether a stream may launch it."""
+        return not self.broken and (self.stream == stream or self.lease() is None)
+
+
+class InstancePool:
+    """Hold the instances of one recording."""
+
+    __slots__ = ("_instances", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = sync.Lock()  # held for a look at the list only
+        self._instances: tuple[Instance, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def take(self, stream: int, table: Table, lease: Lease) -> Instance | None:
+        """Return an instance that the stream may launch now, or None for a new one to be made.
+
+        One that is bound to the table comes first, then the stream's own. The
+        lease holds it from now on.
+        """
+        with self._lock:
+            instance = self._choose(stream, table)
+            if instance is not None:
+                lease.instance = instance
+                instance.stream = stream
+                instance.lease = weakref.ref(lease)
+        return instance
+
+    def add(self, instance: Instance) -> None:
+        """Keep a new instance for later executions, and forget broken ones."""
+        with self._lock:
+            self._instances = (*_whole(self._instances), instance)
+
+    def trim(self) -> None:
+        """Let go of instances that nothing runs."""
+        with self._lock:  # which their finalisers do not take
+            self._instances = tuple([each for each in self._instances if each.lease() is not None])
+
+    def _choose(self, stream: int, table: Table) -> Instance | None:
+        best = None
+        for instance in self._instances:
+            if not instance.is_free_for(stream):
+                continue
+            if instance.replica.table == table:
+                return instance
+            if best is None or (instance.stream == stream and best.stream != stream):
+                best = instance
+        return best
+
+
+def _whole(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    return tuple(instance for instance in instances if not instance.broken)
+
+
+def _place(block: ParameterBlock, index: int) -> tuple[ctypes.Array[ctypes.c_char], int]:
+    """Return the storage of a block and where in it the value of a parameter is."""
+    start = block.address - ctypes.addressof(block._storage)
+    return block._storage, start + block._layout.offsets[index]
+
+
+def _copy_block(block: ParameterBlock) -> ParameterBlock:
+    """Return a block with the same values in memory of its own."""
+    layout, size = block._layout, len(block._storage)
+    storage = type(block._storage)()
+    base = ctypes.addressof(storage)
+    alignment = max((each.alignment for each in layout.parameters), default=1)
+    slack = -base % alignment if alignment > _STORAGE_ALIGNMENT else 0
+    start = block.address - ctypes.addressof(block._storage)
+    ctypes.memmove(base + slack, block.address, size - max(start, slack))
+    for index, offset in enumerate(layout.offsets):
+        _pack_address(storage, slack + 8 * index, base + slack + offset)
+    return ParameterBlock(layout, storage, base + slack)

@@ -1,0 +1,192 @@
+"""Turn the order of a recording into the edges of a graph (rules C2, C4).
+
+While commands are recorded, `Order` notes what each comes after: a *join*, all
+that stood before the last barrier or before the signal of an event that was
+waited for, and with ``hazards="auto"`` the bytes that it touches. `lower` makes
+edges of that. A join becomes an empty node only where several commands come
+after several; elsewhere plain edges say the same.
+
+A join covers every command before it, so of two the later one covers the other,
+and one is enough for a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hal._commands.hazards import Access, Hazards
+
+__all__ = ["Join", "Lowering", "Order", "lower"]
+
+
+class Join:
+    """Stand for all commands up to a place of the recording.
+
+    Attributes
+    ----------
+    stop
+        The number of the first command after it.
+    commands
+        Its own commands, in order; there is one at least.
+    earlier
+        Another join that is part of it; what is in neither stands before one
+        of its commands.
+    """
+
+    __slots__ = ("commands", "earlier", "stop")
+
+    def __init__(self, stop: int, commands: Sequence[int], earlier: Join | None) -> None:
+        self.stop = stop
+        self.commands = commands
+        self.earlier = earlier
+
+
+class Order:
+    """Note what each command of a recording comes after.
+
+    Attributes
+    ----------
+    bases
+        Of each command, the join that it comes after.
+    accesses
+        Of each command, the bytes that it touches; empty unless they order it.
+    """
+
+    __slots__ = ("_base", "_covered", "_last", "_open", "accesses", "bases")
+
+    def __init__(self) -> None:
+        self.bases: list[Join | None] = []
+        self.accesses: list[Sequence[Access]] = []
+        self._base: Join | None = None
+        self._covered = False  # some command since comes after the base
+        self._open: list[int] = []  # commands that are part of no join yet
+        self._last: Join | None = None  # the last join since the barrier
+
+    def add(self) -> None:
+        """Note the next command."""
+        self._open.append(len(self.bases))
+        self.bases.append(self._base)
+        self._covered = True
+
+    def barrier(self) -> None:
+        """Order all commands so far before all that follow."""
+        self.wait(self.join())
+        self._last = None
+
+    def join(self) -> Join | None:
+        """Return all commands so far as one; None if there are none."""
+        earlier = self._last or self._base
+        if self._open:
+            if self._covered and earlier is self._base:
+                earlier = None
+            earlier = Join(len(self.bases), self._open, earlier)
+            self._open = []
+        self._last = earlier
+        return earlier
+
+    def wait(self, join: Join | None) -> None:
+        """Order all commands of a join before all that follow."""
+        if join is not None and (self._base is None or self._base.stop < join.stop):
+            self._base = join
+            self._covered = False
+
+
+class Lowering(NamedTuple):
+    """Place the commands of a recording in a graph.
+
+    Attributes
+    ----------
+    positions
+        Of each command, the index of its node; the others are empty nodes.
+    dependencies
+        Of each node, the indices of those before it, as
+        `hal.native.NativeDevice.create_graph` takes them.
+    """
+
+    positions: tuple[int, ...]
+    dependencies: tuple[tuple[int, ...], ...]
+
+
+def lower(order: Order) -> Lowering:
+    """Return the graph of a recording that has ended."""
+    before: Sequence[Sequence[int]] = ()
+    bases = order.bases
+    if order.accesses:
+        before, bases = _derive(order)
+    uses = _count_uses(bases)
+    positions: list[int] = []
+    dependencies: list[tuple[int, ...]] = []
+    nodes: dict[Join, list[int]] = {}  # what to depend on, for each join
+    for number, base in enumerate(bases):
+        after = [positions[command] for command in before[number]] if before else []
+        if base is not None:
+            if base not in nodes:
+                _place(base, before, uses, positions, dependencies, nodes)
+            after += nodes[base]
+        positions.append(len(dependencies))
+        dependencies.append(tuple(after))
+    return Lowering(tuple(positions), tuple(dependencies))
+
+
+def _derive(order: Order) -> tuple[list[list[int]], list[Join | None]]:
+    """Return each command's predecessors by its bytes, and its join unless one implies that."""
+    hazards = Hazards()
+    before: list[list[int]] = []
+    bases: list[Join | None] = []
+    last: Join | None = None
+    for number, (base, accesses) in enumerate(zip(order.bases, order.accesses, strict=True)):
+        if base is not None and base is not last and base.stop == number:
+            hazards.restart()
+        last = base
+        predecessors = hazards.add(accesses)
+        if base is not None:
+            predecessors = [each for each in predecessors if each >= base.stop]
+        implied = any(order.bases[each] is base for each in predecessors)
+        before.append(predecessors)
+        bases.append(None if implied else base)
+    return before, bases
+
+
+def _count_uses(bases: Sequence[Join | None]) -> dict[Join, int]:
+    """Return how many commands and joins come after each join that one comes after."""
+    uses: dict[Join, int] = {}
+    for base in bases:
+        if base is not None:
+            uses[base] = uses.get(base, 0) + 1
+    for join in list(uses):
+        earlier = join.earlier
+        while earlier is not None:
+            uses[earlier] = uses.get(earlier, 0) + 1
+            if uses[earlier] > 1:
+                break  # it was there already, and so are those in it
+            earlier = earlier.earlier
+    return uses
+
+
+def _place(
+    base: Join,
+    before: Sequence[Sequence[int]],
+    uses: dict[Join, int],
+    positions: Sequence[int],
+    dependencies: list[tuple[int, ...]],
+    nodes: dict[Join, list[int]],
+) -> None:
+    """Find out what to depend on for a join, and for those in it; add empty nodes for that."""
+    chain = [base]
+    while chain[-1].earlier is not None and chain[-1].earlier not in nodes:
+        chain.append(chain[-1].earlier)
+    for join in reversed(chain):
+        earlier = join.earlier
+        # A join is part of one other at most, and whatever comes after it alone came before.
+        after = [] if earlier is None else nodes[earlier]
+        if before:
+            # Those that others of it come after are covered by them.
+            inner = {each for command in join.commands for each in before[command]}
+            after += [positions[command] for command in join.commands if command not in inner]
+        else:
+            after += [positions[command] for command in join.commands]
+        if len(after) > 1 and uses[join] > 1:
+            dependencies.append(tuple(after))
+            after = [len(dependencies) - 1]
+        nodes[join] = after

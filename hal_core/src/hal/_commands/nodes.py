@@ -1,0 +1,361 @@
+"""Check commands of a recording and describe each by a node and what it touches (rules C1, C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal._base.checks import check_range
+from hal._buffers.buffer import Buffer
+from hal._commands.hazards import END
+from hal._commands.slots import DIRECT, Slot, Slots
+from hal._kernels.dispatch import check_counts, check_kernel, check_launch
+from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
+from hal._memory.storage import Transient
+from hal._memory.usage import (
+    DISPATCH,
+    INDIRECT,
+    OUTPUT,
+    READ,
+    TRANSFER_SOURCE,
+    TRANSFER_TARGET,
+    WRITE,
+)
+from hal._programs.elements import alignment_of
+from hal._programs.parameters import POINTERS
+from hal._programs.printing import PARAMETER
+from hal._transfers.patterns import NATIVE
+from hal._transfers.transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
+from hal.arguments import as_names, shown
+from hal.errors import InvalidArgumentError
+from hal.native import (
+    CopyNode,
+    FillNode,
+    HostCopyNode,
+    IndirectLaunchNode,
+    LaunchNode,
+    MemoryType,
+)
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+    from hal._kernels.executable import Kernel
+    from hal._memory.storage import Storage
+    from hal._programs.parameters import ParameterBlock
+    from hal.native import Node
+
+__all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed", "update"]
+
+
+_NO_NAMES: Final = ()
+_BLOCK: Final = 4 << 20
+"""Bytes of a pattern that no native fill takes which are captured: what it is copied from."""
+
+
+class Operand(NamedTuple):
+    """What a command uses of a memory, and where its address goes.
+
+    Attributes
+    ----------
+    memory
+        The slot, or `hal._commands.slots.DIRECT`.
+    start, size
+        The bytes: from the slot's beginning, or the address.
+    place
+        The index of a kernel's parameter, or for other operands the field of
+        the node, from -1 down.
+    alignment
+        What `start` is, and the slot's own address must be, a multiple of.
+    rights
+        What the buffer must be good for, bits of `hal._memory.usage`.
+    element
+        What a kernel's pointer to a slot points to, if that matters.
+    """
+
+    memory: int
+    start: int
+    size: int
+    place: int
+    alignment: int
+    rights: int
+    element: str = ""
+
+
+class Command(NamedTuple):
+    """One checked command.
+
+    Attributes
+    ----------
+    function, node
+        The native call, and its arguments after the stream; a slot's address
+        is left out of the latter.
+    operands
+        What it touches.
+    resources
+        What it keeps alive.
+    block
+        A kernel's arguments.
+    """
+
+    function: Callable[..., object]
+    node: Node
+    operands: tuple[Operand, ...]
+    resources: tuple[object, ...]
+    block: ParameterBlock | None = None
+
+
+def fill(
+    device: Device, slots: Slots, target: object, value: object, offset: object, size: object
+) -> list[Command]:
+    """Check a fill; see `Queue.fill`. Nothing is returned for no bytes, as by all of these."""
+    place, memory, base, kept = _check(device, slots, target, "fill", TRANSFER_TARGET)
+    _check_sized(place, size, "fill")
+    start, length, pattern, width = check_fill(base, place._size, place._dtype, value, offset, size)
+    start += base
+    if width > NATIVE:
+        unit = np.frombuffer(pattern.to_bytes(width, "little"), np.uint8)
+        host = np.tile(unit, min(length, _BLOCK) // width)
+        return _from_captured(device, memory, start, length, host, kept, NATIVE)
+    return [
+        Command(
+            device._fill,
+            FillNode(start + part, pattern, width, count // width),
+            (Operand(memory, start + part, count, -1, width, TRANSFER_TARGET),),
+            (kept,),
+        )
+        for part, count in _parts(length)
+    ]
+
+
+def update(
+    device: Device, slots: Slots, target: object, data: object, offset: object
+) -> list[Command]:
+    """Check an update and capture its bytes; see `Queue.update`."""
+    place, memory, base, kept = _check(device, slots, target, "update", TRANSFER_TARGET)
+    host = _bytes_of(data, "update", place._dtype)
+    start, length = check_range(place._size, offset, host.size, "update")
+    if not length:
+        return []
+    return _from_captured(device, memory, start + base, length, host, kept, 1)
+
+
+def _from_captured(
+    device: Device,
+    memory: int,
+    start: int,
+    length: int,
+    host: NDArray[np.uint8],
+    kept: object,
+    alignment: int,
+) -> list[Command]:
+    """Return copies of bytes that are captured now, over and over where they are fewer."""
+    source, captured = capture(device, host)
+    return [
+        Command(
+            device._copy_from_host,
+            HostCopyNode(start + part, source + part % host.size, count),
+            (Operand(memory, start + part, count, -1, alignment, TRANSFER_TARGET),),
+            (kept, captured),
+        )
+        for part, count in _parts(length, host.size)
+    ]
+
+
+def copy(
+    device: Device,
+    slots: Slots,
+    source: object,
+    target: object,
+    source_offset: object,
+    target_offset: object,
+    size: object,
+) -> list[Command]:
+    """Check a copy; see `Queue.copy`."""
+    read = _check(device, slots, source, "copy: the source", TRANSFER_SOURCE)
+    written = _check(device, slots, target, "copy: the target", TRANSFER_TARGET)
+    _check_sized(read.thing, size, "copy: the source")
+    first, length = check_range(read.thing._size, source_offset, size, "copy: the source")
+    into, _ = check_range(written.thing._size, target_offset, length, "copy: the target")
+    begin, end = first + read.base, into + written.base
+    if read.memory == written.memory and abs(begin - end) < length:
+        if begin == end:
+            return []
+        message = (
+            f"copy: {length} bytes from offset {first} to offset {into} overlap "
+            "in the same memory; copy through another buffer"
+        )
+        raise InvalidArgumentError(message)
+    return [
+        Command(
+            device._copy,
+            CopyNode(end + part, begin + part, count),
+            (
+                Operand(written.memory, end + part, count, -1, 1, TRANSFER_TARGET),
+                Operand(read.memory, begin + part, count, -2, 1, TRANSFER_SOURCE),
+            ),
+            (read.kept, written.kept),
+        )
+        for part, count in _parts(length)
+    ]
+
+
+def dispatch(
+    device: Device,
+    slots: Slots,
+    kernel: Kernel,
+    grid: object,
+    block: int | Sequence[int] | None,
+    args: Sequence[object] | Mapping[str, object],
+    shared_memory: int | None,
+    reads: Sequence[str],
+    writes: Sequence[str],
+) -> list[Command]:
+    """Check a dispatch and pack its arguments; see `Queue.dispatch`."""
+    operands: list[Operand] = []
+    resources: list[object] = []
+    names: list[str] = []
+    if reads is not _NO_NAMES or writes is not _NO_NAMES:
+        check_kernel(kernel)
+        reads = _check_names(kernel, reads, "reads")
+        writes = _check_names(kernel, writes, "writes")
+
+    def resolve(argument: object, parameter: str) -> int | None:
+        if not isinstance(argument, (Buffer, Slot)):
+            return None
+        reading = parameter not in writes and (
+            parameter in reads or parameter in kernel.signature.constants
+        )
+        rights = DISPATCH | READ if reading else DISPATCH | WRITE
+        what = f"{kernel.name}: argument {parameter!r}"
+        thing, memory, base, kept = _check(device, slots, argument, what, rights)
+        if parameter == PARAMETER and kernel.signature.output:
+            rights |= OUTPUT
+            if memory != DIRECT and base:
+                message = f"{what} takes a slot as a whole, not a part of one"
+                raise InvalidArgumentError(message)
+        if not names:
+            names.extend(each.name for each in kernel.signature.parameters)
+        index = names.index(parameter)
+        element = kernel.signature.parameters[index].element
+        if element:
+            kernel.signature._check_buffer(kernel.name, parameter, thing._dtype, base)
+        alignment = alignment_of(element)
+        used = Operand(memory, base, thing._size, index, alignment, rights, element)
+        operands.append(used if thing.dtype == np.uint8 else used._replace(element=""))
+        resources.append(kept)
+        return base
+
+    blocks, threads, shared, parameters = check_launch(
+        device, kernel, grid, block, args, shared_memory, resolve, "recording"
+    )
+    function, address = kernel._function, parameters.address
+    resources += (kernel._module, parameters)
+    if blocks is not None:
+        if not all(blocks):
+            return []
+        node: Node = LaunchNode(function, blocks, threads, shared, address)
+        call: Callable[..., object] = device._launch
+    else:
+        what = f"dispatch of {kernel.name!r}: the grid"
+        thing, memory, base, kept = _check(device, slots, grid, what, INDIRECT)
+        check_counts(thing, kernel)
+        operands.append(Operand(memory, base, COUNTS_SIZE, -2, COUNTS_ALIGNMENT, INDIRECT))
+        resources.append(kept)
+        node = IndirectLaunchNode(function, base, threads, shared, address)
+        call = device._launch_indirect
+    return [Command(call, node, tuple(operands), tuple(resources), parameters)]
+
+
+def hosts_of(command: Command) -> tuple[int, ...] | None:
+    """Return which slots have to be bound to pinned memory for a copy to be from host to host.
+
+    None for a command that is no copy, or where one side never is the host's.
+    """
+    kind, kept = command.node.__class__, command.resources
+    if kind is not CopyNode and kind is not HostCopyNode:
+        return None
+    sides = kept[::-1] if kind is CopyNode else kept[:1]  # as the operands stand
+    slots = []
+    for operand, storage in zip(command.operands, sides, strict=True):
+        if operand.memory != DIRECT:
+            slots.append(operand.memory)
+        elif storage.memory is not MemoryType.HOST:  # type: ignore[attr-defined] # a storage
+            return None
+    return tuple(slots)
+
+
+def needed(start: int, size: int) -> int:
+    """Return how many bytes from its beginning on a slot surely needs for an operand."""
+    return start + size if start + size < END else start
+
+
+class _Place(NamedTuple):
+    """A buffer or a slot that a command may use.
+
+    Attributes
+    ----------
+    thing
+        The buffer or slot.
+    memory, base
+        What memory it is in, as `Operand.memory`, and where it begins there.
+    kept
+        What to keep alive.
+    """
+
+    thing: Any
+    memory: int
+    base: int
+    kept: Storage | None
+
+
+def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) -> _Place:
+    """Return where a buffer or a slot is, or raise that it cannot be used here."""
+    if isinstance(thing, Slot):
+        slots._check_own(thing, what)
+        return _Place(thing, thing._index, thing._offset, None)
+    storage = check_buffer(device, thing, what, rights, "recording")
+    assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker
+    if storage.address is None:
+        message = (
+            f"{what}: the buffer has no address before its alloca was issued; record a slot "
+            "(device.record(slots=...)) and bind the buffer when the commands are executed"
+        )
+        raise InvalidArgumentError(message)
+    if isinstance(storage, Transient):
+        slots._hold(storage)
+    return _Place(thing, DIRECT, storage.address + thing._offset, storage)
+
+
+def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot
+    """Raise if all the rest of a slot is meant that has no size."""
+    if size is None and isinstance(place, Slot) and place.size is None:
+        message = (
+            f"{what}: slot {place.index} has no size of its own; pass size=, or give it one in "
+            "device.record(slots=[(dtype, bytes), ...])"
+        )
+        raise InvalidArgumentError(message)
+
+
+def _parts(length: int, most: int = CHUNK) -> list[tuple[int, int]]:
+    """Return the offsets and sizes of the pieces that native calls take."""
+    step = min(CHUNK, most)
+    return [(start, min(step, length - start)) for start in range(0, length, step)]
+
+
+def _check_names(kernel: Kernel, names: object, what: str) -> tuple[str, ...]:
+    """Return names, or raise unless all of them are pointers of the kernel."""
+    checked = as_names(names, f"dispatch of {kernel.name!r}: {what}")
+    for name in checked:
+        for parameter in kernel.signature.parameters:
+            if parameter.name == name and parameter.kind in POINTERS:
+                break
+        else:
+            message = (
+                f"dispatch of {kernel.name!r}: {what} names {shown(name)}, which is no pointer of "
+                f"the kernel; its parameters are {kernel.signature}"
+            )
+            raise InvalidArgumentError(message)
+    return checked

@@ -1,0 +1,243 @@
+"""Run a recording: replay it on a stream, or launch it as a native graph (rule C4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._base.failures import fresh, placed
+from hal._commands.instances import Instance, InstancePool, Replica
+from hal._commands.lease import InstanceOwner, Lease
+from hal._engine.replay import Replay
+from hal._kernels.indirect import run_on_host
+from hal._memory.peers import find_hosts
+from hal._memory.reaper import GRAPH, INSTANCE
+from hal._transfers import transfers
+from hal.errors import HalError, OperationError
+from hal.native import EmptyNode, MemoryType
+
+if TYPE_CHECKING:
+    from hal._commands.instances import SlotUses
+    from hal._commands.lowering import Lowering
+    from hal._commands.slots import Late, SlotRules, Table
+    from hal._devices.device import Device
+    from hal._memory.storage import Storage
+    from hal.native import Node
+
+__all__ = ["Program"]
+
+_EMPTY: Final = EmptyNode()
+
+
+class _Calls:
+    """Give the calls of a recording one by one, and know the node of the last one."""
+
+    __slots__ = ("_functions", "_nodes", "node")
+
+    def __init__(self, functions: Sequence[Callable[..., object]], nodes: Sequence[Node]) -> None:
+        self._functions = functions
+        self._nodes = nodes
+        self.node: Node | None = None
+
+    def __iter__(self) -> Iterator[tuple[Callable[..., object], Any]]:
+        for function, node in zip(self._functions, self._nodes, strict=True):
+            self.node = node
+            yield function, node
+
+
+class Program:
+    """A recording that has ended; immutable but for its replicas and instances.
+
+    Executions hold it until they have retired, and it holds what they use.
+    """
+
+    __slots__ = (
+        "_describe",
+        "_device",
+        "_direct",
+        "_functions",
+        "_host_copies",
+        "_lowering",
+        "_owner",
+        "_pool",
+        "_resources",
+        "_rules",
+        "_spares",
+        "_template",
+        "_uses",
+        "hosts",
+        "is_host",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        functions: Sequence[Callable[..., object]],
+        nodes: Sequence[Node],
+        resources: Sequence[object],
+        rules: SlotRules,
+        uses: SlotUses,
+        lowering: Lowering | None,
+        describe: Callable[[int], str],
+        host_copies: Sequence[tuple[int, tuple[int, ...]]],
+        direct: Sequence[Storage],
+        *,
+        is_host: bool,
+    ) -> None:
+        """Take the commands; with a lowering they run as a native graph.
+
+        `host_copies` are those that a driver would block for, each if pinned
+        memory is bound to all of its slots: the host runs such an execution.
+        """
+        self._device = device
+        self._functions = functions
+        self._resources = resources
+        self._rules = rules
+        self._uses = uses
+        self._lowering = lowering
+        self._describe = describe
+        self._host_copies = tuple(host_copies)
+        self._direct = tuple(direct)  # memory of `Queue.alloca`, whose uses are noted
+        self.is_host = is_host
+        # Contexts of other devices whose memory it uses
+        self.hosts = find_hosts(device, resources) if device._access else frozenset()
+        self._template = Replica(uses, nodes, uses.blocks)
+        self._spares = [self._template]  # replicas that nobody is using
+        self._pool = InstancePool()
+        self._owner: InstanceOwner | None = None  # once there is an instance
+
+    def temporaries(self) -> int:
+        """Return how many bytes of temporaries each execution reserves."""
+        return self._rules.temporaries() if self._functions else 0
+
+    def payload(self, bindings: object, block: Storage | None) -> tuple[transfers.Payload, bool]:
+        """Check the bindings; return what an execution does, and whether on the host.
+
+        `block` is the memory of the temporaries. See `Queue.execute`.
+        """
+        resources: object = (self, self._direct) if self._direct else self
+        table: Table | Late = ()
+        storages: Sequence[Storage] = ()
+        if self._uses.count or bindings is not None:
+            table, storages = self._rules.check(() if bindings is None else bindings, block)
+            resources = (self, self._direct, storages)
+        if not self._functions:
+            return (None, (), resources), False
+        moves = self._moves(storages) if self._host_copies else ()
+        if self.is_host or moves:
+            return (self._run_on_host, (table, moves), resources), True
+        if self._lowering is not None:
+            lease = Lease()
+            return (self._launch, (table, lease), (resources, lease)), False
+        bound = table if self._uses.count else None
+        return (Replay(self, bound, len(self._functions)), (), resources), False
+
+    def _moves(self, storages: Sequence[Storage]) -> frozenset[int]:
+        """Return which commands are copies from host to host with these bindings."""
+        return frozenset(
+            [
+                command
+                for command, slots in self._host_copies
+                if all(storages[slot].memory is MemoryType.HOST for slot in slots)
+            ]
+        )
+
+    def replay(self, replay: Replay, stream: int, start: int, end: int) -> None:
+        """Make the native calls of the commands from `start` to `end` on a stream."""
+        replica = replay.replica
+        if replica is None:
+            table = replay.table
+            replica = replay.replica = self._template if table is None else self._take(table)
+        functions, nodes = self._functions, replica.nodes
+        node = None
+        try:
+            for position in range(start, end):
+                node = nodes[position]
+                functions[position](stream, *node)
+        except HalError as error:
+            raise self._explain(error, nodes, node) from error
+        if end == len(functions) and replica is not self._template:
+            # The calls have copied the arguments. After an error it is left to the collector.
+            self._spares.append(replica)
+
+    def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
+        """Run all of it from the host: it reads grids in memory, and is idle before `moves`."""
+        replica = self._take(table)
+        calls = _Calls(self._functions, replica.nodes)
+        try:
+            run_on_host(self._device, calls, moves)
+        except HalError as error:
+            raise self._explain(error, replica.nodes, calls.node) from error
+        self._spares.append(replica)
+
+    def _launch(self, stream: int, table: Table | Late, lease: Lease) -> None:
+        """Launch a native graph instance, after updating it to a binding table."""
+        addresses = self._resolve(table)
+        native = self._device._native
+        instance = self._pool.take(stream, addresses, lease)
+        if instance is None:
+            instance = self._instantiate(stream, addresses, lease)
+        elif instance.replica.table != addresses:
+            try:
+                self._update(instance, addresses)
+            except OperationError:
+                # Other bindings may take other nodes: pinned memory in the place of the device's.
+                instance = self._instantiate(stream, addresses, lease)
+        native.launch_graph(stream, instance.graph.handle)
+
+    def _instantiate(self, stream: int, table: Table, lease: Lease) -> Instance:
+        """Make an instance that is bound to a table, and lease it."""
+        lowering, heap = self._lowering, self._device._heap
+        assert lowering is not None  # noqa: S101 - for the type checker
+        native = self._device._native
+        replica = self._take(table) if self._uses.count else self._template
+        nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
+        for position, node in zip(lowering.positions, replica.nodes, strict=True):
+            nodes[position] = node
+        graph = heap.own(GRAPH, native.create_graph(nodes, lowering.dependencies))
+        handle = heap.own(INSTANCE, native.instantiate_graph(graph.handle))
+        graph.close()
+        instance = lease.instance = Instance(handle, replica, stream, lease)
+        self._pool.add(instance)
+        if self._owner is None:
+            self._owner = InstanceOwner(self._pool)
+            self._device._instances.add(self._owner)
+        return instance
+
+    def _update(self, instance: Instance, table: Table) -> None:
+        """Give the nodes of an instance that use other buffers now their new addresses."""
+        lowering = self._lowering
+        assert lowering is not None  # noqa: S101 - for the type checker
+        update, handle = self._device._native.update_graph, instance.graph.handle
+        positions, nodes = lowering.positions, instance.replica.nodes
+        instance.broken = True  # unless all goes well
+        node = None
+        try:
+            for command in instance.replica.bind(table):
+                node = nodes[command]
+                update(handle, positions[command], node)
+        except HalError as error:
+            raise self._explain(error, nodes, node) from error
+        instance.broken = False
+
+    def _take(self, table: Table | Late) -> Replica:
+        """Return a replica that is bound to a table, and that nobody else uses."""
+        addresses = self._resolve(table)
+        try:
+            replica = self._spares.pop()
+        except IndexError:
+            replica = self._template.copy()
+        if replica.table != addresses:
+            replica.bind(addresses)
+        return replica
+
+    def _resolve(self, table: Table | Late) -> Table:
+        """Return the addresses of a table that may have been unknown when it was submitted."""
+        return self._rules.resolve(table) if isinstance(table, list) else table
+
+    def _explain(self, error: HalError, nodes: Sequence[Node], node: object) -> HalError:
+        """Return an error that says which command it is about."""
+        for command, each in enumerate(nodes):
+            if each is node:
+                return placed(f"execute: {self._describe(command)}", error)
+        return fresh(error)

@@ -1,0 +1,739 @@
+"""Define devices: what is opened, and what makes everything else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hal._backends import registry
+from hal._base import sync
+from hal._base.checks import check_index
+from hal._buffers import exports
+from hal._buffers.buffer import Buffer
+from hal._commands.command_buffer import CommandBuffer
+from hal._commands.lease import InstanceOwner
+from hal._commands.recording import check_mode
+from hal._commands.slots import SlotSpecs
+from hal._devices import lifecycle
+from hal._devices.queue import Queue
+from hal._engine import external, progress, steps, timelines
+from hal._engine.context import Context, wait_idle
+from hal._engine.external import External
+from hal._engine.semaphore import Semaphore, create_semaphore
+from hal._engine.steps import Step
+from hal._engine.timestamps import TimerPool
+from hal._kernels.executable import Executable, check_signature, load_executable, read_image
+from hal._memory import peers
+from hal._memory.extent import check_allocation, shape_of
+from hal._memory.heap import Heap
+from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
+from hal._memory.settings import MemorySettings, take_settings
+from hal._memory.staging import Staging
+from hal._memory.usage import BufferUsage, check_memory, check_rights
+from hal._programs.compile import compile_program, describe, explaining
+from hal._programs.program import MAGIC, Program
+from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare
+from hal._programs.signature import Signature
+from hal.arguments import (
+    as_array,
+    as_flag,
+    as_function,
+    as_mapping,
+    as_name,
+    as_seconds,
+    number_of,
+    shown,
+)
+from hal.errors import (
+    ArgumentTypeError,
+    BackendUnavailableError,
+    ClosedError,
+    HalError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from hal.native import (
+    FEATURES,
+    CompiledImage,
+    CompileRequest,
+    DeviceInfo,
+    MemoryType,
+    NativeDevice,
+)
+
+__all__ = ["Device", "Queues", "create_device"]
+
+_NAP_SECONDS: Final = 0.001
+_TRIM_SECONDS: Final = 1.0
+"""How long `Device.trim` waits for a moment in which no thread asks an event."""
+"""Pause between two looks at another thread that is closing the device."""
+
+
+class Queues:
+    """Hold the three queues that every device has, each with a stream of its own (Q3)."""
+
+    __slots__ = ("compute", "download", "upload")
+
+    def __init__(self, device: Device, context: Context) -> None:
+        made: list[Queue] = []
+        try:
+            for name in ("compute", "upload", "download"):
+                made.append(Queue(device, context, f"{device._name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
+        except BaseException:
+            for queue in made:
+                with contextlib.suppress(HalError):
+                    context.native.destroy_stream(queue._stream)
+            raise
+        self.compute: Final = made[0]
+        self.upload: Final = made[1]
+        self.download: Final = made[2]
+
+    def __repr__(self) -> str:
+        return f"<Queues {self.compute.name}, {self.upload.name}, {self.download.name}>"
+
+
+class Device:
+    """An open device: its queues, memory and kernels.
+
+    Made by `create_device`. Any thread may use it. Each call of
+    `create_device` opens another one, with queues and failures of its own,
+    also on the same hardware.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_access",
+        "_backend",
+        "_closed",
+        "_closer",
+        "_command_buffer",
+        "_context",
+        "_copy",
+        "_copy_from_host",
+        "_copy_to_host",
+        "_external",
+        "_fill",
+        "_heap",
+        "_instances",
+        "_launch",
+        "_launch_indirect",
+        "_loaded",
+        "_loading",
+        "_name",
+        "_native",
+        "_pageable",
+        "_queue_count",
+        "_queues",
+        "_staging",
+        "_timers",
+    )
+
+    def __init__(
+        self,
+        backend: str,
+        native: NativeDevice,
+        max_in_flight: int | None,
+        settings: MemorySettings | None = None,
+    ) -> None:
+        progress.start()  # whoever waits relies on it, and cannot do without
+        self._backend = backend
+        self._native = native
+        # One bound method for all operations: a new one for each would be one more
+        # object for the collector to walk while they are pending.
+        self._fill = native.fill
+        self._copy = native.copy
+        self._copy_from_host = native.copy_from_host
+        self._copy_to_host = native.copy_to_host
+        self._launch = native.launch
+        self._launch_indirect = native.launch_indirect
+        self._name = _take_name(self, f"{backend}:{native.info.index}")
+        self._closed = False
+        self._closer: Step | None = None  # of the call that closes it
+        self._command_buffer = "auto"
+        self._queue_count = 0
+        self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
+        settings = settings or MemorySettings()
+        self._heap = Heap(self._context, settings)
+        staging = settings.staging
+        if settings.memory_limit is not None:
+            staging = min(staging, settings.memory_limit // 4)
+        self._staging = Staging(self._context, self._heap, staging)
+        self._timers = TimerPool(self._context)
+        self._external = External(self._context)
+        # Contexts of the devices whose memory kernels may use, besides ours
+        self._access: frozenset[Context] = frozenset()
+        # What `load` has loaded of each program that lives, and a lock so that it is done once
+        self._loaded: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
+        self._loading = sync.OwnedLock()
+        # The graph instances of each recording that lives
+        self._instances: WeakSet[InstanceOwner] = WeakSet()
+        self._pageable = "pageable_copies" in native.features
+        self._queues = Queues(self, self._context)
+        self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
+        lifecycle.add(self)
+
+    @property
+    def name(self) -> str:
+        """Return the backend and the index, as in ``"cuda:1"``.
+
+        Where the same device is open several times, representations, errors
+        and the names of queues tell them apart: ``"cuda:1 (2)"`` is the second.
+        """
+        return self._name.partition(" ")[0]
+
+    @property
+    def backend(self) -> str:
+        """Return the backend's name."""
+        return self._backend
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Return what the hardware is."""
+        return self._native.info
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Return the optional features that work natively, out of `hal.native.FEATURES`."""
+        return self._native.features
+
+    @property
+    def queue(self) -> Queue:
+        """Return the compute queue."""
+        return self._queues.compute
+
+    @property
+    def queues(self) -> Queues:
+        """Return the queues ``compute``, ``upload`` and ``download``."""
+        return self._queues
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the device was closed."""
+        return self._closed
+
+    @property
+    def lost(self) -> bool:
+        """Return whether the native context is gone; every submission fails then."""
+        return self._context.lost is not None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "lost" if self.lost else "open"
+        return f"<Device {self._name} {self.info.name!r} {state}>"
+
+    def __enter__(self) -> Self:
+        self._live()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def create_queue(
+        self, *, name: str | None = None, ordered: bool = True, stream: object = None
+    ) -> Queue:
+        """Create a queue with a native stream of its own; ``ordered=False`` as Q2 says.
+
+        With `stream`, of another library and of this device, on that one: an
+        object with ``__cuda_stream__``, which is kept alive, or the vendor's
+        handle as an int, whose stream must live until the queue is closed.
+        Operations that are issued and the library's own work run in the order
+        in which both got there. Closing the queue waits for its operations
+        and leaves the stream as it is. Raises `UnimplementedError` then on a
+        device without the feature ``"external_streams"``.
+        """
+        self._live()
+        if name is not None:
+            name = as_name(name, "a queue")
+        ordered = as_flag(ordered, "create_queue: ordered")
+        borrowed = None
+        if stream is not None:
+            external.check_features(self, "create_queue")
+            borrowed = (external.check_stream(self, stream, "create_queue"), stream)
+        with timelines.lock:
+            self._queue_count += 1
+            count = self._queue_count
+        title = f"{self._name}/{name or f'queue{count}'}"
+        queue = Queue(self, self._context, title, ordered=ordered, borrowed=borrowed)
+        with timelines.lock:
+            self._context.queues = [*self._context.queues, queue]
+        return queue
+
+    def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore:
+        """Do what `hal.create_semaphore` does: semaphores belong to no device (S3)."""
+        return create_semaphore(initial, name=name)
+
+    def allocate(
+        self,
+        size: int,
+        *,
+        dtype: DTypeLike = np.uint8,
+        memory: str | MemoryType = MemoryType.DEVICE,
+        usage: BufferUsage = BufferUsage.ALL,
+        access: str = "all",
+    ) -> Buffer:
+        """Allocate `size` bytes, whose content is undefined; may block.
+
+        `dtype` is what `Buffer.numpy` and fills take the bytes for; `size` is
+        a multiple of its item size. `memory` is ``"device"``, ``"host"``
+        (pinned, reached by the device) or ``"shared"`` (M1). `usage` and
+        `access` (``"all"``, ``"read"`` or ``"write"``) say what the buffer may be
+        used for: anything else is refused when it is submitted, recorded or
+        mapped. Kernels may use any buffer with ``DISPATCH``.
+
+        The memory comes from the cache if it has a block of the size, without
+        a native call. Raises `OutOfMemoryError` after finished work was
+        retired and everything unused given back.
+        """
+        self._live()
+        length, index, element, shape = check_allocation(size, dtype, memory, "allocate")
+        denied = check_rights(usage, access)
+        storage = self._heap.allocate(length or 1, index)
+        return Buffer(self, storage, 0, length, element, shape, denied)
+
+    def import_array(self, array: object, *, release: Callable[[], object] | None = None) -> Buffer:
+        """Return a buffer over the memory of a C-contiguous host array, without a copy.
+
+        The array is pinned for the device and kept alive until the last
+        unretired use, buffer and view is gone, or the device is closed; then
+        `release`, if given, is called once, on a thread of ours. A read-only
+        array gives a buffer of access ``"read"``. May block. Raises
+        `UnimplementedError` on a device without the feature ``"host_import"``,
+        `InvalidArgumentError` for an array with gaps or without bytes, and
+        `OperationError` where the driver refuses the memory.
+        """
+        self._live()
+        if release is not None:
+            as_function(release, "import_array: release")
+        if not isinstance(array, np.ndarray):
+            message = f"import_array takes a numpy array, not {type(array).__name__}"
+            raise ArgumentTypeError(message)
+        shape_of(array.nbytes, array.dtype, "import_array")
+        if not array.flags.c_contiguous or not array.nbytes:
+            message = (
+                f"import_array takes a C-contiguous array of at least one byte; this one has "
+                f"{array.nbytes} bytes and strides {array.strides}"
+            )
+            raise InvalidArgumentError(message)
+        if "host_import" not in self._native.features:
+            message = (
+                f"{self._name} cannot use host memory in place; copy the array with "
+                "device.upload(), or allocate memory='host' and fill its map()"
+            )
+            raise UnimplementedError(message)
+        writable = array.flags.writeable
+        storage = self._heap.import_host(
+            array.ctypes.data, array.nbytes, array, release, writable=writable
+        )
+        denied = check_rights(BufferUsage.ALL, "all" if writable else "read")
+        return Buffer(self, storage, 0, array.nbytes, array.dtype, array.shape, denied)
+
+    def upload(self, array: object) -> Buffer:
+        """Copy a host array (or what numpy makes one of) to a new buffer of its dtype and shape.
+
+        Blocks until the buffer is ready on every queue.
+        """
+        self._live()
+        given = as_array(array, "upload")
+        shape_of(given.nbytes, given.dtype, "upload")
+        host = np.ascontiguousarray(given)
+        storage = self._heap.allocate(host.nbytes or 1, 0)
+        buffer = Buffer(self, storage, 0, host.nbytes, host.dtype, given.shape)
+        self._queues.upload.write(buffer, host).wait()
+        return buffer
+
+    def compile(
+        self,
+        source: Source,
+        *,
+        filename: str = "kernel.cpp",
+        defines: Mapping[str, object] | None = None,
+        options: Options = (),
+        include_directories: Includes = (),
+        trace: Trace = False,
+    ) -> Executable:
+        """Compile portable kernel source (docs/kernels.md) for this device and load it; blocks.
+
+        `filename` is what errors call the source; `defines` are macros;
+        `options` go to the backend's compiler as they are. Several sources,
+        by name, are compiled side by side and linked, as `hal.compile` does.
+        `trace` is whether ``HAL_TRACE`` logs, or for which threads. Loading
+        may wait for the device, as in `load`. Raises `CompilationError`, with
+        the user's lines and the compiler's log.
+        """
+        self._live()
+        if isinstance(options, Mapping):
+            options = check_options(options, [self._backend], only=False)[self._backend]
+        if isinstance(source, Mapping):
+            source = as_mapping(source, "compile: sources by name are a mapping")
+        if isinstance(source, dict) and len(source) != 1:
+            program = compile_program(
+                source,
+                target=self,
+                defines=defines,
+                options=options,
+                include_directories=include_directories,
+                trace=trace,
+            )
+            return self.load(program)
+        (request,) = prepare(source, filename, defines, options, include_directories, trace)
+        if "compile" not in self._native.features:
+            reason = ""
+            try:
+                self._native.compile(CompileRequest("", filename, (), ""))
+            except HalError as error:  # who lacks a compiler says how to get one
+                reason = f" ({error})"
+            message = (
+                f"{self._name} compiles no kernel source{reason}; load an image with device.load()"
+            )
+            raise UnimplementedError(message)
+        image = explaining(request, lambda: self._native.compile(request))
+        found = describe(self._backend, CompiledImage(self.info.architecture, image))
+        return load_executable(self, found.image, None, found.kernels)
+
+    def load(
+        self,
+        image: Program | bytes | str | os.PathLike[str],
+        *,
+        signatures: Mapping[str, str | Signature] | None = None,
+    ) -> Executable:
+        """Load a program or an image, the latter from bytes or from a file; blocks.
+
+        On a GPU that may last until all work on the device has ended, that of
+        other queues and libraries too: CUDA loads code so, and unloads it so
+        some time after the last use of the executable. So load what you need
+        before you submit work, never while a kernel runs that waits for what
+        this thread does next, and keep the executable as long as you use it.
+
+        Of a program, also as the bytes or the file that it was saved to, the
+        image that suits the device best is loaded. A `Program` is loaded once:
+        while it lives, all calls return the same executable, which has one
+        set of variables. Every load of anything else has variables of its own.
+
+        `signatures` says what parameters kernels have, by name, as in
+        ``{"saxpy": "(f32 a, const f32* x, f32* y, i32 n)"}``; what it leaves out
+        is as the image says. A kernel of which neither tells takes numpy
+        scalars and buffers of its parameters' sizes only (C5). Raises
+        `FileError` for a file that cannot be read, `InvalidArgumentError` for an
+        empty one, one of more than 1 GiB, a device or a pipe in its place, and
+        for a signature that contradicts the image,
+        `OperationError` for an image of another kind of device and a program
+        that has none for this kind, and `NotFoundError` for a kernel that is
+        not in it.
+        """
+        self._live()
+        parsed = None
+        if signatures is not None:
+            signatures = as_mapping(signatures, "load: signatures is a mapping")
+            parsed = {name: check_signature(name, each) for name, each in signatures.items()}
+        if isinstance(image, Program):
+            return self._load_program(image, parsed)
+        content = read_image(image)
+        if content.startswith(MAGIC):
+            return self._load_program(Program.from_bytes(content), parsed)
+        return load_executable(self, content, parsed)
+
+    def _load_program(
+        self, program: Program, signatures: Mapping[str, Signature] | None
+    ) -> Executable:
+        """Load the best image of a program, unless that was done."""
+        best = program.image_for(self)
+        if signatures is not None:
+            return load_executable(self, best.image, signatures, best.kernels)
+        with steps.unheld(self._loading):
+            loaded = self._loaded.get(program)
+            if loaded is None:
+                loaded = load_executable(self, best.image, None, best.kernels)
+                self._loaded[program] = loaded
+        return loaded
+
+    def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> Buffer:
+        """Return a buffer over the memory of another library's tensor (docs/interop.md).
+
+        Contiguous tensors in this device's own memory (the host's, on the CPU
+        backend) are taken as they are; their owner is kept alive until the
+        last unretired use and view is gone. Others are copied through the
+        host, which blocks. `copy` is True, False (share or raise), or None for
+        where it must be. A tensor that is marked read-only gives a read-only
+        buffer. What has ``__cuda_array_interface__`` only is taken on CUDA.
+
+        A tensor in host memory is not ordered: wait for the work that writes
+        it first. In device memory it is: every queue that the device has now
+        waits, on the device, for what its owner has put on the current stream.
+
+        Raises `ArgumentTypeError` for what is no tensor,
+        `InvalidArgumentError` for one with gaps that was not to be copied on
+        purpose, and `ExchangeError` (a `BufferError`) for memory that cannot
+        be taken as asked, or elements that numpy has no type for.
+        """
+        self._live()
+        return exports.import_tensor(self, tensor, copy)
+
+    def record(
+        self,
+        *,
+        slots: SlotSpecs = 0,
+        one_shot: bool = False,
+        hazards: str = "manual",
+        categories: str = "all",
+        command_buffer: str | None = None,
+    ) -> CommandBuffer:
+        """Start to record a command buffer; end it with ``with`` or `CommandBuffer.end`.
+
+        `slots` is how many buffers each execution binds (C3), or a list with
+        the dtype, or the dtype and the bytes, of each. A `one_shot` recording
+        is executed once at most. With ``hazards="auto"`` the commands are
+        ordered by the bytes that they touch, with ``"manual"`` by barriers and
+        events (C2). `categories` may narrow it to ``"transfer"`` or
+        ``"dispatch"`` commands. `command_buffer` is how it is run (C4):
+        ``"graph"``, ``"stream"`` or ``"auto"``, the device's setting unless
+        given. Makes no native call. Raises `InvalidArgumentError` for a
+        setting that there is not, and `UnimplementedError` for graphs on a
+        device without them.
+        """
+        self._live()
+        return CommandBuffer(
+            self,
+            slots,
+            one_shot=one_shot,
+            hazards=hazards,
+            categories=categories,
+            command_buffer=command_buffer,
+        )
+
+    def can_access(self, other: Device) -> bool:
+        """Return whether kernels of this device could use memory of `other`; see `enable_access`.
+
+        That is so for devices of one driver whose hardware is connected, and
+        for the same device opened twice. Allocates nothing.
+        """
+        return peers.can_access(self, other)
+
+    def enable_access(self, other: Device) -> None:
+        """Let kernels of this device use buffers of `other` from now on, in place.
+
+        Not the other way round. It may be called twice. What runs here keeps
+        those buffers alive; closing `other` cancels what was not issued, and
+        waits for what was. Order is a matter of wait lists, as between queues.
+        Raises `UnimplementedError` where `can_access` says no, with what to do
+        instead.
+        """
+        peers.enable_access(self, other)
+
+    @property
+    def heaps(self) -> tuple[MemoryHeap, ...]:
+        """Return the kinds of memory there are, and what is free of each now."""
+        self._live()
+        return describe_heaps(self)
+
+    def query_memory(
+        self,
+        *,
+        memory: str | MemoryType = MemoryType.DEVICE,
+        usage: BufferUsage = BufferUsage.ALL,
+        access: str = "all",
+        size: int = 1,
+    ) -> MemoryQuery:
+        """Return what can be done with memory of this kind, usage and size.
+
+        Allocates nothing, and raises for arguments that make no sense only.
+        """
+        self._live()
+        length = check_index(size, "query_memory: the size")
+        return query(self, check_memory(memory), check_rights(usage, access), length)
+
+    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
+        """Return what memory is allocated, after retiring and putting by what has ended.
+
+        Never blocks: what a driver frees only when the device is idle is held until
+        a thread of hal's has given it back, and not counted as allocated.
+        With `reset_peak` the peak starts again from what is allocated now.
+        """
+        self._live()
+        is_reset = as_flag(reset_peak, "statistics: reset_peak")
+        self._context.harvest()
+        heap = self._heap
+        whole, kinds = heap.statistics(reset_peak=is_reset)
+        return MemoryStatistics(
+            **dataclasses.asdict(whole),
+            kinds=MappingProxyType(kinds),
+            staging=heap.staged,
+            events=self._context.events.size,
+            graph_instances=heap.graph_instances,
+        )
+
+    def trim(self, keep: int = 0) -> int:
+        """Give memory back that nobody uses, until `keep` bytes of it are left.
+
+        The cache, idle segments of `Queue.alloca`, and what the driver's pool
+        keeps; and all else that is kept for the next use: the pinned staging
+        ring, events, and instances of native graphs. Returns how many bytes
+        went, without those of the staging ring. Blocks as long as the native
+        frees do, which may wait until the device is idle.
+        """
+        self._live()
+        least = check_index(keep, "trim: keep")
+        context = self._context
+        context.harvest()
+        for instances in list(self._instances):
+            instances.pool.trim()
+        context.trim_events(sync.monotonic() + _TRIM_SECONDS)
+        return self._heap.trim(least)
+
+    def wait_idle(self, timeout: float | None = None) -> None:
+        """Block until everything submitted so far has ended, well or not; see `Queue.wait_idle`."""
+        wait_idle(self._context.queues, None if timeout is None else as_seconds(timeout))
+
+    def close(self, timeout: float = 10.0) -> tuple[str, ...]:
+        """Close every queue as `Queue.close` does and give back all that is native (Q6).
+
+        Memory that a numpy view still shows is kept until the view is gone
+        (M2). Returns a line for whatever had to be left behind, none if all
+        went well. May be called twice, and from ``with``: while another thread
+        closes the device it waits for that, `timeout` seconds at most, and
+        returns a line if that was too short. Must not be called from a host
+        call of its own queues, which it would wait for.
+        """
+        abandoned, left = self._end(sync.monotonic() + as_seconds(timeout))
+        return abandoned + left
+
+    def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Close the device; return lines for what was abandoned, and for what views still show."""
+        while True:
+            ended = progress.act(_end, self, deadline)
+            if ended is not None:
+                return ended
+            if sync.monotonic() >= deadline:
+                return (f"{self._name}, which another thread is still closing",), ()
+            sync.nap(_NAP_SECONDS)
+
+    def _begin_end(self, step: Step) -> bool:
+        """Have `step` close the device, unless another one does; under the lock."""
+        closer = self._closer
+        if closer is not None and closer is not step and closer.mark.locked():
+            return False
+        self._closed = True
+        self._closer = step
+        return True
+
+    def _live(self) -> None:
+        """Raise unless the device is open."""
+        if self._closed:
+            message = f"{self._name} is closed; open it again with hal.create_device({self.name!r})"
+            raise ClosedError(message)
+
+
+def _end(
+    step: Step, device: Device, deadline: float
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Close a device; None if another thread is about to. See `Device.close`.
+
+    Each call in here has a step of its own, and can be done again: what an interrupt leaves
+    another close does.
+    """
+    step.calm = True
+    if steps.is_mine(device._closer) and device._closer is not step:
+        return (), ()  # a finaliser calls, in the middle of our own close
+    with timelines.lock:
+        if device not in lifecycle.devices:
+            return (), ()
+        if not device._begin_end(step):
+            return None
+    context = device._context
+    abandoned = context.close_queues(list(context.queues), deadline)
+    abandoned += peers.end_visits(context, deadline)
+    closing = [queue.name for queue in context.queues if not queue._gone]
+    if closing and not abandoned:
+        # Another thread closes them, and what runs there has not ended in time.
+        abandoned = tuple(f"{name}, which is still being closed" for name in closing)
+        context.give_up(abandoned)
+    if not abandoned and not context.wait_for_calls(deadline):
+        abandoned = (f"a call of the driver's for {device._name} on another thread",)
+        context.give_up(abandoned)
+    if context.lost is None:
+        context.close_events()
+    device._timers.close()
+    device._external.close()
+    device._staging.close()
+    # Work that goes on after a time-out keeps its context: it is left behind.
+    left = device._heap.close(release_context=not abandoned)
+    lifecycle.devices.pop(device, None)
+    _names.pop(device._name, None)
+    return abandoned, left
+
+
+_names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
+"""Open devices, and those that are being opened, by their names."""
+
+_naming: Final = sync.OwnedLock()
+
+
+def _take_name(device: Device, name: str) -> str:
+    """Return a name that no other open device has."""
+    number, taken = 1, name
+    with steps.unheld(_naming):
+        while taken in _names:
+            number += 1
+            taken = f"{name} ({number})"
+        _names[taken] = device
+    return taken
+
+
+def create_device(spec: str = "cpu", **parameters: object) -> Device:
+    """Open a device.
+
+    `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
+    if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
+    the core: ``max_in_flight``, the native launches that a queue issues before the
+    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit``,
+    ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
+    ``async_allocations``, ``"true"`` or ``"false"``, and ``pool_reuse``, ``"any"``,
+    ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
+    ``"graph"``, ``"stream"`` or ``"auto"``, how recordings are run that do not say
+    (C4). All others go to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
+    `PluginError`, `NotFoundError` for an index or a UUID,
+    `InvalidArgumentError` for a parameter that nobody knows, and
+    `UnimplementedError` for graphs on a device without them.
+    """
+    lifecycle.refuse_after_fork()
+    backend, driver, index, given = registry.resolve(spec, parameters)
+    rest = dict(given)
+    limit_text = rest.pop("max_in_flight", None)
+    limit = None
+    if limit_text is not None:
+        limit = number_of(limit_text)
+        if limit < 1:
+            message = f"max_in_flight is a number of 1 or more, not {shown(limit_text)}"
+            raise InvalidArgumentError(message)
+    mode = rest.pop("command_buffer", "auto")
+    check_mode(mode, FEATURES, spec)
+    settings = take_settings(rest)
+    try:
+        native = driver.open_device(index, rest)
+    except (BackendUnavailableError, InvalidArgumentError):
+        raise
+    except HalError as error:
+        message = f"{backend.name}:{index} cannot be opened: {error}"
+        raise BackendUnavailableError(
+            message, native_name=error.native_name, native_code=error.native_code
+        ) from error
+    try:
+        check_mode(mode, native.features, f"{backend.name}:{index}")
+        device = Device(backend.name, native, limit, settings)
+    except BaseException:
+        with contextlib.suppress(HalError):  # the first error is the one to tell
+            native.close()
+        raise
+    device._command_buffer = mode
+    return device

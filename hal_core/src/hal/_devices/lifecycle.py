@@ -1,0 +1,129 @@
+"""End everything in order: at interpreter exit, and after a fork (rule Q6)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from hal._base import sync
+from hal._engine import progress, timelines
+from hal._memory import reaper
+from hal.errors import ClosedError
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = ["add", "devices", "install", "refuse_after_fork"]
+
+devices: dict[Device, None] = {}
+"""Every open device of this process; what is not closed before is closed at exit."""
+
+_EXIT_SECONDS = 10.0
+"""How long the exit hook lets the work of all devices end."""
+
+_SPECIAL = frozenset(
+    {"__await__", "__enter__", "__getitem__", "__init__", "__iter__", "__len__", "__or__"}
+)
+"""Methods that refuse in a forked child though their names are not public."""
+
+_opened = False
+"""Whether this process has opened a device, or a process that it was forked from."""
+
+_forked = False
+"""Whether that was before the fork."""
+
+
+def install(public_classes: tuple[type, ...]) -> None:
+    """Register the exit hook, and what is done in a forked child.
+
+    A child has its parent's handles but none of its threads, and a driver's
+    context does not survive the fork. So after a device was opened every call
+    in the child raises. Replacing the methods costs nothing where nobody
+    forks, which a check in every call would. Before that it only lacks what
+    threads of the parent held or were.
+    """
+    atexit.register(_close_all)
+    os.register_at_fork(
+        after_in_child=lambda: _disable(public_classes) if _opened else progress.renew()
+    )
+
+
+def add(device: Device) -> None:
+    """Note an open device."""
+    global _opened  # noqa: PLW0603 - one process, one flag
+    _opened = True
+    devices[device] = None
+
+
+def refuse_after_fork() -> None:
+    """Raise `ClosedError` in a forked child."""
+    if _forked:
+        _refuse()
+
+
+def _close_all() -> None:
+    """Close every device, and tell on standard error what is abandoned."""
+    try:
+        for device in list(devices):  # no device's work waits for what another's will never do
+            device._context.cancel()
+        _close_by(sync.monotonic() + _EXIT_SECONDS)
+    except KeyboardInterrupt:
+        _close_by(sync.monotonic())  # who presses Ctrl-C does not want to wait
+    finally:
+        reaper.process.is_ending = True
+
+
+def _close_by(deadline: float) -> None:
+    """Close the devices that are open; their work ends by `deadline` or is abandoned."""
+    for device in list(devices):
+        for line in device._end(deadline)[0]:
+            with contextlib.suppress(Exception):  # nobody may be there to read it
+                sys.stderr.write(f"hal: abandoned at exit: {line}\n")
+
+
+def _disable(public_classes: tuple[type, ...]) -> None:
+    global _forked  # noqa: PLW0603 - one process, one flag
+    _forked = True
+    atexit.unregister(_close_all)
+    # A thread that no longer exists may hold the lock: nobody may wait for it.
+    timelines.replace_lock(_RefusingLock())
+    for kind in {base for each in public_classes for base in each.__mro__[:-1]}:
+        for name, member in list(vars(kind).items()):
+            if name.startswith("_") and name not in _SPECIAL:
+                continue
+            if isinstance(member, property):
+                setattr(kind, name, property(_refuse))
+            elif callable(member):
+                setattr(kind, name, _refuse)
+
+
+class _RefusingLock:
+    """Stand for the timeline lock in a forked child."""
+
+    def __enter__(self) -> None:
+        _refuse()
+
+    def __exit__(self, *_: object) -> None:
+        """Never get here."""
+
+    def acquire(self) -> None:
+        _refuse()
+
+    def release(self) -> None:
+        """Never get here."""
+
+    def _is_owned(self) -> bool:
+        """Refuse every call that would begin a step."""
+        _refuse()
+
+
+def _refuse(*_: object, **__: object) -> NoReturn:
+    message = (
+        f"process {os.getpid()} was forked from one that had opened a device, whose context does "
+        "not survive a fork; fork before the first device is opened, or start the process with the "
+        "'spawn' method, and open the device there"
+    )
+    raise ClosedError(message)

@@ -1,0 +1,356 @@
+"""Hold what the queues of one native context share, and end it (rules S5, Q6)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from hal._base import sync
+from hal._base.failures import fresh, keep
+from hal._engine import progress, steps, timelines, waiting
+from hal._engine.events import EventPool
+from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
+from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
+from hal._engine.submission import Submission
+from hal._engine.timelines import CANCEL, HOST, ISSUE, LOSE, Work
+from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
+from hal.native import NativeDevice
+
+if TYPE_CHECKING:
+    from hal._buffers.alloca import Provider
+    from hal._memory.peers import Visit
+
+__all__ = ["Context", "wait_idle"]
+
+_NAP_SECONDS = 0.001
+"""Pause between two looks at another thread that is in the middle of a native call."""
+
+_left_behind: list[object] = []
+"""What operations use that were abandoned while they ran: it can never be given back."""
+
+
+class Context:
+    """One native context: its queues, its event pool, and whether it is lost."""
+
+    __slots__ = (
+        "_rotation",
+        "epoch",
+        "events",
+        "is_lending",
+        "lost",
+        "max_in_flight",
+        "name",
+        "native",
+        "provider",
+        "queues",
+        "refuses_visits",
+        "starved",
+        "visits",
+    )
+
+    def __init__(self, native: NativeDevice, name: str, max_in_flight: int) -> None:
+        self.native = native
+        self.name = name
+        self.max_in_flight = max_in_flight
+        self.events = EventPool(native)
+        self.queues: list[StreamQueue] = []  # replaced, never changed in place
+        self.lost: BaseException | None = None
+        # What operations of other devices have to do with our memory, see `hal._memory.peers`
+        self.visits: dict[int, weakref.ref[Visit]] = {}
+        self.refuses_visits = False
+        # Whether operations may use memory of `alloca`, and those that wait for some (M3)
+        self.is_lending = False
+        self.starved: dict[StreamQueue, dict[Operation, None]] = {}
+        self.provider: Provider | None = None
+        self.epoch = 0  # another number whenever operations have been let go
+        self._rotation = 0
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise why nothing can be submitted to a closed queue; under the lock."""
+        if self.lost is not None:
+            raise fresh(self.lost)
+        message = f"{what} is closed; create another with hal.create_device or create_queue"
+        raise ClosedError(message)
+
+    def harvest_some(self, queue: StreamQueue, step: Step) -> None:
+        """Retire what has completed on a queue and, in rotation, on one other."""
+        queue._harvest(step)
+        queues = self.queues
+        self._rotation += 1
+        if queues:
+            other = queues[self._rotation % len(queues)]
+            if other is not queue:
+                other._harvest(step)
+
+    def harvest(self) -> None:
+        """Retire what has completed on every queue."""
+        progress.act(_harvest, self.queues, None)
+
+    def starve(self, operation: Operation, work: Work) -> None:
+        """Note an operation that there is no memory for; under the lock."""
+        self.post(operation, work)
+        self.starved.setdefault(operation._queue, {})[operation] = None
+
+    def post(self, operation: Operation, work: Work) -> None:
+        """Have memory looked for, for an operation; under the lock."""
+        provider = self.provider
+        assert provider is not None  # noqa: S101 - the first alloca has made it
+        provider.wanted.append(operation)
+        if not provider.is_posted:
+            work.append((HOST, provider))
+            provider.is_posted = True
+
+    def feed(self) -> None:
+        """Have those try again that there was no memory for: some was given back, perhaps."""
+        if self.starved:
+            progress.act(_feed, self, None)
+
+    def feed_some(self, work: Work) -> None:
+        """Have the one of each queue try again that has waited the longest; under the lock.
+
+        What becomes of it, and who is next then, follows: if it finds memory its issue feeds
+        again, if it fails its end does, and else something runs that will. All at once would
+        cost an unordered queue the square of their number.
+        """
+        for queue in list(self.starved):
+            for operation in self.starved[queue]:
+                self.feed_one(operation, work)
+                break
+
+    def feed_one(self, operation: Operation, work: Work) -> None:
+        """Have an operation try again; under the lock. In this order: it can be done again."""
+        queue = operation._queue
+        if operation._state == STARVED:
+            work.append((ISSUE, queue))
+            if not queue._ordered:
+                queue._backlog.append(operation)
+            operation._state = PARTLY
+        self.forget(operation)
+
+    def forget(self, operation: Operation) -> None:
+        """Take an operation out of the starved ones; under the lock."""
+        same = self.starved.get(operation._queue)
+        if same is not None:
+            same.pop(operation, None)
+            if not same:
+                self.starved.pop(operation._queue, None)
+
+    def lose(self, error: BaseException) -> None:
+        """Mark the context lost and fail everything unretired on it, and only that (S5)."""
+        progress.act(_lose, self, keep(error))
+
+    def _lose(self, error: BaseException, work: Work) -> None:
+        """Do what `lose` does with an error that is fit to be kept; under the lock.
+
+        Also the rest of what broke off part-way.
+        """
+        if self.lost is None:
+            self.lost = error
+        for queue in self.queues:
+            queue._abandon(self.lost, work)
+
+    def close_queues(self, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
+        """Cancel what is not issued, wait for the rest, destroy the streams (Q6).
+
+        Returns a description of every operation that was still running at
+        `deadline`; the context is lost then, and its streams are left behind.
+        """
+        return progress.act(_close_queues, queues, deadline)
+
+    def close_queue(self, queue: StreamQueue, deadline: float) -> tuple[str, ...]:
+        """Do what `close_queues` does, or say that another thread still does it at `deadline`."""
+        abandoned = self.close_queues([queue], deadline)
+        if not abandoned and _is_left(queue):
+            return (f"{queue.name}, which another thread is still closing",)
+        return abandoned
+
+    def cancel(self) -> None:
+        """Refuse new operations and cancel what is not issued: the first part of a close."""
+        progress.act(_cancel, self.queues, None)
+
+    def wait_for_calls(self, deadline: float) -> bool:
+        """Wait until no other thread is in a native call; return whether none is."""
+        while steps.users(self):
+            if sync.monotonic() >= deadline:
+                return False
+            sync.nap(_NAP_SECONDS)
+        return True
+
+    def _close_ours(self, ours: list[StreamQueue], deadline: float) -> tuple[str, ...]:
+        """Do what `close_queues` does for queues that no other thread is closing."""
+        progress.act(_cancel, ours, None)
+        abandoned: tuple[str, ...] = ()
+        while True:
+            if self.lost is None:
+                progress.act(_harvest, ours, None)
+            with timelines.lock:
+                running = [operation for queue in ours for operation in queue._running()]
+            if not running:
+                break
+            remaining = deadline - sync.monotonic()
+            if remaining <= 0:
+                abandoned = tuple(operation._describe() for operation in running)
+                self.give_up(abandoned)
+                break
+            self._wait_for(running, min(remaining, 0.05))
+        if not abandoned:
+            self._destroy_streams(ours, deadline)
+        with timelines.lock:
+            for queue in ours:
+                queue._gone = True
+            self.queues = list(filter(_is_there, self.queues))
+        return abandoned
+
+    def _wait_for(self, running: list[Operation], seconds: float) -> None:
+        """Wait a while for something of `running` to end."""
+        last = running[-1]
+        if not isinstance(last, Submission) or last._state != ISSUED:
+            # In another thread's hands, or failed and kept for its resources only.
+            sync.nap(min(seconds, _NAP_SECONDS))
+            return
+        try:
+            # It was asked just now.
+            waiting.wait_all((last._as_timepoint(),), seconds)
+        except HalError:
+            return  # it is looked at again, whatever became of it
+
+    def give_up(self, abandoned: tuple[str, ...]) -> None:
+        """Lose the context: what uses it did not end in time."""
+        error = DeviceLostError(
+            f"{self.name} was closed while {len(abandoned)} operations were still running and "
+            f"did not end in time: {', '.join(abandoned[:8])}"
+        )
+        error.given_up = True
+        with timelines.lock:
+            for queue in self.queues:
+                _left_behind.extend(queue._in_use())
+        self.lose(error)
+
+    def _destroy_streams(self, queues: list[StreamQueue], deadline: float) -> None:
+        """Destroy idle streams, once no other thread is in a native call on them."""
+        with timelines.lock:
+            for queue in queues:
+                queue._dead = True
+        while any(queue._notifier.arming for queue in queues) and sync.monotonic() < deadline:
+            sync.nap(_NAP_SECONDS)
+        if self.lost is not None or not queues:
+            return
+        try:
+            self.native.bind()
+            for queue in queues:
+                queue._notifier.close()
+                # Given up before it is destroyed: a Ctrl-C leaves one behind, and frees none twice.
+                stream, queue._stream = queue._stream, 0
+                if stream and queue._borrowed is None:
+                    self.native.destroy_stream(stream)
+                elif stream:
+                    self.native.release_stream(stream)
+                queue._borrowed = None
+        except HalError as error:
+            self.lose(error)  # what cannot be given back goes with it, and close goes on
+
+    def trim_events(self, deadline: float) -> None:
+        """Destroy the events that nobody holds, unless others are asking some until `deadline`."""
+        idle = self.events.take_idle()
+        if self.lost is None and self.wait_for_calls(deadline):
+            self.native.bind()
+            self.events.destroy(idle)
+        self.events.put_back(idle)
+
+    def close_events(self) -> None:
+        """Destroy the events; no thread is in a native call on one."""
+        try:
+            if self.events.size:  # else another close has come this far
+                self.native.bind()
+                self.events.close()
+        except HalError as error:
+            self.lose(error)
+
+    def end_all(self, end: Callable[[int], object], handles: list[int]) -> None:
+        """End native handles, while the device is being closed."""
+        try:
+            if handles:
+                self.native.bind()
+            for handle in handles:
+                end(handle)
+        except HalError as error:
+            self.lose(error)
+
+
+def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
+    for queue in queues:
+        queue._harvest(step)
+
+
+def _feed(step: Step, context: Context, _: None) -> None:
+    with timelines.lock:
+        context.feed_some(step.work)
+
+
+def _lose(step: Step, context: Context, error: BaseException) -> None:
+    step.work.append((LOSE, (context, error)))
+
+
+def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
+    """Refuse new operations and cancel what is not issued."""
+    with timelines.lock:
+        step.work += [(CANCEL, queue) for queue in queues]
+        for queue in queues:
+            queue._closed = True
+
+
+def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
+    """Close the queues that nobody else is closing, and wait for who closes the others.
+
+    Each call in here has a step of its own: a signal handler may run between them, and what
+    an interrupt leaves another close does.
+    """
+    step.calm = True
+    abandoned: tuple[str, ...] = ()
+    while True:
+        with timelines.lock:
+            ours = [queue for queue in queues if _may_close(queue, step)]
+            for queue in ours:
+                queue._closer = step
+        if ours:
+            abandoned += ours[0]._context._close_ours(ours, deadline)
+        # Another thread may be closing the others: none is closed before all are.
+        if not any(map(_is_left, queues)) or sync.monotonic() >= deadline:
+            return abandoned
+        sync.nap(_NAP_SECONDS)
+
+
+def _may_close(queue: StreamQueue, step: Step) -> bool:
+    """Return whether a queue is open and nobody else is closing it; under the lock."""
+    closer = queue._closer
+    return not queue._gone and (closer is None or closer is step or not closer.mark.locked())
+
+
+def _is_left(queue: StreamQueue) -> bool:
+    """Return whether a queue is there, and not being closed further up on this stack."""
+    return not queue._gone and not steps.is_mine(queue._closer)
+
+
+def _is_there(queue: StreamQueue) -> bool:
+    """Return whether a queue's native stream was not destroyed or left behind; under the lock."""
+    return not queue._gone
+
+
+def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
+    """Block until everything submitted so far to `queues` has ended, well or not.
+
+    Raises `DeadlineExceededError` after `timeout` seconds; None is for ever.
+    """
+    deadline = None if timeout is None else sync.monotonic() + timeout
+    with timelines.lock:
+        operations = [operation for queue in queues for operation in queue._unended()]
+    for operation in operations:
+        remaining = None if deadline is None else max(deadline - sync.monotonic(), 0.0)
+        try:
+            operation.wait(remaining)
+        except DeadlineExceededError:
+            raise
+        except HalError:
+            continue  # its error is its own

@@ -1,0 +1,168 @@
+"""What a wait still waits for, in words, and who has promised it (rule S9).
+
+It is made while everything goes on: the timeline lock is held for a look at one thing
+at a time, and no more is looked at and told than anybody would read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from hal._devices import lifecycle
+from hal._engine import timelines
+from hal._engine.operation import (
+    DEFERRED,
+    DONE,
+    ISSUED,
+    ISSUING,
+    PARTLY,
+    PENDING,
+    RUNNING,
+    SENT,
+    STARVED,
+)
+from hal._engine.timelines import Timeline, Timepoint
+
+if TYPE_CHECKING:
+    from hal._engine.operation import Operation
+
+__all__ = ["describe_operation", "describe_wait"]
+
+_STATES: Final = {
+    PENDING: "is not issued",
+    PARTLY: "is issued in part",
+    STARVED: "waits for memory",
+    ISSUING: "is being issued",
+    ISSUED: "is running",
+    SENT: "is running on the host",
+    RUNNING: "is running on the host",
+    DEFERRED: "has returned on the host",
+}
+
+_DEPTH: Final = 4
+"""How many promises in a row are followed; longer chains repeat themselves."""
+
+_WIDTH: Final = 8
+"""How many unmet waits of one list are told."""
+
+_TOLD: Final = 24
+"""How many unmet waits are told in all."""
+
+_LOOKED: Final = 10_000
+"""How many operations of a queue are looked through for who has promised a value."""
+
+
+_Promise: TypeAlias = "tuple[int, Operation]"
+"""A value, and the operation that will bring it."""
+
+
+def describe_wait(groups: Sequence[Sequence[Timepoint]]) -> str:
+    """Return "for ...", with every unmet wait and its promise. No lock held."""
+    mode = "for" if len(groups) == 1 else "for any of"
+    entries = _unmet(itertools.chain.from_iterable(groups))
+    return f"{mode} " + "; ".join(_Account().told(entries, ()))
+
+
+def describe_operation(operation: Operation) -> str:
+    """Return what an operation does and waits for, nothing if it has ended. No lock held."""
+    if operation._state >= DONE or operation._retired:
+        return ""
+    return _Account().story(operation, ())
+
+
+def _unmet(entries: Iterable[Timepoint]) -> list[Timepoint]:
+    """Return what is not reached, once each."""
+    return list(dict.fromkeys(each for each in entries if each._semaphore._value < each._value))
+
+
+class _Account:
+    """What is told of one wait."""
+
+    def __init__(self) -> None:
+        self._left = _TOLD
+        self._known: dict[Timeline, list[_Promise]] = {}
+        self._unread = self._read()
+        self._limit = ""  # says that not everything was looked through
+
+    def told(self, entries: list[Timepoint], path: tuple[Operation, ...]) -> list[str]:
+        """Tell of unmet waits; `path` led to them."""
+        lines: list[str] = []
+        for entry in entries[:_WIDTH]:
+            if not self._left:
+                break
+            self._left -= 1
+            lines.append(self._entry(entry, path))
+        if len(entries) > len(lines):
+            lines.append(f"{len(entries) - len(lines)} more")
+        return lines
+
+    def _entry(self, timepoint: Timepoint, path: tuple[Operation, ...]) -> str:
+        timeline, value = timepoint._semaphore, timepoint._value
+        head = f"{timeline.name}@{value} (now {timeline._value}), promised by "
+        operation = self._promise(timeline, value)
+        if operation is None:
+            return f"{head}nobody{self._limit}"
+        return head + self.story(operation, path)
+
+    def story(self, operation: Operation, path: tuple[Operation, ...]) -> str:
+        """Describe what an operation is doing, and what it waits for; `path` led to it."""
+        text = f"{operation._describe()}, which {_state(operation)}"
+        if operation in path:
+            return text + ", as said before: they wait for each other"
+        if len(path) == _DEPTH or not (operation._state == PENDING or operation._unresolved):
+            return text
+        path = (*path, operation)
+        waits = self.told(_unmet(operation._waits), path)
+        if waits:
+            return text + " and waits for " + " and ".join(f"[{wait}]" for wait in waits)
+        text += " behind others in its queue"
+        queue = operation._queue
+        with timelines.lock:
+            first = next(iter(queue._hosts), None)
+            if first is None and queue._backlog and queue._backlog[0]._state == PENDING:
+                first = queue._backlog[0]
+        if queue._ordered and first is not None and first is not operation:
+            text += f" [{self.story(first, path)}]"
+        return text
+
+    def _promise(self, timeline: Timeline, value: int) -> Operation | None:
+        """Return the operation that will bring `value`."""
+        with timelines.lock:
+            covering = timeline._covering(value)
+        if covering is not None:
+            return covering
+        owner = timeline._owner
+        if owner is not None:
+            return owner
+        for promised, operation in self._known.get(timeline, ()):
+            if promised >= value:
+                return operation
+        for other, promise in self._unread:
+            self._known.setdefault(other, []).append(promise)
+            if other is timeline and promise[0] >= value:
+                return promise[1]
+        return None
+
+    def _read(self) -> Iterator[tuple[Timeline, _Promise]]:
+        """Go through what the queues of all devices have not ended, once."""
+        queues = [queue for device in list(lifecycle.devices) for queue in device._context.queues]
+        for queue in queues:
+            with timelines.lock:
+                source: Collection[Operation] = queue._backlog if queue._ordered else queue._pending
+                if len(source) > _LOOKED:
+                    self._limit = f" of the first {_LOOKED:,} operations of each queue"
+                found = [*itertools.islice(source, _LOOKED), *queue._hosts]
+                if queue._issuing is not None:
+                    found.append(queue._issuing)
+            for operation in found:
+                for timepoint in operation._signals:
+                    if timepoint._semaphore._owner is not None:
+                        continue  # that tells by itself
+                    yield timepoint._semaphore, (timepoint._value, operation)
+
+
+def _state(operation: Operation) -> str:
+    """Describe what an operation is doing."""
+    return _STATES.get(operation._state, "has ended")

@@ -1,0 +1,422 @@
+"""Order our queues against the streams and events of other libraries (rules I1, Q6).
+
+What is theirs is never destroyed and never owned: a stream or an event is
+adopted for one native call, or for as long as a queue runs on it. An event of
+ours is recorded on their stream, or waited for there, only when that means
+something: a record is made during the call, and a wait once the work of ours
+has been issued. Nothing here is on the path of an ordinary submission.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
+
+from hal._base import sync
+from hal._base.failures import fresh
+from hal._engine import steps, timelines
+from hal._engine.operation import DONE, ISSUED, PENDING
+from hal._engine.submission import Submission
+from hal.arguments import as_int, as_seconds, ask, shown
+from hal.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+from hal.native import MemoryType, NativeDevice
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+    from hal._engine.context import Context
+    from hal._engine.events import Event
+    from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue, Waits
+    from hal._transfers.transfers import Payload
+
+__all__ = [
+    "Captured",
+    "External",
+    "Intake",
+    "capture",
+    "check_features",
+    "check_stream",
+    "is_external",
+    "issued",
+    "let_stream_wait",
+    "notify",
+    "settle",
+    "stream_handle",
+    "wait_payload",
+]
+
+_FEATURE: Final = "external_streams"
+_CUDA: Final = 2
+_ROCM: Final = 10
+_SHORT_SECONDS: Final = 0.0001
+_LONG_SECONDS: Final = 0.001
+"""Pauses between two looks at whether an operation was issued, at first and later."""
+
+
+class Captured:
+    """Hold an event of ours that was recorded on somebody else's stream.
+
+    Nobody but operations that wait for it knows the event, so that the last
+    of them gives it back from a finaliser, which takes no lock (I10).
+    """
+
+    __slots__ = ("event", "keeper")
+
+    def __init__(self, event: Event, keeper: object = None) -> None:
+        self.event = event
+        self.keeper = keeper  # what has to live as long
+
+    def __del__(self) -> None:
+        self.event.release()
+
+    def payload(self, native: NativeDevice) -> Payload:
+        """Return what makes a queue wait for it."""
+        return _wait_captured, (native, self), self
+
+
+class External:
+    """Hold the native streams of a device on which it meets those of others."""
+
+    __slots__ = ("_all", "_context", "_free", "_lock", "_outgoing")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._free: list[int] = []
+        self._all: list[int] = []
+        self._lock = sync.OwnedLock()  # held over the calls on the outgoing stream
+        self._outgoing = 0
+
+    def take(self) -> Intake:
+        """Return a stream for a producer to enqueue waits on; the device is bound."""
+        try:
+            stream = self._free.pop()
+        except IndexError:
+            stream = self._context.native.create_stream()
+            self._all.append(stream)
+        return Intake(self, stream)
+
+    def let_all_wait(self, captured: Captured) -> None:
+        """Make every queue of the device wait for a captured event."""
+        payload = captured.payload(self._context.native)
+        for queue in self._context.queues:
+            try:
+                queue._submit("wait_external", payload, (), ())
+            except ClosedError:
+                continue  # nothing will run there
+
+    def outgoing(self) -> int | None:
+        """Return a vendor's stream that ends with all that was issued so far; None: all has ended.
+
+        The same one each time; it lives as long as the device.
+        """
+        points = issued(self._context)
+        if not points:
+            return None
+        native = self._context.native
+        try:
+            native.bind()
+            with steps.unheld(self._lock):
+                if not self._outgoing:
+                    self._outgoing = native.create_stream()
+                    self._all.append(self._outgoing)
+                for event in points:
+                    native.wait_event(self._outgoing, event.handle)
+            return native.export_stream(self._outgoing)
+        finally:
+            give_back(points)
+
+    def close(self) -> None:
+        """Destroy the streams, which nobody uses any more; a lost device takes them along."""
+        streams, self._all = self._all, []
+        self._free.clear()
+        if self._context.lost is None:
+            self._context.end_all(self._context.native.destroy_stream, streams)
+
+
+class Intake:
+    """Hold a stream of `External` until what was enqueued on it has ended."""
+
+    __slots__ = ("_external", "stream")
+
+    def __init__(self, external: External, stream: int) -> None:
+        self._external = external
+        self.stream = stream
+
+    def __del__(self) -> None:
+        self._external._free.append(self.stream)
+
+    def capture(self) -> Captured:
+        """Return an event behind what was enqueued so far, which keeps the stream."""
+        context = self._external._context
+        context.native.bind()
+        captured = Captured(context.events.take(), self)
+        context.native.record_event(captured.event.handle, self.stream)
+        return captured
+
+
+# Arguments
+
+
+_HANDLE_BITS: Final = 64
+
+
+def is_external(device: Device) -> bool:
+    """Return whether a device can meet the streams of others."""
+    return _FEATURE in device._native.features
+
+
+def check_features(device: Device, what: str) -> None:
+    """Raise unless a device can meet the streams of others."""
+    if not is_external(device):
+        message = (
+            f"{what}: {device._name} knows no streams of others (the feature {_FEATURE!r}); "
+            "wait on the host for the one before using the other"
+        )
+        raise UnimplementedError(message)
+
+
+def check_stream(device: Device, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
+    """Return the vendor's handle of a stream: an int, or what has ``__cuda_stream__``."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return _not_negative(as_int(given, f"{what} takes a handle as an int"), what)
+    protocol = getattr(given, "__cuda_stream__", None)
+    if protocol is None:
+        message = (
+            f"{what} takes a stream with __cuda_stream__, or its handle as an int, not "
+            f"{type(given).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    where = device._native.dlpack_device(MemoryType.DEVICE)
+    if where is None or where[0] not in {_CUDA, _ROCM}:
+        message = f"{what}: {type(given).__name__} is a stream of CUDA, and {device._name} is not"
+        raise InvalidArgumentError(message)
+    version, handle = ask(_called, protocol, f"{what} takes a stream with __cuda_stream__")
+    if version != 0:
+        message = (
+            f"{what}: its __cuda_stream__ has version {shown(version)}, and hal knows version 0"
+        )
+        raise InvalidArgumentError(message)
+    return _not_negative(as_int(handle, f"{what}: the handle is an int"), what)
+
+
+def _check_event(given: Any, what: str) -> int:  # noqa: ANN401 - another library's
+    """Return the vendor's handle of an event: an int, or what has it as ``handle``."""
+    number: Any = given if isinstance(given, int) else getattr(given, "handle", None)
+    if isinstance(number, bool) or not hasattr(number, "__int__"):
+        message = (
+            f"{what} takes an event with .handle, or its handle as an int, not "
+            f"{type(given).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    handle = _not_negative(ask(int, number, f"{what}: the handle of an event is an int"), what)
+    if not handle:
+        message = f"{what}: 0 is no event"
+        raise InvalidArgumentError(message)
+    return handle
+
+
+def _called(protocol: Any) -> tuple[Any, Any]:  # noqa: ANN401 - another library's
+    version, handle = protocol()
+    return version, handle
+
+
+def _not_negative(handle: int, what: str) -> int:
+    if not 0 <= handle < 1 << _HANDLE_BITS:
+        message = f"{what}: a handle is 0 or more, of {_HANDLE_BITS} bits, not {shown(handle)}"
+        raise InvalidArgumentError(message)
+    return handle
+
+
+def _check_one(stream: object, event: object, what: str) -> None:
+    if (stream is None) == (event is None):
+        message = f"{what} takes a stream or an event: one of them"
+        raise ArgumentTypeError(message)
+
+
+# Our streams, for them
+
+
+def stream_handle(queue: StreamQueue, device: Device) -> int:
+    """Return the vendor's handle of a queue's stream; see `Queue.stream_handle`."""
+    check_features(device, "stream_handle")
+    if queue._closed:
+        message = f"{queue.name} is closed, and its stream is gone"
+        raise ClosedError(message)
+    queue._shown = True
+    device._native.bind()
+    return device._native.export_stream(queue._stream)
+
+
+# Our queue waits for them
+
+
+def wait_payload(device: Device, stream: object, event: object) -> Payload:
+    """Check a wait, and capture what is on a stream now; see `Queue.wait_external`."""
+    _check_one(stream, event, "wait_external")
+    check_features(device, "wait_external")
+    native = device._native
+    if event is not None:
+        return _wait_adopted, (native, _check_event(event, "wait_external"), event), None
+    handle = check_stream(device, stream, "wait_external")
+    device._live()
+    return capture(device, handle).payload(native)
+
+
+def capture(device: Device, handle: int) -> Captured:
+    """Return an event of ours behind all that is on a vendor's stream now."""
+    native = device._native
+    native.bind()
+    adopted = native.adopt_stream(handle)
+    try:
+        captured = Captured(device._context.events.take())
+        native.record_event(captured.event.handle, adopted)
+    finally:
+        native.release_stream(adopted)
+    return captured
+
+
+def _wait_captured(stream: int, native: NativeDevice, captured: Captured) -> None:
+    native.wait_event(stream, captured.event.handle)
+
+
+def _wait_adopted(stream: int, native: NativeDevice, handle: int, _owner: object) -> None:
+    event = native.adopt_event(handle)
+    try:
+        native.wait_event(stream, event)
+    finally:
+        native.release_event(event)
+
+
+def _record_adopted(stream: int, native: NativeDevice, handle: int, _owner: object) -> None:
+    event = native.adopt_event(handle)
+    try:
+        native.record_event(event, stream)
+    finally:
+        native.release_event(event)
+
+
+# They wait for our queue
+
+
+def notify(
+    queue: StreamQueue,
+    device: Device,
+    stream: object,
+    event: object,
+    waits: Waits,
+    timeout: SupportsFloat | None,
+) -> Submission:
+    """Order others' work behind a queue; see `Queue.notify_external`."""
+    _check_one(stream, event, "notify_external")
+    check_features(device, "notify_external")
+    native = device._native
+    deadline = None if timeout is None else sync.monotonic() + as_seconds(timeout)
+    payload: Payload = (None, (), None)
+    handle = 0
+    if event is not None:
+        payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None
+    else:
+        handle = check_stream(device, stream, "notify_external")
+    marker = queue._submit("notify_external", payload, waits, ())
+    if not _await_issue([marker], deadline):
+        message = (
+            f"notify_external: what {queue.name} was given so far was not issued in {timeout} "
+            "seconds: it waits for something that nobody has promised, or for the host; let that "
+            "happen first, or pass a longer timeout"
+        )
+        raise DeadlineExceededError(message)
+    points: list[Event] = []
+    with timelines.lock:
+        if marker._state > DONE:
+            raise fresh(marker._error)
+        if stream is not None and not marker._retired:
+            marker._event.count += 1
+            points.append(marker._event)
+    _let_wait(native, handle, points)
+    return marker
+
+
+def let_stream_wait(device: Device, handle: int) -> None:
+    """Make a vendor's stream wait for all that was submitted to a device and goes by itself."""
+    settle(device._context)
+    _let_wait(device._native, handle, issued(device._context))
+
+
+def _let_wait(native: NativeDevice, handle: int, points: list[Event]) -> None:
+    """Make a vendor's stream wait for recorded events, and give their counts back."""
+    if not points:
+        return
+    try:
+        native.bind()
+        adopted = native.adopt_stream(handle)
+        try:
+            for event in points:
+                native.wait_event(adopted, event.handle)
+        finally:
+            native.release_stream(adopted)
+    finally:
+        give_back(points)
+
+
+def issued(context: Context) -> list[Event]:
+    """Return the newest event of each queue that has unretired work, counted."""
+    with timelines.lock:
+        points = [operation._event for operation in _newest(context)]
+        for event in points:
+            event.count += 1
+    return points
+
+
+def _newest(context: Context) -> list[Operation]:
+    """Return the newest operation of each queue that has unretired work; under the lock."""
+    return [queue._ring[-1] for queue in context.queues if queue._ring]
+
+
+def give_back(points: list[Event]) -> None:
+    """Give counted events back."""
+    with timelines.lock:
+        for event in points:
+            event.release()
+
+
+def _await_issue(operations: list[Submission], deadline: float | None) -> bool:
+    """Wait until operations were issued, or for the host's own until they have ended."""
+    pause = _SHORT_SECONDS
+    while any(each._state < (DONE if each._is_host else ISSUED) for each in operations):
+        if deadline is not None and sync.monotonic() >= deadline:
+            return False
+        sync.nap(pause)
+        pause = _LONG_SECONDS
+    return True
+
+
+def settle(context: Context) -> None:
+    """Block until what needs nobody's doing any more is on its stream, or done by the host."""
+    with timelines.lock:
+        ready = [operation for queue in context.queues for operation in _ready(queue)]
+    _await_issue(ready, None)
+
+
+def _ready(queue: StreamQueue) -> list[Submission]:
+    """Return the operations of a queue that are about to be issued; under the lock.
+
+    Host functions, and what stands behind them, may take for ever.
+    """
+    found = [] if queue._issuing is None else [queue._issuing]
+    found += [each for each in queue._hosts if each._kind != "call"]
+    if queue._ordered and any(each._kind == "call" for each in queue._hosts):
+        return cast("list[Submission]", found)
+    for operation in queue._backlog:
+        if operation._state != PENDING:
+            continue
+        if operation._unresolved or operation._kind == "call":
+            if queue._ordered:
+                break
+            continue
+        found.append(operation)
+    return cast("list[Submission]", found)

@@ -1,0 +1,117 @@
+"""Define fences: sets of timepoints that are waited for together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, SupportsFloat, TypeAlias
+
+from hal._engine import waiting
+from hal._engine.semaphore import Semaphore
+from hal._engine.submission import Submission
+from hal._engine.timelines import Timepoint
+from hal.arguments import as_items
+from hal.errors import ArgumentTypeError
+
+__all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]
+
+
+class Fence:
+    """Hold a set of timepoints, one value (the highest) per semaphore; immutable.
+
+    It stands in any wait list and is reached once all of its timepoints are.
+    An empty fence is reached. Model: IREE's ``iree_hal_fence_t``.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, timepoints: Waits = ()) -> None:
+        highest: dict[Semaphore, int] = {}
+        for timepoint in wait_entries(timepoints):
+            semaphore, value = timepoint._semaphore, timepoint._value
+            if value > highest.get(semaphore, -1):
+                highest[semaphore] = value
+        self._entries = tuple(semaphore.at(value) for semaphore, value in highest.items())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Timepoint]:
+        return iter(self._entries)
+
+    def __or__(self, other: Fence) -> Fence:
+        """Return the fence of both sets."""
+        if not isinstance(other, Fence):
+            return NotImplemented
+        return Fence((*self._entries, *other._entries))
+
+    def __repr__(self) -> str:
+        return f"<Fence {list(self._entries)}>"
+
+    def poll(self) -> bool:
+        """Return whether every timepoint is reached; never blocks; raises a failure."""
+        return waiting.poll_all(self._entries)
+
+    def wait(self, timeout: SupportsFloat | None = None) -> None:
+        """Block until every timepoint is reached; errors as `wait_all`."""
+        waiting.wait_all(self._entries, timeout)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail every semaphore of the set with `error`."""
+        for timepoint in self._entries:
+            timepoint._semaphore.fail(error)
+
+
+Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence
+"""What a wait list may be: timepoints, submissions and fences, or a single one."""
+
+
+def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
+    """Return a wait list as timepoints.
+
+    Raises `ArgumentTypeError` for anything that is no timepoint, submission
+    or fence, or an iterable of them.
+    """
+    if isinstance(waits, Timepoint):
+        return (waits,)
+    if isinstance(waits, Submission):
+        return (waits._as_timepoint(),)
+    if isinstance(waits, Fence):
+        return waits._entries
+    entries: list[Timepoint] = []
+    for wait in as_items(waits, _RULE):
+        if isinstance(wait, Timepoint):
+            entries.append(wait)
+        elif isinstance(wait, Submission):
+            entries.append(wait._as_timepoint())
+        elif isinstance(wait, Fence):
+            entries.extend(wait._entries)
+        else:
+            message = f"{_RULE}, not {type(wait).__name__}"
+            raise ArgumentTypeError(message)
+    return tuple(entries)
+
+
+_RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions and fences"
+
+
+def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
+    """Block until every timepoint is reached, for `timeout` seconds at most.
+
+    None is for ever; an empty list returns at once. Raises the failure of a
+    failed semaphore of the set as soon as there is one, afresh, and
+    `DeadlineExceededError` at the time-out (S6).
+    """
+    waiting.wait_all(wait_entries(timepoints), timeout)
+
+
+def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | None:
+    """Block until a timepoint is reached and return its index; errors as `wait_all`.
+
+    The lowest index where several are. None, at once, for an empty list. A
+    fence counts as a whole. A failure in the set ends the wait even if
+    another entry is reached (S6).
+    """
+    if isinstance(timepoints, (Timepoint, Submission, Fence)):
+        timepoints = (timepoints,)
+    groups = [wait_entries((entry,)) for entry in as_items(timepoints, _RULE)]
+    return waiting.wait_groups(groups, timeout)

@@ -1,0 +1,153 @@
+"""Define operations: what a queue keeps of each submission."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._engine import progress, steps
+
+if TYPE_CHECKING:
+    from hal._engine.events import Event
+    from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
+    from hal._engine.timelines import Timepoint
+
+__all__ = ["Operation", "is_behind", "is_over"]
+
+# States, in the order they are passed through; from DONE on an operation has ended.
+PENDING: Final = 0
+"""Not claimed: it stands in line, or is about to."""
+PARTLY: Final = 1
+"""Claimed, and put back: the rest of its launches (Q1), or all of them, stand in the backlog."""
+STARVED: Final = 2
+"""Claimed, and put back because there is no memory for it: earlier work may give some back (M3)."""
+ISSUING: Final = 3
+"""Claimed by the holder of its queue's baton."""
+ISSUED: Final = 4
+"""On the native stream, its event recorded."""
+SENT: Final = 5
+"""A host operation that a thread of the pool is to run."""
+RUNNING: Final = 6
+"""A host operation whose function runs."""
+DEFERRED: Final = 7
+"""A host operation that has returned, and ends with what it returned to wait for."""
+DONE: Final = 8
+FAILED: Final = 9
+CANCELLED: Final = 10
+
+
+class Operation:
+    """One operation of a queue; `hal.Submission` is what its user sees of it."""
+
+    # One object for the handle and the operation: a submission is made for
+    # every operation, and a second object would cost a fifth of the budget.
+    __slots__ = (
+        "_arguments",
+        "_dependencies",
+        "_error",
+        "_event",
+        "_function",
+        "_is_begun",
+        "_is_host",
+        "_kind",
+        "_launched",
+        "_launches",
+        "_private",
+        "_queue",
+        "_resources",
+        "_retired",
+        "_sequence",
+        "_shared",
+        "_signals",
+        "_state",
+        "_stream_waits",
+        "_unresolved",
+        "_waits",
+    )
+
+    def __init__(
+        self,
+        queue: StreamQueue,
+        kind: str,
+        payload: tuple[Any, ...],
+        signals: tuple[Timepoint, ...],
+        is_host: bool,  # noqa: FBT001 - internal, and positional for speed
+    ) -> None:
+        self._queue = queue
+        self._kind = kind
+        # What to call, its arguments after the stream, and what to keep alive. Nothing
+        # to call means that nothing is enqueued; then the arguments are storages to
+        # publish. The collector walks everything that is pending: no container is kept.
+        self._function, self._arguments, self._resources = payload
+        # What it stands in line for; most never do
+        self._waits: tuple[Timepoint, ...] = ()
+        self._signals = signals
+        self._is_host = is_host
+        self._state = PENDING
+        self._is_begun = False  # a native call of it was made, or may have been
+        self._launches = 1  # native launches of the part that is on the stream (Q1)
+        # The waits that are neither recorded nor reached, a bit each: releasing one
+        # twice, as around a Ctrl-C, is the same as once.
+        self._unresolved = 0
+        self._retired = False  # natively complete, and counted so in its queue
+        self._private: Timepoint | None = None
+        # The event of the operation before it, whose end is its own: nothing is enqueued
+        self._shared: Event | None = None
+        # Operations, on whatever queue, that must retire before this one does
+        self._dependencies: list[Operation] | None = None
+        # The following are set when they first mean something:
+        # _stream_waits, _sequence, _event, _error, _launched
+
+    _error: BaseException
+    _event: Event
+    _launched: int  # native launches on the stream up to its end
+    _sequence: int
+    _stream_waits: list[Operation] | None
+
+    def _describe(self) -> str:
+        return f"{self._kind} on {self._queue.name}"
+
+    def _look(self) -> bool:
+        """Retire what has finished on the queue; return whether this has ended."""
+        if self._state == ISSUED and not steps.is_inside():
+            progress.act(_harvest, self._queue, None)
+        return self._state >= DONE
+
+    def _let_go(self) -> None:
+        """Drop all that it held; it has ended. Under no lock: that may run the user's code."""
+        self._function = self._resources = None
+        self._arguments = ()
+        self._waits = self._signals = ()
+        self._dependencies = None
+        if self._private is not None:
+            self._private._semaphore._owner = None
+
+    def _run_on_host(self) -> None:
+        self._queue._run_host(self)
+
+
+def is_over(operation: Operation) -> bool:
+    """Return whether nothing of an operation runs any more, or ever will."""
+    if operation._retired or operation._state < DONE:
+        return operation._retired
+    if not operation._is_begun:
+        return True
+    # It may never have entered the ring: its launches say when those that were made have retired.
+    return getattr(operation, "_launched", 1 << 62) <= operation._queue._retired
+
+
+def is_behind(operation: Operation, queue: StreamQueue) -> bool:
+    """Return whether what a queue issues from now on runs after an operation has ended.
+
+    For the holder of the queue's baton; for others it is a guess.
+    """
+    if is_over(operation):
+        return True
+    sequence = getattr(operation, "_sequence", 0)  # 0: it is not in its ring yet
+    if not sequence:
+        return False
+    return operation._queue is queue or queue._seen.get(operation._queue._id, 0) >= sequence
+
+
+def _harvest(step: Step, queue: StreamQueue, _: None) -> None:
+    queue._harvest(step)

@@ -1,0 +1,511 @@
+"""Do what follows once the locks are let go, and what nobody waits for.
+
+`act` runs a call that changes the engine inside a step of its thread, and `drain` works
+off what follows from its changes, without recursion: what one entry causes joins the
+same list. What breaks off, wherever and by whatever, is left in its step. There is one
+way to put it right, `_put_right`, by whoever comes next: the thread's next call, or the
+progress thread.
+
+The *progress thread*, started on first need and asleep without need, takes over what
+exceeds a caller's budget (Q1) and serves awaits, callbacks, waits across drivers,
+sleeping host waiters, backlogs and frees. It runs no user code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from hal._base import sync
+from hal._base.workers import Dispatcher, Pool, report
+from hal._engine import steps, timelines
+from hal._engine.notifier import Notifier
+from hal._engine.steps import Later, Step
+from hal._engine.timelines import (
+    ANSWER,
+    CALLBACK,
+    CANCEL,
+    FAIL,
+    GARBAGE,
+    HOST,
+    ISSUE,
+    LATER,
+    LOSE,
+    RAISE,
+    RELEASE,
+    RETIRE,
+    WAKE,
+    WATCH,
+    Batch,
+    Work,
+)
+from hal.errors import HalError
+
+if TYPE_CHECKING:
+    from hal._engine.context import Context
+    from hal._engine.operation import Operation
+    from hal._engine.semaphore import Callback
+    from hal._engine.stream import StreamQueue
+    from hal._memory.heap import Heap
+
+__all__ = [
+    "BUDGET",
+    "act",
+    "cancel_later",
+    "dispatcher",
+    "drain",
+    "put_behind",
+    "put_off",
+    "reap_later",
+    "renew",
+    "start",
+    "start_for",
+    "watch",
+    "workers",
+]
+
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+BUDGET: Final = 64
+"""Operations that one call issues for others before it hands over (rule Q1)."""
+
+_NET_SECONDS: Final = 0.1
+"""Longest sleep while something is watched: after a device error nobody is notified."""
+
+_SHORT_SECONDS: Final = 0.001
+"""Sleep while a notification for earlier work stands behind one for later work."""
+
+_REAP: Final = 100
+_UNHOOK: Final = 101
+"""The kinds of a heap to be reaped and a callback to be taken back; others: `timelines`."""
+
+dispatcher = Dispatcher("hal-dispatcher")
+"""What runs callbacks, in the order in which they are appended."""
+_pool = Pool("hal-host-call", 256)
+"""What runs functions of the user's."""
+workers = Pool("hal-worker", 64)
+"""What runs host work of ours, which no function of the user's holds up."""
+
+_broken: Final[deque[Step]] = deque()
+"""Steps that were left with something to do."""
+
+
+def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
+    """Call ``function(step, first, second)`` inside a step, and do what follows from it.
+
+    Every change of the engine is made in here. No lock held. Raises what the function
+    raises; what it had begun then is brought to its end by whoever comes next.
+    `ReentrantCallError` as `hal._engine.steps.begin`.
+    """
+    step = steps.begin()
+    try:
+        with step.mark:
+            # As the last call may have left them, if it was broken off.
+            step.calm = False
+            step.contexts = ()
+            if step.is_open():
+                _put_right(step, step)
+            result = function(step, first, second)
+            if step.work:
+                drain(step)
+        if step.later:
+            act(_nothing, None, None)
+    except BaseException:
+        if step.is_open():
+            # Somebody comes, whatever becomes of this thread; and it is put right at once, if
+            # there is room on the stack. An interrupt in here loses nothing, either.
+            _broken.append(step)
+            _progress.ring()
+            if function is not _nothing:
+                with contextlib.suppress(Exception):
+                    act(_nothing, None, None)
+        raise
+    return result
+
+
+def _do_later(step: Step) -> None:
+    """Make the calls that were put off to the end of a step, in their order.
+
+    One that is cut short is made again: it leaves the list once its changes are made.
+    """
+    later = step.later
+    while later:
+        call = later[0]
+        is_again, call.is_begun = call.is_begun, True
+        try:
+            call.function(step, call.first, call.second)
+        except HalError as error:
+            if not is_again:  # else it was made, perhaps, before it was cut short
+                step.calm = True
+                report(call.function, error)  # its caller has returned long ago
+                step.calm = False
+        del later[0]
+        drain(step)
+
+
+def _nothing(_: Step, __: None, ___: None) -> None:
+    """Do nothing but what `act` does of itself."""
+
+
+def _put_right(broken: Step, step: Step) -> None:
+    """Take over what a broken step has left, which may be the caller's own."""
+    with timelines.lock:
+        if broken is not step:
+            if broken.mark.locked():
+                return  # its thread has come back, and goes on with it
+            # Into the new hands first: what stands in both is done twice, which is as once.
+            step.work += broken.work
+            broken.work = []
+            step.operation, broken.operation = broken.operation, None
+            step.noted, broken.noted = broken.noted, None
+            step.waiter, broken.waiter = broken.waiter, None
+            step.awaited += broken.awaited
+            broken.awaited = []
+            step.later += broken.later
+            broken.later = []
+            queue, step.queue = broken.queue, broken.queue
+            if queue is not None and queue._owner is broken:
+                queue._owner = step
+            broken.queue = None
+    queue = step.queue
+    if queue is not None:
+        queue._put_right(step)
+        step.queue = None
+    waiter = step.waiter
+    if waiter is not None:
+        waiter.leave()
+        step.waiter = None
+    operation = step.operation
+    if operation is not None:
+        if not step.has_put_off(operation):
+            operation._queue._take_back(operation, step)
+        step.operation = None
+    noted = step.noted
+    if noted is not None:
+        if not step.has_put_off(noted):
+            noted._queue._disown(noted)
+        step.noted = None
+    drain(step)
+    _do_later(step)
+
+
+def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch a kind
+    """Do all of a step's work; hand the rest to the progress thread once `budget` is spent.
+
+    Only released and ready operations count, and only they are handed over.
+    Call it with no lock and no baton held.
+    """
+    work = step.work
+    rest: Work = []
+    position = 0
+    # `work` grows while it is worked off, so its length is read each time. It is cleared
+    # when all of it is done: each entry may be done again.
+    while position < len(work):
+        kind, item = entry = work[position]
+        if kind == WAKE:
+            item.open()
+        elif kind == RELEASE:
+            if budget <= 0:
+                rest.append(entry)
+            else:
+                budget -= _release(item, budget, work)
+                if budget <= 0:
+                    work.append(entry)  # what is left comes after what is ready now
+        elif kind == ISSUE:
+            if budget > 0:
+                budget -= item._pump(step, budget)
+            else:
+                rest.append(entry)
+        elif kind == RETIRE:
+            _retire(item, step)
+        elif kind == GARBAGE:
+            pass  # see below
+        elif kind == WATCH:
+            watch(item)
+        elif kind == CALLBACK:
+            dispatcher.wake()
+        elif kind == HOST:
+            (_pool if item._kind == "call" else workers).run(item._run_on_host)
+        else:
+            _do_seldom(kind, item, step)
+        position += 1
+    if rest:
+        _progress.post(rest)
+    _end_work(step, budget)
+
+
+def _end_work(step: Step, budget: int) -> None:
+    """Let go of what has ended, and see to those that wait for memory."""
+    work = step.work
+    # What is let go may run code of the user's, which may call hal.
+    step.calm = True
+    hungry: Context | None = None
+    for kind, item in work:
+        if kind == GARBAGE:
+            for operation in item:
+                operation._let_go()
+            if item:
+                context = item[0]._queue._context  # that of all of them
+                context.epoch += 1
+                if context.starved:
+                    hungry = context
+    if hungry is None and not step.awaited:
+        work.clear()
+        step.calm = False
+        return
+    # What follows joins the list before the rest leaves it: else a Ctrl-C would lose who waits.
+    count = len(work)
+    step.calm = False
+    with timelines.lock:
+        if hungry is not None:
+            hungry.feed_some(work)
+        while step.awaited:
+            operation = step.awaited[-1]
+            operation._queue._context.post(operation, work)
+            step.awaited.pop()
+    step.calm = True
+    del work[:count]
+    step.calm = False
+    drain(step, budget)
+
+
+def _release(batch: Batch, budget: int, work: Work) -> int:
+    """Release the next operations of a batch; return how many those were."""
+    with timelines.lock:
+        batch.take(budget)
+        for operation, index in batch.some:
+            operation._queue._release(operation, index, work)
+        count = len(batch.some)
+        batch.some.clear()
+    return count
+
+
+def _retire(operation: Operation, step: Step) -> None:
+    """Retire an operation whose event is complete, and first what it depends on elsewhere."""
+    work = step.work
+    # Each operation stands on what it waits for: in the work list they would be asked for again
+    # and again, twice as often for every device in between.
+    stack = [operation]
+    while stack:
+        foreign = None
+        with timelines.lock:
+            if not stack[-1]._retired:
+                foreign = stack[-1]._queue._retire_through(stack[-1], work)
+        if foreign is None:
+            stack.pop()
+            continue
+        other = foreign._queue
+        if not other._attend(foreign, step):
+            continue
+        answer = other._query(foreign)
+        step.contexts = ()
+        if answer is False:
+            return  # this one is asked again, too
+        if answer is not True:
+            work += ((ANSWER, (foreign, answer)), (RETIRE, operation))
+            return
+        stack.append(foreign)
+
+
+def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
+    """Do an entry of a kind that is rare."""
+    work = step.work
+    if kind == RAISE:
+        semaphore, value = item
+        with timelines.lock:
+            semaphore._advance(value, work)
+    elif kind == FAIL:
+        semaphore, error = item
+        with timelines.lock:
+            semaphore._fail(error, work)
+    elif kind == ANSWER:
+        operation, error = item
+        queue = operation._queue
+        with timelines.lock:
+            lost = queue._heed_error(operation, error, work)
+            if lost is not None:
+                work.append((LOSE, (queue._context, lost)))
+    elif kind == LOSE:
+        context, error = item
+        with timelines.lock:
+            context._lose(error, work)
+    elif kind == CANCEL:
+        with timelines.lock:
+            item._cancel(work)
+    # DROP needs nothing: it is dropped with the list.
+
+
+class _Progress:
+    """The progress thread's state; one per process."""
+
+    __slots__ = ("_bell", "_inbox", "_starting", "_watched")
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew, without a thread."""
+        self._inbox: deque[tuple[int, Any]] = deque()
+        self._watched: dict[StreamQueue, None] = {}
+        self._starting = sync.Lock()
+        self._bell: sync.Doorbell | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether work was handed to it that it has not begun."""
+        return bool(self._inbox)
+
+    def post(self, work: Work) -> None:
+        """Hand work to the thread; never blocks. No lock held."""
+        self._inbox.extend(work)
+        self.ring()
+
+    def ring(self) -> None:
+        """Have the thread look; nothing is raised."""
+        bell = self._bell
+        if bell is not None:
+            bell.ring()
+            return
+        with contextlib.suppress(Exception):  # who comes next starts it
+            self.start()
+
+    def note(self, kind: int, item: object) -> None:
+        """Note what a finaliser leaves, with no lock taken: appends, and posts at the most."""
+        self._inbox.append((kind, item))
+        if self._bell is not None:
+            self._bell.ring()
+
+    def start(self) -> None:
+        """Start the thread unless it runs, or is being started. Raises `OperationError`."""
+        if self._bell is not None or self._starting.locked():
+            return  # it looks for work before it sleeps
+        with self._starting:
+            if self._bell is None:
+                bell = sync.Doorbell()
+                sync.start_thread("hal-progress", functools.partial(self._run, bell))
+                self._bell = bell  # only now: if that failed, the next one tries again
+                bell.ring()
+
+    def _run(self, bell: sync.Doorbell) -> None:
+        was_rung = True
+        while self._bell in {None, bell}:  # else its start was broken off, and another one runs
+            try:
+                pause = act(_turn, bell, was_rung)
+            except Exception as error:  # noqa: BLE001 - it serves every device of the process
+                report(self._run, error)
+                pause = _NET_SECONDS
+            was_rung = bell.wait(pause if self._watched else 3600.0)
+
+    def turn(self, step: Step, bell: sync.Doorbell, *, was_rung: bool) -> float:
+        """Do what there is to do; return how long to sleep at most."""
+        inbox, watched = self._inbox, self._watched
+        self._mend(step, was_rung=was_rung)
+        # Small steps, so that a flood does not hold up the watched.
+        count = min(len(inbox), BUDGET)
+        for _ in range(count):
+            kind, item = inbox.popleft()
+            if kind == WATCH:
+                watched[item] = None
+            elif kind == _UNHOOK:
+                item._cancel(step)
+            elif kind == LATER:
+                step.later.append(item)
+            elif kind == _REAP:
+                workers.run(item.reap)  # a native free may block until its device is idle
+            else:
+                step.work.append((kind, item))
+        drain(step)
+        pause = _NET_SECONDS
+        for queue in list(watched):
+            state = queue._serve(bell.function, bell.argument, step)
+            if state == Notifier.IDLE:
+                del watched[queue]
+            elif state == Notifier.BEHIND:
+                pause = _SHORT_SECONDS
+        if inbox:
+            bell.ring()
+        return pause
+
+    def _mend(self, step: Step, *, was_rung: bool) -> None:
+        """Put right what broken steps have left; without news, look at all of them."""
+        while _broken:
+            _put_right(_broken.popleft(), step)
+        if not was_rung:
+            for other in steps.all_steps():
+                if other.is_open() and not other.mark.locked():
+                    _put_right(other, step)
+
+
+def _turn(step: Step, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FBT001 - for `act`
+    return _progress.turn(step, bell, was_rung=was_rung)
+
+
+_progress = _Progress()
+
+
+def watch(queue: StreamQueue) -> None:
+    """Have the progress thread retire what is wanted of `queue`."""
+    _progress.post([(WATCH, queue)])
+
+
+def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
+    """Call ``function(step, first, second)`` as soon as this thread is out of a call of ours.
+
+    For a call that interrupts another one on its thread (`hal._engine.steps.is_inside`). What has
+    broken off by then is first brought to its end.
+    """
+    later = Later(function, first, second)
+    step = steps.interrupted()
+    if step is not None:
+        step.later.append(later)
+    else:  # it holds the timeline lock for a look only: another thread will do
+        _progress.post([(LATER, later)])
+
+
+def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
+    """Call ``function(step, first, second)`` after what the progress thread has to do, if it has.
+
+    Returns whether it has anything to do. No lock held.
+    """
+    if not _progress.is_asked:
+        return False
+    _progress.post([(LATER, Later(function, first, second))])
+    return True
+
+
+def reap_later(heap: Heap) -> None:
+    """Have the progress thread free what finalisers left; a finaliser may call this (I10).
+
+    It takes no lock, so it cannot start the thread: the allocation did.
+    """
+    _progress.note(_REAP, heap)
+
+
+def cancel_later(callback: Callback) -> None:
+    """Have the progress thread take a callback back; a finaliser may call this, as `reap_later`."""
+    _progress.note(_UNHOOK, callback)
+
+
+def start() -> None:
+    """Start the progress thread unless it runs; raises `OperationError`. No lock held."""
+    _progress.start()
+
+
+def renew() -> None:
+    """Forget the threads, which are the parent's, and what they hold; for a forked child."""
+    timelines.replace_lock(sync.OwnedLock())
+    steps.renew()
+    _broken.clear()
+    _progress.renew()
+    for helper in (dispatcher, _pool, workers):
+        helper.renew()
+
+
+def start_for(kind: str) -> None:
+    """Have a thread that can run host operations of a kind; as `start`."""
+    (_pool if kind == "call" else workers).start()

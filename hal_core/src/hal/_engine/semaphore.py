@@ -1,0 +1,253 @@
+"""Define timeline semaphores, the public face of a timeline (rules S1 to S9)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import SupportsFloat, SupportsIndex, overload
+
+from hal._base.failures import fresh, told, twin
+from hal._base.workers import report
+from hal._engine import progress, steps, timelines, waiting
+from hal._engine.awaiting import Reached
+from hal._engine.spin import spin_for
+from hal._engine.steps import Step
+from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
+from hal.arguments import as_function, as_name, as_seconds
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
+
+__all__ = ["Callback", "Semaphore", "create_semaphore"]
+
+
+class Semaphore(Timeline):
+    """Hold a 64-bit value that only rises; hosts and queues wait for it and signal it.
+
+    Made by `hal.create_semaphore`. Belongs to no device and outlives them all
+    (S3). Every method may be called from any thread, and none blocks but
+    `wait`. Models: ``VkSemaphore`` of type timeline, IREE's HAL semaphore.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __repr__(self) -> str:
+        failure = self._failure
+        state = f"value={self._value}" if failure is None else f"failed={told(failure)}"
+        return f"<Semaphore {self.name!r} {state}>"
+
+    def at(self, value: SupportsIndex) -> Timepoint:
+        """Return the timepoint of `value`, 0 to 2**63 - 1.
+
+        Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else.
+        """
+        return Timepoint(self, value)
+
+    def query(self) -> int:
+        """Return the value; all work that it depends on has retired and is visible (S7).
+
+        Asks the events of the work in flight first. Raises the failure of a
+        failed semaphore, afresh.
+        """
+        if self._points and not steps.is_inside():
+            progress.act(_harvest, self, None)
+        failure = self._failure
+        if failure is not None:
+            raise fresh(failure)
+        return self._value
+
+    def poll(self, value: SupportsIndex) -> bool:
+        """Return whether `value` has been reached; raises the failure as `query` does."""
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        is_open = self._value < value and self._points and self._failure is None
+        if is_open and not steps.is_inside():
+            progress.act(_harvest, self, None)
+        failure = self._failure
+        if failure is not None:
+            raise fresh(failure)
+        return self._value >= value
+
+    def wait(self, value: SupportsIndex, timeout: SupportsFloat | None = None) -> None:
+        """Block until `value` is reached, for `timeout` seconds at most; None is for ever.
+
+        Raises the failure of a failed semaphore, also for a value that it had
+        reached (S4), and `DeadlineExceededError` at the time-out, whose text
+        tells who has promised the value (S9). Ctrl-C ends the wait. Must not
+        be called from a callback of `on_reached`, which it would hold up.
+        """
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        if timeout is not None:
+            timeout = as_seconds(timeout)
+        if self._points and self._failure is None and self._value < value:
+            spin_for(self, value, timeout)
+        if self._failure is None and self._value >= value:
+            return
+        waiting.wait_all((Timepoint(self, value),), timeout)
+
+    def signal(self, value: SupportsIndex) -> None:
+        """Raise the value to `value` at once and let go whoever waits for it.
+
+        Issues at most 64 released operations itself and leaves the rest to
+        the progress thread (Q1). Raises `InvalidArgumentError`, and changes
+        nothing, unless `value` exceeds every value signalled or reserved
+        before (S1); on a failed semaphore raises the failure.
+        """
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        try:
+            progress.act(_signal, self, value)
+        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
+            progress.put_off(_signal, self, value)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail for good: every wait, also for a reached value, raises `error` afresh.
+
+        The first failure wins; a later one is dropped. `error` is kept
+        without its traceback: one like it, if it has one. Raises `ArgumentTypeError` if it is no
+        exception.
+        """
+        if not isinstance(error, BaseException):
+            message = f"fail() takes an exception, not {type(error).__name__}"
+            raise ArgumentTypeError(message)
+        error = twin(error)
+        try:
+            progress.act(_fail, self, error)
+        except ReentrantCallError:
+            progress.put_off(_fail, self, error)
+
+    def on_reached(
+        self, value: SupportsIndex, function: Callable[[HalError | None], object]
+    ) -> Callback:
+        """Call ``function(None)`` once `value` is reached, or ``function(error)`` on failure.
+
+        Always on a dispatcher thread of ours, in the order in which values
+        were reached; never inline (S8). Returns a handle whose ``cancel()``
+        takes the callback back. What the function raises goes to
+        `sys.unraisablehook`. Raises `OperationError` if the system starts no
+        thread for it.
+        """
+        value = check_value(value)
+        function = as_function(function, "on_reached()")
+        if not steps.is_inside():
+            progress.dispatcher.start()  # raises if there is no thread to be had
+        callback = Callback(self, value, function)
+        try:
+            progress.act(_register, self, callback)
+        except ReentrantCallError:
+            progress.put_off(_register, self, callback)
+        return callback
+
+    def reached(self, value: SupportsIndex) -> Awaitable[None]:
+        """Return an awaitable for asyncio that ends when `value` is reached (S8).
+
+        Awaiting raises the failure of a failed semaphore. Cancelling the task
+        leaves nothing behind.
+        """
+        return Reached(self, check_value(value))
+
+
+class Callback:
+    """Take back a function that `Semaphore.on_reached` was given."""
+
+    __slots__ = ("_function", "_semaphore", "_value")
+
+    def __init__(
+        self,
+        semaphore: Semaphore,
+        value: int,
+        function: Callable[[HalError | None], object],
+    ) -> None:
+        self._semaphore = semaphore
+        self._value = value
+        self._function: Callable[[HalError | None], object] | None = function
+
+    def cancel(self) -> bool:
+        """Return True if the function had not been sent off and now never will be."""
+        return progress.act(_cancel, self, None)
+
+    def _cancel(self, step: Step) -> bool:
+        """Do what `cancel` does, inside a step."""
+        with timelines.lock:
+            found = self._semaphore._forget(self._value, self)
+            if found:
+                # Dropped under no lock: it is the user's.
+                step.work.append((timelines.DROP, self._function))
+                self._function = None
+        return found
+
+    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
+        # Appended under the lock, so that the order is that of the values.
+        progress.dispatcher.append(self._run, self._semaphore._failure)
+        work.append((timelines.CALLBACK, None))
+
+    def _run(self, failure: BaseException | None) -> None:
+        """Call the function, once however often it was sent off; on the dispatcher."""
+        function = progress.act(_take_function, self, None)
+        if function is not None:
+            try:
+                function(None if failure is None else fresh(failure))
+            except BaseException as error:  # noqa: BLE001 - whatever user code raises
+                report(function, error)
+
+
+@overload
+def create_semaphore(initial: SupportsIndex = 0) -> Semaphore: ...
+
+
+@overload
+def create_semaphore(initial: SupportsIndex = 0, *, name: str | None) -> Semaphore: ...
+
+
+def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Semaphore:
+    """Create a timeline semaphore that belongs to no device (rule S3).
+
+    `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
+    pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for others.
+    """
+    title = None if name is None else as_name(name, "a semaphore")
+    return Semaphore(check_value(initial), title)
+
+
+def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
+    """Retire what has finished on the queues that will signal `semaphore`."""
+    with timelines.lock:
+        queues = {operation._queue for _, operation in semaphore._points}
+    for queue in queues:
+        queue._harvest(step)
+
+
+def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
+    if semaphore._points:
+        _harvest(step, semaphore, None)
+    with timelines.lock:
+        if semaphore._failure is not None:
+            raise fresh(semaphore._failure)
+        if value <= semaphore._reserved:
+            raise InvalidArgumentError(semaphore._not_above(value))
+        semaphore._reserved = value
+        step.work.append((timelines.RAISE, (semaphore, value)))
+        semaphore._advance(value, step.work)
+
+
+def _fail(step: Step, semaphore: Semaphore, error: BaseException) -> None:
+    step.work.append((timelines.FAIL, (semaphore, error)))
+
+
+def _register(step: Step, semaphore: Semaphore, callback: Callback) -> None:
+    value, work = callback._value, step.work
+    with timelines.lock:
+        if semaphore._failure is not None or semaphore._value >= value:
+            callback._notice(0, work)
+        else:
+            semaphore._until_reached(value, work).watch(value, callback, 0)
+
+
+def _cancel(step: Step, callback: Callback, _: None) -> bool:
+    return callback._cancel(step)
+
+
+def _take_function(
+    _: Step, callback: Callback, __: None
+) -> Callable[[HalError | None], object] | None:
+    with timelines.lock:
+        function, callback._function = callback._function, None
+        return function

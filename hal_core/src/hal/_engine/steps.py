@@ -1,0 +1,224 @@
+"""Follow every call of ours to its end, however it is left (rule O3, design section 5 "Recovery").
+
+A call that changes the engine runs inside a *step* of its thread. The step writes down
+what the call has in hand before it is touched: the operation that is being submitted or
+issued, the host wait that is registered, and the list of what follows from its changes.
+An interrupt, a full stack or an error of ours may break the call off anywhere. Then the
+step still says what is left, each piece of which can be done again from its beginning,
+and whoever comes next brings it to its end: the same thread with its next call, or the
+progress thread (`hal._engine.progress`).
+
+Whether a step is broken needs no bookkeeping that could itself be interrupted: its
+*mark* is a lock of C's own that a ``with`` holds as long as the call runs. What is left
+in a step whose mark is free is left for good. Handlers in each function that put their
+own half right were the alternative, and are wrong as soon as a second interrupt comes.
+
+The mark also tells a signal handler, a finaliser or a callback of a weak reference that
+it has interrupted a call of ours on its own thread (`begin`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._base import sync
+from hal._engine import timelines
+from hal.errors import ReentrantCallError
+
+if TYPE_CHECKING:
+    from hal._engine.context import Context
+    from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue
+    from hal._engine.timelines import Work
+    from hal._engine.waiting import HostWaiter
+
+__all__ = [
+    "Later",
+    "Step",
+    "all_steps",
+    "begin",
+    "interrupted",
+    "is_inside",
+    "is_mine",
+    "reentrant",
+    "renew",
+    "unheld",
+    "users",
+]
+
+
+class Later:
+    """A call that a signal handler or a finaliser has made, to be made at the end of a step."""
+
+    __slots__ = ("first", "function", "is_begun", "second")
+
+    def __init__(self, function: Callable[..., object], first: object, second: object) -> None:
+        self.function: Callable[..., object] = function
+        self.first = first
+        self.second = second
+        self.is_begun = False
+
+
+class Step:
+    """What one call of ours on one thread has in hand.
+
+    Attributes
+    ----------
+    mark
+        Held while the call runs.
+    work
+        What follows from the changes made so far, see `hal._engine.progress.drain`.
+    operation
+        The operation that is being submitted: nobody knows of it before it stands in line.
+    noted
+        The operation that memory of `Queue.alloca` is being told of: until it is `operation`,
+        too, it may still be refused.
+    queue
+        The queue whose baton it holds, if `StreamQueue._owner` is this step.
+    waiter
+        The host wait that is registered.
+    contexts
+        The contexts of native calls that hold no baton, such as asking an event.
+    calm
+        Nothing of the engine's is in this thread's hands just now, as while it sleeps:
+        a signal handler may call anything.
+    inner
+        The step of such a call.
+    later
+        Calls that were put off to its end.
+    awaited
+        Operations that memory is looked for again for when its work is done: what follows
+        from it may give some back.
+    """
+
+    __slots__ = (
+        "awaited",
+        "calm",
+        "contexts",
+        "inner",
+        "later",
+        "mark",
+        "noted",
+        "operation",
+        "queue",
+        "waiter",
+        "work",
+    )
+
+    def __init__(self) -> None:
+        self.mark = sync.Mark()
+        self.work: Work = []
+        self.operation: Operation | None = None
+        self.noted: Operation | None = None
+        self.queue: StreamQueue | None = None
+        self.waiter: HostWaiter | None = None
+        self.contexts: tuple[Context, ...] = ()
+        self.calm = False
+        self.inner: Step | None = None
+        self.awaited: list[Operation] = []
+        self.later: list[Later] = []
+
+    def is_open(self) -> bool:
+        """Return whether something is left to do."""
+        return (
+            bool(self.work)
+            or self.operation is not None
+            or self.noted is not None
+            or self.queue is not None
+            or self.waiter is not None
+            or bool(self.later)
+        )
+
+    def has_put_off(self, operation: Operation) -> bool:
+        """Return whether a submission is one that was put off: it is made again, not taken back."""
+        return any(call.first is operation for call in self.later)
+
+
+_steps: Final[dict[int, Step]] = {}
+"""The outermost step of each thread; kept for the next thread of the same number."""
+
+
+def renew() -> None:
+    """Forget the steps of all threads; for a forked child, which has none of them."""
+    _steps.clear()
+
+
+def begin() -> Step:
+    """Return the step for a call that begins on this thread.
+
+    Raises `ReentrantCallError` if the call interrupts another one of ours: the timeline
+    lock, a baton or a half-done change may be in this thread's hands.
+    """
+    if timelines.lock._is_owned():
+        raise reentrant()
+    thread = sync.get_ident()
+    step = _steps.get(thread)
+    if step is None:
+        step = _steps.setdefault(thread, Step())
+    while step.mark.locked():
+        if not step.calm:
+            raise reentrant()
+        inner = step.inner
+        if inner is None:
+            inner = step.inner = Step()
+        step = inner
+    return step
+
+
+def is_inside() -> bool:
+    """Return whether this thread is in the middle of a call of ours: what changes is put off."""
+    return timelines.lock._is_owned() or interrupted() is not None
+
+
+def interrupted() -> Step | None:
+    """Return the step of this thread's call that is being interrupted, if one is."""
+    step = _steps.get(sync.get_ident())
+    while step is not None and step.mark.locked():
+        if not step.calm:
+            return step
+        step = step.inner
+    return None
+
+
+def is_mine(step: Step | None) -> bool:
+    """Return whether a step is one of this thread's: somebody asks from inside of it."""
+    mine = _steps.get(sync.get_ident())
+    while mine is not None and mine is not step:
+        mine = mine.inner
+    return mine is not None and mine.mark.locked()
+
+
+def all_steps() -> list[Step]:
+    """Return every step of every thread."""
+    found = []
+    for outer in list(_steps.values()):
+        step: Step | None = outer
+        while step is not None:
+            found.append(step)
+            step = step.inner
+    return found
+
+
+def users(context: Context) -> int:
+    """Return how many threads are in a native call of a context that holds no baton."""
+    return sum(1 for step in all_steps() if context in step.contexts and step.mark.locked())
+
+
+def unheld(lock: Any) -> Any:  # noqa: ANN401 - a lock, given back as it is
+    """Return an `OwnedLock`, for ``with``; raises if this thread holds it, which it would wait for.
+
+    `ReentrantCallError`: a signal handler or a finaliser asks for what its thread is doing.
+    """
+    if lock._is_owned():
+        raise reentrant()
+    return lock
+
+
+def reentrant() -> ReentrantCallError:
+    """Return what a call raises that has interrupted another one and cannot be put off."""
+    return ReentrantCallError(
+        "a signal handler or a finaliser called hal in the middle of a call of hal's on the same "
+        "thread, for something that cannot be put off; signal a semaphore or submit there, and do "
+        "the rest on another thread or after the handler has returned"
+    )

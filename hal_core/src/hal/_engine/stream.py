@@ -1,0 +1,802 @@
+"""Issue operations on a native stream (design section 5).
+
+A queue has one native stream, a ring of issued operations, and a backlog of
+those that are not issued yet. What guards what:
+
+- The timeline lock guards ring, backlog and every operation's state. No native
+  call is made under it (I5).
+- The *baton*, ``_issuing``, is the queue lock of the design: the step that
+  set it, to the operation that it issues, owns the native stream, its sequence
+  and its table of waits (``_owner``). It is taken under the timeline lock and never
+  waited for: whoever finds it taken leaves the operation in the backlog, and its
+  holder looks there again before it lets go, under the same lock. So no
+  submission ever blocks on another (Q1) and no thread holds two queues.
+
+What breaks off part-way is brought to its end from what its step says (`_put_right`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from hal._base.failures import as_failure
+from hal._engine import progress, timelines
+from hal._engine.host_calls import HostOperations
+from hal._engine.operation import (
+    CANCELLED,
+    DEFERRED,
+    DONE,
+    FAILED,
+    ISSUED,
+    ISSUING,
+    PARTLY,
+    PENDING,
+    SENT,
+    STARVED,
+    Operation,
+    is_over,
+)
+from hal._engine.replay import Plan
+from hal._engine.steps import Step
+from hal._engine.submission import Submission
+from hal._engine.timelines import DROP, GARBAGE, HOST, ISSUE, LOSE, Timeline, Timepoint, Work
+from hal._memory.storage import note_uses
+from hal.errors import (
+    CancelledError,
+    DeviceLostError,
+    HalError,
+    InvalidArgumentError,
+    ReentrantCallError,
+)
+
+if TYPE_CHECKING:
+    from hal._engine.context import Context
+    from hal._engine.events import Event
+
+__all__ = ["StreamQueue"]
+
+Waits: TypeAlias = "tuple[Timepoint | Submission, ...]"
+"""Checked waits. A submission that is issued needs no semaphore to be waited for."""
+
+_ids = itertools.count()
+
+_FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
+"""What takes memory or gives some back when it is issued: the next one may find some, too."""
+
+_HARVEST_MASK: Final = 63
+"""Submissions harvest whenever their sequence has these bits clear: now and then."""
+
+
+class StreamQueue(HostOperations):
+    """Order operations on one native stream; the engine under `hal.Queue`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_borrowed",
+        "_closed",
+        "_closer",
+        "_domain",
+        "_gone",
+        "_id",
+        "_limit",
+        "_name",
+        "_ordered",
+        "_owner",
+        "_pending",
+        "_seen",
+        "_shown",
+        "_stream",
+    )
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        *,
+        ordered: bool,
+        borrowed: tuple[int, object] | None = None,
+    ) -> None:
+        super().__init__(context)
+        # The vendor's handle of a stream that is not ours, and what keeps it alive
+        self._borrowed = borrowed
+        # Whether others have the stream's handle, and may put work of theirs between ours
+        self._shown = borrowed is not None
+        self._domain = context.native.domain
+        self._name = name
+        self._ordered = ordered
+        self._id = next(_ids)  # never used again, unlike id()
+        self._limit = context.max_in_flight
+        self._closed = False
+        self._closer: Step | None = None  # the step of the call that closes it
+        self._owner: Step | None = None  # the step that took the baton last
+        self._gone = False  # the native stream is destroyed, or was left behind
+        # The backlog holds, if ordered: all that are not issued, in order; if
+        # unordered: those that are ready, and this all that are not issued.
+        self._pending: dict[Operation, None] = {}
+        # Queue id -> highest sequence of that queue that this stream has waited for
+        self._seen: dict[int, int] = {}
+        self._native.bind()
+        self._stream = (
+            self._native.create_stream()
+            if borrowed is None
+            else self._native.adopt_stream(borrowed[0])
+        )
+
+    @property
+    def name(self) -> str:
+        """Return the queue's name, with its device's in front."""
+        return self._name
+
+    @property
+    def ordered(self) -> bool:
+        """Return whether the queue is first-in first-out (Q2)."""
+        return self._ordered
+
+    # Submission
+
+    def _submit(
+        self,
+        kind: str,
+        payload: tuple[Any, ...],
+        waits: Waits,
+        signals: tuple[Timepoint, ...],
+        is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
+        make: type[Submission] | None = None,
+    ) -> Submission:
+        """Submit a checked operation; never waits for the device or the host (Q1)."""
+        if is_host:
+            progress.start_for(kind)
+        operation: Submission
+        if make is None:  # by its name: that is a plain call where this is compiled
+            operation = Submission(self, kind, payload, signals, is_host)
+        else:
+            operation = make(self, kind, payload, signals, is_host)
+        try:
+            progress.act(_start, operation, waits)
+        except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
+            progress.put_off(_start_late, operation, waits)
+        except HalError:
+            operation._let_go()  # refused: nothing has changed
+            raise
+        return operation
+
+    def _stand_in_line(self, operation: Operation, waits: Waits, work: Work) -> None:
+        """Register for the waits and join the backlog; under the lock."""
+        operation._waits = tuple(
+            [each if isinstance(each, Timepoint) else each._make_timepoint() for each in waits]
+        )
+        for index, timepoint in enumerate(operation._waits):
+            semaphore, value = timepoint._semaphore, timepoint._value
+            if semaphore._failure is not None:
+                self._drop_unissued(operation, FAILED, semaphore._failure, work)
+                return
+            operation._unresolved |= 1 << index
+            if self._resolve(operation, index, semaphore, value, work):
+                operation._unresolved &= ~(1 << index)
+        if self._ordered:
+            self._backlog.append(operation)
+        else:
+            self._pending[operation] = None
+            if not operation._unresolved:
+                self._backlog.append(operation)
+        if not operation._unresolved and self._issuing is None:
+            work.append((ISSUE, self))
+
+    def _resolve(
+        self, operation: Operation, index: int, timeline: Timeline, value: int, work: Work
+    ) -> bool:
+        """Return True if a wait stops the issue no longer, else register it; under the lock."""
+        if timeline._value >= value:
+            return True
+        if operation._is_host:
+            # Nothing of the host's can wait on a stream: only "reached" will do (M1).
+            timeline._until_reached(value, work).hold_back(value, operation, index)
+            return False
+        if self._point(timeline, value) is not None:
+            return True
+        if timeline._covering(value) is not None:
+            # Recorded, but by a driver whose events this stream cannot wait for.
+            timeline._until_reached(value, work).hold_back(value, operation, index)
+        else:
+            timeline._until_recorded().hold_back(value, operation, index)
+        return False
+
+    def _point(self, timeline: Timeline, value: int) -> Operation | None:
+        """Return the smallest recorded point that this stream can wait for; under the lock."""
+        points = timeline._points
+        for position in range(timeline._position(value), len(points)):
+            operation = points[position][1]
+            if operation._queue._domain is self._domain:
+                return operation
+        return None
+
+    def _point_of(self, submission: Submission) -> Operation | None:
+        """Return a submission if it is issued and this stream can wait for it; under the lock."""
+        if submission._state != ISSUED or submission._is_host:
+            return None
+        return submission if submission._queue._domain is self._domain else None
+
+    def _release(self, operation: Operation, index: int, work: Work) -> None:
+        """Resolve a released wait again, against the new state; under the lock."""
+        bit = 1 << index
+        if operation._state != PENDING or not operation._unresolved & bit:
+            if operation._state == DEFERRED:
+                self._resume(operation, index, work)
+            return
+        timepoint = operation._waits[index]
+        timeline, value = timepoint._semaphore, timepoint._value
+        if timeline._failure is not None:
+            self._drop_unissued(operation, FAILED, timeline._failure, work)
+        elif self._resolve(operation, index, timeline, value, work):
+            if operation._unresolved == bit:
+                # In this order: what a Ctrl-C cuts short can be done again. An
+                # operation may stand in the backlog twice; it is issued once.
+                if not self._ordered:
+                    self._backlog.append(operation)
+                if self._issuing is None and self._backlog and self._backlog[0] is operation:
+                    work.append((ISSUE, self))
+            operation._unresolved &= ~bit
+
+    # Issue
+
+    def _pump(self, step: Step, budget: int) -> int:
+        """Issue what is ready, `budget` operations at most; return how many those were."""
+        with timelines.lock:
+            if self._issuing is not None:
+                return 0  # the baton's holder looks again before it lets go
+            operation = self._next(step)
+        return 0 if operation is None else self._issue_from(operation, step, budget)
+
+    def _issue_from(self, first: Operation, step: Step, budget: int) -> int:
+        """Issue a claimed operation and what is ready behind it; lets the baton go."""
+        operation: Operation | None = first
+        count = 0
+        while operation is not None:
+            count += 1
+            operation = self._issue(operation, step, count < budget)
+        step.queue = None
+        return count
+
+    def _next(self, step: Step) -> Operation | None:
+        """Claim the next operation that may be issued; under the lock."""
+        backlog, ring = self._backlog, self._ring
+        self._clear_head()
+        while backlog:
+            operation = backlog[0]
+            if operation._state == STARVED:
+                if self._ordered:
+                    return None
+                backlog.popleft()
+                continue
+            if operation._state not in {PENDING, PARTLY}:  # failed, cancelled, claimed before
+                backlog.popleft()
+                continue
+            if operation._unresolved:
+                return None
+            if self._ordered and (self._hosts or (operation._is_host and ring)):
+                # A host operation begins when all before it has ended, and all
+                # after it begins when it has: first-in first-out, without a stream.
+                if ring:
+                    self._want(ring[-1], step.work)
+                return None
+            if not operation._is_host and not self._has_room(operation):
+                self._want(ring[len(ring) // 2], step.work)
+                return None
+            if operation._state == PARTLY:
+                self._take_baton(operation, step)
+            elif not self._claim(operation, operation._waits, step):
+                continue  # it failed
+            backlog.popleft()
+            self._pending.pop(operation, None)
+            if not operation._is_host:
+                return operation
+        return None
+
+    def _has_room(self, operation: Operation) -> bool:
+        """Return whether the stream takes an operation's launches without blocking (Q1)."""
+        in_flight = self._launched - self._retired
+        if isinstance(operation._function, Plan):
+            # Half of the limit at once, for each part of it takes an event.
+            need = min(operation._function.left, max(self._limit // 2, 1))
+            return in_flight + need <= self._limit or not self._ring
+        return in_flight < self._limit
+
+    def _claim(self, operation: Operation, waits: Waits, step: Step) -> bool:  # noqa: PLR0912 - all or nothing
+        """Turn the waits into stream waits, take the baton, reserve the signals; under the lock.
+
+        Returns False, with the operation still pending if a wait is not
+        resolved, or ended if it cannot be issued any more (S1, S5). A host
+        operation takes no baton, and is sent off.
+        """
+        stream_waits: list[Operation] | None = None
+        dependencies: list[Operation] | None = None
+        point: Operation | None
+        for wait in waits:
+            if isinstance(wait, Timepoint):
+                timeline, value = wait._semaphore, wait._value
+                if timeline._failure is not None:
+                    self._drop_unissued(operation, FAILED, timeline._failure, step.work)
+                    return False
+                if timeline._value >= value:
+                    continue
+                point = None if operation._is_host else self._point(timeline, value)
+            elif wait._state == DONE:
+                continue
+            else:  # what has failed is looked at in line
+                point = None if operation._is_host else self._point_of(wait)
+            if point is None:
+                return False
+            if dependencies is None:
+                dependencies = [point]
+            else:
+                dependencies.append(point)
+            queue = point._queue
+            if queue is not self and self._seen.get(queue._id, 0) < point._sequence:
+                if stream_waits is None:
+                    stream_waits = []
+                stream_waits.append(point)
+        signals = operation._signals
+        for timepoint in signals:
+            semaphore, value = timepoint._semaphore, timepoint._value
+            if value <= semaphore._reserved and semaphore._failure is None:
+                error = InvalidArgumentError(semaphore._not_above(value))
+                self._drop_unissued(operation, FAILED, error, step.work)
+                return False
+        if stream_waits:
+            operation._launches = 1 + len(stream_waits)  # a stream's waits take room, too
+            for point in stream_waits:
+                point._event.count += 1
+        elif operation._function is None and self._ring and not self._shown:
+            # It ends when what is before it does: no event of its own is recorded.
+            shared = self._ring[-1]._event
+            shared.count += 1
+            operation._shared = shared
+        operation._stream_waits = stream_waits
+        operation._dependencies = dependencies
+        if operation._is_host:
+            step.work.append((HOST, operation))
+            self._hosts[operation] = None
+            operation._state = SENT
+        else:
+            self._take_baton(operation, step)
+        if signals:
+            _reserve(signals)
+        return True
+
+    def _take_baton(self, operation: Operation, step: Step) -> None:
+        """Have the step issue an operation; under the lock.
+
+        In this order: the step knows of the queue before the baton is its own.
+        """
+        step.queue = self
+        self._owner = step
+        self._issuing = operation
+        operation._state = ISSUING
+
+    def _issue(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
+        """Make the native calls of a claimed operation and publish its signals.
+
+        Holds the baton. Returns the next operation, claimed, if there is one
+        and `more` are wanted; else the baton is let go.
+        """
+        native, stream = self._native, self._stream
+        waits, function, arguments = (
+            operation._stream_waits,
+            operation._function,
+            operation._arguments,
+        )
+        shared = operation._shared
+        event = None
+        left = 0
+        is_starved = False
+        operation._is_begun = True
+        try:
+            if shared is None:
+                native.bind()
+            if waits:
+                for point in waits:
+                    native.wait_event(stream, point._event.handle)
+                    self._seen[point._queue._id] = point._sequence
+            if function is None:
+                for placement in arguments:
+                    placement.issue(operation, 0)
+                    is_starved = placement.is_starved
+            elif isinstance(function, Plan):
+                room = self._limit - (self._launched - self._retired)
+                made = function.issue(operation, max(room, 1))
+                operation._launches = made + (len(waits) if waits else 0)
+                left = function.left
+                is_starved = function.is_starved
+            else:
+                _enqueue(function, stream, arguments)
+            if shared is None and not is_starved:
+                event = self._context.events.take()
+                native.record_event(event.handle, stream)
+        except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
+            failure = as_failure(error, "the operation was issued")
+            return self._break_off(operation, event, failure, step, more)
+        event = event or shared
+        with timelines.lock:
+            self._release_waits(operation)
+            if is_starved or event is None:
+                self._starve(operation, step)
+                return None
+            if left:
+                self._put_back(operation, event, step)
+                return None
+            self._enter_ring(operation, event)
+            if self._context.starved and operation._kind in _FEEDS:
+                self._context.feed_some(step.work)
+            return self._publish(operation, step, more)
+
+    def _publish(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+        """Publish the signals of what is in the ring, and look for more; under the lock."""
+        operation._shared = None  # it is the ring's now
+        if operation._state == ISSUING:
+            operation._state = ISSUED
+        if self._context.lost is not None:
+            self._abandon(self._context.lost, step.work)
+        elif operation._state == ISSUED:
+            for timepoint in operation._signals:
+                semaphore, value = timepoint._semaphore, timepoint._value
+                semaphore._publish(value, operation, step.work)
+            if self._context.starved:
+                self._want(operation, step.work)  # its end may give memory back
+        return self._look_again(step, more)
+
+    def _put_back(self, operation: Operation, event: Event, step: Step) -> None:
+        """Put an operation that is issued in part at the head of the backlog; under the lock.
+
+        Its part is in the ring as an operation without a handle and signals. The baton is
+        let go until enough of what is in flight has retired: nobody is held up (Q1).
+        """
+        part = Operation(self, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
+        part._state = ISSUED
+        part._launches = operation._launches
+        part._dependencies = operation._dependencies
+        self._enter_ring(part, event)
+        if self._context.starved:
+            self._want(part, step.work)
+        operation._stream_waits = operation._shared = None
+        operation._is_begun = False
+        if self._context.lost is not None:
+            self._abandon(self._context.lost, step.work)
+        else:
+            self._backlog.appendleft(operation)
+            if not self._ordered:
+                self._pending[operation] = None
+            operation._state = PARTLY
+            self._go_on(operation, step.work)
+        self._issuing = None
+
+    def _starve(self, operation: Operation, step: Step) -> None:
+        """Put an operation back for which there is no memory; under the lock (M3).
+
+        Nothing of it is enqueued, and its signals stay reserved. In an ordered queue all
+        behind it waits, too; in an unordered one it leaves the backlog.
+        """
+        shared, operation._shared = operation._shared, None
+        if shared is not None:
+            shared.release()
+        operation._stream_waits = None
+        operation._is_begun = False
+        if self._context.lost is not None:
+            self._abandon(self._context.lost, step.work)
+        else:
+            if self._ordered:
+                self._backlog.appendleft(operation)
+            else:
+                self._pending[operation] = None
+            self._context.starve(operation, step.work)
+            operation._state = STARVED
+            self._go_on(operation, step.work)
+        self._issuing = None
+
+    def _go_on(self, operation: Operation, work: Work) -> None:
+        """Have somebody look at the backlog again, or cancel an operation that went back late.
+
+        Under the lock. Closing the queue cancelled what stood in the backlog then.
+        """
+        work.append((ISSUE, self))
+        if self._closed:
+            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)
+
+    @staticmethod
+    def _release_waits(operation: Operation) -> None:
+        """Give back the events that an operation has made the stream wait for; under the lock."""
+        waits = operation._stream_waits
+        while waits:  # taken out first, so that none is given back twice around a Ctrl-C
+            point = waits.pop()  # which stays among the dependencies
+            point._event.release()
+
+    def _look_again(self, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+        """Claim the next operation, or let the baton go; under the lock."""
+        if self._backlog:
+            if more:
+                operation = self._next(step)
+                if operation is not None:
+                    return operation
+            else:
+                step.work.append((ISSUE, self))
+        self._issuing = None
+        return None
+
+    def _break_off(
+        self,
+        operation: Operation,
+        event: Event | None,
+        failure: BaseException,
+        step: Step,
+        more: bool,  # noqa: FBT001 - internal
+    ) -> Operation | None:
+        """Fail an operation whose issue broke off part-way; keep its resources until idle.
+
+        The signals fail now. What the stream got of the work still runs: `event`, or
+        another one, is recorded behind it, or the stream drained (Q5).
+        """
+        lost: DeviceLostError | None = None
+        if isinstance(failure, DeviceLostError):
+            event, lost = None, failure  # no event of a lost context is used again
+        else:
+            event, lost = self._mark_end(event)
+        work = step.work
+        with timelines.lock:
+            self._release_waits(operation)
+            shared, operation._shared = operation._shared, None
+            if shared is not None:
+                shared.release()
+            # It may break off before its waits reached the stream, so that its
+            # event says nothing of what it depended on. It has failed anyway.
+            work.append((DROP, operation._dependencies))
+            operation._dependencies = None
+            self._finish(operation, FAILED, failure, work)
+            if event is not None:
+                self._enter_ring(operation, event)
+            else:
+                operation._retired = True
+                work.append((GARBAGE, [operation]))
+            if lost is not None:
+                work.append((LOSE, (self._context, lost)))
+            return self._look_again(step, more and lost is None)
+
+    def _mark_end(self, event: Event | None) -> tuple[Event | None, DeviceLostError | None]:
+        """Record an event behind what is on the stream, or wait until the stream is idle.
+
+        `event`, if given, or a new one. Returns it if it is recorded, else gives it back; and
+        what the device is lost by if neither can be done.
+        """
+        native, stream = self._native, self._stream
+        try:
+            native.bind()
+            if event is None:
+                event = self._context.events.take()
+            native.record_event(event.handle, stream)
+        except Exception as first:  # noqa: BLE001 - whatever a plugin raises there
+            as_failure(first, "an event was recorded")
+        else:
+            return event, None
+        if event is not None:
+            with timelines.lock:
+                event.release()
+        try:
+            native.synchronize_stream(stream)
+        except Exception as second:  # noqa: BLE001 - as above
+            error = as_failure(second, "the stream was drained")
+            if isinstance(error, DeviceLostError):
+                return None, error
+            lost = DeviceLostError(f"{self._name} can no longer tell when its work ends: {error}")
+            lost.__cause__ = error
+            return None, lost
+        return None, None
+
+    def _put_right(self, step: Step) -> None:
+        """Let the baton go that a broken step left in the step's hands; no lock held.
+
+        What the stream has got whole is published, what it has got in part fails, and
+        what it has got nothing of is issued.
+        """
+        with timelines.lock:
+            operation = self._issuing
+            if self._owner is not step or operation is None:
+                return
+            if operation in self._ring:
+                self._sequence, self._launched = operation._sequence, operation._launched
+                self._publish(operation, step, more=False)
+                return
+            if operation._state in {PARTLY, STARVED} or is_over(operation):
+                self._go_on(operation, step.work)
+                self._look_again(step, more=False)
+                return
+            failure: BaseException = CancelledError(f"{operation._describe()} was interrupted")
+            if operation._state >= DONE:
+                failure = operation._error  # it was being broken off, and is followed by no event
+            else:
+                operation._state = ISSUING
+                _reserve(operation._signals)
+        if operation._is_begun:
+            self._break_off(operation, None, failure, step, more=False)
+        else:
+            self._issue(operation, step, more=False)
+
+    @staticmethod
+    def _disown(operation: Operation) -> None:
+        """End an operation that was refused, or broke off before anybody had it; no lock held.
+
+        Its signals and what it was to end are left alone. Memory that was told of it does not
+        wait for it any more.
+        """
+        with timelines.lock:
+            is_known = operation._state != PENDING
+            if not is_known:
+                operation._state = CANCELLED
+        if not is_known:
+            operation._resources = None
+            operation._let_go()
+
+    def _take_back(self, operation: Operation, step: Step) -> None:
+        """Cancel an operation whose submission broke off before it stood in line; no lock held."""
+        with timelines.lock:
+            if operation._state == PENDING:
+                error = CancelledError("the submission was interrupted")
+                self._drop_unissued(operation, CANCELLED, error, step.work)
+
+    # Failure
+
+    def _drop_unissued(
+        self, operation: Operation, state: int, error: BaseException, work: Work
+    ) -> None:
+        """End an operation that was not issued, or not all of it; under the lock.
+
+        Its state comes last: until then what is cut short is done again.
+        """
+        if self._backlog and self._issuing is None:
+            work.append((ISSUE, self))
+        work.append((GARBAGE, [operation]))
+        if operation._state == PARTLY:
+            # Parts of it are on the stream, perhaps: it is over when what is there has retired.
+            operation._is_begun = True
+            operation._launched = self._launched
+            operation._retired = not self._ring
+        elif operation._state == STARVED:
+            self._context.forget(operation)
+        self._pending.pop(operation, None)
+        self._finish(operation, state, error, work)
+
+    def _in_use(self) -> list[object]:
+        """Return what the issued operations keep alive; under the lock."""
+        operations = list(self._ring)
+        if self._issuing is not None:
+            operations.append(self._issuing)
+        return [operation._resources for operation in operations]
+
+    def _abandon(self, error: BaseException, work: Work) -> None:
+        """Fail every operation that has not retired: the device is lost; under the lock."""
+        garbage = list(self._ring)
+        work.append((GARBAGE, garbage))
+        for operation in garbage:
+            self._finish(operation, FAILED, error, work)
+            operation._retired = True
+        self._ring.clear()
+        self._abandon_hosts(error, work)
+        for operation in self._unissued():
+            self._drop_unissued(operation, FAILED, error, work)
+        work.append((DROP, list(self._backlog)))
+        self._backlog.clear()
+
+    def _cancel(self, work: Work) -> None:
+        """Cancel every operation that was not issued: the queue is closed; under the lock."""
+        for operation in self._unissued():
+            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)
+        work.append((DROP, list(self._backlog)))
+        self._backlog.clear()
+
+    def _unissued(self) -> list[Submission]:
+        """Return every operation that is not issued, in order; under the lock."""
+        source = self._backlog if self._ordered else self._pending
+        found = [each for each in source if each._state in {PENDING, PARTLY, STARVED}]
+        return cast("list[Submission]", found)
+
+    def _running(self) -> list[Operation]:
+        """Return what is issued, or being issued, and has not retired; under the lock."""
+        found = [*self._ring, *self._hosts]
+        if self._issuing is not None:
+            found.append(self._issuing)
+        return found
+
+    def _unended(self) -> list[Submission]:
+        """Return operations such that all have ended once these have; under the lock."""
+        operations: list[Operation] = [*self._unissued(), *self._hosts]
+        for operation in reversed(self._ring):
+            if operation._state == ISSUED and isinstance(operation, Submission):
+                operations.append(operation)
+                break  # what has failed ends no later than those before it
+        if self._issuing is not None:
+            operations.append(self._issuing)
+        return cast("list[Submission]", operations)
+
+
+def _start(step: Step, operation: Submission, waits: Waits) -> None:
+    """Refuse an operation, or issue it or have it stand in line."""
+    queue = operation._queue
+    if queue._context.is_lending:
+        step.noted = operation
+        note_uses(operation, operation._resources)
+        if operation._is_host and operation._kind != "call":  # those arguments are the user's
+            note_uses(operation, operation._arguments)
+    with timelines.lock:
+        if queue._closed:
+            queue._context.refuse(queue._name)
+        signals = operation._signals
+        if signals:
+            _check_above(signals)
+        step.operation = operation
+        step.noted = None
+        if queue._context.lost is not None:
+            queue._drop_unissued(operation, FAILED, queue._context.lost, step.work)
+        elif (
+            not queue._backlog
+            and queue._issuing is None
+            and operation._state == PENDING  # else it was put off, and this is done again
+            and not operation._is_host
+            and not (queue._ordered and queue._hosts)
+            and queue._has_room(operation)
+            and queue._claim(operation, waits, step)
+        ):
+            pass  # the short way: nothing stands before it, so it is issued at once
+        elif operation._state == PENDING:
+            queue._stand_in_line(operation, waits, step.work)
+        step.operation = None
+    if step.queue is not None:
+        queue._issue_from(operation, step, progress.BUDGET)
+        if not queue._sequence & _HARVEST_MASK:
+            queue._context.harvest_some(queue, step)
+
+
+def _start_late(step: Step, operation: Submission, waits: Waits) -> None:
+    """Submit what was put off; whoever has its handle hears of a refusal there."""
+    try:
+        if operation._state == PENDING:
+            _start(step, operation, waits)
+    except HalError as error:
+        with timelines.lock:
+            if operation._state == PENDING:
+                operation._queue._drop_unissued(operation, FAILED, error, step.work)
+
+
+def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:
+    """Make an operation's native call; without a star, which costs twice as much."""
+    count = len(arguments)
+    if count == 4:  # noqa: PLR2004 - a fill
+        function(stream, arguments[0], arguments[1], arguments[2], arguments[3])
+    elif count == 5:  # noqa: PLR2004 - a dispatch
+        function(stream, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4])
+    elif count == 3:  # noqa: PLR2004 - a copy
+        function(stream, arguments[0], arguments[1], arguments[2])
+    elif count == 2:  # noqa: PLR2004 - a graph
+        function(stream, arguments[0], arguments[1])
+    else:
+        function(stream, *arguments)
+
+
+def _closed_before(operation: Operation) -> CancelledError:
+    return CancelledError(
+        f"{operation._describe()} was cancelled: the queue was closed before it was issued"
+    )
+
+
+def _reserve(signals: tuple[Timepoint, ...]) -> None:
+    """Reserve the values of an operation that is claimed (S1); under the lock."""
+    for timepoint in signals:
+        semaphore, value = timepoint._semaphore, timepoint._value
+        if semaphore._failure is None and semaphore._reserved < value:
+            semaphore._reserved = value
+
+
+def _check_above(signals: tuple[Timepoint, ...]) -> None:
+    """Raise unless every signal is above all that its semaphore has promised; under the lock."""
+    for timepoint in signals:
+        semaphore, value = timepoint._semaphore, timepoint._value
+        if value <= semaphore._reserved and semaphore._failure is None:
+            raise InvalidArgumentError(semaphore._not_above(value))

@@ -1,0 +1,412 @@
+"""Keep timelines: values that only rise, their recorded points, and who waits.
+
+One process-wide lock, `lock`, guards the values, points and waiters of every
+timeline and the states of every operation. It is a leaf: nothing is called
+under it but the bookkeeping of this package, never a native primitive, never
+user code (invariant I5). Every method here expects it held, and puts what
+follows from a change into a `Work` list (see `hal._engine.progress.drain`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
+
+from hal._base import sync
+from hal._base.compiled import is_compiled
+from hal.arguments import as_int, shown
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._engine.operation import Operation
+    from hal._engine.semaphore import Semaphore
+
+__all__ = [
+    "MAX_VALUE",
+    "Batch",
+    "Timeline",
+    "Timepoint",
+    "Waiters",
+    "Watcher",
+    "Work",
+    "check_value",
+    "lock",
+    "replace_lock",
+]
+
+MAX_VALUE: Final = 2**63 - 1
+"""The highest value of a semaphore: what Vulkan, CUDA and HIP can all hold signed."""
+
+
+class _Lock:
+    """A lock whose ``with`` is a plain call where this module is compiled."""
+
+    __slots__ = ("_acquire", "_is_owned", "_release")
+
+    def __init__(self) -> None:
+        inner: Any = sync.OwnedLock()
+        self._acquire: Callable[[], object] = inner.acquire
+        self._release: Callable[[], object] = inner.release
+        self._is_owned: Callable[[], bool] = inner._is_owned
+
+    def __enter__(self) -> None:
+        self._acquire()
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._release()
+
+
+# Not compiled, only a lock of C's own is taken and held with no Ctrl-C in between.
+lock: Final = _Lock() if is_compiled(__file__) else cast("_Lock", sync.OwnedLock())
+"""The timeline lock. Taken inside of steps only, never twice by a thread (`hal._engine.steps`)."""
+
+
+def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
+    """Have the timeline lock be `other` from now on, whoever holds it; for a forked child."""
+    if is_compiled(__file__):
+        lock._acquire, lock._release = other.acquire, other.release
+        lock._is_owned = other._is_owned
+    else:
+        globals()["lock"] = other
+
+
+WAKE: Final = 0
+"""A gate to be opened."""
+RELEASE: Final = 1
+"""A `Batch` of operations whose wait is to be resolved again."""
+ISSUE: Final = 2
+"""A queue that may issue what is ready."""
+WATCH: Final = 3
+"""A queue that the progress thread is to watch."""
+CALLBACK: Final = 4
+"""The dispatcher has callbacks to run."""
+HOST: Final = 5
+"""A host operation to be sent to the pool."""
+GARBAGE: Final = 6
+"""A list of operations that have ended: what they hold is dropped."""
+RAISE: Final = 7
+"""A semaphore and the value that the host raises it to."""
+FAIL: Final = 8
+"""A semaphore and the error that it fails with."""
+RETIRE: Final = 9
+"""An issued operation whose event is complete."""
+ANSWER: Final = 10
+"""An issued operation and the error that asking its event raised."""
+LOSE: Final = 11
+"""A context and the error that it is lost by."""
+CANCEL: Final = 12
+"""A queue that is being closed: what it has not issued is cancelled."""
+DROP: Final = 13
+"""An object whose last reference may be this one: it is dropped under no lock."""
+LATER: Final = 14
+"""A call that was put off (`hal._engine.steps.Later`), for the progress thread."""
+
+Work: TypeAlias = list[tuple[int, Any]]
+"""What follows from a change: ``(kind, item)``, kinds as above.
+
+An entry is appended before what it stands for is begun, and each can be done again from
+its beginning: what is broken off part-way, by Ctrl-C, is done again by whoever comes next.
+"""
+
+
+_numbers = itertools.count(1)
+
+
+class Watcher(Protocol):
+    """Whoever is told at once of what it is registered for: a thread, a callback."""
+
+    def _notice(self, index: int, work: Work) -> None:
+        """Put what the release of wait `index` asks for into `work`."""
+
+
+class Batch:
+    """Operations that waited for one value, to be released a few at a time.
+
+    Under the lock. `some` are in hand until all of them are released, so that a call
+    that breaks off part-way loses none.
+    """
+
+    __slots__ = ("_bucket", "_rest", "some")
+
+    def __init__(self, bucket: dict[Any, int]) -> None:
+        self._bucket = bucket
+        self._rest: Iterator[tuple[Any, int]] | None = None
+        self.some: list[tuple[Any, int]] = []
+
+    def take(self, most: int) -> None:
+        """Put the next operations into `some`, up to `most`, unless there are some."""
+        if self.some:
+            return
+        if self._rest is None:
+            self._rest = iter(self._bucket.items())
+        try:
+            # One call of C's, so that what leaves the iterator is in the list.
+            self.some.extend(itertools.islice(self._rest, most))
+        except RuntimeError:
+            # It was still registered, around a Ctrl-C, and somebody left it. Releasing an
+            # operation twice is the same as once.
+            self._rest = iter(list(self._bucket.items()))
+            self.some.extend(itertools.islice(self._rest, most))
+
+
+class Waiters:
+    """Keep who waits for which value; every step costs the same for any number of them.
+
+    A bucket per distinct value and kind of waiter, and a heap of their keys,
+    in which removed ones may linger: they are passed over, and cleared out
+    once they are the greater part. Watchers are told one by one; operations
+    are released by the bucket, since there may be a hundred thousand.
+    """
+
+    __slots__ = ("_buckets", "_keys")
+
+    def __init__(self) -> None:
+        # value * 2 for watchers, and + 1 for operations, to {waiter: index of its wait}
+        self._buckets: dict[int, dict[Any, int]] = {}
+        self._keys: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def watch(self, value: int, watcher: Watcher, index: int) -> None:
+        """Register a watcher, once per value."""
+        self._add(value << 1, watcher, index)
+
+    def hold_back(self, value: int, operation: Operation, index: int) -> None:
+        """Register an operation, once per value."""
+        self._add(value << 1 | 1, operation, index)
+
+    def discard(self, value: int, waiter: object) -> bool:
+        """Remove a watcher or an operation; return whether it was there."""
+        for key in (value << 1, value << 1 | 1):
+            bucket = self._buckets.get(key)
+            if bucket is None or bucket.pop(waiter, None) is None:
+                continue
+            if not bucket:
+                del self._buckets[key]
+                if len(self._keys) > 2 * len(self._buckets) + 16:
+                    self._keys = list(self._buckets)
+                    heapq.heapify(self._keys)
+            return True
+        return False
+
+    def any_up_to(self, value: int) -> bool:
+        """Return whether someone waits for `value` or less."""
+        keys = self._keys
+        while keys and keys[0] not in self._buckets:
+            heapq.heappop(keys)
+        return bool(keys) and keys[0] <= value << 1 | 1
+
+    def take(self, value: int, work: Work) -> None:
+        """Release all who wait for `value` or less."""
+        keys = self._keys
+        last = value << 1 | 1
+        while keys and keys[0] <= last:
+            key = keys[0]
+            bucket = self._buckets.get(key, {})
+            # Told first and removed after, so that a Ctrl-C between loses none.
+            if key & 1:
+                work.append((RELEASE, Batch(bucket)))
+            else:
+                for watcher, index in bucket.items():
+                    watcher._notice(index, work)
+            self._buckets.pop(key, None)
+            heapq.heappop(keys)
+
+    def _add(self, key: int, waiter: object, index: int) -> None:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            self._buckets[key] = {waiter: index}
+            heapq.heappush(self._keys, key)
+        else:
+            bucket[waiter] = index
+
+
+class Timeline:
+    """Hold a value, the operations that will raise it, and who waits for it."""
+
+    __slots__ = (
+        "_failure",
+        "_name",
+        "_owner",
+        "_points",
+        "_reached",
+        "_recorded",
+        "_reserved",
+        "_value",
+    )
+
+    def __init__(self, initial: int, name: str | None) -> None:
+        self._name = name
+        self._owner: Operation | None = None  # whose end it stands for, until that has come
+        self._value = initial
+        self._reserved = initial  # the highest value reserved or signalled (S1)
+        self._failure: BaseException | None = None
+        # (value, operation) in order of value, of issued and unretired operations
+        self._points: list[tuple[int, Operation]] = []
+        self._recorded: Waiters | None = None  # until a covering point is recorded, or reached
+        self._reached: Waiters | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name given at creation, or a number that is never used again."""
+        if self._name is None:
+            self._name = f"semaphore {next(_numbers)}"
+        return self._name
+
+    def _advance(self, value: int, work: Work) -> None:
+        """Raise the value if `value` is above it."""
+        if value < self._value or self._failure is not None:
+            return
+        # An equal value goes through again: a Ctrl-C may have cut the first time short.
+        self._value = value
+        self._reserved = max(self._reserved, value)  # a host's signal reserves as it raises
+        points = self._points
+        if points:
+            if points[0][0] > value:
+                pass
+            elif points[-1][0] <= value:
+                points.clear()
+            elif points[1][0] > value:
+                del points[0]  # as in a chain, where they retire one by one
+            else:
+                del points[: bisect_left(points, (value + 1,))]
+        if self._recorded:
+            self._recorded.take(value, work)
+        if self._reached:
+            self._reached.take(value, work)
+
+    def _fail(self, error: BaseException, work: Work) -> None:
+        """Fail unless failed, and release every waiter, again if it has failed before."""
+        if self._failure is None:
+            self._failure = error
+        self._points.clear()
+        for waiters in (self._recorded, self._reached):
+            if waiters:
+                waiters.take(MAX_VALUE, work)
+
+    def _publish(self, value: int, operation: Operation, work: Work) -> None:
+        """Record that `operation`, whose event is recorded, will bring `value`."""
+        if value <= self._value or self._failure is not None:
+            return
+        points = self._points
+        if points and points[-1][0] >= value:
+            # Two queues reserve in one order and may publish in the other. An equal
+            # value is this one's own: its publication was broken off, and is done again.
+            if points[self._position(value)][0] != value:
+                insort(points, (value, operation))
+        else:
+            points.append((value, operation))
+        if self._recorded:
+            self._recorded.take(value, work)
+        if self._reached and self._reached.any_up_to(value):
+            operation._queue._want(operation, work)
+
+    def _covering(self, value: int) -> Operation | None:
+        """Return the operation of the smallest recorded point >= `value`."""
+        points = self._points
+        position = self._position(value)
+        return points[position][1] if position < len(points) else None
+
+    def _position(self, value: int) -> int:
+        """Return the index of the smallest recorded point >= `value`, or the points' number."""
+        points = self._points
+        count = len(points)
+        if not count or points[-1][0] < value:
+            return count
+        if count == 1 or points[-2][0] < value:
+            return count - 1  # as in a chain, which waits for what came last
+        return bisect_left(points, (value,))
+
+    def _until_recorded(self) -> Waiters:
+        """Return the register of those who wait until a value is recorded or reached."""
+        if self._recorded is None:
+            self._recorded = Waiters()
+        return self._recorded
+
+    def _until_reached(self, value: int, work: Work) -> Waiters:
+        """Return the register of those who wait until a value is reached.
+
+        Has somebody retire what will bring `value`, if that is known by now;
+        if not, the publication will.
+        """
+        operation = self._covering(value)
+        if operation is not None:
+            operation._queue._want(operation, work)
+        if self._reached is None:
+            self._reached = Waiters()
+        return self._reached
+
+    def _not_above(self, value: int) -> str:
+        """Explain why `value` cannot be signalled any more (S1)."""
+        higher = self._reserved + 1
+        advice = f"signal {higher} or more" if higher <= MAX_VALUE else "no value is left to signal"
+        return (
+            f"{self.name} cannot be signalled to {value}: its value is {self._value}, and "
+            f"{self._reserved} is the highest value signalled or reserved so far; {advice}"
+        )
+
+    def _forget(self, value: int, waiter: object) -> bool:
+        """Take a registration back; return whether there was one."""
+        found = False
+        for waiters in (self._recorded, self._reached):
+            if waiters is not None and waiters.discard(value, waiter):
+                found = True
+        return found
+
+
+class Timepoint:
+    """Name a value of a semaphore: something to wait for, or to signal.
+
+    Made by `Semaphore.at`. Immutable, equal to another of the same semaphore
+    and value, and unpacked as a pair. It is always valid, so that nobody who
+    gets one checks it again.
+    """
+
+    __slots__ = ("_semaphore", "_value")
+
+    def __init__(self, semaphore: object, value: SupportsIndex) -> None:
+        """Check and make; raises `ArgumentTypeError` or `InvalidArgumentError`."""
+        if not isinstance(semaphore, Timeline):
+            message = f"a timepoint is of a semaphore, not of {type(semaphore).__name__}"
+            raise ArgumentTypeError(message)
+        self._semaphore = cast("Semaphore", semaphore)
+        if type(value) is not int or not 0 <= value <= MAX_VALUE:
+            value = check_value(value)
+        self._value: int = value
+
+    @property
+    def semaphore(self) -> Semaphore:
+        """Return the semaphore."""
+        return self._semaphore
+
+    @property
+    def value(self) -> int:
+        """Return the value, 0 to 2**63 - 1."""
+        return self._value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self._semaphore, self._value))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Timepoint):
+            return NotImplemented
+        return self._semaphore is other._semaphore and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash((self._semaphore, self._value))
+
+    def __repr__(self) -> str:
+        return f"{self._semaphore.name}@{self._value}"
+
+
+def check_value(value: object) -> int:
+    """Return a semaphore's value as an int, or raise what is wrong with it."""
+    number = value if type(value) is int else as_int(value, "a semaphore's value is an int")
+    if not 0 <= number <= MAX_VALUE:
+        message = f"a semaphore's value is 0 to 2**63 - 1; {shown(number)} was asked for"
+        raise InvalidArgumentError(message)
+    return number

@@ -1,0 +1,424 @@
+"""Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
+
+A waiter first polls: it asks the event of the smallest covering point of every
+queue that has one, letting other threads run, for 100 microseconds, and then after
+naps for 10 milliseconds at most. One waiter at a time polls a queue, its *leader*.
+Then, or at once if there is nothing to ask, it registers, has the progress thread
+notified of what is recorded, and sleeps at a gate of its own until that opens or its
+time is up: who sleeps costs nothing. The condition is always "failed, or reached",
+never the event alone, which may have been recorded again for others.
+
+A wait for many looks at them, registers and leaves in short holds of the lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
+
+from hal._base import sync
+from hal._base.failures import fresh
+from hal._engine import explain, progress, steps, timelines
+from hal._engine.spin import EAGER_TURNS, POLL_SECONDS
+from hal._engine.timelines import WAKE, Timeline, Timepoint, Work
+from hal.arguments import as_seconds
+from hal.errors import DeadlineExceededError
+
+if TYPE_CHECKING:
+    from hal._engine.operation import Operation
+    from hal._engine.ring import Answer
+    from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
+
+__all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
+
+Entries: TypeAlias = Sequence[Timepoint]
+
+_NAP_SECONDS: Final = 10e-3
+"""How long it asks again after naps before it is notified: some of what a notification costs.
+
+A driver's thread wakes the progress thread, which wakes the waiter: 20 microseconds
+each on an idle processor, and ten times that on a virtual machine.
+"""
+
+_NAP_PART: Final = 1 / 16
+"""How long a nap is, as part of the wait so far; it is late by half of that on average."""
+
+_HOLD: Final = 64
+"""How many entries are looked at, registered or taken back in one hold of the timeline lock."""
+
+_LONGEST_SECONDS: Final = 1e6
+"""The longest time-out that the system is given; a longer one is none."""
+
+
+def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
+    """Block until all entries are reached; see `hal.wait_all`."""
+    wait_groups((entries,), timeout)
+
+
+def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int | None:
+    """Block until all entries of one group are reached and return its index."""
+    if not groups:
+        return None
+    return HostWaiter(groups).wait(None if timeout is None else as_seconds(timeout))
+
+
+def poll_all(entries: Entries) -> bool:
+    """Return whether all entries are reached, raising the first failure among them."""
+    if not steps.is_inside():
+        progress.act(_ask_all, entries, None)
+    is_reached = all(each._semaphore._value >= each._value for each in entries)
+    _check_failures(entries)
+    return is_reached
+
+
+def _check_failures(entries: Entries) -> None:
+    """Raise the first failure among entries, reached ones as well; reads single fields only."""
+    failure = _find_failure(entries)
+    if failure is not None:
+        raise fresh(failure)
+
+
+def _find_failure(entries: Entries) -> BaseException | None:
+    """Return the first failure among entries, reached ones as well; reads single fields only."""
+    for timepoint in entries:
+        failure = timepoint._semaphore._failure
+        if failure is not None:
+            return failure
+    return None
+
+
+def _ask_all(step: Step, entries: Entries, _: None) -> None:
+    """Retire what has finished on every queue that is to bring one of the entries."""
+    queues: dict[StreamQueue, None] = {}
+    for start in range(0, len(entries), _HOLD):
+        with timelines.lock:
+            for timepoint in entries[start : start + _HOLD]:
+                operation = timepoint._semaphore._covering(timepoint._value)
+                if operation is not None:
+                    queues[operation._queue] = None
+    for queue in queues:
+        queue._harvest(step)
+
+
+class HostWaiter:
+    """One thread's wait until all entries of any of several groups are reached.
+
+    What was reached stays so, hence each group is a list that only shrinks,
+    and only its last entry is looked at: a wait for many costs what it
+    counts, not that for every turn.
+    """
+
+    __slots__ = (
+        "_deadline",
+        "_failure",
+        "_gate",
+        "_groups",
+        "_index",
+        "_is_asleep",
+        "_is_led",
+        "_leads",
+        "_missing",
+        "_points",
+        "_registered",
+        "_unmet",
+    )
+
+    def __init__(self, groups: Sequence[Entries]) -> None:
+        self._groups = groups
+        self._unmet = [list(entries) for entries in groups]
+        self._deadline = math.inf
+        # What a turn has found: a failure, else the group that is reached, else what to poll,
+        # else where to sleep
+        self._failure: BaseException | None = None
+        self._index: int | None = None
+        self._points: list[Operation] = []
+        self._gate: sync.Gate | None = None
+        self._is_asleep = False  # nobody has opened the gate
+        self._registered: list[Timepoint] = []
+        self._missing = 0  # notices that must come until it is woken
+        self._leads: list[StreamQueue] = []
+        self._is_led = False  # somebody else polls a queue that it waits for
+
+    def wait(self, timeout: float | None) -> int:
+        """Block as `wait_groups` says."""
+        if timeout is not None:
+            self._deadline = sync.monotonic() + timeout
+        progress.act(_wait, self, None)
+        if self._failure is not None:
+            raise fresh(self._failure)
+        if self._index is None:
+            message = f"waited {timeout:g} s {explain.describe_wait(self._groups)}"
+            raise DeadlineExceededError(message)
+        return self._index
+
+    def run(self, step: Step) -> None:
+        """Wait until a group is reached, something has failed, or the time is up."""
+        may_poll = to_check = True
+        is_late = False
+        step.waiter = self  # whoever comes next has it leave, if this breaks off
+        while True:
+            may_sleep = not is_late and self._remaining() > 0
+            turn = self._turn(step.work, may_poll, to_check, may_sleep)
+            is_over = False
+            while not is_over:
+                with timelines.lock:
+                    is_over = next(turn, True)
+            if self._points:
+                step.contexts = tuple({each._queue._context for each in self._points})
+            if step.work:
+                progress.drain(step)
+            if is_late or self._index is not None or self._failure is not None:
+                break
+            if self._points:
+                # Without news it goes to sleep.
+                may_poll = self._poll(self._points, step)
+                to_check = False
+                continue
+            to_check = True
+            is_late = self._gate is None or not self._sleep(self._gate, step, may_poll)
+            may_poll = not is_late
+            if is_late:
+                for entries in self._unmet:
+                    _ask_all(step, entries, None)  # S6: it is looked at once more
+        self.leave()
+        step.waiter = None
+
+    def _remaining(self) -> float:
+        """Return how many seconds are left."""
+        return self._deadline if self._deadline == math.inf else self._deadline - sync.monotonic()
+
+    def _turn(  # noqa: PLR0912 - what there is to look at, in one order
+        self,
+        work: Work,
+        may_poll: bool,  # noqa: FBT001 - internal
+        to_check: bool,  # noqa: FBT001
+        may_sleep: bool,  # noqa: FBT001
+    ) -> Iterator[bool]:
+        """Look; if nothing is reached and nothing has failed, prepare to poll or to sleep.
+
+        Under the lock, which the caller lets go for a moment where this yields False.
+        """
+        left = _HOLD
+        self._is_asleep = False
+        self._gate = None
+        self._points = []
+        while self._registered:
+            self._take_back()
+            left -= 1
+            if not left:
+                yield False
+                left = _HOLD
+        if to_check and self._has_failed():
+            return
+        unmet = self._unmet
+        for index, entries in enumerate(unmet):
+            while entries:
+                timepoint = entries[-1]
+                timeline, value = timepoint._semaphore, timepoint._value
+                if timeline._failure is not None:
+                    self._failure = timeline._failure
+                    return
+                if timeline._value < value:
+                    break
+                entries.pop()
+                left -= 1
+                if not left:
+                    yield False
+                    left = _HOLD
+            if not entries:
+                if not self._has_failed():
+                    self._index = index
+                return
+        if may_poll:
+            self._points = self._points_to_ask()
+            if self._points:
+                return
+        if may_sleep:
+            yield from self._go_to_sleep(work)
+        self._stop_leading()
+
+    def _go_to_sleep(self, work: Work) -> Iterator[bool]:
+        """Register for every entry that is not reached; as `_turn`."""
+        self._gate = sync.Gate()
+        self._is_asleep = True
+        counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
+        # Woken by the last one; until all are registered, it is itself one more to come.
+        self._missing = 1 if counting else 0
+        known: set[tuple[Timeline, int]] | None = set() if counting else None
+        left = _HOLD
+        for entries in self._unmet:
+            for timepoint in entries:
+                self._register(timepoint, known, work)
+                left -= 1
+                if not left:
+                    yield False
+                    left = _HOLD
+        if counting:
+            self._missing -= 1
+            if not self._missing:
+                self._wake(work)
+
+    def _has_failed(self) -> bool:
+        """Return whether there is a failure in the set, of a reached entry as well."""
+        for entries in self._groups:
+            if self._failure is None:
+                self._failure = _find_failure(entries)
+        return self._failure is not None
+
+    def _points_to_ask(self) -> list[Operation]:
+        """Return operations of the queues that this waiter leads, to be asked; under the lock.
+
+        The smallest covering point of every queue that has one. Who waits for any
+        of very many leaves it to the progress thread.
+        """
+        points: list[Operation] = []
+        self._is_led = False
+        if len(self._unmet) > _HOLD:
+            return points
+        for entries in self._unmet:
+            timepoint = entries[-1]
+            timeline, value = timepoint._semaphore, timepoint._value
+            operation = timeline._covering(value)
+            if operation is None:
+                continue
+            queue = operation._queue
+            if queue._leader is None:
+                self._leads.append(queue)
+                queue._leader = self
+            elif queue._leader is not self:
+                self._is_led = True
+                continue
+            for position, known in enumerate(points):
+                if known._queue is queue:
+                    if operation._sequence < known._sequence:
+                        points[position] = operation
+                    break
+            else:
+                points.append(operation)
+        return points
+
+    def _poll(self, points: list[Operation], step: Step) -> bool:
+        """Ask operations until one has ended, or the time is up; at least once.
+
+        Returns whether there is news.
+        """
+        ended: list[tuple[Operation, Answer]] = []
+        turns = 0
+        begun = 0.0
+        step.calm = True  # nothing of ours is in its hands: a signal handler may call anything
+        while True:
+            for operation in points:
+                answer = operation._queue._query(operation)
+                if answer is not False:
+                    ended.append((operation, answer))
+            if ended or self._looks_changed():
+                break
+            now = sync.monotonic()
+            if not turns:
+                begun = now
+            waited = now - begun
+            if now >= self._deadline or waited >= _NAP_SECONDS:
+                break
+            turns += 1
+            if waited >= POLL_SECONDS:
+                sync.nap(min(waited * _NAP_PART, self._deadline - now))
+            elif turns > EAGER_TURNS:
+                sync.yield_thread()
+        step.calm = False
+        step.contexts = ()
+        for operation, answer in ended:
+            operation._queue._heed(operation, answer, step)
+        return bool(ended) or self._looks_changed()
+
+    def _looks_changed(self) -> bool:
+        """Return whether a look under the lock is worth it: reads single fields only."""
+        for entries in self._unmet:
+            timepoint = entries[-1]
+            timeline, value = timepoint._semaphore, timepoint._value
+            if timeline._value >= value or timeline._failure is not None:
+                return True
+        return False
+
+    def _sleep(self, gate: sync.Gate, step: Step, spin: bool) -> bool:  # noqa: FBT001 - internal
+        """Sleep until woken; return False if the time is up first."""
+        step.calm = True
+        is_open = spin and not self._is_led and gate.spin()
+        if not is_open:
+            remaining = self._remaining()
+            is_open = gate.wait(max(remaining, 0.0) if remaining < _LONGEST_SECONDS else -1)
+        step.calm = False
+        return is_open
+
+    def _register(
+        self, timepoint: Timepoint, known: set[tuple[Timeline, int]] | None, work: Work
+    ) -> None:
+        """Register for an entry, or note that there is news; under the lock.
+
+        Those in `known`, if given, are counted, each once.
+        """
+        timeline, value = timepoint._semaphore, timepoint._value
+        if timeline._failure is not None:
+            self._wake(work)
+            return
+        if timeline._value >= value:
+            if known is None:
+                self._wake(work)
+            return
+        if known is not None:
+            if (timeline, value) in known:
+                return
+            known.add((timeline, value))
+            self._missing += 1
+        position = len(self._registered)
+        self._registered.append(timepoint)
+        if known is not None or timeline._covering(value) is not None:
+            # The progress thread retires it, if nobody else does before.
+            timeline._until_reached(value, work).watch(value, self, position)
+        else:
+            timeline._until_recorded().watch(value, self, position)
+
+    def _take_back(self) -> None:
+        """Take the last registration back; under the lock."""
+        timepoint = self._registered[-1]
+        timeline, value = timepoint._semaphore, timepoint._value
+        if timeline._value < value:  # else it was taken out
+            timeline._forget(value, self)
+        self._registered.pop()
+
+    def _stop_leading(self) -> None:
+        """Let others poll; under the lock."""
+        for queue in self._leads:
+            if queue._leader is self:
+                queue._leader = None
+        self._leads.clear()
+
+    def leave(self) -> None:
+        """Leave no registration and no lead behind; twice is the same as once.
+
+        No lock held; any thread, once the waiting one is out of the wait.
+        """
+        self._is_asleep = False
+        while self._registered or self._leads:
+            with timelines.lock:
+                for _ in range(min(len(self._registered), _HOLD)):
+                    self._take_back()
+                if not self._registered:
+                    self._stop_leading()
+
+    def _notice(self, index: int, work: Work) -> None:
+        """Wake the thread, unless it waits for more than this; under the lock."""
+        self._missing -= 1
+        if self._missing <= 0 or self._registered[index]._semaphore._failure is not None:
+            self._wake(work)
+
+    def _wake(self, work: Work) -> None:
+        """Wake the thread if it sleeps; under the lock."""
+        if self._is_asleep:
+            self._is_asleep = False
+            work.append((WAKE, self._gate))
+
+
+def _wait(step: Step, waiter: HostWaiter, _: None) -> None:
+    waiter.run(step)

@@ -1,0 +1,1 @@
+"""Loaded code and its launches."""

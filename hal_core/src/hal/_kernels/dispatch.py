@@ -1,0 +1,204 @@
+"""Check a kernel's launch and pack its arguments (rule C5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+
+from hal._buffers.buffer import Buffer
+from hal._kernels.executable import Kernel
+from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host
+from hal._kernels.launch_shape import check_block, three
+from hal._memory import peers
+from hal._memory.extent import Extent
+from hal._memory.storage import Storage
+from hal._memory.usage import DISPATCH, INDIRECT, READ, WRITE
+from hal._programs.parameters import ParameterBlock, Resolver
+from hal._transfers import transfers
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.native import IndirectLaunchNode
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = ["Grid", "check_counts", "check_dispatch", "check_kernel", "check_launch"]
+
+Grid: TypeAlias = "int | Sequence[int] | Buffer"
+"""One to three numbers, or the memory that has three of 32 bits when the kernel is launched."""
+
+_Late: TypeAlias = list[tuple[int, Storage, int]]
+"""Parameters, by index, and -1 for the grid, whose memory has no address yet (M3); an offset."""
+
+
+class _Buffers:
+    """Resolve the buffers among a launch's arguments, and keep what they use.
+
+    No function inside of `check_dispatch`: compiled, that is a cycle for the
+    collector, and one for each dispatch.
+    """
+
+    __slots__ = ("_device", "_kernel", "late", "used")
+
+    def __init__(self, device: Device, kernel: Kernel) -> None:
+        self._device = device
+        self._kernel = kernel
+        self.used: list[object] = []
+        self.late: _Late = []
+
+    def resolve(self, argument: object, parameter: str) -> int | None:
+        """Return a buffer's address, 0 if it has none yet; None for what is no buffer."""
+        if not isinstance(argument, Extent):
+            return None
+        device, signature = self._device, self._kernel._signature
+        need = DISPATCH | (READ if parameter in signature.constants else WRITE)
+        storage = transfers.storage_of(device, argument, need)
+        if storage is None:  # only then the words are made
+            what = f"{self._kernel.name}: argument {parameter!r}"
+            storage = transfers.check_buffer(device, argument, what, need)
+        self.used.append(storage)
+        base = storage.address
+        address = argument._offset if base is None else base + argument._offset
+        known = signature._elements.get(parameter)
+        if known is not None and (argument._dtype is not known[0] or address & known[1]):
+            signature._check_buffer(self._kernel._name, parameter, argument._dtype, address)
+        if base is None:
+            names = list(signature._names)
+            self.late.append((names.index(parameter), storage, argument._offset))
+            return 0
+        return address
+
+
+def check_dispatch(
+    device: Device,
+    kernel: Kernel,
+    grid: Grid,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
+    args: Sequence[object] | Mapping[str, object],
+    shared_memory: SupportsIndex | None,
+) -> tuple[transfers.Payload, bool]:
+    """Check a launch; return its payload, and whether that is a host operation.
+
+    See `Queue.dispatch`.
+    """
+    buffers = _Buffers(device, kernel)
+    blocks, threads, shared, parameters = check_launch(
+        device, kernel, grid, block, args, shared_memory, buffers.resolve
+    )
+    used, late = buffers.used, buffers.late
+    used += (kernel._module, parameters)
+    function: Callable[..., object] = device._launch
+    is_host = False
+    where: object = blocks
+    if blocks is None:
+        what = f"dispatch of {kernel.name!r}: the grid"
+        storage = transfers.check_buffer(device, grid, what, INDIRECT)
+        assert isinstance(grid, Extent)  # noqa: S101 - for the type checker
+        check_counts(grid, kernel)
+        used.append(storage)
+        if storage.address is None:
+            late.append((-1, storage, grid._offset))
+        else:
+            where = storage.address + grid._offset
+        function = device._launch_indirect
+        is_host = "indirect_dispatch" not in device._native.features
+    elif not all(blocks):
+        return transfers.NOTHING, False
+    arguments = (kernel._function, where, threads, shared, parameters.address)
+    payload: transfers.Payload = (function, arguments, used)
+    if is_host:
+        payload = (_launch_on_host, (device, late, parameters, arguments), used)
+    elif late:
+        payload = (_launch_late, (function, late, parameters, arguments), used)
+    if device._access:
+        payload = peers.guard(device, payload, is_host=is_host)
+    return payload, is_host
+
+
+def check_launch(
+    device: Device,
+    kernel: Kernel,
+    grid: object,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
+    args: Sequence[object] | Mapping[str, object],
+    shared_memory: SupportsIndex | None,
+    resolve: Resolver,
+    where: str = "queue",
+) -> tuple[tuple[int, int, int] | None, tuple[int, int, int], int, ParameterBlock]:
+    """Return the grid, or None if it is in memory, the block, the shared memory, the arguments."""
+    check_kernel(kernel)
+    if kernel._device is not device:
+        message = (
+            f"dispatch: kernel {kernel.name!r} was loaded on {kernel.device._name}, and this "
+            f"{where} belongs to {device._name}; load the program there"
+        )
+        raise InvalidArgumentError(message)
+    blocks = None
+    # What has an address on the device is memory: a buffer, or a slot that stands for one.
+    if type(grid) is int or not hasattr(grid, "subspan"):
+        blocks = three(grid, "grid", kernel, "dispatch")
+        if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
+            raise InvalidArgumentError(_too_large(kernel, blocks))
+    threads, shared = check_block(kernel, block, shared_memory, "dispatch")
+    return blocks, threads, shared, kernel._signature.pack(kernel._name, args, resolve)
+
+
+def check_kernel(kernel: object) -> None:
+    """Raise unless something is a kernel."""
+    if not isinstance(kernel, Kernel):
+        message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
+        raise ArgumentTypeError(message)
+
+
+def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:
+    """Describe along which axis a grid has too many blocks."""
+    axis, count, most = next(
+        each for each in zip("xyz", blocks, MAX_GRID, strict=True) if each[1] > each[2]
+    )
+    return (
+        f"dispatch of {kernel.name!r}: the grid has {count} blocks along {axis}, "
+        f"and at most {most} may be"
+    )
+
+
+def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot
+    """Raise unless a buffer, or a slot, can hold a grid from its beginning on."""
+    if grid._size < COUNTS_SIZE or grid._offset % COUNTS_ALIGNMENT:
+        message = (
+            f"dispatch of {kernel.name!r}: a grid in memory is three 32-bit numbers, {COUNTS_SIZE} "
+            f"bytes at a multiple of {COUNTS_ALIGNMENT}; {grid._size} bytes at {grid._offset} "
+            "were given"
+        )
+        raise InvalidArgumentError(message)
+
+
+def _resolve(
+    late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Put the addresses in that memory has got meanwhile; return the launch's arguments."""
+    for index, storage, offset in late:
+        address = transfers.late_address(storage) + offset
+        if index < 0:
+            function, _, *rest = arguments
+            arguments = (function, address, *rest)
+        else:
+            parameters.set_address(index, address)
+    return arguments
+
+
+def _launch_late(
+    stream: int,
+    function: Callable[..., object],
+    late: _Late,
+    parameters: ParameterBlock,
+    arguments: tuple[Any, ...],
+) -> None:
+    """Launch with addresses that are known by now."""
+    function(stream, *_resolve(late, parameters, arguments))
+
+
+def _launch_on_host(
+    device: Device, late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
+) -> None:
+    """Launch over a grid in memory that the host reads."""
+    node = IndirectLaunchNode(*_resolve(late, parameters, arguments))
+    run_on_host(device, [(device._launch_indirect, node)])

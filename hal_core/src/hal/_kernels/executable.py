@@ -1,0 +1,359 @@
+"""Define executables and kernels: loaded code with typed entry points (rule C5)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hal._base.whole_files import read_whole
+from hal._buffers.buffer import Buffer
+from hal._buffers.exports import module_storage
+from hal._kernels import launch_shape
+from hal._memory.extent import shape_of
+from hal._memory.storage import Module
+from hal._programs.scanner import read_type_table
+from hal._programs.signature import Parameter, Signature
+from hal._programs.type_table import KernelEntry
+from hal.arguments import as_dtype, as_path, as_text, as_three, shown, shown_path
+from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = ["Executable", "Kernel", "check_signature", "load_executable", "read_image"]
+
+
+_LONGEST_NAME: Final = 8192
+
+
+class Kernel:
+    """One entry point of an executable; made by ``executable[name]``.
+
+    Keeps the executable's code alive. Any thread may use it.
+
+    Attributes
+    ----------
+    block
+        The threads of a block in x, y and z that a dispatch without ``block=``
+        has, or None where one has to be given.
+    shared_memory
+        The bytes of dynamic shared memory of a dispatch that does not say.
+    max_threads_per_block
+        How many threads a block of this kernel may have.
+    static_shared_memory
+        The bytes of shared memory that it declares itself.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_device",
+        "_function",
+        "_module",
+        "_name",
+        "_signature",
+        "block",
+        "max_threads_per_block",
+        "shared_memory",
+        "static_shared_memory",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        module: Module,
+        name: str,
+        signature: Signature | None,
+        block: tuple[int, int, int] | None = None,
+        shared_memory: int = 0,
+    ) -> None:
+        """Find a kernel of a module; without a signature its parameters are of kind "any".
+
+        Raises `NotFoundError`, and `InvalidArgumentError` for a signature
+        that contradicts the image.
+        """
+        native = device._native
+        native.bind()
+        self._device = device
+        self._module = module
+        self._name = name
+        self._function = native.get_function(module.handle, name)
+        info = native.function_info(self._function)
+        self.max_threads_per_block = info.max_threads_per_block
+        self.static_shared_memory = info.static_shared_memory
+        self.block = block
+        self.shared_memory = shared_memory
+        # What was asked for as a number, or as None, and is within the limits
+        self._blocks: dict[object, tuple[tuple[int, int, int], int]] = {}
+        if signature is None:
+            signature = _sized_signature(name, info.parameter_sizes)
+        elif info.parameter_sizes is not None:
+            _check_sizes(name, signature, info.parameter_sizes)
+        self._signature = signature
+
+    @property
+    def name(self) -> str:
+        """Return the name in the source."""
+        return self._name
+
+    @property
+    def device(self) -> Device:
+        """Return the device that the kernel was loaded on."""
+        return self._device
+
+    @property
+    def signature(self) -> Signature:
+        """Return the parameters' names, kinds and sizes."""
+        return self._signature
+
+    def occupancy(
+        self, block: int | Sequence[int] | None = None, *, shared_memory: int | None = None
+    ) -> int:
+        """Return how many blocks one compute unit of the device holds at once; 0 if none fits.
+
+        Of `block` threads with `shared_memory` bytes of dynamic shared memory
+        each, both as in `Queue.dispatch`, the kernel's own unless given. Times
+        ``device.info.compute_units`` that is how many run at once. Raises
+        `UnimplementedError` on a device without the feature ``"occupancy"``,
+        and what a dispatch of such a block raises.
+        """
+        return launch_shape.occupancy(self, block, shared_memory)
+
+    def __repr__(self) -> str:
+        return f"<Kernel {self._name}{self._signature}>"
+
+
+class Executable(Mapping[str, Kernel]):
+    """A loaded image: a mapping of names to kernels.
+
+    Made by `Device.compile` and `Device.load`. An unknown name raises
+    `NotFoundError`, which is a `LookupError`, with the names there are. An
+    image that does not say what kernels it has lists none, and finds those
+    that are asked for by name. Any thread may use it.
+    """
+
+    __slots__ = ("_device", "_found", "_image", "_kernels", "_lists_all", "_module")
+
+    def __init__(
+        self,
+        device: Device,
+        image: bytes,
+        module: Module,
+        kernels: dict[str, Kernel],
+        *,
+        lists_all: bool,
+    ) -> None:
+        self._device = device
+        self._image = image
+        self._module = module
+        self._kernels = kernels
+        self._found: dict[str, Kernel] = {}  # that were asked for, and are not listed
+        self._lists_all = lists_all
+
+    @property
+    def image(self) -> bytes:
+        """Return the bytes that were loaded, which `Device.load` takes again."""
+        return self._image
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Return the kernels that the image lists, in the order of the source."""
+        return tuple(self._kernels.values())
+
+    def kernel(
+        self,
+        name: str,
+        *,
+        signature: str | Signature | None = None,
+        block: int | Sequence[int] | None = None,
+        shared_memory: int | None = None,
+    ) -> Kernel:
+        """Return a kernel with a description of your own in place of the image's.
+
+        What is None stays as the image says. `signature` is its parameters,
+        as in ``"(f32 a, const f32* x)"``; `block` and `shared_memory` are what
+        a dispatch has that does not give them. Raises `NotFoundError` for an
+        unknown name, and `InvalidArgumentError` for a signature that
+        contradicts the sizes in the image.
+        """
+        self._device._live()
+        name = _check_symbol(name, "kernel")
+        known = self._kernels.get(name)
+        if known is None and self._lists_all:
+            message = f"there is no kernel {shown(name)}; there are: {', '.join(self._kernels)}"
+            raise NotFoundError(message)
+        parameters = known.signature if known else None
+        if signature is not None:
+            parameters = check_signature(name, signature)
+        threads = known.block if known else None
+        if block is not None:
+            threads = as_three(block, f"kernel {name!r}: the block", 1)
+        shared = known.shared_memory if known else 0
+        made = Kernel(self._device, self._module, name, parameters, threads, shared)
+        made.shared_memory = launch_shape.check_shared_memory(
+            made, shared_memory, f"kernel {name!r}"
+        )
+        return made
+
+    def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> Buffer:
+        """Return the memory of a ``__device__`` or ``__constant__`` variable at global scope.
+
+        The same memory each time, which keeps the code loaded. What is
+        written there is seen by the launches ordered behind that. `dtype` is
+        as for `Device.allocate`. Raises `NotFoundError` for an unknown name.
+        """
+        self._device._live()
+        name = _check_symbol(name, "variable")
+        return _global_variable(self._device, self._module, name, dtype)
+
+    def __getitem__(self, name: str) -> Kernel:
+        name = _check_symbol(name, "kernel")
+        kernel = self._kernels.get(name) or self._found.get(name)
+        return kernel or self._found.setdefault(name, self.kernel(name))
+
+    def get(  # type: ignore[override] # the default is a kernel, too
+        self, name: str, /, default: Kernel | None = None
+    ) -> Kernel | None:
+        """Return a kernel, or `default` where there is none."""
+        try:
+            return self[name] if isinstance(name, str) else default
+        except NotFoundError:
+            return default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kernels)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        return str.__str__(name) in self._kernels if self._lists_all else self.get(name) is not None
+
+    def __repr__(self) -> str:
+        return f"<Executable {', '.join(self._kernels)}>"
+
+
+def load_executable(
+    device: Device,
+    image: bytes,
+    signatures: Mapping[str, Signature] | None,
+    known: Mapping[str, KernelEntry] | None = None,
+) -> Executable:
+    """Load an image; a signature is the given one, else what is known, else that in the image."""
+    module = device._heap.load(image)
+    entries: Mapping[str, KernelEntry] = known or {}
+    found = True
+    try:
+        if known is None:
+            names = _global_variable(device, module, "hal_kernels", np.uint8).numpy(wait=())
+            table = _global_variable(device, module, "hal_parameters", np.uint8).numpy(wait=())
+            entries = read_type_table(names.tobytes(), table.tobytes())
+    except NotFoundError:
+        found = False
+    except InvalidArgumentError:
+        if signatures is None:
+            raise
+        found = False
+    kernels: dict[str, Kernel] = {}
+    for name, entry in entries.items():
+        signature = (signatures or {}).get(name, entry.signature)
+        # The table lists kernels by the source; an #if may have left one out.
+        with contextlib.suppress(NotFoundError):
+            kernels[name] = Kernel(
+                device, module, name, signature, entry.block, entry.shared_memory
+            )
+    for name, signature in (signatures or {}).items():
+        if name not in kernels:
+            kernels[name] = Kernel(device, module, name, signature)
+    return Executable(device, image, module, kernels, lists_all=found)
+
+
+def read_image(image: object) -> bytes:
+    """Return the bytes of an image that is given as such or as a path, or raise what is wrong."""
+    where = "the image"
+    if isinstance(image, (str, os.PathLike)):
+        path = as_path(image, "load")
+        where = f"the file {shown_path(path)}"
+        content = read_whole(path, "load")
+    elif isinstance(image, (bytes, bytearray, memoryview)):
+        content = bytes(image)
+    else:
+        message = f"load takes an image's bytes or a path, not {type(image).__name__}"
+        raise ArgumentTypeError(message)
+    if not content:
+        message = f"load: {where} is empty"
+        raise InvalidArgumentError(message)
+    return content
+
+
+def check_signature(name: object, given: object) -> Signature:
+    """Return the signature that a user gives to a kernel, or raise that it is none."""
+    title = as_text(name, "the name of a kernel is a str")
+    if isinstance(given, Signature):
+        return given
+    rule = f"the signature of kernel {shown(title)} is text such as '(f32 a, ptr x)'"
+    return Signature.parse(as_text(given, rule))
+
+
+def _check_symbol(name: object, what: str) -> str:
+    """Return a name, or raise that nothing in an image can have it."""
+    text = as_text(name, f"a {what}'s name is a str")
+    # Drivers take C strings, and call an empty one invalid.
+    if not text.isprintable() or not text or len(text) > _LONGEST_NAME:
+        message = (
+            f"there is no {what} {shown(text)}: a name has 1 to {_LONGEST_NAME} printable letters"
+        )
+        raise NotFoundError(message)
+    return text
+
+
+def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike) -> Buffer:
+    device._native.bind()
+    address, size = device._native.get_global(module.handle, name)
+    element = as_dtype(dtype)
+    shape = shape_of(size, element, f"variable {name!r}")
+    return Buffer(device, module_storage(device, module, address, size), 0, size, element, shape)
+
+
+def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
+    """Return the signature of a kernel of which no more is known than its parameters' sizes."""
+    if sizes is None:
+        message = (
+            f"the image does not say what parameters kernel {name!r} has, and the driver cannot "
+            f"tell their sizes; give it a signature, as in load(image, "
+            f"signatures={{{name!r}: '(f32 a, ptr x)'}})"
+        )
+        raise InvalidArgumentError(message)
+    return Signature.parse(",".join(f"any[{size}]" for size in sizes))
+
+
+def _check_sizes(name: str, signature: Signature, sizes: tuple[int, ...]) -> None:
+    """Raise unless the parameters have the sizes that the driver knows."""
+    if len(signature.parameters) != len(sizes):
+        message = (
+            f"kernel {name!r} has {len(sizes)} parameters in the image, of {_listed(sizes)} bytes, "
+            f"and {len(signature.parameters)} in the signature {signature}"
+        )
+        raise InvalidArgumentError(message)
+    for parameter, size in zip(signature.parameters, sizes, strict=True):
+        if parameter.size != size:
+            raise _wrong_size(name, parameter, size, signature)
+
+
+def _wrong_size(
+    name: str, parameter: Parameter, size: int, signature: Signature
+) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"kernel {name!r}: parameter {parameter.name!r} has {size} bytes in the image, and "
+        f"{parameter.size} in the signature {signature}"
+    )
+
+
+def _listed(sizes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, sizes)) or "no"

@@ -1,0 +1,95 @@
+"""Launch kernels over a grid in memory where the device cannot (rule C4).
+
+Only the host can read the grid there, once what writes it has ended. So the
+operation is a host one, on a thread of ours: it runs its commands on a stream
+of its own, which it waits for before each such launch. Its waits are resolved
+as *reached*, and it publishes as *reached* (M1). A recording with copies from
+host to host runs so, too, where the device's own would block (Q1).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from hal.errors import DeviceLostError, HalError, OperationError
+from hal.native import IndirectLaunchNode
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = ["COUNTS_ALIGNMENT", "COUNTS_SIZE", "MAX_GRID", "run_on_host"]
+
+MAX_GRID: Final = (2**31 - 1, 65535, 65535)
+"""Blocks along x, y and z: what every CUDA and HIP device takes (CUDA guide, table of limits)."""
+
+COUNTS_SIZE: Final = 12
+"""Bytes of a grid in memory: three 32-bit numbers."""
+
+COUNTS_ALIGNMENT: Final = 4
+
+_Counts: Final = ctypes.c_uint32 * 3
+
+
+def run_on_host(
+    device: Device,
+    calls: Iterable[tuple[Callable[..., object], Any]],
+    moves: Container[int] = (),
+) -> None:
+    """Make native calls, ``(function, node)``, one after another, and wait for the last.
+
+    On a stream of their own, which is idle when one is made whose number is in
+    `moves`: the driver would wait for it, with what locks nobody knows. Blocks;
+    on a thread of the pool. Raises what the calls raise, once the stream is
+    idle, and loses the device if it is.
+    """
+    native = device._native
+    try:
+        native.bind()
+        stream = native.create_stream()
+        try:
+            for number, (function, node) in enumerate(calls):
+                if number in moves:
+                    native.synchronize_stream(stream)
+                if node.__class__ is IndirectLaunchNode:
+                    _launch(device, stream, node)
+                else:
+                    function(stream, *node)
+        finally:
+            _end(device, stream)
+    except DeviceLostError as error:
+        device._context.lose(error)
+        raise
+
+
+def _end(device: Device, stream: int) -> None:
+    """Wait until a stream is idle, since what runs uses memory, and destroy it.
+
+    What cannot be given back goes with the device.
+    """
+    try:
+        device._native.synchronize_stream(stream)
+        device._native.destroy_stream(stream)
+    except HalError as error:
+        device._context.lose(error)
+        raise
+
+
+def _launch(device: Device, stream: int, node: IndirectLaunchNode) -> None:
+    """Read a grid and launch over it."""
+    native = device._native
+    counts = _Counts()
+    native.copy_to_host(stream, ctypes.addressof(counts), node.counts, COUNTS_SIZE)
+    native.synchronize_stream(stream)
+    x, y, z = counts
+    for axis, count, most in zip("xyz", counts, MAX_GRID, strict=True):
+        if count > most:
+            message = (
+                f"the grid in memory has {count} blocks along {axis}, and at most {most} may be"
+            )
+            raise OperationError(message)
+    if x and y and z:
+        native.launch(
+            stream, node.function, (x, y, z), node.block, node.shared_memory, node.parameters
+        )

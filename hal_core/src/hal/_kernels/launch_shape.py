@@ -1,0 +1,105 @@
+"""Check the shape of a launch: blocks, threads and shared memory (rule C5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, SupportsIndex
+
+from hal._base.checks import check_index
+from hal.arguments import as_three, plain_three, shown
+from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
+
+if TYPE_CHECKING:
+    from hal._kernels.executable import Kernel
+
+__all__ = ["check_block", "check_shared_memory", "occupancy", "three"]
+
+MAX_COUNT: Final = 2**31 - 1
+"""Blocks or threads along an axis that are surely a number; the rest is looked at."""
+
+
+def check_block(
+    kernel: Kernel,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
+    shared_memory: SupportsIndex | None,
+    verb: str,
+) -> tuple[tuple[int, int, int], int]:
+    """Return the threads of a block and its dynamic shared memory, within the kernel's limits."""
+    is_number = block is None or type(block) is int
+    if is_number and shared_memory is None:
+        known = kernel._blocks.get(block)
+        if known is not None:
+            return known  # every limit is a constant of the kernel
+    threads = kernel.block if block is None else three(block, "block", kernel, verb)
+    if threads is None:
+        message = (
+            f"{verb} of {kernel.name!r}: no block was given, and the kernel has none of its own; "
+            "pass block=, or write HAL_BLOCK(x, y, z) in front of the kernel's name in the source"
+        )
+        raise ArgumentTypeError(message)
+    total = threads[0] * threads[1] * threads[2]
+    if not 0 < total <= kernel.max_threads_per_block:
+        message = (
+            f"{verb} of {kernel.name!r}: a block of {threads} is {total} threads, and the kernel "
+            f"takes 1 to {kernel.max_threads_per_block} on {kernel.device._name}"
+        )
+        raise InvalidArgumentError(message)
+    shared = check_shared_memory(kernel, shared_memory, f"{verb} of {kernel.name!r}")
+    if is_number and shared_memory is None:
+        kernel._blocks[block] = threads, shared
+    return threads, shared
+
+
+def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int:
+    """Return bytes of dynamic shared memory that a kernel may have; None is its own default."""
+    shared = kernel.shared_memory
+    if shared_memory is not None:
+        shared = check_index(shared_memory, f"{what}: the shared memory")
+    whole = kernel.device.info.max_shared_memory
+    most = whole - kernel.static_shared_memory
+    if most < 0:
+        message = (
+            f"{what}: the kernel declares {kernel.static_shared_memory:,} bytes of shared memory, "
+            f"and a block has {whole:,} on {kernel.device._name}"
+        )
+        raise InvalidArgumentError(message)
+    if shared > most:
+        message = (
+            f"{what}: {shown(shared)} bytes of dynamic shared memory were asked for, "
+            f"and {most} are left beside the kernel's own {kernel.static_shared_memory}"
+        )
+        raise InvalidArgumentError(message)
+    return shared
+
+
+def occupancy(
+    kernel: Kernel,
+    block: SupportsIndex | Sequence[SupportsIndex] | None,
+    shared_memory: SupportsIndex | None,
+) -> int:
+    """Return how many blocks of a kernel a compute unit holds; see `Kernel.occupancy`."""
+    device = kernel.device
+    device._live()
+    threads, shared = check_block(kernel, block, shared_memory, "occupancy")
+    if "occupancy" not in device._native.features:
+        message = (
+            f"{device._name} does not tell the occupancy of kernels (the feature 'occupancy'); "
+            "choose a block by measuring"
+        )
+        raise UnimplementedError(message)
+    device._native.bind()
+    total = threads[0] * threads[1] * threads[2]
+    return device._native.occupancy(kernel._function, total, shared)
+
+
+def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
+    """Return a grid or a block as three numbers, 1 where none is given."""
+    if type(value) is int and 0 < value <= MAX_COUNT:
+        return value, 1, 1  # the short way
+    least = 0 if name == "grid" else 1
+    plain = plain_three(value, least)
+    if plain is not None:
+        return plain
+    what = f"{verb} of {kernel.name!r}: the {name}"
+    also = "" if least else ", or a buffer that has it"
+    return as_three(value, what, least, also)

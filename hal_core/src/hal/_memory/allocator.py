@@ -1,0 +1,336 @@
+"""Cache native allocations by size (rule M1).
+
+Native allocation is slow and native frees may block until the device is idle,
+so a block that nobody uses any more goes to the cache, and the next allocation
+of its size class takes it from there without a native call. It may be used
+again at once: its storage died, so every operation that used it has retired.
+
+Entries of a bucket whose block is taken are passed over: a Ctrl-C may leave them.
+
+What `Queue.alloca` takes lives shorter, and is cut from segments of its own
+(`hal._memory.stream_memory`): beside blocks that live long it would leave gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hal._base import sync
+from hal._engine import progress
+from hal._memory.blocks import (
+    ASYNC,
+    CACHED,
+    DIRECT,
+    FOREIGN,
+    GONE,
+    LARGE,
+    Block,
+    Ticket,
+    block_size,
+    check_countable,
+)
+from hal._memory.stream_memory import SEGMENT, StreamMemory
+from hal._memory.usage import MEMORY_TYPES
+from hal.errors import ClosedError, HalError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from hal._engine.context import Context
+    from hal._memory.settings import MemorySettings
+    from hal._memory.storage import Storage
+
+__all__ = ["Allocator"]
+
+
+class Allocator:
+    """Allocate blocks on one native device, cache and count them."""
+
+    __slots__ = (
+        "_blocks",
+        "_buckets",
+        "_cache_limit",
+        "_cached",
+        "_closed",
+        "_context",
+        "_frees",
+        "_growing",
+        "_held",
+        "_lock",
+        "_memory_limit",
+        "_now",
+        "_peak",
+        "_peaks",
+        "_pools",
+        "_shared",
+        "_staged",
+        "is_async",
+        "is_freeing",
+        "trimmed",
+    )
+
+    def __init__(self, context: Context, settings: MemorySettings) -> None:
+        self._context = context
+        limit = settings.cache_limit
+        self._cache_limit = context.native.info.total_memory // 8 if limit is None else limit
+        self._memory_limit = settings.memory_limit
+        # Whether `alloca` takes device memory from the driver's stream-ordered allocator
+        features = context.native.features
+        self.is_async = settings.async_allocations and "async_allocations" in features
+        if self.is_async:
+            keep = settings.pool_keep
+            if keep is None:  # what nobody uses does not count towards the limit
+                keep = self._cache_limit if self._memory_limit is None else 0
+            context.native.bind()
+            context.native.configure_pool(keep, settings.pool_reuse)
+        # A leaf: guards blocks, buckets, tickets and counts, and no native call is made under it.
+        self._lock = sync.OwnedLock()
+        # Held over native allocations: who closes the device waits until they are done.
+        self._growing = sync.OwnedLock()
+        # Block size + index of the memory's kind -> blocks, the last used last
+        self._buckets: dict[int, list[Block]] = {}
+        self._blocks: dict[Block, None] = {}  # all there are
+        self._closed = False
+        # Bytes of a segment that small pieces share
+        self._shared = SEGMENT
+        if self._memory_limit is not None:
+            self._shared = min(SEGMENT, block_size(self._memory_limit // 16 or 1))
+        # What `alloca` takes from: for each kind of memory small pieces, then for each large
+        # ones. A small piece that lives long would keep a large segment from being used whole.
+        self._pools = tuple([StreamMemory() for _ in range(2 * len(MEMORY_TYPES))])
+        # Sums over the blocks; a Ctrl-C may leave them wrong until `_recount`.
+        self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, of each kind
+        self._peaks = [0] * len(MEMORY_TYPES)
+        self._peak = 0  # of all kinds together
+        self._cached = 0  # bytes of blocks in the cache
+        self._held = 0  # bytes of all blocks of the device's
+        # What else is given back where memory is short
+        self.trimmed: list[Callable[[], None]] = []
+        self.is_freeing = False  # a thread gives back what nobody uses, for an alloca
+        self._frees = 0  # blocks that were given back to the driver
+        self._staged = 0  # bytes of the staging ring, which are no blocks
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Return how many bytes hal may hold here; None is no limit but the device's."""
+        return self._memory_limit
+
+    def _take(self, bucket: list[Block], storage: Storage, size: int) -> None:
+        """Give a storage a block of the cache, if there is one; under the lock.
+
+        In this order: what a Ctrl-C cuts short leaves the block where it was,
+        or in a use that ends with the storage.
+        """
+        while bucket:
+            block = bucket[-1]
+            if block.ticket is None:
+                ticket = Ticket(block, size)
+                storage._ticket = ticket
+                block.ticket = ticket
+                bucket.pop()
+                self._cached -= block.size
+                self._count(block.index, size)
+                return
+            bucket.pop()
+
+    def _count(self, index: int, size: int) -> None:
+        """Count bytes of a kind that are in use from now on; under the lock."""
+        now = self._now
+        here = now[index] = now[index] + size
+        if here > self._peaks[index]:  # noqa: PLR1730 - on the hot path, where a call is dear
+            self._peaks[index] = here
+        total = now[0] + now[1] + now[2]
+        if total > self._peak:  # noqa: PLR1730 - on the hot path, where a call is dear
+            self._peak = total
+
+    def _put_back(self, block: Block, size: int) -> None:
+        """Put a block whose use has ended into the cache; under the lock."""
+        block.bucket.append(block)
+        block.ticket = None
+        self._cached += block.size
+        self._now[block.index] -= size
+
+    def _allocate_block(self, storage: Storage, size: int, index: int) -> None:
+        """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
+        need = block_size(size)
+        with self._growing:
+            block = self._make_block(need, index, DIRECT if need > LARGE else CACHED)
+            self._add(storage, block, size)
+
+    def _allocate_segment(self, size: int, pool: int) -> None:
+        """Make a native allocation for a pool of `alloca`'s, as `_allocate_block`."""
+        with self._growing:
+            block = self._make_block(size, pool % len(MEMORY_TYPES), DIRECT)
+            with self._lock:
+                block.ticket = Ticket(block, 0)  # its pieces are what is in use
+                self._blocks[block] = None
+                self._held += size
+                self._pools[pool].add_segment(block)
+
+    def _make_block(self, size: int, index: int, way: int) -> Block:
+        """Make a native allocation, which is in no books yet; with the growing lock."""
+        native, memory = self._context.native, MEMORY_TYPES[index]
+        check_countable(size)
+        self._check_open()
+        with self._lock:
+            self._check_limit(size)
+        progress.start()  # a finaliser cannot
+        native.bind()
+        address = native.allocate(size, memory)
+        try:
+            host_address = native.host_pointer(address, memory)
+        except BaseException:
+            native.free(address, memory)
+            raise
+        return Block(address, size, memory, host_address, way)
+
+    def _add(self, storage: Storage, block: Block, size: int) -> None:
+        """Register a new block, in use by a storage."""
+        ticket = Ticket(block, size)
+        with self._lock:
+            if block.way == CACHED:
+                block.bucket = self._buckets.setdefault(block.size + block.index, block.bucket)
+            block.ticket = ticket
+            self._blocks[block] = None
+            storage._ticket = ticket
+            if block.way != FOREIGN:
+                self._held += block.size
+                self._count(block.index, size)
+
+    def _remove(self, ticket: Ticket) -> bool:
+        """Take a block out of the books that is about to be given back; under the lock.
+
+        Returns False if that use of it has ended before.
+        """
+        block, size = ticket.block, ticket.size
+        if block.ticket is not ticket or block not in self._blocks:
+            return False
+        del self._blocks[block]
+        block.ticket = GONE
+        if block.way != FOREIGN:
+            self._now[block.index] -= size
+            self._held -= block.size
+        return True
+
+    def _evict(self, keep: int) -> Block | None:
+        """Take the oldest of the largest blocks out of the cache and the books; under the lock.
+
+        Returns None if no more than `keep` bytes are cached.
+        """
+        if self._idle() <= keep:
+            return None
+        for key in sorted(self._buckets, reverse=True):
+            bucket = self._buckets[key]
+            while bucket:
+                block = bucket[0]
+                if block.ticket is None:
+                    block.ticket = GONE
+                    bucket.pop(0)
+                    self._blocks.pop(block)
+                    self._cached -= block.size
+                    self._held -= block.size
+                    return block
+                bucket.pop(0)
+        return None
+
+    def _give_back(self, keep: int) -> None:
+        """Free segments that nobody uses, then cached blocks, until no more than `keep` are left.
+
+        Blocks as long as the native frees do.
+        """
+        while True:
+            with self._lock:
+                block = self._idle_segment(keep) or self._evict(keep)
+            if block is None:
+                return
+            self._free(block)
+
+    def _idle(self) -> int:
+        """Return the bytes that nobody uses; under the lock."""
+        return self._cached + sum([pool.idle for pool in self._pools])
+
+    def _idle_segment(self, keep: int) -> Block | None:
+        """Take a segment that nobody uses out of the books, as `_evict`."""
+        if self._idle() > keep:
+            for pool in self._pools:
+                block = pool.idle_segment()
+                if block is not None:
+                    block.ticket = GONE
+                    self._blocks.pop(block)
+                    self._held -= block.size
+                    return block
+        return None
+
+    def _free(self, block: Block) -> None:
+        """Free a block that is out of the books; on a lost context that is nothing."""
+        self._frees += 1
+        if self._context.lost is None:
+            native = self._context.native
+            with contextlib.suppress(HalError):  # nobody is left to tell
+                native.bind()
+                native.free(block.address, block.memory)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            message = f"{self._context.name} is closed; open it again with hal.create_device"
+            raise ClosedError(message)
+
+    def _check_limit(self, need: int) -> None:
+        """Raise `OutOfMemoryError` if `need` more bytes would exceed the memory limit; the lock."""
+        held = self._held + self._staged
+        limit = self._memory_limit
+        if limit is not None and held + need > limit:
+            message = f"memory_limit is {limit:,} bytes, and hal holds {held:,}"
+            raise OutOfMemoryError(message)
+
+    def stage(self, size: int, *, is_needed: bool = False) -> None:
+        """Count bytes of the staging ring.
+
+        Raises `OutOfMemoryError` beyond the memory limit, unless they are needed.
+        """
+        with self._lock:
+            if size > 0 and not is_needed:
+                self._check_limit(size)
+            self._staged += size
+
+    def _recount(self) -> list[_Sums]:
+        """Make the sums right, whatever a Ctrl-C did to them; return those of each kind.
+
+        Under the lock.
+        """
+        kinds = [_Sums() for _ in MEMORY_TYPES]
+        for block in self._blocks:
+            ticket = block.ticket
+            if block.way == FOREIGN:
+                continue
+            sums = kinds[block.index]
+            sums.held += block.size
+            if block.way == ASYNC:
+                sums.pooled += block.size
+            if ticket is None:
+                sums.cached += block.size
+            elif ticket.size:  # else it is a segment
+                sums.now += ticket.size
+                sums.count += 1
+        self._cached = sum(sums.cached for sums in kinds)
+        for number, pool in enumerate(self._pools):
+            sums = kinds[number % len(kinds)]
+            sums.cached += pool.idle
+            for ticket in pool.taken.values():
+                sums.now += ticket.size
+                sums.count += 1
+        self._now = [sums.now for sums in kinds]
+        self._held = sum(sums.held for sums in kinds)
+        return kinds
+
+
+class _Sums:
+    """The bytes of one kind of memory, and how many allocations there are.
+
+    `pooled` are those that are held of the driver's stream-ordered allocator.
+    """
+
+    __slots__ = ("cached", "count", "held", "now", "pooled")
+
+    def __init__(self) -> None:
+        self.cached = self.count = self.held = self.now = self.pooled = 0

@@ -1,0 +1,180 @@
+"""Blocks of native memory, and the uses that they are in (rule M1).
+
+A block is in the use whose *ticket* it carries. A ticket is made for one use, so
+one that comes back twice, or whose use a Ctrl-C cut short, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._base import sync
+from hal._base.compiled import mypyc_attr
+from hal._memory.usage import index_of
+from hal.errors import OutOfMemoryError
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    import weakref
+
+__all__ = [
+    "ALIGNMENT",
+    "ASYNC",
+    "CACHED",
+    "DIRECT",
+    "FOREIGN",
+    "GONE",
+    "LARGE",
+    "POOLED",
+    "Block",
+    "Owner",
+    "Ticket",
+    "aligned",
+    "block_size",
+    "check_countable",
+]
+
+_ADDRESS_BITS: Final = 64
+ALIGNMENT: Final = 256
+"""Bytes that the address of every allocation is a multiple of."""
+
+LARGE: Final = 1 << 30
+"""Larger blocks are as large as was asked for, and never cached."""
+
+_FINE: Final = 2048
+"""Up to here the size classes are the multiples of `ALIGNMENT`."""
+
+# How a block is given back, in this order: to the cache; to the driver's stream-ordered
+# allocator; to its segment (`hal._memory.stream_memory`); by a native free; to whom it belongs.
+# The first three block nobody.
+CACHED: Final = 0
+ASYNC: Final = 1
+POOLED: Final = 2
+DIRECT: Final = 3
+FOREIGN: Final = 4
+
+
+class Owner:
+    """What keeps foreign memory alive, and what is to be done when hal has done with it.
+
+    Attributes
+    ----------
+    owner
+        What keeps the memory alive.
+    imported
+        What `release_host` takes; 0 for nothing.
+    callback
+        What is called then.
+    handle
+        The kind and the number of the native handle that the memory is part
+        of, if it is.
+    """
+
+    __slots__ = ("callback", "handle", "imported", "owner")
+
+    def __init__(
+        self, owner: object, imported: int = 0, callback: Callable[[], object] | None = None
+    ) -> None:
+        self.owner = owner
+        self.imported = imported
+        self.callback = callback
+        self.handle: tuple[int, int] | None = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Block:
+    """One native allocation, or memory of others.
+
+    Attributes
+    ----------
+    ticket
+        The use that it is in; None in the cache, `GONE` once it was given back.
+    view
+        A reference to the owner of the numpy views of it.
+    owner
+        What keeps it alive, where it is foreign.
+    writable
+        Whether the host may write to it.
+    """
+
+    __slots__ = (
+        "address",
+        "bucket",
+        "host_address",
+        "index",
+        "memory",
+        "owner",
+        "size",
+        "ticket",
+        "view",
+        "way",
+        "writable",
+    )
+
+    def __init__(
+        self, address: int, size: int, memory: MemoryType, host_address: int | None, way: int
+    ) -> None:
+        self.address = address
+        self.size = size
+        self.memory = memory
+        self.index: Final = index_of(memory)
+        self.host_address = host_address
+        self.way = way
+        self.bucket: list[Block] = []
+        self.owner: Owner | None = None
+        self.ticket: Ticket | None = None
+        self.view: weakref.ref[Any] | None = None
+        self.writable = True
+
+    def is_viewed(self) -> bool:
+        """Return whether a numpy view of it is alive."""
+        return self.view is not None and self.view() is not None
+
+
+class Ticket:
+    """One use of a block.
+
+    Attributes
+    ----------
+    block
+        The block.
+    size
+        The bytes that were asked for.
+    since
+        When it began, in seconds of the clock.
+    """
+
+    __slots__ = ("block", "since", "size")
+
+    def __init__(self, block: Block, size: int) -> None:
+        self.block = block
+        self.size = size
+        self.since = sync.monotonic()
+
+
+GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
+"""The ticket of every block that was given back."""
+
+
+def aligned(size: int) -> int:
+    """Return `size` rounded up to a multiple of `ALIGNMENT`."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def block_size(size: int) -> int:
+    """Return the size of the block for `size` > 0 bytes: at most an eighth more, above 2 KiB.
+
+    Eight classes for each power of two; up to 2 KiB the multiples of 256.
+    """
+    if size <= _FINE or size > LARGE:
+        return aligned(size)
+    step = 1 << (size - 1).bit_length() - 4
+    return (size + step - 1) & -step
+
+
+def check_countable(size: int) -> None:
+    """Raise `OutOfMemoryError` for more bytes than drivers have numbers for."""
+    if size >> _ADDRESS_BITS:
+        message = f"no address has more than {_ADDRESS_BITS} bits"
+        raise OutOfMemoryError(message)

@@ -1,0 +1,139 @@
+"""Which range of a storage a buffer is, and what may be done with it (rule M2).
+
+What every submission looks at, hence compiled; `hal.Buffer` is the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from hal._base.checks import check_index
+from hal._base.compiled import mypyc_attr
+from hal._base.failures import fresh
+from hal._engine.operation import DONE
+from hal._engine.submission import Submission
+from hal._memory.storage import GIVEN_BACK, Storage
+from hal._memory.usage import check_memory
+from hal.arguments import as_dtype, shown
+from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = [
+    "Extent",
+    "address_of",
+    "check_allocation",
+    "no_address",
+    "shape_of",
+]
+
+_DEALLOCATED: Final = 1 << 16
+"""What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
+
+_BYTES: Final = np.dtype(np.uint8)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Extent:
+    """The range of a storage behind a `hal.Buffer`."""
+
+    __slots__ = (
+        "_allocation",
+        "_denied",
+        "_device",
+        "_dtype",
+        "_is_part",
+        "_offset",
+        "_shape",
+        "_size",
+        "_storage",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        storage: Storage,
+        offset: int,
+        size: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        denied: int = 0,
+    ) -> None:
+        self._device = device
+        self._storage: Storage | None = storage
+        self._offset = offset
+        self._size = size
+        self._dtype = dtype
+        self._shape = shape
+        self._denied = denied  # bits of `hal._memory.usage`
+        self._is_part = False  # of another buffer
+        self._allocation: Submission | None = None  # of the alloca
+
+    def _live(self) -> Storage:
+        """Return the storage, or raise that the buffer is closed."""
+        storage = self._storage
+        if storage is None:
+            if self._denied & _DEALLOCATED:
+                message = GIVEN_BACK
+            else:
+                message = "the buffer is closed; allocate another"
+            raise ClosedError(message)
+        self._device._live()
+        return storage
+
+    def _end(self) -> None:
+        """Make it unusable: `dealloca` was submitted. Operations that hold it go on."""
+        self._denied |= _DEALLOCATED
+        self._storage = None
+
+
+def address_of(buffer: Extent, storage: Storage) -> int:
+    """Return a buffer's address, or raise why it has none yet."""
+    address = storage.address
+    if address is None:
+        raise no_address(storage, InvalidArgumentError)
+    return address + buffer._offset
+
+
+def no_address(storage: Storage, kind: type[HalError]) -> HalError:
+    """Return why a storage has no address: its alloca's error, or that it was not issued."""
+    source = storage.source
+    if source is not None and source._state > DONE:
+        return fresh(source._error)
+    return kind(
+        "the buffer has no address before its alloca was issued; wait for buffer.allocation, as "
+        "in wait=[buffer.allocation], or record it by slot"
+    )
+
+
+def check_allocation(
+    size: object, dtype: DTypeLike, memory: object, what: str
+) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
+    """Return an allocation's size, the index of its kind of memory, its type and shape."""
+    if type(size) is int and size >= 0:  # the short way
+        length: int = size
+    else:
+        length = check_index(size, f"{what}: the size")
+    index = check_memory(memory)
+    if dtype is np.uint8:
+        return length, index, _BYTES, (length,)
+    element = as_dtype(dtype)
+    return length, index, element, shape_of(length, element, what)
+
+
+def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
+    """Return the flat shape of `size` bytes, or raise that the type does not divide them."""
+    if dtype.hasobject:
+        message = f"{what}: {dtype} holds Python objects, which device memory cannot"
+        raise ArgumentTypeError(message)
+    if not dtype.itemsize or size % dtype.itemsize:
+        message = (
+            f"{what}: {shown(size)} bytes are no whole number of {dtype} "
+            f"({dtype.itemsize} bytes each)"
+        )
+        raise InvalidArgumentError(message)
+    return (size // dtype.itemsize,)

@@ -1,0 +1,300 @@
+"""Let the devices of one driver use each other's memory (rules M1, Q5, Q6).
+
+A *visit* is what one operation has with another device, whose memory it uses,
+from its submission to its end. It is why that device can be closed first: the
+visits that have not begun are cancelled, those that have are waited for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._base import sync
+from hal._engine import progress, timelines
+from hal._engine.operation import CANCELLED
+from hal._engine.replay import Housed, Replay
+from hal._memory.storage import Storage, lend
+from hal._memory.usage import DISPATCH, explain_refusal
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    InvalidArgumentError,
+    UnimplementedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hal._devices.device import Device
+    from hal._engine.context import Context
+    from hal._engine.steps import Step
+    from hal._engine.submission import Submission
+    from hal._engine.timelines import Work
+    from hal._memory.extent import Extent
+    from hal._transfers.transfers import Payload
+
+__all__ = [
+    "Visit",
+    "can_access",
+    "check_guest",
+    "enable_access",
+    "end_visits",
+    "find_hosts",
+    "guard",
+    "is_peer",
+]
+
+_FEATURE: Final = "peer_access"
+_NAP_SECONDS: Final = 0.001
+"""Pause between two looks at what other devices still do with ours."""
+
+_GRACE_SECONDS: Final = 0.25
+"""How long another thread may need to drop what the operations of a lost device held."""
+
+_numbers = itertools.count()
+
+
+class Visit:
+    """One operation's use of the memory of `host`, another device's context."""
+
+    __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
+
+    def __init__(self, host: Context, guest: Context) -> None:
+        self.host = host
+        self.guest = guest
+        self.begun = False
+        self._number = next(_numbers)
+        host.visits[self._number] = weakref.ref(self)
+
+    def begin(self) -> None:
+        """Begin the use, or raise that the memory is gone; by whoever issues the operation."""
+        with timelines.lock:
+            if not self.host.refuses_visits:
+                self.begun = True
+                return
+        raise _closed_before(self.host)
+
+    def __del__(self) -> None:
+        # One bytecode of the dictionary's own, and no lock (I10).
+        self.host.visits.pop(self._number, None)
+
+
+# What the public methods do
+
+
+def can_access(device: Device, other: object) -> bool:
+    """Return whether kernels of a device could use another's memory; see `Device.can_access`."""
+    peer = _check_device(device, other, "can_access")
+    if peer is device:
+        return True
+    if not is_peer(device, peer):
+        return False
+    device._native.bind()
+    return bool(device._native.can_access_peer(peer._native))
+
+
+def enable_access(device: Device, other: object) -> None:
+    """Let kernels of a device use another's memory; see `Device.enable_access`."""
+    peer = _check_device(device, other, "enable_access")
+    if peer is device or peer._context in device._access:
+        return
+    if not can_access(device, peer):
+        message = (
+            f"{device._name} cannot use the memory of {peer._name}: "
+            f"{_why_not(device, peer)}; {_advice(device, peer)}"
+        )
+        raise UnimplementedError(message)
+    device._native.enable_peer(peer._native)
+    with timelines.lock:
+        device._access = device._access | {peer._context}
+
+
+def is_peer(device: Device, other: Device) -> bool:
+    """Return whether the driver copies between two devices."""
+    return device._native.domain is other._native.domain and _FEATURE in device._native.features
+
+
+def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str) -> Storage:
+    """Return the storage of another device's buffer that a kernel may use, or raise why not."""
+    owner = buffer._device
+    storage = buffer._live()
+    if need & DISPATCH and owner._context in device._access:
+        if buffer._denied & need:
+            raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
+        return storage
+    belongs = f"{what}: the buffer belongs to {owner._name}, and this {where} to {device._name}; "
+    if need & DISPATCH and is_peer(device, owner) and can_access(device, owner):
+        advice = "call enable_access() of this device with that one first"
+    else:
+        advice = _advice(device, owner)
+    raise InvalidArgumentError(belongs + advice)
+
+
+# What becomes of an operation
+
+
+def find_hosts(device: Device, used: object) -> frozenset[Context]:
+    """Return the contexts of other devices whose storages an operation keeps alive."""
+    found: set[Context] = set()
+    rest = [used]
+    while rest:
+        each: Any = rest.pop()
+        if each.__class__ is tuple or each.__class__ is list:
+            rest.extend(each)
+        elif isinstance(each, Storage):
+            if each._heap is not device._heap:
+                found.add(each._heap._context)
+        else:
+            found.update(getattr(each, "hosts", ()))  # a recording has looked once
+    return frozenset(found)
+
+
+def guard(
+    device: Device,
+    payload: Payload,
+    *,
+    is_host: bool = False,
+) -> Payload:
+    """Return a payload that visits the devices whose memory it uses, if it uses any."""
+    hosts = find_hosts(device, payload[2])
+    if not hosts or payload[0] is None:
+        return payload
+    return visit(device, payload, hosts, is_host=is_host)
+
+
+def visit(
+    device: Device,
+    payload: Payload,
+    hosts: Iterable[Context],
+    *,
+    is_host: bool = False,
+) -> Payload:
+    """Return a payload that visits `hosts`, and does what `payload` does."""
+    function, arguments, resources = payload
+    lend((arguments, resources))
+    visits = tuple([Visit(host, device._context) for host in hosts])
+    if type(function) is Replay:
+        function.visits = visits
+        return function, arguments, (resources, visits)
+    run = _run_on_host if is_host else _run
+    return run, (visits, function, arguments), (resources, visits)
+
+
+def _run(
+    stream: int,
+    visits: tuple[Visit, ...],
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+) -> None:
+    for each in visits:
+        each.begin()
+    function(stream, *arguments)
+
+
+def _run_on_host(
+    visits: tuple[Visit, ...], function: Callable[..., object], arguments: tuple[Any, ...]
+) -> object:
+    for each in visits:
+        each.begin()
+    return function(*arguments)
+
+
+# Closing
+
+
+def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
+    """Cancel the visits of a device that have not begun, and wait for the others (Q6).
+
+    Returns a line for each context that has not ended its own by `deadline`;
+    the device is lost then, and its memory left behind.
+    """
+    progress.act(_refuse_visits, host, None)
+    grace = min(deadline, sync.monotonic() + _GRACE_SECONDS)
+    while True:
+        begun = [each for each in _alive(host) if each.begun]
+        guests = {each.guest for each in begun}
+        del begun
+        if not guests:
+            return ()
+        # What a lost device was doing may never end.
+        is_hopeless = all(guest.lost is not None for guest in guests)
+        if sync.monotonic() >= (grace if is_hopeless else deadline):
+            break
+        for guest in guests:
+            guest.harvest()
+        sync.nap(_NAP_SECONDS)
+    abandoned = tuple(f"work on {guest.name} that uses memory of {host.name}" for guest in guests)
+    host.give_up(abandoned)
+    return abandoned
+
+
+def _refuse_visits(step: Step, host: Context, _: None) -> None:
+    with timelines.lock:
+        host.refuses_visits = True
+        for guest in {each.guest for each in _alive(host)}:
+            _cancel(host, guest, step.work)
+
+
+def _alive(host: Context) -> list[Visit]:
+    """Return the visits of a device that have not ended."""
+    found = [reference() for reference in list(host.visits.values())]
+    return [each for each in found if each is not None]
+
+
+def _cancel(host: Context, guest: Context, work: Work) -> None:
+    """Cancel the operations of `guest` that are to visit `host` and are not issued; the lock."""
+    for queue in guest.queues:
+        for operation in queue._unissued():
+            if _visits(operation, host):
+                queue._drop_unissued(operation, CANCELLED, _closed_before(host), work)
+
+
+def _visits(operation: Submission, host: Context) -> bool:
+    """Return whether an operation that has not ended visits a device; under the lock."""
+    function, arguments = operation._function, operation._arguments
+    visits: tuple[Visit, ...] = ()
+    if isinstance(function, Housed):
+        arguments = function.arguments
+        function = function.inner
+    if type(function) is Replay:
+        visits = function.visits
+    elif function is _run or function is _run_on_host:
+        visits = arguments[0]
+    return any(each.host is host for each in visits)
+
+
+def _closed_before(host: Context) -> CancelledError:
+    return CancelledError(
+        f"the operation uses memory of {host.name}, which was closed before it was issued"
+    )
+
+
+# Messages
+
+
+def _check_device(device: Device, other: object, what: str) -> Device:
+    """Return an open device that is another's argument."""
+    if not isinstance(other, type(device)):
+        message = f"{what} takes a device, not {type(other).__name__}"
+        raise ArgumentTypeError(message)
+    device._live()
+    other._live()
+    return other
+
+
+def _why_not(device: Device, other: Device) -> str:
+    if device._native.domain is not other._native.domain:
+        return "they are devices of different drivers"
+    if _FEATURE not in device._native.features:
+        return f"its backend does not declare the feature {_FEATURE!r}"
+    return "the hardware has no connection between them that kernels can use"
+
+
+def _advice(device: Device, other: Device) -> str:
+    """Describe how memory of `other` gets to `device`."""
+    if is_peer(device, other):
+        return "copy it to a buffer of this device first, with queue.copy()"
+    return "copy it there through the host first, as in device.upload(buffer.numpy())"

@@ -1,0 +1,193 @@
+"""A device's memory: its heaps, what can be done there, and what is in use (rule M1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hal._memory.blocks import ALIGNMENT, block_size
+from hal._memory.usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
+from hal.arguments import shown
+from hal.errors import HalError
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "MemoryUse", "describe_heaps", "query"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What a device has allocated of one kind of memory through hal, or of all kinds.
+
+    An allocation of `Queue.alloca` counts from its issue to the issue of its
+    dealloca. Imported memory is not counted.
+
+    Attributes
+    ----------
+    bytes_now, bytes_peak
+        Bytes asked for by allocations that exist now, and at the most since
+        the device was opened or the peak was reset.
+    bytes_cached
+        Bytes that nobody uses and that are kept for the next allocation: in the
+        cache, in segments, in the driver's pool.
+    bytes_held
+        Bytes allocated natively: the cached ones, those asked for, what size
+        classes add to them, and what is about to be given back.
+    allocations
+        Allocations that exist now.
+    """
+
+    bytes_now: int
+    bytes_peak: int
+    bytes_cached: int
+    bytes_held: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatistics(MemoryUse):
+    """What a device has allocated through hal, of all kinds of memory and of each.
+
+    Attributes
+    ----------
+    kinds
+        The same figures for ``"device"``, ``"host"`` and ``"shared"`` memory.
+    staging
+        Bytes of the pinned ring that copies from and to pageable memory go
+        through, which are not among the others.
+    events, graph_instances
+        Native objects that exist, in use or kept for the next use.
+    """
+
+    kinds: Mapping[str, MemoryUse]
+    staging: int
+    events: int
+    graph_instances: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHeap:
+    """One kind of memory of a device.
+
+    Attributes
+    ----------
+    memory
+        ``"device"``, ``"host"`` or ``"shared"``.
+    total, free
+        Bytes there are, and those free now; None where nobody can tell.
+    host_visible
+        Whether `Buffer.map` shows it.
+    coherent
+        Whether what the host writes is seen by work submitted afterwards, and
+        the reverse, without a flush. True of every memory that hal maps.
+    alignment
+        What the address of every allocation is a multiple of.
+    largest_allocation
+        Bytes that one allocation can have at the most; less may be free.
+    """
+
+    memory: str
+    total: int | None
+    free: int | None
+    host_visible: bool
+    coherent: bool
+    alignment: int
+    largest_allocation: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQuery:
+    """What can be done with memory of one kind, usage and size.
+
+    Attributes
+    ----------
+    allocatable
+        Whether `Device.allocate` may succeed; what is free now is not asked.
+    importable
+        Whether `Device.import_array` makes such a buffer of a host array.
+    mappable
+        Whether `Buffer.map` shows it to the host.
+    queues
+        The names of the queues that may use it, as in ``device.queues``.
+    block_size
+        Bytes that an allocation of this size takes.
+    reason
+        Why it is not allocatable; empty if it is.
+    """
+
+    allocatable: bool
+    importable: bool
+    mappable: bool
+    queues: tuple[str, ...]
+    block_size: int
+    reason: str
+
+
+def describe_heaps(device: Device) -> tuple[MemoryHeap, ...]:
+    """Return the kinds of memory; see `Device.heaps`."""
+    native = device._native
+    try:
+        native.bind()
+        free, total = native.memory_info()
+        known: tuple[int | None, int] = free, total
+    except HalError:
+        known = None, native.info.total_memory
+    heaps = []
+    for index, memory in enumerate(MEMORY_TYPES):
+        own_free, own_total = known if memory is not MemoryType.HOST else (None, _host_total())
+        heaps.append(
+            MemoryHeap(
+                memory=memory.value,
+                total=own_total,
+                free=own_free,
+                host_visible=_is_visible(device, index),
+                coherent=True,
+                alignment=ALIGNMENT,
+                largest_allocation=_largest(device, own_total),
+            )
+        )
+    return tuple(heaps)
+
+
+def query(device: Device, index: int, denied: int, size: int) -> MemoryQuery:
+    """Answer a query that was checked; see `Device.query_memory`."""
+    memory = MEMORY_TYPES[index]
+    need = block_size(max(size, 1))
+    total = _host_total() if memory is MemoryType.HOST else device.info.total_memory
+    largest = _largest(device, total)
+    reason = ""
+    asked = f"{size:,}" if need < 1 << 64 else shown(size)
+    if need > largest:
+        reason = (
+            f"{asked} bytes of {memory.value} memory are more than one allocation can have "
+            f"({largest:,})"
+        )
+    visible = _is_visible(device, index)
+    mapping = not denied & MAPPING
+    if mapping and not visible and denied & ALL == ALL & ~(MAPPING | READ | WRITE):
+        reason = reason or f"{memory.value} memory of {device._name} is not visible to the host"
+    return MemoryQuery(
+        allocatable=not reason,
+        importable="host_import" in device.features and memory is MemoryType.HOST and size > 0,
+        mappable=mapping and visible,
+        queues=() if reason else ("compute", "upload", "download"),
+        block_size=need,
+        reason=reason,
+    )
+
+
+def _is_visible(device: Device, index: int) -> bool:
+    return index != 0 or "host_visible_device_memory" in device.features
+
+
+def _largest(device: Device, total: int) -> int:
+    limit = device._heap.memory_limit
+    return total if limit is None else min(total, limit)
+
+
+def _host_total() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,338 @@
+"""Copy from and to pageable host memory through a ring of pinned slots (rule M1).
+
+A native copy between the device and pageable memory blocks its caller. So a
+host operation, on a thread of the pool, moves the data in pieces: each takes a
+slot, and while the device copies one slot the host copies the next. A slot has a
+stream of its own, on which whoever holds it waits for its copy alone.
+
+Operations share the slots evenly. One that holds slots never waits for another
+operation: it waits for its own oldest copy. One that holds none stands in line.
+So some operation always goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from hal._base import sync
+from hal._base.failures import fresh
+from hal._engine import progress
+from hal.errors import (
+    ClosedError,
+    DeviceLostError,
+    HalError,
+    OperationError,
+    OutOfMemoryError,
+)
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    from hal._engine.context import Context
+    from hal._memory.heap import Heap
+
+__all__ = ["Mover", "Staging"]
+
+Mover: TypeAlias = Callable[[memoryview, int], None]
+"""Copy all of a slot's memory from or to a position of the host's side; may block."""
+
+_SLOTS: Final = 4
+_ALIGNMENT: Final = 256
+_LOOK_SECONDS: Final = 0.1
+"""How often who waits for a slot looks whether the device was lost."""
+
+
+class _Slot:
+    """A piece of pinned memory and the stream that copies it."""
+
+    __slots__ = ("address", "memory", "native_address", "stream")
+
+    def __init__(self, native_address: int, address: int, size: int, stream: int) -> None:
+        self.native_address = native_address
+        self.address = address  # the host's
+        self.memory = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+        self.stream = stream
+
+
+class _Waiter:
+    """An operation that stands in line for a slot."""
+
+    __slots__ = ("gate", "slot")
+
+    def __init__(self) -> None:
+        self.gate = sync.Gate()
+        self.slot: _Slot | None = None
+
+
+class Staging:
+    """The ring of one device; its slots are made on first need."""
+
+    __slots__ = (
+        "_active",
+        "_closed",
+        "_context",
+        "_count",
+        "_fetching",
+        "_free",
+        "_heap",
+        "_lock",
+        "_size",
+        "_waiting",
+    )
+
+    def __init__(self, context: Context, heap: Heap, size: int) -> None:
+        self._context = context
+        self._heap = heap
+        self._size = max(size // _SLOTS & -_ALIGNMENT, _ALIGNMENT)
+        # A leaf: guards what follows, and no native call is made under it.
+        self._lock = sync.Lock()
+        self._free: list[_Slot] = []
+        self._waiting: deque[_Waiter] = deque()
+        self._count = 0  # slots that exist or are being made
+        self._active = 0  # operations under way
+        self._closed = False
+        self._fetching = False
+        heap.trimmed.append(self.trim)
+
+    def write(self, address: int, size: int, fill: Mover) -> None:
+        """Copy `size` bytes to a device address; `fill` puts them into slots, in order.
+
+        Blocks until they are there. Raises what `fill` and the native calls
+        raise, once nothing is under way any more.
+        """
+        busy: deque[_Slot] = deque()
+        with self._operation(busy):
+            self._write(busy, address, size, fill)
+
+    def read(self, address: int, size: int, drain: Mover) -> None:
+        """Copy `size` bytes from a device address; `drain` takes them out of slots, in order.
+
+        As `write`.
+        """
+        busy: deque[_Slot] = deque()
+        with self._operation(busy):
+            self._read(busy, address, size, drain)
+
+    def prefetch(self, size: int) -> None:
+        """Have the cache get a pinned block of this size; never blocks."""
+        if not self._fetching:
+            self._fetching = True
+            try:
+                progress.workers.run(self._fetch, size)
+            except BaseException:
+                self._fetching = False
+                raise
+
+    def close(self) -> None:
+        """Give the slots back; no operation is under way. On a lost context that is nothing."""
+        with self._lock:
+            self._closed = True
+            slots, self._free = self._free, []
+        self._destroy(slots)
+
+    def trim(self) -> None:
+        """Give back the slots that no operation holds."""
+        with self._lock:
+            slots, self._free = self._free, []
+            self._count -= len(slots)
+        self._destroy(slots)
+
+    def _destroy(self, slots: list[_Slot]) -> None:
+        native = self._context.native
+        self._heap.stage(-self._size * len(slots))
+        if self._context.lost is None and slots:
+            native.bind()
+            for slot in slots:
+                with contextlib.suppress(HalError):  # nobody is left to tell
+                    native.destroy_stream(slot.stream)
+                with contextlib.suppress(HalError):
+                    native.free(slot.native_address, MemoryType.HOST)
+
+    def _fetch(self, size: int) -> None:
+        try:
+            self._heap.allocate(size, 1)
+        except HalError:
+            return  # then the ring has to do
+        finally:
+            self._fetching = False
+
+    def _write(self, busy: deque[_Slot], address: int, size: int, fill: Mover) -> None:
+        native = self._context.native
+        done = 0
+        while done < size:
+            slot = self._next(busy)
+            while slot is None:
+                self._finish_oldest(busy)
+                slot = self._next(busy)
+            busy.append(slot)
+            count = min(self._size, size - done)
+            fill(slot.memory[:count], done)
+            native.bind()
+            native.copy_from_host(slot.stream, address + done, slot.address, count)
+            done += count
+        while busy:
+            self._finish_oldest(busy)
+
+    def _read(self, busy: deque[_Slot], address: int, size: int, drain: Mover) -> None:
+        native = self._context.native
+        asked = done = 0
+        while done < size:
+            slot = self._next(busy) if asked < size else None
+            if slot is not None:
+                busy.append(slot)
+                count = min(self._size, size - asked)
+                native.bind()
+                native.copy_to_host(slot.stream, slot.address, address + asked, count)
+                asked += count
+                continue
+            count = min(self._size, size - done)
+            self._wait(busy[0])
+            drain(busy[0].memory[:count], done)
+            self._give(busy.popleft())
+            done += count
+
+    @contextlib.contextmanager
+    def _operation(self, busy: deque[_Slot]) -> Iterator[None]:
+        """Count an operation in; wait for its copies at the end, whatever happens."""
+        with self._lock:
+            self._active += 1
+        try:
+            try:
+                yield
+            finally:
+                # What is on its way uses slots, and memory that is given back after this.
+                while busy:
+                    self._finish_oldest(busy)
+        except DeviceLostError as error:
+            self._context.lose(error)
+            raise
+        finally:
+            with self._lock:
+                self._active -= 1
+            while busy:  # of a lost device
+                self._give(busy.popleft())
+
+    def _next(self, busy: deque[_Slot]) -> _Slot | None:
+        """Return a slot, or None if the operation must give back one of its own first."""
+        while True:
+            waiter = None
+            with self._lock:
+                self._check()
+                if busy and len(busy) >= _SLOTS // self._active:
+                    return None
+                if self._free:
+                    return self._free.pop()
+                grow = self._count < _SLOTS
+                if grow:
+                    self._count += 1
+                elif busy:
+                    return None
+                else:
+                    waiter = _Waiter()
+                    self._waiting.append(waiter)
+            slot = self._make(alone=not busy) if waiter is None else self._stand_in_line(waiter)
+            if slot is not None or busy:
+                return slot
+
+    def _make(self, *, alone: bool) -> _Slot | None:
+        """Return a new slot, already counted; where there is no memory another one's, or None."""
+        native, memory = self._context.native, MemoryType.HOST
+        try:
+            native.bind()
+            try:
+                address = self._allocate(is_needed=False)
+            except OutOfMemoryError:
+                self._heap.trim(0)
+                address = self._allocate(is_needed=alone)
+            try:
+                host_address = native.host_pointer(address, memory)
+                if host_address is None:
+                    message = "the driver does not say where the host sees pinned memory"
+                    raise OperationError(message)  # noqa: TRY301
+                return _Slot(address, host_address, self._size, native.create_stream())
+            except BaseException:
+                native.free(address, memory)
+                self._heap.stage(-self._size)
+                raise
+        except BaseException as error:
+            with self._lock:
+                self._count -= 1
+                others = self._count
+                waiter = self._waiting.popleft() if self._waiting else None
+                mine = None
+                if isinstance(error, OutOfMemoryError) and others and alone:
+                    mine = _Waiter()
+                    self._waiting.append(mine)
+            if waiter is not None:
+                waiter.gate.open()  # it may have more luck
+            if mine is not None:
+                return self._stand_in_line(mine)
+            if isinstance(error, OutOfMemoryError) and others:
+                return None
+            raise
+
+    def _allocate(self, *, is_needed: bool) -> int:
+        """Return the native address of the memory of a new slot, which is counted.
+
+        The first slot may exceed the memory limit: no copy could be made without one.
+        """
+        self._heap.stage(self._size, is_needed=is_needed and self._count == 1)
+        try:
+            self._context.native.bind()
+            return self._context.native.allocate(self._size, MemoryType.HOST)
+        except BaseException:
+            self._heap.stage(-self._size)
+            raise
+
+    def _stand_in_line(self, waiter: _Waiter) -> _Slot | None:
+        """Wait for a slot; None if the caller should try to make one."""
+        while not waiter.gate.wait(_LOOK_SECONDS):
+            lost = self._context.lost
+            if lost is None:
+                continue
+            with self._lock:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)
+            if waiter.slot is not None:
+                self._give(waiter.slot)
+            raise fresh(lost)
+        return waiter.slot
+
+    def _check(self) -> None:
+        """Raise if no slot can be had any more; under the lock."""
+        if self._context.lost is not None:
+            raise fresh(self._context.lost)
+        if self._closed:
+            message = f"{self._context.name} is closed; open it again with hal.create_device"
+            raise ClosedError(message)
+
+    def _wait(self, slot: _Slot) -> None:
+        """Wait for the copy of a slot."""
+        native = self._context.native
+        try:
+            native.bind()
+            native.synchronize_stream(slot.stream)
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            message = f"waiting for a copy raised {error!r}: nothing knows when it ends"
+            raise DeviceLostError(message) from error
+
+    def _finish_oldest(self, busy: deque[_Slot]) -> None:
+        """Wait for an operation's oldest copy and give its slot back."""
+        self._wait(busy[0])
+        self._give(busy.popleft())
+
+    def _give(self, slot: _Slot) -> None:
+        """Give a slot to who has waited the longest, or back to the ring."""
+        with self._lock:
+            waiter = self._waiting.popleft() if self._waiting else None
+            if waiter is None:
+                self._free.append(slot)
+            else:
+                waiter.slot = slot
+        if waiter is not None:
+            waiter.gate.open()

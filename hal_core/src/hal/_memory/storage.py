@@ -1,0 +1,262 @@
+"""Owners of device memory and of native handles, which let go without a lock (invariant I10).
+
+A `Storage` is one use of a block of memory; a `Transient` is one that an alloca begins
+and a dealloca ends. The finalisers, as that of a `Module`, take no lock: `hal._memory.reaper`
+says what becomes of what they let go.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from hal._base.compiled import mypyc_attr
+from hal._base.failures import keep
+from hal._engine.operation import is_behind, is_over
+from hal._memory.blocks import Ticket
+from hal._memory.reaper import UNLOAD
+from hal._memory.usage import MEMORY_TYPES
+from hal.errors import ClosedError, OutOfMemoryError
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    from hal._buffers.buffer import Buffer
+    from hal._commands.slots import Slots
+    from hal._engine.operation import Operation
+    from hal._engine.submission import Submission
+    from hal._memory.heap import Heap
+
+__all__ = ["GIVEN_BACK", "Handle", "Module", "Storage", "Transient", "lend", "note_uses"]
+
+_CLOSED: Final = 0
+"""The kind of a handle that was let go."""
+
+GIVEN_BACK: Final = "the buffer's memory was given back with dealloca; allocate another"
+
+_MANY_USES: Final = 16
+"""Uses of one allocation from which the list of them is looked through for those that ended."""
+
+_MANY_PARTS: Final = 64
+"""Parts of one allocation from which the list of them is looked through for dead ones."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Storage:
+    """One use of a block of memory; it ends some time after the last reference has gone.
+
+    Attributes
+    ----------
+    address, host_address
+        Where the device and the host see it; None before the issue of the
+        alloca that made it, and where the host does not.
+    size
+        The bytes that were asked for.
+    source
+        The alloca that gives it its address, if one does.
+    parts
+        References to the parts of the buffer of an alloca; None before there are any.
+    """
+
+    __slots__ = (
+        "_heap",
+        "_ticket",
+        "address",
+        "host_address",
+        "memory",
+        "parts",
+        "size",
+        "source",
+    )
+
+    def __init__(
+        self,
+        heap: Heap,
+        address: int | None,
+        size: int,
+        memory: MemoryType,
+        host_address: int | None,
+    ) -> None:
+        self._ticket: Ticket | None = None
+        self._heap = heap
+        self.address = address
+        self.size = size
+        self.memory = memory
+        self.host_address = host_address
+        self.source: Submission | None = None
+        self.parts: list[weakref.ref[Buffer]] | None = None
+
+    def publish(self) -> None:
+        """Make the address of its block known."""
+        if self._ticket is not None:
+            block = self._ticket.block
+            self.host_address = block.host_address
+            self.address = block.address
+
+    def add_part(self, part: Buffer) -> None:
+        """Note a buffer that is part of an alloca's."""
+        with self._heap._lock:
+            self._add_part(part)
+
+    def _add_part(self, part: Buffer) -> None:
+        parts = self.parts
+        if parts is None:
+            parts = self.parts = []
+        elif len(parts) >= _MANY_PARTS:
+            parts[:] = [each for each in parts if each() is not None]
+        parts.append(weakref.ref(part))
+
+    def is_pinned(self) -> bool:
+        """Return whether the driver knows the host's side of it."""
+        if self._ticket is None:
+            return False
+        owner = self._ticket.block.owner
+        return owner is None or owner.imported > 0
+
+    def __del__(self) -> None:
+        ticket = getattr(self, "_ticket", None)  # a Ctrl-C may come before there is one
+        if ticket is not None:
+            self._heap.doom(ticket)
+
+
+class Transient(Storage):
+    """A use of memory that an alloca begins, and a dealloca ends in the order of its queue (M3).
+
+    The dealloca may give the memory back only if nothing uses it any more when the queue
+    gets there. So the operations that use it are noted. Work of another device makes it
+    `lent`: then the finaliser gives it back. Views, and tensors of other libraries, are
+    seen by its block.
+
+    Attributes
+    ----------
+    index
+        The kind of memory, in `hal._memory.usage.MEMORY_TYPES`.
+    uses
+        Operations that use it, the alloca among them; None once it was given back.
+    lent
+        Whether operations of other devices may use it.
+    recordings
+        References to the recordings that use it directly.
+    pool
+        The pool of the heap's that it is looked for in.
+    is_async
+        Whether the memory is the driver's stream-ordered allocator's.
+    asked
+        What had been freed, was idle and had ended when the driver's allocator was asked last.
+    tried
+        `Heap._state` when memory was last looked for in vain: what had been freed by then.
+    error
+        Why there was no memory for it, when it was looked for last.
+    """
+
+    __slots__ = (
+        "_most",
+        "asked",
+        "error",
+        "index",
+        "is_async",
+        "lent",
+        "pool",
+        "recordings",
+        "tried",
+        "uses",
+    )
+
+    def __init__(self, heap: Heap, size: int, index: int, *, is_async: bool) -> None:
+        super().__init__(heap, None, size, MEMORY_TYPES[index], None)
+        self.index = index
+        self.pool = heap.pool_of(size, index)
+        self.is_async = is_async
+        self.recordings: list[weakref.ref[Slots]] = []
+        self.asked: tuple[int, int, int] | None = None
+        self.tried: tuple[int, int, int] | None = None
+        self.uses: list[Operation] | None = []
+        self.lent = False
+        self.error: OutOfMemoryError | None = None
+        self._most = _MANY_USES
+
+    def note(self, operation: Operation) -> None:
+        """Note an operation that is going to use it; raises `ClosedError` if it was given back."""
+        with self._heap._lock:
+            uses = self.uses
+            if uses is None:
+                raise ClosedError(GIVEN_BACK)
+            if len(uses) >= self._most:
+                uses[:] = [use for use in uses if not use._retired]
+                self._most = max(_MANY_USES, 2 * len(uses))
+            uses.append(operation)
+
+    def refuse(self, error: OutOfMemoryError) -> None:
+        """Note why there was no memory for it; the frames of a traceback would hold the storage."""
+        self.error = error
+        keep(error)
+
+    def is_over(self, operation: Operation) -> bool:
+        """Return whether what follows a dealloca, which is being issued, may have the memory.
+
+        Under the heap's lock.
+        """
+        ticket = self._ticket
+        if self.lent or ticket is None or ticket.block.is_viewed():
+            return False
+        queue = operation._queue
+        for use in self.uses or ():
+            if use is not operation and not is_behind(use, queue):
+                return False
+        return True
+
+    def is_unused(self) -> bool:
+        """Return whether all its uses have ended; under the heap's lock."""
+        ticket = self._ticket
+        if self.lent or ticket is None or ticket.block.is_viewed():
+            return False
+        return all(map(is_over, self.uses or ()))
+
+
+def note_uses(operation: Operation, used: object) -> None:
+    """Note an operation with the transient storages among what it uses."""
+    kind = used.__class__
+    if kind is Transient:
+        cast("Transient", used).note(operation)
+    elif kind is tuple or kind is list:
+        for each in cast("Sequence[object]", used):
+            note_uses(operation, each)
+
+
+def lend(used: object) -> None:
+    """Mark the transient storages among what somebody uses who notes no operations."""
+    kind = used.__class__
+    if kind is Transient:
+        cast("Transient", used).lent = True
+    elif kind is tuple or kind is list:
+        for each in cast("Sequence[object]", used):
+            lend(each)
+
+
+class Handle:
+    """The owner of a native handle, which is destroyed some time after the last reference went."""
+
+    __slots__ = ("_heap", "_kind", "handle")
+
+    def __init__(self, heap: Heap, kind: int, handle: int) -> None:
+        self._heap = heap
+        self._kind = kind
+        self.handle = handle
+
+    def close(self) -> None:
+        """Let it go now. The handle must not be used afterwards."""
+        kind, self._kind = self._kind, _CLOSED
+        if kind != _CLOSED:
+            self._heap.doom((kind, self.handle))
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Module(Handle):
+    """The owner of a loaded module."""
+
+    __slots__ = ()
+
+    def __init__(self, heap: Heap, handle: int) -> None:
+        super().__init__(heap, UNLOAD, handle)

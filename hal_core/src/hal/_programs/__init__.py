@@ -1,0 +1,1 @@
+"""Source in, compiled program out, with its kernels' signatures; needs no device."""

@@ -1,0 +1,96 @@
+"""What a compiler refuses in the words of the dialect, at the user's line.
+
+What is put around a source (a prelude, the type table) is no business of the user's: errors there
+are left out where there are others, and said in other words where there are not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from hal._programs.tokens import tokenize
+from hal.errors import CompilationError
+
+if TYPE_CHECKING:
+    from hal.native import CompileRequest
+
+__all__ = ["explained"]
+
+_OURS: Final = re.compile(r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b")
+# What only our own text speaks of, wherever the compiler says that it stands.
+_INSIDES: Final = re.compile(r"\bhal_(?:kernel_of|shape|layout|thread\w*|detail|p\d+)\b")
+_ERROR: Final = re.compile(
+    r"(?P<place>.+?(?::\d+)+): (?:fatal |catastrophic )?error\b:? ?(?P<text>.*)"
+)
+_ASSERTION: Final = re.compile(r"kernel '(?P<name>\w+)': (?P<text>[^\"]*)")
+# What `printf` and `HAL_TRACE` become.
+_PRINT: Final = re.compile(r"\bhal_(?:pf|take)\b")
+_TRACE: Final = re.compile(r"\bhal_(?:trace|log)\b")
+_PRINTED: Final = "printf takes a format, and numbers, pointers and texts; no structures"
+_TRACED: Final = "HAL_TRACE takes a number, a pointer or a text; no structure"
+_INCLUDE: Final = re.compile(r"#\s*include\s*<([^>]*)>")
+# C++'s have no dot in their names, C's are these.
+_STANDARD: Final = re.compile(
+    r"[a-z_]+|(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|"
+    r"stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|tgmath|threads|time|uchar|"
+    r"wchar|wctype)\.h"
+)
+
+
+def explained(error: CompilationError, request: CompileRequest) -> CompilationError:
+    """Return the error to raise for one that a backend's compiler has raised."""
+    what, found = error.found
+    if not found:
+        return error
+    lines = list(_headers(request, error.log))
+    if not lines:
+        said = [(line, _in_words(line, request, error.log)) for line in found]
+        lines = [words for line, words in said if words != line or not _is_ours(line)]
+    log = _PRINT.sub("printf", error.log)
+    return CompilationError.from_log(what, list(dict.fromkeys(lines or found)), log)
+
+
+def _is_ours(line: str) -> bool:
+    return bool(_OURS.match(line) or _INSIDES.search(line))
+
+
+def _in_words(line: str, request: CompileRequest, log: str) -> str:
+    """Return an error as the dialect says it; most stay as they are."""
+    match = _ERROR.match(line)
+    if match is None:
+        return line
+    place, text = match["place"], match["text"]
+    assertion = _ASSERTION.search(text)
+    for entry in request.entries if assertion and text.startswith("static") else ():
+        if assertion and entry.name == assertion["name"]:
+            return f"{request.filename}:{entry.line}: error: {assertion[0].rstrip()}"
+    if _OURS.match(line):
+        place = _expanded(line, request, log)
+    words = _TRACED if _TRACE.search(text) else _PRINTED if _PRINT.search(text) else ""
+    return f"{place}: error: {words}" if place and words else line
+
+
+def _expanded(line: str, request: CompileRequest, log: str) -> str:
+    """Return where the user's line is that a macro of ours stands in; empty if it is not told."""
+    after = log.partition(line)[2]
+    note = re.compile(rf"^({re.escape(request.filename)}:\d+:\d+): note: ", re.MULTILINE)
+    match = note.search(after)
+    return match[1] if match else ""
+
+
+def _headers(request: CompileRequest, log: str) -> Iterator[str]:
+    """Yield an error for each header of the standard library that the log has to do with."""
+    for token in tokenize(request.source):
+        match = _INCLUDE.match(token.text) if token.kind == "directive" else None
+        if match is None:
+            continue
+        name = match[1].strip()
+        if _STANDARD.fullmatch(name) and re.search(rf"[\"'</ ]{re.escape(name)}\b", log):
+            line = request.source.count("\n", 0, token.start) + 1
+            yield (
+                f"{request.filename}:{line}:1: error: <{name}> is a header of the standard "
+                "library, which kernels do not have; remove the line: what the dialect takes from "
+                "there (sqrtf, fma, memcpy, printf, int32_t ...) needs none"
+            )

@@ -1,0 +1,86 @@
+"""Read the table of kernels out of an image that is not loaded.
+
+Images of all backends are ELF files, or PTX, which is text. Where a constant's
+bytes are both say alike, whatever the processor.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from hal import elf
+from hal._programs.type_table import KernelEntry, read_type_table
+from hal.errors import InvalidArgumentError
+
+__all__ = ["read_definitions", "read_image_table"]
+
+_NOTHING_STORED: Final = 8
+_RESERVED: Final = 0xFF00  # section numbers that are no sections
+_GLOBAL: Final = 1
+_MOST_STORED: Final = 1 << 24  # bytes of a constant in PTX, whose zeros need no text
+_ARRAY: Final = re.compile(rb"\.b8\s+(hal_\w+)\[(\d+)\]\s*=\s*\{([\d,\s]*)\}")
+
+
+def read_image_table(
+    image: bytes, suffixes: Sequence[str] = ("",)
+) -> dict[str, KernelEntry] | None:
+    """Return what an image's tables say of its kernels, or None where they are not found.
+
+    `suffixes` are those of `type_table`, in order. Raises
+    `InvalidArgumentError` as `read_type_table` does.
+    """
+    names = [f"hal_{what}{suffix}" for suffix in suffixes for what in ("kernels", "parameters")]
+    try:
+        found = _from_elf(image, names) if elf.is_readable(image) else _from_ptx(image)
+    except (struct.error, IndexError, ValueError):
+        return None
+    if any(name not in found for name in names):
+        return None
+    entries: dict[str, KernelEntry] = {}
+    for suffix in suffixes:
+        table = read_type_table(found[f"hal_kernels{suffix}"], found[f"hal_parameters{suffix}"])
+        for name, entry in table.items():
+            if name in entries:
+                message = f"the image has two kernels {name!r}"
+                raise InvalidArgumentError(message)
+            entries[name] = entry
+    return entries
+
+
+def _from_elf(image: bytes, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the bytes of constants by name."""
+    found: dict[str, bytes] = {}
+    sections = elf.sections(image)
+    for symbol in elf.symbols(image, sections):
+        if symbol.name in names and 0 < symbol.section < _RESERVED:
+            section = sections[symbol.section]
+            # An address, or in files that are to be linked, where it stands in its section.
+            first = section.start + symbol.value - section.address
+            content = image[first : first + symbol.size]
+            if section.kind != _NOTHING_STORED and len(content) == symbol.size:
+                found[symbol.name] = content
+    return found
+
+
+def read_definitions(image: bytes) -> set[str]:
+    """Return the names that an image defines for all that it is linked with.
+
+    None for what is no ELF file.
+    """
+    try:
+        found = list(elf.symbols(image))
+    except ValueError:
+        return set()
+    return {each.name for each in found if each.binding == _GLOBAL and 0 < each.section < _RESERVED}
+
+
+def _from_ptx(image: bytes) -> dict[str, bytes]:
+    """Return the bytes of constants by name; zeros at the end are left out in the text."""
+    return {
+        name.decode(): bytes(map(int, values.split(b","))).ljust(int(size), b"\0")
+        for name, size, values in _ARRAY.findall(image)
+        if int(size) <= _MOST_STORED
+    }

@@ -1,0 +1,372 @@
+"""Describe a kernel's parameters, convert arguments for them, and hold the bytes of a launch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, SupportsInt
+
+import numpy as np
+
+from hal._programs.elements import is_element
+from hal.arguments import memory_hint
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+
+__all__ = [
+    "POINTERS",
+    "SIZED",
+    "TYPES",
+    "Converter",
+    "Layout",
+    "Parameter",
+    "ParameterBlock",
+    "Resolver",
+    "conversion",
+    "element_name",
+    "wrong_type",
+]
+
+Resolver = Callable[[object, str], int | None]
+"""Take an argument and its parameter's name. Return the device address of a buffer or None for
+what is no buffer; raise for a buffer that may not be used here."""
+
+Converter = Callable[[Any], object]
+"""Turn an argument into what `struct` packs rightly; raise ValueError, OverflowError or TypeError
+for a value that cannot be."""
+
+_CODES: Final[dict[tuple[str, int], tuple[str, str]]] = {
+    ("ptr", 8): ("ptr", "Q"),
+    ("int", 1): ("i8", "b"),
+    ("int", 2): ("i16", "h"),
+    ("int", 4): ("i32", "i"),
+    ("int", 8): ("i64", "q"),
+    ("uint", 1): ("u8", "B"),
+    ("uint", 2): ("u16", "H"),
+    ("uint", 4): ("u32", "I"),
+    ("uint", 8): ("u64", "Q"),
+    ("float", 2): ("f16", "e"),
+    ("float", 4): ("f32", "f"),
+    ("float", 8): ("f64", "d"),
+    ("bool", 1): ("bool", "?"),
+}
+TYPES: Final = {name: key for key, (name, _) in _CODES.items()}
+"""Kind and size of each type that a signature's text can name, but for those of any size."""
+SIZED: Final = {"bytes": "record", "any": "any"}
+"""The kinds that come in any size, by the word before ``[N]`` in a signature's text."""
+POINTERS: Final = frozenset({"ptr", "any"})
+"""The kinds that may take a buffer."""
+
+_TAKES: Final = {
+    "ptr": "a buffer, or None for a null pointer",
+    "int": "an int or a numpy integer",
+    "uint": "an int or a numpy integer",
+    "float": "a float or an int, Python's or numpy's",
+    "bool": "a bool",
+    "record": "bytes, a numpy record or a ctypes structure",
+    "any": "a numpy scalar, a numpy record or bytes",
+}
+# What has bytes of its own, and what has none or those of an array.
+_PLAIN: Final = (bytes, bytearray, memoryview, np.void, ctypes.Structure, ctypes.Union)
+_UNSIZED: Final = (int, float, complex, str, np.ndarray, np.generic)
+_LARGEST: Final = {2: 65504.0, 4: 3.4028234663852886e38, 8: 1.7976931348623157e308}
+_MOST_BYTES: Final = 1 << 20  # more than any driver takes for a whole launch
+_PRINTABLE_BITS: Final = 1024
+_DOUBLE: Final = 8
+_DOUBLE_BITS: Final = 53
+_POINTER: Final = 8
+_ADDRESS: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Describe one parameter of a kernel.
+
+    Raises `InvalidArgumentError` for a kind that does not come in that size,
+    for more than 1 MiB, and for a constant that is no pointer.
+
+    Attributes
+    ----------
+    name
+        What it is called in the source.
+    kind
+        "ptr", "int" (signed), "uint", "float", "bool", "record": anything
+        else that can be copied byte by byte, or "any": of which only the size
+        is known.
+    size, alignment
+        In bytes.
+    is_const
+        Whether it is a pointer through which the kernel only reads, as
+        ``const float *`` is. What reaches the same memory by another way is
+        not its business.
+    element
+        The type that a pointer points to, as a signature spells it: ``"f32"``,
+        ``"bytes[12]"`` for a structure. Empty for ``void *``, for what is no
+        pointer, and where nobody knows.
+    """
+
+    name: str
+    kind: str
+    size: int
+    alignment: int
+    is_const: bool = False
+    element: str = ""
+
+    def __post_init__(self) -> None:
+        known = self.kind in SIZED.values() or (self.kind, self.size) in _CODES
+        if self.is_const and self.kind != "ptr":
+            message = f"parameter '{self.name}': only a pointer is const, and {self.kind} is none"
+            raise InvalidArgumentError(message)
+        if self.element and (self.kind != "ptr" or not is_element(self.element)):
+            message = f"parameter '{self.name}': {self.kind} has no elements {self.element!r}"
+            raise InvalidArgumentError(message)
+        power_of_two = self.alignment > 0 and self.alignment & (self.alignment - 1) == 0
+        if self.size > _MOST_BYTES or self.alignment > _MOST_BYTES:
+            message = f"parameter '{self.name}' is larger than {_MOST_BYTES:,} bytes"
+            raise InvalidArgumentError(message)
+        if not known or self.size < 1 or not power_of_two:
+            message = (
+                f"parameter '{self.name}': there is no kind {self.kind!r} of {self.size} bytes "
+                f"aligned to {self.alignment}"
+            )
+            raise InvalidArgumentError(message)
+
+    @property
+    def type(self) -> str:
+        """The type as a signature spells it: ``"f32"``, ``"const f32*"``, ``"bytes[12]"``."""
+        for word, kind in SIZED.items():
+            if kind == self.kind:
+                return f"{word}[{self.size}]"
+        name = f"{self.element}*" if self.element else _CODES[self.kind, self.size][0]
+        return f"const {name}" if self.is_const else name
+
+    @property
+    def code(self) -> str:
+        """The format of its value in `struct`."""
+        if self.kind == "any" and self.size == _POINTER:
+            return "Q"  # it may be an address
+        return f"{self.size}s" if self.kind in SIZED.values() else _CODES[self.kind, self.size][1]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.name}"
+
+
+def element_name(kind: str, size: int) -> str:
+    """Return how a signature spells what a pointer points to; nothing where it is not known."""
+    if kind == "record":
+        return f"bytes[{size}]"
+    name = _CODES.get((kind, size), ("",))[0]
+    return name if is_element(name) else ""
+
+
+class Layout:
+    """Know where each value stands, in bytes from the first pointer, and how it is packed."""
+
+    __slots__ = ("_packers", "offsets", "parameters")
+
+    def __init__(self, parameters: tuple[Parameter, ...], offsets: tuple[int, ...]) -> None:
+        self.parameters = parameters
+        self.offsets = offsets
+        self._packers = tuple(struct.Struct(f"<{each.code}").pack for each in parameters)
+
+    def pack_one(
+        self, kernel_name: str, index: int, argument: object, resolve: Resolver | None = None
+    ) -> bytes:
+        """Return one argument's bytes, or raise what is wrong with it.
+
+        Without `resolve` a buffer's bytes are zeros.
+        """
+        parameter = self.parameters[index]
+        convert = conversion(kernel_name, parameter, argument)
+        if convert is None and parameter.kind in POINTERS:
+            address = resolve(argument, parameter.name) if resolve else 0
+            if address is None:
+                raise wrong_type(kernel_name, parameter, argument)
+            return _ADDRESS.pack(address)
+        try:
+            return self._packers[index](convert(argument) if convert else argument)
+        except TypeError as error:
+            raise wrong_type(kernel_name, parameter, argument) from error
+        except (struct.error, OverflowError, ValueError) as error:
+            message = (
+                f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
+                f"{_range(parameter)}, not {_shown(parameter, argument)}"
+            )
+            raise InvalidArgumentError(message) from error
+
+
+class ParameterBlock:
+    """Hold the packed arguments of one launch: their bytes, and an array of pointers to them.
+
+    The storage lives as long as the block and never moves. Buffers are not
+    kept alive by it. Several threads may read a block; one may patch it while
+    no other reads.
+
+    Attributes
+    ----------
+    address
+        Where the array of one pointer per argument begins, as
+        `hal.native.NativeDevice.launch` takes it; valid memory also without
+        arguments.
+    """
+
+    __slots__ = ("_layout", "_storage", "address")
+
+    def __init__(self, layout: Layout, storage: ctypes.Array[ctypes.c_char], address: int) -> None:
+        self._layout = layout
+        self._storage = storage
+        self.address = address
+
+    def set(self, kernel_name: str, index: int, argument: object, resolve: Resolver) -> None:
+        """Replace an argument in place, checked as in `Signature.pack`; 0 <= `index`.
+
+        Raises what `Signature.pack` raises, and then leaves the block as it was.
+        """
+        packed = self._layout.pack_one(kernel_name, index, argument, resolve)
+        ctypes.memmove(self.address + self._layout.offsets[index], packed, len(packed))
+
+    def set_address(self, index: int, address: int) -> None:
+        """Replace the device address for a pointer in place; checks nothing."""
+        offset = self.address - ctypes.addressof(self._storage) + self._layout.offsets[index]
+        _ADDRESS.pack_into(self._storage, offset, address)
+
+
+def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Converter | None:
+    """Return what an argument of such a type needs before `struct` packs it; None for nothing.
+
+    The answer depends on the argument's type only, and may be remembered for
+    it. For a pointer None means that the argument has to be resolved. Raises
+    `ArgumentTypeError` for a type that the parameter does not take.
+    """
+    kind = parameter.kind
+    if kind == "ptr":
+        return _null if argument is None else None
+    if kind in SIZED.values():
+        convert, takes_buffer = _conversion_by_size(parameter, argument)
+        if convert is not None or takes_buffer:
+            return convert
+    elif kind == "bool":
+        if isinstance(argument, (bool, np.bool_)):
+            return None
+    elif isinstance(argument, (int, np.integer)):
+        # bool is an int to Python, and timedelta64 an integer to numpy.
+        if not isinstance(argument, (bool, np.timedelta64)):
+            return _sticky if kind == "float" and parameter.size < _DOUBLE else None
+    elif kind == "float":
+        if isinstance(argument, np.longdouble):
+            return functools.partial(_narrow, np.dtype(f"f{parameter.size}").type)
+        if isinstance(argument, (float, np.floating)):
+            return None
+    raise wrong_type(kernel_name, parameter, argument)
+
+
+def _conversion_by_size(parameter: Parameter, argument: object) -> tuple[Converter | None, bool]:
+    """Return what an argument needs whose bytes count, and whether it may be a buffer instead."""
+    scalar = isinstance(argument, np.generic) and not isinstance(argument, np.void)
+    if parameter.kind == "record":
+        # numpy's numbers offer their bytes too, and so do buffers; neither is a structure.
+        shared = hasattr(type(argument), "__dlpack__") and not isinstance(argument, np.ndarray)
+        return (None if scalar or shared else functools.partial(_record, parameter.size)), False
+    if isinstance(argument, _PLAIN) or (scalar and argument.dtype.kind in "biufc"):  # type: ignore[attr-defined]
+        convert = _number if parameter.size == _POINTER else _record
+        return functools.partial(convert, parameter.size), False
+    if parameter.size != _POINTER or isinstance(argument, _UNSIZED):
+        return None, False
+    return (_null, True) if argument is None else (None, True)
+
+
+def wrong_type(kernel_name: str, parameter: Parameter, argument: object) -> HalError:
+    """Return the error of an argument whose type its parameter does not take."""
+    hint = ""
+    if parameter.kind == "ptr" and isinstance(argument, (int, np.integer)):
+        hint = "; a number is never taken for an address"
+    elif parameter.kind in POINTERS:
+        hint = memory_hint(argument)
+    elif parameter.kind == "record" and isinstance(argument, np.generic):
+        hint = "; if its bytes are meant, pass value.tobytes()"
+    takes = _TAKES[parameter.kind]
+    if parameter.kind == "any":
+        if parameter.size == _POINTER:
+            takes = f"a buffer, None for a null pointer, {takes}"
+        if isinstance(argument, (int, float, complex)):
+            hint = (
+                "; the image does not say what it is, so write the number with its size, as in "
+                "np.int32(5), or give the kernel a signature"
+            )
+    return ArgumentTypeError(
+        f"kernel '{kernel_name}': parameter '{parameter.name}' ({parameter.type}) takes "
+        f"{takes}, not {type(argument).__name__}{hint}"
+    )
+
+
+def _range(parameter: Parameter) -> str:
+    bits = 8 * parameter.size
+    if parameter.kind == "int":
+        return f"{-(1 << (bits - 1))} to {(1 << (bits - 1)) - 1}"
+    if parameter.kind == "uint":
+        return f"0 to {(1 << bits) - 1}"
+    if parameter.kind == "float":
+        return f"finite values up to {_LARGEST[parameter.size]:.8g}, infinities and NaN"
+    return f"exactly {parameter.size} bytes"
+
+
+def _shown(parameter: Parameter, argument: object) -> str:
+    if parameter.kind in SIZED.values():
+        size = str(len(_bytes_of(argument)))
+        return size if parameter.kind == "record" else f"{size} ({type(argument).__name__})"
+    if isinstance(argument, int) and argument.bit_length() > _PRINTABLE_BITS:
+        return f"an integer of {argument.bit_length()} bits"  # Python refuses to print the longest
+    return str(argument)
+
+
+def _null(_: object) -> int:
+    return 0
+
+
+def _sticky(argument: SupportsInt) -> int:
+    """Fit an integer into a double so that rounding it again to fewer bits is exact.
+
+    `struct` goes through a double, and rounding twice can end elsewhere than
+    rounding once: so bits are cut off, and the last one kept says that
+    something was.
+    """
+    value = int(argument)
+    excess = value.bit_length() - _DOUBLE_BITS
+    if excess <= 0:
+        return value
+    magnitude = abs(value)
+    kept = magnitude >> excess
+    kept = (kept | (kept << excess != magnitude)) << excess
+    return kept if value > 0 else -kept
+
+
+def _narrow(target: type[np.floating], argument: np.longdouble) -> float:
+    with np.errstate(over="ignore"):
+        result = target(argument)
+        if np.isinf(result) and not np.isinf(argument):
+            raise OverflowError
+    return float(result)
+
+
+def _record(size: int, argument: object) -> bytes:
+    data = _bytes_of(argument)
+    if len(data) != size:
+        raise ValueError
+    return data
+
+
+def _number(size: int, argument: object) -> int:
+    return int.from_bytes(_record(size, argument), "little")
+
+
+def _bytes_of(argument: object) -> bytes:
+    """Return the bytes of what has any; raise TypeError for what has none."""
+    if type(argument) is bytes:
+        return argument
+    if isinstance(argument, (np.generic, np.ndarray)):
+        if argument.dtype.hasobject:
+            raise TypeError  # its bytes are addresses in this process
+        return argument.tobytes()
+    return memoryview(argument).tobytes()  # type: ignore[arg-type]  # raises TypeError

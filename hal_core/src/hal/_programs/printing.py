@@ -1,0 +1,271 @@
+"""Have kernels write what they print into memory of the run: a rewrite of portable source.
+
+`printf` becomes a function that records its format and its arguments, and each
+kernel that may call it gets one parameter more, behind its own: a pointer to
+`hal.Output`'s memory, or null, for the driver's own printf. A kernel leaves it
+where functions that it calls find it, in a variable that a block shares.
+
+A source that prints nothing is not touched. Of one that does, lines stay where
+they are, and columns up to the end of a kernel's parameters. What an included
+file prints is the driver's, and so is what several linked sources print.
+
+A record is a multiple of 8 bytes: its size; the thread and the block, three
+32-bit numbers each; the format, and each argument, as a word with its kind
+(and from bit 8 on, of a text, its length) and its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from hal._programs.tokens import Token, tokenize
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hal.native import EntryPoint
+
+__all__ = ["HEADER", "PARAMETER", "UNTRACED", "OutputPlace", "may_print", "with_output"]
+
+PARAMETER: Final = "hal_output"
+"""What the hidden parameter is called."""
+
+HEADER: Final = 24
+"""Bytes in front of the records: how many they may take, how many were asked for, calls cut."""
+
+UNTRACED: Final = "#define HAL_TRACE(...) ((void)0)\n"
+"""What is put before a source that traces nothing."""
+
+_PRINT: Final = "printf"
+# As long as what it stands for, so that columns stay.
+_RECORD: Final = "hal_pf"
+# Behind `int` it is declared.
+_ELSEWHERE: Final = frozenset({"::", ".", "->", "int"})
+
+_PRELUDE: Final = r"""
+struct hal_printed { unsigned long long hal_capacity, hal_used, hal_cut; };
+__device__ inline hal_printed *&hal_output_here() {
+  __shared__ hal_printed *hal_here;
+  return hal_here;
+}
+struct hal_item {
+  unsigned long long hal_kind;
+  union {
+    unsigned long long hal_bits;
+    double hal_number;
+    const char *hal_text;
+  };
+};
+__device__ inline hal_item hal_take(double hal_value) {
+  hal_item hal_taken;
+  hal_taken.hal_kind = 2, hal_taken.hal_number = hal_value;
+  return hal_taken;
+}
+__device__ inline hal_item hal_take(float hal_value) { return hal_take((double)hal_value); }
+__device__ inline hal_item hal_take(long double hal_value) { return hal_take((double)hal_value); }
+template <typename hal_t> __device__ inline hal_item hal_take(hal_t *hal_value) {
+  hal_item hal_taken;
+  hal_taken.hal_kind = 3, hal_taken.hal_text = (const char *)hal_value;
+  return hal_taken;
+}
+__device__ inline hal_item hal_take(decltype(nullptr)) { return hal_take((const char *)0); }
+// What is no number is no argument: no function fits where the user calls.
+template <typename hal_r, typename...> struct hal_when { typedef hal_r hal_type; };
+template <typename hal_t>
+__device__ inline auto hal_take(hal_t hal_value) -> typename hal_when<
+    hal_item, decltype((unsigned long long)hal_value), decltype(hal_t(-1) < hal_t(0))>::hal_type {
+  hal_item hal_taken;
+  hal_taken.hal_kind = hal_t(-1) < hal_t(0) ? 1 : 5;
+  hal_taken.hal_bits = (unsigned long long)hal_value;
+  return hal_taken;
+}
+__device__ inline bool hal_has(const char *hal_letters, char hal_letter) {
+  while (*hal_letters && *hal_letters != hal_letter) ++hal_letters;
+  return *hal_letters;
+}
+// Of a text that another thread is writing only this length counts.
+__device__ inline void hal_measure(hal_item &hal_of, unsigned long long hal_most) {
+  unsigned long long hal_n = 0;
+  while (hal_of.hal_text && hal_n < hal_most && hal_of.hal_text[hal_n]) ++hal_n;
+  hal_of.hal_kind = 4 | hal_n << 8;
+}
+// A pointer is text for %s, and then no more than its precision may be read of it.
+__device__ inline void hal_find_texts(const char *hal_form, hal_item *hal_at, hal_item *hal_end) {
+  while (*hal_form) {
+    if (*hal_form++ != '%') continue;
+    unsigned long long hal_most = ~0ull;
+    bool hal_is_precise = false;
+    for (; *hal_form && hal_has("-+ #0123456789.*hlLjzt", *hal_form); ++hal_form) {
+      const char hal_letter = *hal_form;
+      if (hal_letter == '.') {
+        hal_is_precise = true, hal_most = 0;
+      } else if (hal_letter == '*') {
+        if (hal_at == hal_end) return;
+        const int hal_given = (int)hal_at++->hal_bits;
+        if (hal_is_precise) hal_most = hal_given < 0 ? ~0ull : (unsigned long long)hal_given;
+      } else if (hal_is_precise && hal_letter >= '0' && hal_letter <= '9') {
+        hal_most = 10 * hal_most + (unsigned long long)(hal_letter - '0');
+      }
+    }
+    const char hal_letter = *hal_form;
+    if (hal_letter) ++hal_form;
+    if (!hal_letter || !hal_has("diouxXcsfFeEgGaApV", hal_letter)) continue;
+    if (hal_at == hal_end) return;
+    if (hal_letter == 's' && hal_at->hal_kind == 3) hal_measure(*hal_at, hal_most);
+    ++hal_at;
+  }
+}
+__device__ inline unsigned long long hal_words(const hal_item &hal_of) {
+  return (hal_of.hal_kind & 255) == 4 ? ((hal_of.hal_kind >> 8) + 7) / 8 : 1;
+}
+// The first item is the format.
+__device__ __noinline__ inline int
+hal_record(hal_printed *hal_to, hal_item *hal_items, int hal_count) {
+  hal_measure(hal_items[0], ~0ull);
+  hal_find_texts(hal_items[0].hal_text, hal_items + 1, hal_items + hal_count);
+  unsigned long long hal_size = 32;
+  for (int hal_i = 0; hal_i < hal_count; ++hal_i) hal_size += 8 + 8 * hal_words(hal_items[hal_i]);
+  const unsigned long long hal_start = atomicAdd(&hal_to->hal_used, hal_size);
+  if (hal_start + hal_size > hal_to->hal_capacity) {
+    atomicAdd(&hal_to->hal_cut, 1ull);
+    return -1;
+  }
+  unsigned long long *hal_at = (unsigned long long *)((char *)(hal_to + 1) + hal_start);
+  *hal_at++ = hal_size;
+  unsigned int *hal_where = (unsigned int *)hal_at;
+  hal_where[0] = threadIdx.x, hal_where[1] = threadIdx.y, hal_where[2] = threadIdx.z;
+  hal_where[3] = blockIdx.x, hal_where[4] = blockIdx.y, hal_where[5] = blockIdx.z;
+  hal_at += 3;
+  for (int hal_i = 0; hal_i < hal_count; ++hal_i) {
+    const hal_item &hal_each = hal_items[hal_i];
+    const unsigned long long hal_n = hal_each.hal_kind >> 8;
+    *hal_at++ = hal_each.hal_kind;
+    if ((hal_each.hal_kind & 255) != 4) *hal_at = hal_each.hal_bits;
+    for (unsigned long long hal_j = 0; hal_j < hal_n; ++hal_j)
+      ((char *)hal_at)[hal_j] = hal_each.hal_text[hal_j];
+    hal_at += hal_words(hal_each);
+  }
+  return hal_count - 1;
+}
+template <typename... hal_t>
+__device__ inline auto hal_pf(const char *hal_format, hal_t... hal_values) ->
+    typename hal_when<int, decltype(hal_take(hal_values))...>::hal_type {
+  hal_printed *const hal_to = hal_output_here();
+  if (hal_to) {
+    hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_values)...};
+    return hal_record(hal_to, hal_items, 1 + (int)sizeof...(hal_values));
+  }
+  printf(hal_format, hal_values...);
+  return (int)sizeof...(hal_values);
+}
+template <typename hal_t>
+__device__ inline void hal_log(const char *hal_format, const char *hal_name, hal_t hal_value) {
+  hal_printed *const hal_to = hal_output_here();
+  if (!hal_to) return;
+  hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_name), hal_take(hal_value)};
+  hal_record(hal_to, hal_items, 3);
+}
+template <typename hal_t>
+__device__ inline auto hal_trace(const char *hal_name, hal_t hal_value) ->
+    typename hal_when<void, decltype(hal_take(hal_value))>::hal_type {
+  hal_log("%s = %V\n", hal_name, hal_value);
+}
+__device__ inline void hal_trace(const char *hal_name, const char *hal_value) {
+  hal_log("%s = %s\n", hal_name, hal_value);
+}
+__device__ inline void hal_trace(const char *hal_name, char *hal_value) {
+  hal_log("%s = %s\n", hal_name, hal_value);
+}
+"""
+
+
+class OutputPlace:
+    """What the hidden parameter takes: a `hal.Output`, or a slot, which is bound to one."""
+
+    __slots__ = ()
+
+
+def may_print(source: str, defines: Mapping[str, str], trace: str) -> bool:
+    """Return whether a source prints, or traces on a condition: whether a rewrite is worth it."""
+    return bool(trace) or any(_PRINT in text for text in (source, *defines, *defines.values()))
+
+
+def with_output(
+    source: str, entries: Sequence[EntryPoint], defines: Mapping[str, str], trace: str
+) -> tuple[str, str, dict[str, str]]:
+    """Return a prelude, and source and macros whose kernels print to their hidden parameter.
+
+    Parameters
+    ----------
+    source, entries
+        The text, and what `hal._programs.scanner.scan` finds in it.
+    defines
+        Macros, name to value.
+    trace
+        The condition under which a thread traces, or empty for nothing.
+    """
+    macros = {_renamed(name): _renamed(value) for name, value in defines.items()}
+    places = _calls(source)
+    if not trace and not places and macros == defines:
+        return UNTRACED, source, macros
+    # What a macro, or with a trace an included file, is used by, only the compiler knows.
+    is_anywhere = bool(trace) or macros != defines
+    is_anywhere |= not all(
+        any(entry.body_start < place < entry.body_end for entry in entries) for place in places
+    )
+    edits = [(place, place + len(_PRINT), _RECORD) for place in places]
+    for entry in entries:
+        if not is_anywhere and not any(
+            entry.body_start < place < entry.body_end for place in places
+        ):
+            continue
+        hidden = f"hal_printed *{PARAMETER}"
+        if entry.parameters:
+            edits.append((entry.parameters_end, entry.parameters_end, f", {hidden}"))
+        else:  # `(void)` must go
+            edits.append((entry.parameters_start, entry.parameters_end, hidden))
+        begin = entry.body_start + 1
+        edits.append((begin, begin, f" hal_output_here() = {PARAMETER};"))
+    pieces: list[str] = []
+    position = 0
+    for start, end, text in sorted(edits):
+        pieces += (source[position:start], text)
+        position = end
+    pieces.append(source[position:])
+    traces = f'#line 1 "trace"\n#define HAL_TRACE(...) {_trace(trace)}\n' if trace else UNTRACED
+    return _PRELUDE + traces, "".join(pieces), macros
+
+
+def _trace(condition: str) -> str:
+    return f"((({condition})) ? hal_trace(#__VA_ARGS__, (__VA_ARGS__)) : (void)0)"
+
+
+def _renamed(text: str) -> str:
+    """Return a text whose calls of printf record."""
+    for place in reversed(_calls(text)):
+        text = f"{text[:place]}{_RECORD}{text[place + len(_PRINT) :]}"
+    return text
+
+
+def _calls(source: str) -> list[int]:
+    """Return where printf is called."""
+    if _PRINT not in source:
+        return []
+    return [word.start for word in _plain_words(source) if word.text == _PRINT]
+
+
+def _plain_words(source: str) -> Iterator[Token]:
+    """Find words outside of texts and comments, those in macros, too, that are no members."""
+    before = ""
+    for token in tokenize(source):
+        if token.kind == "directive":
+            text = source[token.start + 1 : token.end]
+            if text.lstrip().startswith("define"):
+                for part in _plain_words(text):
+                    start = token.start + 1
+                    yield part._replace(start=start + part.start, end=start + part.end)
+        else:
+            if token.kind == "word" and before not in _ELSEWHERE:
+                yield token
+            before = token.text

@@ -1,0 +1,338 @@
+"""Define compiled programs: images for one or several targets, with what is known of them.
+
+A program belongs to no device. It is a value: bytes that can be kept, sent
+and read again, by `Device.load` too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from hal._backends import registry
+from hal._base.whole_files import read_whole, write_whole
+from hal._programs.signature import Parameter, Signature
+from hal._programs.type_table import KernelEntry
+from hal.errors import (
+    ArgumentTypeError,
+    BackendError,
+    InvalidArgumentError,
+    NotFoundError,
+    OperationError,
+    UnimplementedError,
+)
+from hal.native import CompiledImage, DeviceInfo, NativeCompiler
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "is_device", "target_of"]
+
+MAGIC: Final = b"\x89hal-program\n"
+_VERSION: Final = 1
+_LENGTH_BYTES: Final = 8
+
+
+class ProgramImage(NamedTuple):
+    """A program's image for one target.
+
+    Attributes
+    ----------
+    backend
+        Whose it is: ``"cuda"``.
+    target
+        What it was compiled for, in the backend's words: ``"sm_90"``.
+    image
+        The bytes that `Device.load` takes as well.
+    kernels
+        What is known of its kernels, by name; None where only loading tells.
+    log
+        What the compiler said.
+    properties
+        What else the backend noted: the compiler, the processor's features.
+    """
+
+    backend: str
+    target: str
+    image: bytes
+    kernels: Mapping[str, KernelEntry] | None
+    log: str
+    properties: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return backend and target, as in ``"cuda:sm_90"``."""
+        return f"{self.backend}:{self.target}"
+
+    def __repr__(self) -> str:
+        kernels = "unknown kernels" if self.kernels is None else ", ".join(self.kernels)
+        return f"<ProgramImage {self.name}, {len(self.image)} bytes: {kernels}>"
+
+
+class Program:
+    """Compiled kernels, for one or several targets; made by `hal.compile`.
+
+    ``device.load(program)`` loads the image that suits the device best: once,
+    while the program lives. Immutable; any thread may use it, any number of
+    devices may load it, and it can be pickled.
+    """
+
+    __slots__ = ("__weakref__", "_entry_points", "_images", "_metadata")
+
+    def __init__(
+        self,
+        images: Sequence[ProgramImage],
+        entry_points: Sequence[str],
+        metadata: Mapping[str, str],
+    ) -> None:
+        self._images = tuple(images)
+        self._entry_points = tuple(entry_points)
+        self._metadata = MappingProxyType(dict(metadata))
+
+    @property
+    def images(self) -> tuple[ProgramImage, ...]:
+        """Return one for each target, in the order in which they were asked for."""
+        return self._images
+
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """Return the names of the kernels that the source defines, in its order."""
+        return self._entry_points
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Return what made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text."""
+        return self._metadata
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return what it was compiled for, as in ``("cpu:native", "cuda:sm_90")``."""
+        return tuple(each.name for each in self.images)
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """Return the kernels' parameters by name, of the first image that tells.
+
+        Empty where only loading tells. Sizes of the user's structures may
+        differ from target to target: see `ProgramImage.kernels`.
+        """
+        known = next((each.kernels for each in self.images if each.kernels is not None), {})
+        return MappingProxyType({name: entry.signature for name, entry in known.items()})
+
+    @property
+    def log(self) -> str:
+        """Return what the compilers said, each under its target's name; empty for nothing."""
+        said = (f"{each.name}:\n{each.log.rstrip()}\n" for each in self.images if each.log.strip())
+        return "".join(said)
+
+    def image_for(self, device: Device) -> ProgramImage:
+        """Return the image that suits a device best; loads nothing.
+
+        Raises `OperationError` with the program's targets and the device's if
+        there is none.
+        """
+        if not is_device(device):
+            message = f"image_for takes a device, not {type(device).__name__}"
+            raise ArgumentTypeError(message)
+        best = max(self.images, key=lambda each: _rank(each, device), default=None)
+        if best is None or not _rank(best, device):
+            message = (
+                f"the program has images for {', '.join(self.targets) or 'nothing'}, and none of "
+                f"them runs on {device._name} ({device.info.name}); compile it with target="
+                f"'{target_of(device)}'"
+            )
+            raise OperationError(message)
+        return best
+
+    def to_bytes(self) -> bytes:
+        """Return all of it as bytes, for `from_bytes` and `Device.load`."""
+        contents = b"".join(each.image for each in self.images)
+        head = json.dumps(
+            {
+                "version": _VERSION,
+                "entry_points": self.entry_points,
+                "metadata": dict(self.metadata),
+                "images": [
+                    {
+                        "backend": each.backend,
+                        "target": each.target,
+                        "size": len(each.image),
+                        "kernels": None if each.kernels is None else _pack(each.kernels),
+                        "log": each.log,
+                        "properties": dict(each.properties),
+                    }
+                    for each in self.images
+                ],
+            }
+        ).encode()
+        body = len(head).to_bytes(_LENGTH_BYTES, "little") + head + contents
+        return MAGIC + hashlib.sha256(body).digest() + body
+
+    @classmethod
+    def from_bytes(cls, content: bytes | bytearray | memoryview) -> Self:
+        """Return the program that `to_bytes` made bytes of.
+
+        What it holds is run as code: read what you trust. Raises
+        `InvalidArgumentError` for bytes that are no program, damaged, or of
+        another version of hal.
+        """
+        if not isinstance(content, (bytes, bytearray, memoryview)):
+            message = f"from_bytes takes bytes, not {type(content).__name__}"
+            raise ArgumentTypeError(message)
+        data = bytes(content)
+        if not data.startswith(MAGIC):
+            message = f"these are no bytes of a program; they begin with {data[:16]!r}"
+            raise InvalidArgumentError(message)
+        digest_at = len(MAGIC)
+        body = data[digest_at + hashlib.sha256().digest_size :]
+        if hashlib.sha256(body).digest() != data[digest_at : len(data) - len(body)]:
+            message = "the program is damaged or cut off; compile it again"
+            raise InvalidArgumentError(message)
+        position = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "little")
+        try:
+            head = json.loads(body[_LENGTH_BYTES:position])
+            version = head["version"]
+            if version == _VERSION:
+                images = _unpack_images(head["images"], body, position)
+                return cls(images, _texts(head["entry_points"]), _unpack_texts(head["metadata"]))
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            message = (
+                "the bytes are a program's, but not as hal writes them "
+                f"({type(error).__name__}: {error}); compile it again"
+            )
+            raise InvalidArgumentError(message) from error
+        message = (
+            f"the program's file is of version {version}, and this hal reads {_VERSION}; compile "
+            "it again"
+        )
+        raise InvalidArgumentError(message)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all, which `open` and `Device.load` read.
+
+        Links, devices and pipes stay what they are, and are written to. Raises
+        `FileError` with the path.
+        """
+        write_whole(path, self.to_bytes(), "save")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; raises what `from_bytes` does.
+
+        Raises `FileError` for a file that cannot be read, and
+        `InvalidArgumentError` for a device, a pipe and more than 1 GiB.
+        """
+        return cls.from_bytes(read_whole(path, "open"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"<Program {', '.join(self.entry_points)} for {', '.join(self.targets)}>"
+
+
+def is_device(value: object) -> bool:
+    """Return whether something is a device, or all of one that matters here."""
+    return hasattr(value, "info") and isinstance(getattr(value, "backend", None), str)
+
+
+def compiler_or_none(backend: str) -> NativeCompiler | None:
+    """Return a backend's compiler that needs no device, if it has one here."""
+    try:
+        return registry.compiler_of(backend)
+    except (BackendError, UnimplementedError, NotFoundError):
+        return None
+
+
+def target_of(device: Device) -> str:
+    """Return what to compile for to run on a device, as in ``"cuda:sm_90"``.
+
+    Without the backend's compiler that is the device's own architecture.
+    """
+    info: DeviceInfo = device.info
+    target = info.architecture
+    compiler = compiler_or_none(device.backend)
+    if compiler is not None:
+        with contextlib.suppress(UnimplementedError):  # the vendor's library is not here
+            target = compiler.target_of(info)
+    return f"{device.backend}:{target}"
+
+
+def _rank(image: ProgramImage, device: Device) -> int:
+    """Return how well an image suits a device; 0 for not at all."""
+    if image.backend != device.backend:
+        return 0
+    compiler = compiler_or_none(image.backend)
+    if compiler is None:
+        return int(image.target == device.info.architecture)
+    compiled = CompiledImage(image.target, image.image, image.log, image.properties)
+    return compiler.rank(compiled, device.info)
+
+
+def _pack(kernels: Mapping[str, KernelEntry]) -> list[Any]:
+    """Return what is known of kernels as JSON has it."""
+    return [
+        [name, [list(each) for each in _rows(entry.signature)], entry.block, entry.shared_memory]
+        for name, entry in kernels.items()
+    ]
+
+
+def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool, str]]:
+    return [
+        (each.name, each.kind, each.size, each.alignment, each.is_const, each.element)
+        for each in signature.parameters
+    ]
+
+
+def _unpack(rows: Sequence[Any]) -> Mapping[str, KernelEntry]:
+    """Return what `_pack` made rows of; for other rows raise anything."""
+    kernels: dict[str, KernelEntry] = {}
+    for name, parameters, block, shared_memory in rows:
+        _texts([name, *(each[0] for each in parameters)])
+        x, y, z, _ = map(operator.index, (*(block or (1, 1, 1)), shared_memory))
+        signature = Signature([Parameter(*each) for each in parameters])
+        kernels[name] = KernelEntry(signature, (x, y, z) if block else None, shared_memory)
+    return MappingProxyType(kernels)
+
+
+def _unpack_images(rows: Sequence[Any], body: bytes, position: int) -> list[ProgramImage]:
+    """Return the images, which begin at a place; raise anything for what are none."""
+    images: list[ProgramImage] = []
+    for each in rows:
+        begin, kernels = position, each["kernels"]
+        position += operator.index(each["size"])
+        if not begin <= position <= len(body):
+            break
+        backend, target, log = _texts([each["backend"], each["target"], each["log"]])
+        images.append(
+            ProgramImage(
+                backend,
+                target,
+                body[begin:position],
+                None if kernels is None else _unpack(kernels),
+                log,
+                MappingProxyType(_unpack_texts(each["properties"])),
+            )
+        )
+    if position != len(body):
+        message = f"the images should end at byte {position}, and the bytes at {len(body)}"
+        raise ValueError(message)
+    return images
+
+
+def _unpack_texts(values: Mapping[str, str]) -> dict[str, str]:
+    return dict(zip(_texts(list(values)), _texts(list(values.values())), strict=True))
+
+
+def _texts(values: object) -> list[str]:
+    """Return the values, a list of texts; raise TypeError if they are something else."""
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        message = f"{values!r} is no list of texts"
+        raise TypeError(message)
+    return values

@@ -1,0 +1,223 @@
+"""Check what a user gives to a compiler, and make a request of each source."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from hal._base.whole_files import MOST_BYTES
+from hal._programs.printing import UNTRACED, may_print, with_output
+from hal._programs.scanner import read_source, scan, type_table
+from hal._programs.tokens import tokenize
+from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown, shown_path
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.native import CompileRequest
+
+__all__ = ["Includes", "Options", "Source", "Trace", "check_options", "prepare", "suffix"]
+
+Source: TypeAlias = str | Mapping[str, str]
+Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
+Includes: TypeAlias = Sequence[str | os.PathLike[str]]
+Trace: TypeAlias = bool | str
+
+_INCLUDE: Final = re.compile(r"#\s*include\s*[\"<]([^\">]+)[\">]")
+_LONGEST_PATH: Final = 4096
+_PATH: Final = re.compile(r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
+"""What a source's text looks like that is the name of a file."""
+
+
+def prepare(
+    source: Source,
+    filename: str,
+    defines: Mapping[str, object] | None,
+    options: Sequence[str],
+    include_directories: Includes,
+    trace: Trace,
+) -> list[CompileRequest]:
+    """Check what a user gives to a compiler, and return a request for each source."""
+    condition = _check_trace(trace)
+    if "\n" in condition or "\r" in condition:
+        message = "compile: the condition of trace has a line break"
+        raise InvalidArgumentError(message)
+    if not isinstance(source, Mapping):
+        source = {as_text(filename, "compile: a filename is text"): source}
+    given_sources = as_mapping(source, "compile: sources by name are a mapping")
+    sources = {
+        as_text(name, "compile: a filename is text"): _source_text(text)
+        for name, text in given_sources.items()
+    }
+    options = check_texts("options", options)
+    includes = tuple(
+        [
+            as_path(each, "compile: each of include_directories")
+            for each in as_items(
+                include_directories, "compile: include_directories is a list", ordered=True
+            )
+        ]
+    )
+    if not sources:
+        message = "compile: there is no source"
+        raise InvalidArgumentError(message)
+    if condition and len(sources) > 1:
+        message = (
+            "compile: several sources are linked, and only one by itself can trace; compile them "
+            "as one text, or without trace"
+        )
+        raise InvalidArgumentError(message)
+    macros = {
+        as_text(key, "compile: a macro's name is text"): ask(
+            str, value, f"compile: defines[{shown(key)}]"
+        )
+        for key, value in as_mapping(
+            {} if defines is None else defines, "compile: defines is a mapping"
+        ).items()
+    }
+    _check_characters(
+        [
+            *(("a filename", name) for name in sources),
+            *((f"{name}: the source", text) for name, text in sources.items()),
+            *(("the name of a macro", key) for key in macros),
+            *((f"defines[{key!r}]", value) for key, value in macros.items()),
+            *(("an option", option) for option in options),
+            ("the condition of trace", condition),
+        ]
+    )
+    for name, text in sources.items():
+        _check_included(name, text, includes)
+    requests: list[CompileRequest] = []
+    owners: dict[str, str] = {}
+    for index, (name, text) in enumerate(sources.items()):
+        prelude, printing, given = UNTRACED, text, macros
+        # What a function of one source prints, a kernel of another one would have to know.
+        if len(sources) == 1 and may_print(text, macros, condition):
+            found = scan(text, filename=name)
+            prelude, printing, given = with_output(text, found, macros, condition)
+        entries, plain = read_source(printing, filename=name)
+        if not entries and len(sources) == 1:
+            message = f"{name} defines no kernel: no __global__ function with a body was found"
+            if _looks_like_path(text):
+                message = (
+                    f"compile takes a source's text, and {shown(text)} is a path; read the file: "
+                    f"compile(pathlib.Path({shown(text)}).read_text(), filename={shown(text)})"
+                )
+            raise InvalidArgumentError(message)
+        for entry in entries:
+            other = owners.setdefault(entry.name, name)
+            if other != name:
+                message = (
+                    f"{name}:{entry.line}: kernel '{entry.name}': {other} defines it already; "
+                    "rename one, or compile the sources apart"
+                )
+                raise InvalidArgumentError(message)
+        requests.append(
+            CompileRequest(
+                source=plain,
+                filename=name,
+                entries=entries,
+                type_table=type_table(entries, suffix(index, len(sources))),
+                defines=given,
+                options=options,
+                include_directories=includes,
+                part=len(sources) > 1,
+                prelude=prelude,
+            )
+        )
+    if not owners:
+        message = f"no kernel is defined in {', '.join(sources)}"
+        raise InvalidArgumentError(message)
+    return requests
+
+
+def check_options(
+    options: object, backends: Sequence[str], *, only: bool = True
+) -> dict[str, Sequence[str]]:
+    """Return the options of each backend; with `only` there may be none for others."""
+    if not isinstance(options, Mapping):
+        return dict.fromkeys(backends, check_texts("options", options))
+    found: dict[str, Sequence[str]] = dict.fromkeys(backends, ())
+    for key, given in as_mapping(options, "compile: options by backend are a mapping").items():
+        name = as_text(key, "compile: options are by the name of a backend")
+        if only and name not in backends:
+            message = (
+                f"compile: there are options for {shown(name)}, and none of the targets is of that "
+                f"backend: {', '.join(backends)}"
+            )
+            raise InvalidArgumentError(message)
+        found[name] = check_texts(f"options[{name!r}]", given)
+    return found
+
+
+def check_texts(what: str, values: object) -> tuple[str, ...]:
+    """Return a list of texts; a single text is none."""
+    items = as_items(values, f"compile: {what} is a sequence of texts", ordered=True)
+    return tuple([as_text(each, f"compile: {what} is text") for each in items])
+
+
+def _check_trace(trace: object) -> str:
+    """Return the condition of the threads that trace; "" for none."""
+    if isinstance(trace, (bool, np.bool_)):
+        return "true" if trace else ""
+    return as_text(trace, "compile: trace is True, False or a condition")
+
+
+def _source_text(source: object) -> str:
+    """Return a source, or raise how the text of a file is had."""
+    if isinstance(source, os.PathLike):
+        message = (
+            f"compile: a source is text, not {type(source).__name__}; pass path.read_text(), and "
+            "filename=str(path)"
+        )
+        raise ArgumentTypeError(message)
+    return as_text(source, "compile: a source is text")
+
+
+def _looks_like_path(text: str) -> bool:
+    """Return whether a text without a kernel is rather the name of a file."""
+    return len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None
+
+
+def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
+    """Raise for an ``#include`` of a device or a pipe, which compilers read without an end."""
+    for token in tokenize(source) if "include" in source else ():
+        match = _INCLUDE.match(token.text) if token.kind == "directive" else None
+        for folder in ["", *folders] if match else ():
+            path = os.path.join(folder, match[1]) if match else ""
+            try:
+                about = os.stat(path) if folder or os.path.isabs(path) else None
+            except (OSError, ValueError):
+                continue  # the compiler says so, if it matters
+            if about is None or stat.S_ISDIR(about.st_mode):
+                continue
+            if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
+                line = source.count("\n", 0, token.start) + 1
+                message = (
+                    f"{name}:{line}: {shown_path(path)} is no file to include: a device, a pipe, "
+                    f"or more than {MOST_BYTES:,} bytes"
+                )
+                raise InvalidArgumentError(message)
+            break
+
+
+def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
+    """Raise unless files can hold these texts, each behind what it is: no lone surrogate."""
+    for what, text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            line = text.count("\n", 0, error.start) + 1
+            column = error.start - text.rfind("\n", 0, error.start)
+            message = (
+                f"compile: {what} has the lone surrogate {text[error.start]!r} in line {line}, "
+                f"column {column}, which no compiler reads; decode the text with its own encoding"
+            )
+            raise InvalidArgumentError(message) from None
+
+
+def suffix(index: int, count: int) -> str:
+    """Return what tells a source's table from those of the others it is linked with."""
+    return f"_{index}" if count > 1 else ""

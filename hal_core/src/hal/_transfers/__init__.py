@@ -1,0 +1,1 @@
+"""Copies and fills of every kind, as payloads of an operation."""

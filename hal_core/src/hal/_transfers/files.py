@@ -1,0 +1,219 @@
+"""Move bytes between files and buffers, as host operations of a queue (rule Q4).
+
+The file is opened when the operation runs, on a thread of the pool, and read or
+written in chunks by calls that let the interpreter lock go. Where the host sees
+the buffer's memory, the file goes straight into it; elsewhere through the
+device's staging ring.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+
+from hal._base.checks import check_index, check_range
+from hal._buffers.buffer import Buffer
+from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
+from hal._memory.views import view_of
+from hal._transfers import transfers
+from hal.arguments import as_path, shown
+from hal.errors import InvalidArgumentError, OperationError
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+    from hal._memory.storage import Storage
+
+__all__ = ["CHUNK", "File", "read", "write"]
+
+CHUNK: Final = 4 << 20
+"""Bytes that one system call moves at the most."""
+
+_MAX_OFFSET: Final = 2**63 - 1
+"""The highest offset in a file that the system can name."""
+
+
+class File:
+    """Name a range of bytes in a file: the host side of `Queue.write` and `Queue.read`.
+
+    Immutable, and nothing is opened: each operation opens the file when it
+    runs, and closes it when it ends. Any number of operations may use it.
+
+    `path` is text, bytes or a path object; a relative one is taken from the
+    working directory of now. `offset` is where in the file the range begins,
+    `size` how many bytes it has; None is as many as the buffer has behind the
+    operation's own offset. Raises `ArgumentTypeError` and
+    `InvalidArgumentError`.
+    """
+
+    __slots__ = ("_offset", "_path", "_size")
+
+    def __init__(
+        self,
+        path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
+        *,
+        offset: int = 0,
+        size: int | None = None,
+    ) -> None:
+        self._path = os.path.join(os.getcwd(), as_path(path, "File"))  # ".." behind a link stays
+        self._offset = check_index(offset, "File: the offset")
+        self._size = None if size is None else check_index(size, "File: the size")
+        if self._offset + (self._size or 0) > _MAX_OFFSET:
+            message = (
+                f"File: no file has bytes behind {_MAX_OFFSET}; "
+                f"offset {shown(self._offset)} was given"
+            )
+            raise InvalidArgumentError(message)
+
+    @property
+    def path(self) -> str:
+        """Return the absolute path."""
+        return self._path
+
+    @property
+    def offset(self) -> int:
+        """Return where in the file the range begins, in bytes."""
+        return self._offset
+
+    @property
+    def size(self) -> int | None:
+        """Return how many bytes the range has; None is as many as the buffer has."""
+        return self._size
+
+    def __repr__(self) -> str:
+        size = "" if self._size is None else f", size={self._size}"
+        return f"File({self._path!r}, offset={self._offset}{size})"
+
+
+def write(device: Device, buffer: Buffer, file: File, offset: object) -> transfers.Payload:
+    """Check a write from a file to a buffer; see `Queue.write`."""
+    storage = transfers.check_buffer(device, buffer, "write", TRANSFER_TARGET)
+    return _to_buffer, _arguments(device, storage, buffer, file, offset, "write"), None
+
+
+def read(device: Device, buffer: Buffer, file: File, offset: object) -> transfers.Payload:
+    """Check a read from a buffer to a file; see `Queue.read`."""
+    storage = transfers.check_buffer(device, buffer, "read", TRANSFER_SOURCE)
+    return _to_file, _arguments(device, storage, buffer, file, offset, "read"), None
+
+
+def _arguments(
+    device: Device, storage: Storage, buffer: Buffer, file: File, offset: object, what: str
+) -> tuple[Device, Storage, int, int, File]:
+    start, length = check_range(buffer._size, offset, file._size, what)
+    if file._offset + length > _MAX_OFFSET:
+        message = f"{what}: {file!r} and {length} bytes are more than a file can have"
+        raise InvalidArgumentError(message)
+    return device, storage, buffer._offset + start, length, file
+
+
+def _to_buffer(device: Device, storage: Storage, start: int, length: int, file: File) -> None:
+    """Copy from a file into memory; on a thread of the pool."""
+    if not length:
+        return
+    address = transfers.late_address(storage) + start
+    with _Opened("write", file, length, os.O_RDONLY) as opened:
+        opened.check_length()
+        if storage.host_address is not None:
+            opened.fill(_host_memory(storage, start, length), 0)
+        else:
+            device._staging.write(address, length, opened.fill)
+
+
+def _to_file(device: Device, storage: Storage, start: int, length: int, file: File) -> None:
+    """Copy from memory into a file; on a thread of the pool."""
+    if not length:
+        return
+    address = transfers.late_address(storage) + start
+    with _Opened("read", file, length, os.O_WRONLY | os.O_CREAT) as opened:
+        if storage.host_address is not None:
+            opened.drain(_host_memory(storage, start, length), 0)
+        else:
+            device._staging.read(address, length, opened.drain)
+
+
+def _host_memory(storage: Storage, start: int, length: int) -> memoryview:
+    """Return a range of host-visible memory, which lives as long as this does."""
+    return np.asarray(view_of(storage))[start : start + length].data
+
+
+class _Opened:
+    """An open file during one transfer, and what went wrong with it."""
+
+    __slots__ = ("_descriptor", "_file", "_length", "_moved", "_what")
+
+    def __init__(self, what: str, file: File, length: int, flags: int) -> None:
+        self._what = what
+        self._file = file
+        self._length = length
+        self._moved = 0
+        try:
+            # A pipe must not hold the thread up: it is refused by the first transfer.
+            flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+            self._descriptor = os.open(file._path, flags, 0o666)
+        except OSError as error:
+            raise self._failure(_reason(error)) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            os.close(self._descriptor)
+        except OSError as late:
+            # Some file systems tell only now that a write has failed.
+            if kind is None:
+                raise self._failure(_reason(late)) from late
+
+    def check_length(self) -> None:
+        """Raise if the file ends before the range does, with nothing moved yet."""
+        status = os.fstat(self._descriptor)
+        # Files that the system makes up as they are read have no size.
+        if stat.S_ISREG(status.st_mode) and 0 < status.st_size < self._file._offset + self._length:
+            raise self._failure(f"the file has {status.st_size} bytes")
+
+    def fill(self, memory: memoryview, position: int) -> None:
+        """Read into all of `memory` from `position` of the range on."""
+        at, done = self._file._offset + position, 0
+        while done < len(memory):
+            try:
+                count = os.preadv(self._descriptor, [memory[done : done + CHUNK]], at + done)
+            except OSError as error:
+                raise self._failure(_reason(error)) from error
+            if not count:
+                raise self._failure(f"the file ends at {at + done}")
+            done += count
+            self._moved += count
+
+    def drain(self, memory: memoryview, position: int) -> None:
+        """Write all of `memory` from `position` of the range on."""
+        at, done = self._file._offset + position, 0
+        while done < len(memory):
+            try:
+                count = os.pwritev(self._descriptor, [memory[done : done + CHUNK]], at + done)
+                if not count:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
+            except OSError as error:
+                raise self._failure(_reason(error)) from error
+            done += count
+            self._moved += count
+
+    def _failure(self, reason: str) -> OperationError:
+        message = (
+            f"{self._what}: {self._length} bytes at offset {self._file._offset} of "
+            f"{self._file._path!r} were asked for, and {self._moved} were moved: {reason}"
+        )
+        return OperationError(message)
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.strerror} ({errno.errorcode.get(error.errno or 0, error.errno)})"

@@ -1,0 +1,491 @@
+"""Check transfers and turn them into payloads for a stream.
+
+A payload is ``(function, arguments, resources)``: what to call with the native
+stream and the arguments when the operation is issued, and what to keep alive
+until it has retired. A transfer to or from host memory may be a host operation
+instead (M1), whose function is called without a stream, on a thread of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal._base.checks import check_range
+from hal._buffers.buffer import Buffer
+from hal._engine.replay import Plan, Replay
+from hal._memory import peers
+from hal._memory.extent import Extent, no_address
+from hal._memory.storage import Storage
+from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
+from hal._memory.views import HostView, view_of
+from hal._programs.elements import same_elements
+from hal._transfers.host_copies import Place, is_between_hosts, move
+from hal._transfers.patterns import NATIVE, pattern_of
+from hal.arguments import memory_hint
+from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    from hal._devices.device import Device
+
+__all__ = [
+    "CHUNK",
+    "NOTHING",
+    "SMALL",
+    "Payload",
+    "capture",
+    "check_buffer",
+    "copy",
+    "fill",
+    "late_address",
+    "read",
+    "storage_of",
+    "update",
+    "write",
+]
+
+Payload: TypeAlias = tuple[Callable[..., object] | Plan | None, tuple[Any, ...], object]
+
+CHUNK: Final = 1 << 30
+"""Bytes that one native fill or copy has at the most."""
+
+SMALL: Final = 64 << 10
+"""Bytes up to which a write takes its array's during the call."""
+
+
+NOTHING: Final[Payload] = (None, (), None)
+"""What enqueues nothing: zero sizes and barriers still order and signal (C4)."""
+
+
+def fill(device: Device, buffer: object, value: object, offset: object, size: object) -> Payload:
+    """Check a fill; see `Queue.fill`."""
+    storage = check_buffer(device, buffer, "fill", TRANSFER_TARGET)
+    extent, base = cast("Extent", buffer), storage.address
+    start = extent._offset if base is None else base + extent._offset
+    first, length, pattern, width = check_fill(
+        start, extent._size, extent._dtype, value, offset, size
+    )
+    if not length:
+        return NOTHING
+    start += first
+    if width > NATIVE:
+        wide = _WideFill(device, storage, start - (base or 0), length, pattern, width)
+        return Replay(wide, None, len(wide.parts)), (), storage
+    if base is not None and length <= CHUNK:
+        return device._fill, (start, pattern, width, length // width), storage
+    arguments = (start, pattern, width, length // width, device._fill)
+    if base is not None:
+        return _fill_in_parts, arguments, storage
+    return _late, (_fill_in_parts, arguments, ((0, storage),)), storage
+
+
+def check_fill(
+    base: int, whole: int, dtype: np.dtype[Any], value: object, offset: object, size: object
+) -> tuple[int, int, int, int]:
+    """Return a fill's offset, its size in bytes, its pattern, and the pattern's width.
+
+    In a buffer of `whole` bytes that begins at `base`, if that is known by now.
+    """
+    pattern, width = pattern_of(value, dtype)
+    start, length = check_range(whole, offset, size, "fill")
+    if width == 1:
+        return start, length, pattern, width
+    # An allocation is aligned to more than any pattern; memory of others may begin anywhere.
+    alignment = min(width, NATIVE)
+    if length & (width - 1) or (start | base) & (alignment - 1):
+        message = (
+            f"fill: a pattern of {width} bytes needs an offset and a size that are multiples of "
+            f"{alignment} and {width}; offset {start} and size {length} were given"
+        )
+        raise InvalidArgumentError(message)
+    return start, length, pattern, width
+
+
+def update(device: Device, buffer: Buffer, data: object, offset: object) -> tuple[Payload, bool]:
+    """Check an update and capture its bytes; see `Queue.update`, and `write`."""
+    storage = check_buffer(device, buffer, "update", TRANSFER_TARGET)
+    host = _bytes_of(data, "update", buffer._dtype)
+    start, length = check_range(buffer._size, offset, host.size, "update")
+    if not length:
+        return NOTHING, False
+    start += buffer._offset
+    if length <= SMALL:
+        return _capture_and_write(device, storage, start, host)
+    return _from_host(device, storage, start, np.array(host, copy=True))
+
+
+def write(device: Device, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
+    """Check a write; return its payload, and whether that is a host operation.
+
+    See `Queue.write`.
+    """
+    storage = check_buffer(device, buffer, "write", TRANSFER_TARGET)
+    host = _bytes_of(array, "write", buffer._dtype)
+    start, length = check_range(buffer._size, offset, host.size, "write")
+    if not length:
+        return NOTHING, False
+    start += buffer._offset
+    if length <= SMALL:
+        return _capture_and_write(device, storage, start, host)
+    return _from_host(device, storage, start, host)
+
+
+def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
+    """Check a read; return its payload, and whether that is a host operation.
+
+    See `Queue.read`.
+    """
+    storage = check_buffer(device, buffer, "read", TRANSFER_SOURCE)
+    host = _bytes_of(array, "read", buffer._dtype)
+    if not host.flags.writeable:
+        message = "read: the array is read-only; give one that can be written"
+        raise InvalidArgumentError(message)
+    start, length = check_range(buffer._size, offset, host.size, "read")
+    if not length:
+        return NOTHING, False
+    start += buffer._offset
+    if device._pageable:
+        target = (host.ctypes.data, None)
+        return _copy(device._copy_to_host, target, (start, storage), length, host), False
+    if storage.memory is MemoryType.HOST:
+        return move((host.ctypes.data, None), (start, storage), length, host), True
+    pinned = _pinned(device, storage, start, host)
+    if pinned is not None:
+        payload = _copy(device._copy, pinned, (start, storage), length, host)
+        return _guarded(device, pinned, payload), False
+    return (_read_staged, (device, storage, start, host), None), True
+
+
+def copy(
+    device: Device,
+    source: object,
+    target: object,
+    offsets: tuple[object, object],
+    size: object,
+) -> tuple[Payload, bool]:
+    """Check a copy; return its payload, and whether that is a host operation.
+
+    See `Queue.copy`.
+    """
+    source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
+    target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
+    of, to = cast("Extent", source), cast("Extent", target)
+    source_start, length = check_range(of._size, offsets[0], size, "copy: the source")
+    target_start, _ = check_range(to._size, offsets[1], length, "copy: the target")
+    if not length:
+        return NOTHING, False
+    source_place = of._offset + source_start
+    target_place = to._offset + target_start
+    # Storages overlap if they are the same; those of foreign memory may anyway.
+    distance = target_place - source_place
+    if source_storage is not target_storage:
+        distance += (target_storage.address or 0) - (source_storage.address or 0)
+    known = source_storage.address is not None and target_storage.address is not None
+    if abs(distance) < length and (known or source_storage is target_storage):
+        if not distance:
+            return NOTHING, False
+        message = (
+            f"copy: {length} bytes from offset {source_start} to offset {target_start} overlap "
+            "in the same memory; copy through another buffer"
+        )
+        raise InvalidArgumentError(message)
+    written, read = (target_place, target_storage), (source_place, source_storage)
+    if is_between_hosts(device, target_storage, source_storage):
+        return move(written, read, length), True
+    return _copy(device._copy, written, read, length, None), False
+
+
+def check_buffer(
+    device: Device, buffer: object, what: str, need: int = 0, where: str = "queue"
+) -> Storage:
+    """Return the storage of an open buffer that `device` may use so; raise otherwise.
+
+    `need` are bits of `hal._memory.usage`, `where` is what belongs to the device, in
+    words. Keep what is returned alive, not the buffer's own attribute, which
+    another thread may clear meanwhile.
+    """
+    if not isinstance(buffer, Extent):
+        message = f"{what} takes a buffer, not {type(buffer).__name__}{memory_hint(buffer)}"
+        raise ArgumentTypeError(message)
+    if buffer._device is not device:
+        return peers.check_guest(device, buffer, what, need, where)
+    storage = storage_of(device, buffer, need)
+    if storage is None:
+        buffer._live()
+        raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
+    return storage
+
+
+def storage_of(device: Device, buffer: Extent, need: int) -> Storage | None:
+    """Return the storage of an open buffer of `device` that may be used so; None for others."""
+    storage = buffer._storage
+    if buffer._device is not device or device._closed or buffer._denied & need:
+        return None
+    return storage
+
+
+def capture(device: Device, host: NDArray[np.uint8]) -> tuple[int, object]:
+    """Return where a copy of host bytes stands that `copy_from_host` never blocks for.
+
+    And what keeps it alive. May make a native allocation, so it is for
+    recordings; a submission does without.
+    """
+    if device._pageable:
+        copied = np.array(host, copy=True)
+        return copied.ctypes.data, copied
+    keeper = device._heap.allocate(host.size or 1, _HOST)
+    return _put(keeper, host), keeper
+
+
+def late_address(storage: Storage) -> int:
+    """Return a storage's address when an operation is issued, or raise why it has none."""
+    address = storage.address
+    if address is None:
+        raise no_address(storage, OperationError)
+    return address
+
+
+_HOST: Final = 1
+"""The index of pinned memory in `hal._memory.usage.MEMORY_TYPES`."""
+
+
+def _copy(
+    function: Callable[..., object], target: Place, source: Place, length: int, host: object
+) -> Payload:
+    """Return the payload of a native copy between two places."""
+    target_start, target_storage = target
+    source_start, source_storage = source
+    late: tuple[tuple[int, Storage], ...] = ()
+    if target_storage is not None:
+        base = target_storage.address
+        if base is None:
+            late = ((0, target_storage),)
+        else:
+            target_start += base
+    if source_storage is not None:
+        base = source_storage.address
+        if base is None:
+            late = (*late, (1, source_storage))
+        else:
+            source_start += base
+    resources = (target_storage, source_storage, host)
+    if not late and length <= CHUNK:
+        return function, (target_start, source_start, length), resources
+    arguments = (target_start, source_start, length, function)
+    if not late:
+        return _copy_in_parts, arguments, resources
+    return _late, (_copy_in_parts, arguments, late), resources
+
+
+def _from_host(
+    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> tuple[Payload, bool]:
+    """Return the payload of a copy from memory that stays as it is until then."""
+    if device._pageable:
+        source = (host.ctypes.data, None)
+        return _copy(device._copy_from_host, (start, storage), source, host.size, host), False
+    if storage.memory is MemoryType.HOST:
+        return move((start, storage), (host.ctypes.data, None), host.size, host), True
+    pinned = _pinned(device, storage, start, host)
+    if pinned is not None:
+        payload = _copy(device._copy, (start, storage), pinned, host.size, host)
+        return _guarded(device, pinned, payload), False
+    return (_write_staged, (device, storage, start, host), None), True
+
+
+def _capture_and_write(
+    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> tuple[Payload, bool]:
+    """Return the payload of a copy from memory that may change at once; makes no native call."""
+    if not device._pageable and storage.memory is not MemoryType.HOST:
+        keeper = device._heap.reserve(host.size, _HOST)
+        if keeper._ticket is not None:
+            keeper.publish()
+            source = (_put(keeper, host), None)
+            place = (start, storage)
+            return _copy(device._copy_from_host, place, source, host.size, keeper), False
+        device._staging.prefetch(host.size)  # for the next one
+    return _from_host(device, storage, start, np.array(host, copy=True))
+
+
+def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
+    """Copy bytes into host-visible memory and return where the host sees it."""
+    address = keeper.host_address
+    assert address is not None  # noqa: S101 - pinned memory is the host's
+    np.copyto(np.asarray(view_of(keeper))[: host.size], host)
+    return address
+
+
+def _pinned(
+    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> tuple[int, Storage] | None:
+    """Return where the device sees an array in its own, the driver's pinned, or imported memory.
+
+    None if it does not, or overlaps with the memory it is copied from or to.
+    """
+    base: object = host
+    while isinstance(base, np.ndarray):
+        base = base.base
+    address = host.ctypes.data
+    keeper: Storage | None = None
+    if type(base) is HostView and _sees(device, base._storage):
+        keeper = base._storage
+    elif device._heap.has_imports:
+        keeper = device._heap.find_import(address, host.size)
+    if keeper is None or keeper.address is None or not keeper.is_pinned():
+        return None
+    place = address - (keeper.host_address or 0)
+    if storage.address is not None:
+        distance = keeper.address + place - storage.address - start
+        if abs(distance) < host.size:
+            return None
+    return place, keeper
+
+
+def _sees(device: Device, storage: Storage) -> bool:
+    """Return whether a device has a storage in its address space: pinned memory is the driver's."""
+    if storage._heap is device._heap:
+        return True
+    owner = storage._heap._context
+    return (
+        storage.memory is MemoryType.HOST
+        and owner.native.domain is device._native.domain
+        and not owner.refuses_visits  # closed: its memory lives with the view, for the host
+    )
+
+
+def _guarded(device: Device, pinned: tuple[int, Storage], payload: Payload) -> Payload:
+    """Return a payload that visits the device whose pinned memory it uses, if that is another."""
+    return payload if pinned[1]._heap is device._heap else peers.guard(device, payload)
+
+
+# What runs when an operation is issued
+
+
+def _late(
+    stream: int,
+    function: Callable[..., object],
+    arguments: tuple[Any, ...],
+    places: tuple[tuple[int, Storage], ...],
+) -> None:
+    """Put in the addresses that storages have got meanwhile (M3)."""
+    values = list(arguments)
+    for position, storage in places:
+        values[position] += late_address(storage)
+    function(stream, *values)
+
+
+def _fill_in_parts(
+    stream: int,
+    address: int,
+    pattern: int,
+    width: int,
+    count: int,
+    function: Callable[..., object],
+) -> None:
+    part = CHUNK // width
+    for start in range(0, count, part):
+        number = min(part, count - start)
+        function(stream, address + start * width, pattern, width, number)
+
+
+class _WideFill:
+    """A pattern that no native fill takes: one element is filled, and copied behind itself.
+
+    Each part is a native call: where it begins, and how much it copies, nothing for a fill.
+    """
+
+    __slots__ = ("_device", "_pattern", "_start", "_storage", "parts")
+
+    def __init__(
+        self, device: Device, storage: Storage, start: int, size: int, pattern: int, width: int
+    ) -> None:
+        self._device = device
+        self._storage = storage
+        self._start = start
+        self._pattern = pattern
+        self.parts = [(part, 0) for part in range(0, width, NATIVE)]
+        done = width
+        while done < size:
+            count = min(done, size - done, CHUNK)
+            self.parts.append((done, count))
+            done += count
+
+    def replay(self, _: Replay, stream: int, first: int, last: int) -> None:
+        """Make some of the native calls."""
+        address = late_address(self._storage) + self._start
+        for done, count in self.parts[first:last]:
+            if count:
+                self._device._copy(stream, address + done, address, count)
+            else:
+                value = self._pattern >> 8 * done & 0xFFFFFFFF
+                self._device._fill(stream, address + done, value, NATIVE, 1)
+
+
+def _copy_in_parts(
+    stream: int, target: int, source: int, size: int, function: Callable[..., object]
+) -> None:
+    for start in range(0, size, CHUNK):
+        function(stream, target + start, source + start, min(CHUNK, size - start))
+
+
+# What runs on a thread of the pool
+
+
+def _write_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+    def fill(memory: memoryview, position: int) -> None:
+        np.copyto(np.frombuffer(memory, np.uint8), host[position : position + len(memory)])
+
+    device._staging.write(late_address(storage) + start, host.size, fill)
+
+
+def _read_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+    def drain(memory: memoryview, position: int) -> None:
+        np.copyto(host[position : position + len(memory)], np.frombuffer(memory, np.uint8))
+
+    device._staging.read(late_address(storage) + start, host.size, drain)
+
+
+# Arguments
+
+
+def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8]:
+    """Return the memory of an array or a bytes-like object as flat bytes, uncopied.
+
+    Raises unless its elements are those of a buffer of `dtype`.
+    """
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            message = f"{what}: the array holds Python objects, which device memory cannot"
+            raise ArgumentTypeError(message)
+        if not data.flags.c_contiguous:
+            message = (
+                f"{what}: the array is not C-contiguous (strides {data.strides}); "
+                "pass numpy.ascontiguousarray(array)"
+            )
+            raise InvalidArgumentError(message)
+        if data.dtype is not dtype and not same_elements(dtype, data.dtype):
+            message = (
+                f"{what}: the array is of {data.dtype}, and the buffer of {dtype}; convert the "
+                "array, or pass buffer.view(array.dtype) if the bytes are meant"
+            )
+            raise ArgumentTypeError(message)
+        # Flat while it is of its own class: a plain view would let an object of a subclass go.
+        flat = np.ndarray.reshape(data, -1)
+        return np.ndarray.view(flat, np.uint8, np.ndarray).reshape(-1)
+    if isinstance(data, Buffer):
+        message = f"{what} takes host memory; use copy() between buffers"
+        raise ArgumentTypeError(message)
+    try:
+        view = memoryview(data)  # type: ignore[arg-type]
+    except TypeError:
+        message = f"{what} takes a numpy array or a bytes-like object, not {type(data).__name__}"
+        raise ArgumentTypeError(message) from None
+    if not view.c_contiguous:
+        message = f"{what}: the memory is not C-contiguous"
+        raise InvalidArgumentError(message)
+    return np.frombuffer(view.cast("B"), np.uint8)
