@@ -21,18 +21,33 @@ failure) is the core's. The rules that hold for every method:
 - No method calls back into the core, and no driver thread runs Python.
 - What belongs to an optional feature (`FEATURES`) is only called where the
   device declares it, and need not be implemented elsewhere.
+
+The records that the methods take and return stand in `hal.native_types`.
 """
 
 from __future__ import annotations
 
-import enum
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar
 
-from hal.errors import InvalidArgumentError, UnimplementedError
+from hal.errors import UnimplementedError
+from hal.native_types import (
+    FEATURES,
+    CompiledImage,
+    CompileRequest,
+    CopyNode,
+    DeviceInfo,
+    EmptyNode,
+    EntryPoint,
+    FillNode,
+    FunctionInfo,
+    HostCopyNode,
+    IndirectLaunchNode,
+    LaunchNode,
+    MemoryType,
+    Node,
+)
 
 __all__ = [
     "FEATURES",
@@ -53,286 +68,6 @@ __all__ = [
     "NativeDriver",
     "Node",
 ]
-
-
-class MemoryType(enum.Enum):
-    """Name a kind of memory (rule M1)."""
-
-    DEVICE = "device"
-    """Device-local: ``cuMemAlloc``, ``hipMalloc``."""
-    HOST = "host"
-    """Host-local and pinned, reached by the device: ``cuMemHostAlloc``, ``hipHostMalloc``."""
-    SHARED = "shared"
-    """Device-local and host-visible: ``cuMemAllocManaged``, ``hipMallocManaged``."""
-
-
-FEATURES: Final = frozenset(
-    {
-        "async_allocations",  # stream-ordered allocation
-        "compile",  # portable kernel source to an image
-        "external_streams",  # streams and events that others have made
-        "graphs",  # native command graphs
-        "host_import",  # host memory becomes the device's without a copy
-        "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
-        "indirect_dispatch",  # launches that read their grid from memory when they run
-        "occupancy",  # how many blocks of a kernel a compute unit holds at once
-        "pageable_copies",  # copies from, to and between any host memory enqueue without blocking
-        "peer_access",  # copies between devices, and kernels that use another one's memory
-        "timestamps",  # points in time on a stream
-    }
-)
-"""Every optional feature that `NativeDevice.features` may name."""
-
-_MACRO: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
-_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """Describe one physical device.
-
-    Attributes
-    ----------
-    index
-        The ordinal in the driver's own order, from 0.
-    name
-        The vendor's name of the device.
-    uuid
-        A string that is the same in every process on this machine.
-    architecture
-        The compile target: ``"sm_90"``, ``"gfx942"``, ``"x86_64"``.
-    total_memory
-        Bytes of device memory.
-    compute_units
-        Multiprocessors, compute units or processor cores.
-    max_threads_per_block, max_shared_memory
-        Limits of one block: threads, and bytes of shared memory.
-    warp_size
-        Threads that run in lock-step.
-    driver
-        The driver's name and version, for reports.
-    properties
-        Whatever else the vendor tells, for display only.
-    """
-
-    index: int
-    name: str
-    uuid: str
-    architecture: str
-    total_memory: int
-    compute_units: int
-    max_threads_per_block: int
-    max_shared_memory: int
-    warp_size: int
-    driver: str
-    properties: Mapping[str, str | int | float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPoint:
-    """Describe one ``__global__`` function as the core's scanner finds it.
-
-    Attributes
-    ----------
-    name
-        The function's name, without namespaces.
-    parameters
-        Its parameters as ``(type text, name)``, in order.
-    line
-        The line of the declaration in the source, from 1.
-    parameters_start, parameters_end
-        Offsets in the source: just after the opening parenthesis, and of the
-        closing one.
-    body_start, body_end
-        Offsets of the opening brace and just after the closing one.
-    block, shared_memory
-        The C++ expressions in its marks ``HAL_BLOCK(x, y, z)`` and
-        ``HAL_SHARED_MEMORY(bytes)``, empty without one. The core has blanked
-        the marks out of the source, and put their values into the type table.
-    launch_bounds
-        The C++ expression for the threads of a block at most, the first one in
-        its ``__launch_bounds__``; empty without one.
-    """
-
-    name: str
-    parameters: tuple[tuple[str, str], ...]
-    line: int
-    parameters_start: int
-    parameters_end: int
-    body_start: int
-    body_end: int
-    block: tuple[str, ...] = ()
-    shared_memory: str = ""
-    launch_bounds: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileRequest:
-    """Ask for an image of portable kernel source.
-
-    Raises `InvalidArgumentError` for a macro's name that is none, and for a
-    value of several lines.
-
-    Attributes
-    ----------
-    source
-        The user's text in the portable dialect (see docs/kernels.md).
-    filename
-        What errors call the source.
-    entries
-        Its entry points.
-    type_table
-        C++ text to append after the source, at namespace scope. It defines
-        two globals marked ``HAL_TABLE``, a macro that the backend defines
-        before it so that `NativeDevice.get_global` finds them in the image.
-    defines
-        Macros, name to value.
-    options
-        Further options, passed to the compiler as they are.
-    include_directories
-        Directories for ``#include``, in order.
-    part
-        Whether the image is one that `NativeCompiler.link` takes, and no
-        device.
-    prelude
-        Portable C++ text to put before the source, at namespace scope, which
-        neither the places of the entry points nor messages count.
-    """
-
-    source: str
-    filename: str
-    entries: tuple[EntryPoint, ...]
-    type_table: str
-    defines: Mapping[str, str] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
-    include_directories: tuple[str, ...] = ()
-    part: bool = False
-    prelude: str = ""
-
-    def __post_init__(self) -> None:
-        """Check the macros."""
-        for name, value in self.defines.items():
-            if not _MACRO.fullmatch(name):
-                message = f"defines: {name!r} is no name of a macro"
-                raise InvalidArgumentError(message)
-            if "\n" in value or "\r" in value:
-                message = f"defines: the value of {name!r} has a line break"
-                raise InvalidArgumentError(message)
-
-    @property
-    def macros(self) -> str:
-        """Return `defines` as preprocessor lines."""
-        return "".join(f"#define {name} {value}\n" for name, value in self.defines.items())
-
-    @property
-    def has_includes(self) -> bool:
-        """Return whether the compiler may read files, which change: then no image is kept."""
-        return (
-            any(map(_INCLUDE.search, (self.source, *self.defines.values())))
-            or any(option.startswith(("-i", "--i", "@")) for option in self.options)
-            or any(option[:1] == "-" and "include" in option for option in self.options)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledImage:
-    """What a `NativeCompiler` makes.
-
-    Attributes
-    ----------
-    target
-        What it is for, in the backend's words: ``"sm_90"``, ``"gfx942"``.
-    image
-        The bytes that `NativeDevice.load_module` takes.
-    log
-        What the compiler said, though it succeeded.
-    properties
-        Whatever else the backend wants to know of it later, or to tell people:
-        the compiler's version, the processor's features.
-    """
-
-    target: str
-    image: bytes
-    log: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionInfo:
-    """Describe a loaded kernel as the driver knows it.
-
-    Attributes
-    ----------
-    max_threads_per_block
-        Threads that a block of this kernel may have.
-    static_shared_memory
-        Bytes of shared memory that it declares itself.
-    parameter_sizes
-        Bytes of each parameter in order, or None where the driver cannot say.
-    """
-
-    max_threads_per_block: int
-    static_shared_memory: int
-    parameter_sizes: tuple[int, ...] | None
-
-
-class FillNode(NamedTuple):
-    """Fill, in a graph; the fields are the arguments of `NativeDevice.fill`."""
-
-    address: int
-    pattern: int
-    width: int
-    times: int
-
-
-class CopyNode(NamedTuple):
-    """Copy on the device, in a graph; the fields are the arguments of `NativeDevice.copy`."""
-
-    target: int
-    source: int
-    size: int
-
-
-class HostCopyNode(NamedTuple):
-    """Copy from host memory, in a graph; the fields are those of `NativeDevice.copy_from_host`.
-
-    The core keeps the host memory alive and unchanged as long as the graph.
-    """
-
-    target: int
-    source: int
-    size: int
-
-
-class LaunchNode(NamedTuple):
-    """Launch a kernel, in a graph; the fields are the arguments of `NativeDevice.launch`.
-
-    The parameters are copied by the call that takes the node.
-    """
-
-    function: int
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_memory: int
-    parameters: int
-
-
-class IndirectLaunchNode(NamedTuple):
-    """Launch a kernel over a grid read from memory; the fields are those of `launch_indirect`."""
-
-    function: int
-    counts: int
-    block: tuple[int, int, int]
-    shared_memory: int
-    parameters: int
-
-
-class EmptyNode(NamedTuple):
-    """Do nothing, in a graph: order what this depends on before what depends on this."""
-
-
-Node: TypeAlias = FillNode | CopyNode | HostCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode
-"""One command of a graph, the same for every backend."""
 
 
 class NativeCompiler(ABC):
