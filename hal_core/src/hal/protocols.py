@@ -1,30 +1,24 @@
 """Define what users and other libraries type against; no code.
 
 Each protocol has the public members of the class of the same name in `hal`,
-with the same parameters. A proxy that traces or counts, or a fake in a test,
-need not inherit. The ids in parentheses are those of the rules in docs/.
+with the same parameters and types. The docstrings of that class are the
+contract. A proxy that traces or counts, or a fake in a test, need not inherit.
+The ids in parentheses are those of the rules in docs/.
 
 What is handed back to hal has to be hal's own, and is typed so: a queue
 refuses any other buffer, kernel, command buffer, timepoint, submission or
 fence with `ArgumentTypeError`. So a function that only reads a buffer takes a
 `protocols.Buffer`, and one that submits it a `hal.Buffer`.
 
-`isinstance` works where it has no effects. It has on a buffer, whose memory
-may be gone, and on a submission, whose device it would ask: Python 3.11 looks
-at the properties themselves.
+`isinstance` is refused for `Buffer` and `Submission`: Python 3.11 would
+evaluate their properties, which raise once the memory is gone, or ask the
+device.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Generator,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self, SupportsIndex, SupportsInt, runtime_checkable
@@ -65,177 +59,108 @@ __all__ = [
 
 @runtime_checkable
 class Driver(Protocol):
-    """Enumerate and open the devices of one vendor's driver; see `hal.native.NativeDriver`."""
+    """One vendor's driver, which enumerates and opens devices: `hal.native.NativeDriver`."""
 
-    def devices(self) -> Sequence[DeviceInfo]:
-        """Return every device in the driver's order, index i at position i."""
-
-    def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
-        """Open a device and retain its context."""
+    def devices(self) -> Sequence[DeviceInfo]: ...
+    def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice: ...
 
 
 @runtime_checkable
 class Callback(Protocol):
-    """Take back a function that `Semaphore.on_reached` was given (S8)."""
+    """A function that `Semaphore.on_reached` was given, to be taken back (S8)."""
 
-    def cancel(self) -> bool:
-        """Return True if the function had not been sent off and now never will be."""
+    def cancel(self) -> bool: ...
 
 
 @runtime_checkable
 class Semaphore(Protocol):
-    """Hold a 64-bit value that only rises (S1 to S9)."""
+    """A 64-bit value that only rises (S1 to S9)."""
 
     @property
-    def name(self) -> str:
-        """Return the name given at creation, or a number that is never used again."""
-
-    def at(self, value: int) -> hal.Timepoint:
-        """Return the timepoint of `value`, 0 to 2**63 - 1."""
-
-    def query(self) -> int:
-        """Return the value, all work for which has retired (S7); raises a failure (S4)."""
-
-    def poll(self, value: int) -> bool:
-        """Return whether `value` has been reached; never blocks (S6)."""
-
-    def wait(self, value: int, timeout: float | None = None) -> None:
-        """Block until `value` is reached, for `timeout` seconds at most (S6)."""
-
-    def signal(self, value: int) -> None:
-        """Raise the value from the host; it must exceed all reserved before (S1)."""
-
-    def fail(self, error: BaseException) -> None:
-        """Fail for good; the first failure wins (S4)."""
-
-    def on_reached(self, value: int, function: Callable[[hal.HalError | None], object]) -> Callback:
-        """Call `function` on a thread of hal's once `value` is reached or it fails (S8)."""
-
-    def reached(self, value: int) -> Awaitable[None]:
-        """Return an awaitable for asyncio that ends when `value` is reached (S8)."""
+    def name(self) -> str: ...
+    def at(self, value: int) -> hal.Timepoint: ...
+    def query(self) -> int: ...
+    def poll(self, value: int) -> bool: ...
+    def wait(self, value: int, timeout: float | None = None) -> None: ...
+    def signal(self, value: int) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def on_reached(
+        self, value: int, function: Callable[[hal.HalError | None], object]
+    ) -> Callback: ...
+    def reached(self, value: int) -> Awaitable[None]: ...
 
 
 @runtime_checkable
 class Fence(Protocol):
-    """Hold a set of timepoints, one value per semaphore; immutable (S6)."""
+    """An immutable set of timepoints, one value per semaphore (S6)."""
 
     def __len__(self) -> int: ...
-
     def __iter__(self) -> Iterator[hal.Timepoint]: ...
-
     def __or__(self, other: hal.Fence) -> hal.Fence: ...
-
-    def poll(self) -> bool:
-        """Return whether every timepoint is reached; never blocks; raises a failure."""
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Block until every timepoint is reached, for `timeout` seconds at most."""
-
-    def fail(self, error: BaseException) -> None:
-        """Fail every semaphore of the set (S4)."""
+    def poll(self) -> bool: ...
+    def wait(self, timeout: float | None = None) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
 
 
 class Submission(Protocol):
-    """Follow one operation of a queue to its end (Q1, S5); awaitable in asyncio."""
+    """One operation of a queue, until its end (Q1, S5); awaitable in asyncio."""
 
     @property
-    def state(self) -> str:
-        """Return ``"pending"``, ``"issued"``, ``"done"``, ``"failed"`` or ``"cancelled"``."""
-
+    def state(self) -> str: ...
     @property
-    def done(self) -> bool:
-        """Return whether it has ended, well or not; never blocks."""
-
+    def done(self) -> bool: ...
     @property
-    def error(self) -> hal.HalError | None:
-        """Return what it failed with or was cancelled by, afresh; None while it did not."""
-
+    def error(self) -> hal.HalError | None: ...
     @property
-    def kind(self) -> str:
-        """Return the name of the queue's method that submitted it."""
-
+    def kind(self) -> str: ...
     @property
-    def queue(self) -> Queue:
-        """Return the queue that it was submitted to."""
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Block until it is done, for `timeout` seconds at most; raises its error (S6)."""
-
+    def queue(self) -> Queue: ...
+    def wait(self, timeout: float | None = None) -> None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
 
 
 class Timestamp(Submission, Protocol):
     """The time at which a device got to a place of a queue (Q4)."""
 
-    def seconds_since(self, earlier: hal.Timestamp) -> float:
-        """Return how much later than `earlier` this was; both have ended."""
+    def seconds_since(self, earlier: hal.Timestamp) -> float: ...
 
 
 class Buffer(Protocol):
     """A range of a device's memory (M1, M2)."""
 
     @property
-    def size(self) -> int:
-        """Return the size in bytes."""
-
+    def size(self) -> int: ...
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Return the numpy type of an element."""
-
+    def dtype(self) -> np.dtype[Any]: ...
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape in elements of `dtype`."""
-
+    def shape(self) -> tuple[int, ...]: ...
     @property
-    def device(self) -> Device:
-        """Return the device that owns the memory."""
-
+    def device(self) -> Device: ...
     @property
-    def memory(self) -> str:
-        """Return the kind of memory: ``"device"``, ``"host"`` or ``"shared"`` (M1)."""
-
+    def memory(self) -> str: ...
     @property
-    def usage(self) -> BufferUsage:
-        """Return what it may be used for (M1)."""
-
+    def usage(self) -> BufferUsage: ...
     @property
-    def access(self) -> str:
-        """Return ``"all"``, ``"read"`` or ``"write"``: what may be done with the bytes (M1)."""
-
+    def access(self) -> str: ...
     @property
-    def allocation(self) -> hal.Submission | None:
-        """Return the submission of the `Queue.alloca` that makes its memory, if one does (M3)."""
-
+    def allocation(self) -> hal.Submission | None: ...
     @property
-    def address(self) -> int:
-        """Return the device's address of the first byte."""
-
+    def address(self) -> int: ...
     @property
-    def closed(self) -> bool:
-        """Return whether it was closed."""
-
-    def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> hal.Buffer:
-        """Return a buffer of `size` bytes from `offset` on that shares the memory (M2)."""
-
-    def view(self, dtype: DTypeLike) -> hal.Buffer:
-        """Return a buffer over the same memory whose elements are of another type (C5, M2)."""
-
+    def closed(self) -> bool: ...
+    def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> hal.Buffer: ...
+    def view(self, dtype: DTypeLike) -> hal.Buffer: ...
     def map(
         self, access: str = "all", *, wait: Waits | None = None, timeout: float | None = None
-    ) -> NDArray[Any]:
-        """Return a numpy view of host-visible memory, after `wait` or all that came before (M2)."""
-
+    ) -> NDArray[Any]: ...
     def numpy(
         self,
         dtype: DTypeLike | None = None,
         *,
         wait: Waits | None = None,
         timeout: float | None = None,
-    ) -> NDArray[Any]:
-        """Copy to a new numpy array, after `wait`, or all that was submitted before (M2)."""
-
-    def close(self) -> None:
-        """Let the memory go, once no unretired operation and no view uses it (Q5, M2)."""
+    ) -> NDArray[Any]: ...
+    def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -243,37 +168,22 @@ class Kernel(Protocol):
     """One entry point of an executable (C5)."""
 
     @property
-    def name(self) -> str:
-        """Return the name in the source."""
-
+    def name(self) -> str: ...
     @property
-    def device(self) -> Device:
-        """Return the device that the kernel was loaded on."""
-
+    def device(self) -> Device: ...
     @property
-    def signature(self) -> hal.Signature:
-        """Return the parameters' names, kinds and sizes."""
-
+    def signature(self) -> hal.Signature: ...
     @property
-    def max_threads_per_block(self) -> int:
-        """Return how many threads a block of this kernel may have."""
-
+    def max_threads_per_block(self) -> int: ...
     @property
-    def static_shared_memory(self) -> int:
-        """Return the bytes of shared memory that it declares itself."""
-
+    def static_shared_memory(self) -> int: ...
     @property
-    def block(self) -> tuple[int, int, int] | None:
-        """Return the threads of a block where a dispatch does not say; None: it has to."""
-
+    def block(self) -> tuple[int, int, int] | None: ...
     @property
-    def shared_memory(self) -> int:
-        """Return the bytes of dynamic shared memory where a dispatch does not say."""
-
+    def shared_memory(self) -> int: ...
     def occupancy(
         self, block: int | Sequence[int] | None = None, *, shared_memory: int | None = None
-    ) -> int:
-        """Return how many blocks one compute unit of the device holds at once."""
+    ) -> int: ...
 
 
 @runtime_checkable
@@ -281,13 +191,9 @@ class Executable(Protocol):
     """A loaded image: a mapping of names to kernels (C5)."""
 
     @property
-    def image(self) -> bytes:
-        """Return the bytes that were loaded, which `Device.load` takes again."""
-
+    def image(self) -> bytes: ...
     @property
-    def kernels(self) -> tuple[hal.Kernel, ...]:
-        """Return the kernels that the image lists, in the order of the source."""
-
+    def kernels(self) -> tuple[hal.Kernel, ...]: ...
     def kernel(
         self,
         name: str,
@@ -295,61 +201,37 @@ class Executable(Protocol):
         signature: str | hal.Signature | None = None,
         block: int | Sequence[int] | None = None,
         shared_memory: int | None = None,
-    ) -> hal.Kernel:
-        """Return a kernel with a description of your own in place of the image's."""
-
-    def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> hal.Buffer:
-        """Return the memory of a variable at global scope, which keeps the code loaded."""
-
+    ) -> hal.Kernel: ...
+    def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> hal.Buffer: ...
     def __getitem__(self, name: str) -> hal.Kernel: ...
-
-    def get(self, name: str, /, default: hal.Kernel | None = None) -> hal.Kernel | None:
-        """Return a kernel, or `default` where there is none."""
-
+    def get(self, name: str, /, default: hal.Kernel | None = None) -> hal.Kernel | None: ...
     def __iter__(self) -> Iterator[str]: ...
-
     def __len__(self) -> int: ...
-
     def __contains__(self, name: object) -> bool: ...
 
 
 @runtime_checkable
 class CommandBuffer(Protocol):
-    """Record operations and submit them together, as often as wanted (C1, C2)."""
+    """A recording of operations that are submitted together, as often as wanted (C1, C2)."""
 
     @property
-    def device(self) -> Device:
-        """Return the device that it records for."""
-
+    def device(self) -> Device: ...
     def __len__(self) -> int: ...
-
     def __enter__(self) -> Self: ...
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-
     @property
-    def slots(self) -> Sequence[hal.Slot]:
-        """Return the slots, which stand for the buffers of a binding table (C3)."""
-
+    def slots(self) -> Sequence[hal.Slot]: ...
     @property
-    def one_shot(self) -> bool:
-        """Return whether it may be executed only once."""
-
+    def one_shot(self) -> bool: ...
     @property
-    def lowering(self) -> str | None:
-        """Return ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4)."""
-
-    def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> hal.Slot:
-        """Return memory that lives inside of the recording (M3)."""
-
-    def dealloca(self, temporary: hal.Slot) -> None:
-        """End memory of `alloca`: its bytes serve later ones."""
-
+    def lowering(self) -> str | None: ...
+    def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> hal.Slot: ...
+    def dealloca(self, temporary: hal.Slot) -> None: ...
     def fill(
         self,
         buffer: hal.Buffer | hal.Slot,
@@ -358,9 +240,7 @@ class CommandBuffer(Protocol):
         offset: int = 0,
         size: int | None = None,
         name: str | None = None,
-    ) -> None:
-        """Record what `Queue.fill` does."""
-
+    ) -> None: ...
     def update(
         self,
         buffer: hal.Buffer | hal.Slot,
@@ -368,9 +248,7 @@ class CommandBuffer(Protocol):
         *,
         offset: int = 0,
         name: str | None = None,
-    ) -> None:
-        """Record what `Queue.update` does; the bytes are taken now."""
-
+    ) -> None: ...
     def copy(
         self,
         source: hal.Buffer | hal.Slot,
@@ -380,9 +258,7 @@ class CommandBuffer(Protocol):
         target_offset: int = 0,
         size: int | None = None,
         name: str | None = None,
-    ) -> None:
-        """Record what `Queue.copy` does."""
-
+    ) -> None: ...
     def dispatch(
         self,
         kernel: hal.Kernel,
@@ -394,55 +270,30 @@ class CommandBuffer(Protocol):
         reads: Sequence[str] = (),
         writes: Sequence[str] = (),
         name: str | None = None,
-    ) -> None:
-        """Record what `Queue.dispatch` does; the arguments are packed now."""
-
-    def barrier(self) -> None:
-        """Order all commands before it with all after it (C2)."""
-
-    def create_event(self, *, name: str | None = None) -> hal.CommandEvent:
-        """Return an event of this recording: a barrier in two halves (C1)."""
-
-    def signal_event(self, event: hal.CommandEvent) -> None:
-        """Signal an event once all commands recorded so far have ended (C1)."""
-
-    def wait_events(self, *events: hal.CommandEvent) -> None:
-        """Order all before the events' signals with all recorded from now on (C1)."""
-
-    def reset_event(self, event: hal.CommandEvent) -> None:
-        """Make an event not signalled (C1)."""
-
-    def group(self, name: str) -> AbstractContextManager[object]:
-        """Return a context that puts `name` in front of the names of commands."""
-
-    def end(self) -> None:
-        """End the recording, which is immutable from then on (C1)."""
+    ) -> None: ...
+    def barrier(self) -> None: ...
+    def create_event(self, *, name: str | None = None) -> hal.CommandEvent: ...
+    def signal_event(self, event: hal.CommandEvent) -> None: ...
+    def wait_events(self, *events: hal.CommandEvent) -> None: ...
+    def reset_event(self, event: hal.CommandEvent) -> None: ...
+    def group(self, name: str) -> AbstractContextManager[object]: ...
+    def end(self) -> None: ...
 
 
 @runtime_checkable
 class Queue(Protocol):
-    """Submit operations to one native stream of a device (Q1 to Q6)."""
+    """A queue of operations for one native stream of a device (Q1 to Q6)."""
 
     @property
-    def name(self) -> str:
-        """Return the queue's name, with its device's in front."""
-
+    def name(self) -> str: ...
     @property
-    def device(self) -> Device:
-        """Return the device that the queue belongs to."""
-
+    def device(self) -> Device: ...
     @property
-    def ordered(self) -> bool:
-        """Return whether the queue is first-in first-out (Q2)."""
-
+    def ordered(self) -> bool: ...
     @property
-    def closed(self) -> bool:
-        """Return whether the queue was closed."""
-
+    def closed(self) -> bool: ...
     def __enter__(self) -> Self: ...
-
     def __exit__(self, *_: object) -> None: ...
-
     def fill(
         self,
         buffer: hal.Buffer,
@@ -452,9 +303,7 @@ class Queue(Protocol):
         size: int | None = None,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Write a pattern over `size` bytes of a buffer from `offset` on (Q4)."""
-
+    ) -> hal.Submission: ...
     def update(
         self,
         buffer: hal.Buffer,
@@ -463,9 +312,7 @@ class Queue(Protocol):
         offset: int = 0,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Write the bytes that `data` holds now, during the call (Q4)."""
-
+    ) -> hal.Submission: ...
     def copy(
         self,
         source: hal.Buffer,
@@ -476,9 +323,7 @@ class Queue(Protocol):
         size: int | None = None,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Copy `size` bytes between buffers of this device, or from or to another (Q4)."""
-
+    ) -> hal.Submission: ...
     def write(
         self,
         buffer: hal.Buffer,
@@ -487,9 +332,7 @@ class Queue(Protocol):
         offset: int = 0,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Copy a host array, which must not change until then, or a file into a buffer (Q4)."""
-
+    ) -> hal.Submission: ...
     def read(
         self,
         buffer: hal.Buffer,
@@ -498,9 +341,7 @@ class Queue(Protocol):
         offset: int = 0,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Copy a buffer, from `offset` bytes on, into a host array or a file (Q4)."""
-
+    ) -> hal.Submission: ...
     def dispatch(
         self,
         kernel: hal.Kernel,
@@ -511,21 +352,14 @@ class Queue(Protocol):
         shared_memory: int | None = None,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Launch a kernel over `grid` blocks of `block` threads (Q4, C5)."""
-
+    ) -> hal.Submission: ...
     def call(
         self,
         function: Callable[..., object],
         *arguments: object,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Call a host function, on a thread of hal's, in the place of an operation (Q2).
-
-        What it returns to be waited for defers the operation's end to that (Q4).
-        """
-
+    ) -> hal.Submission: ...
     def execute(
         self,
         commands: hal.CommandBuffer,
@@ -533,9 +367,7 @@ class Queue(Protocol):
         bindings: Bindings | None = None,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Submission:
-        """Run a recorded command buffer, with a buffer for each of its slots (C1, C3)."""
-
+    ) -> hal.Submission: ...
     def alloca(
         self,
         size: int,
@@ -544,34 +376,17 @@ class Queue(Protocol):
         memory: str | MemoryType = MemoryType.DEVICE,
         wait: Waits = (),
         signal: Signals = (),
-    ) -> hal.Buffer:
-        """Allocate in the order of the queue, and return the buffer at once (M3)."""
-
+    ) -> hal.Buffer: ...
     def dealloca(
         self, buffer: hal.Buffer, *, wait: Waits = (), signal: Signals = ()
-    ) -> hal.Submission:
-        """End the use of a buffer of `alloca` (M3)."""
-
-    def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission:
-        """Do nothing, after `wait` and what the queue's order demands, and signal (Q4)."""
-
-    def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Timestamp:
-        """Take the device's time when it gets here (Q4)."""
-
+    ) -> hal.Submission: ...
+    def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission: ...
+    def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Timestamp: ...
     @property
-    def stream_handle(self) -> int:
-        """Return the vendor's handle of the native stream."""
-
+    def stream_handle(self) -> int: ...
     def wait_external(
-        self,
-        stream: object = None,
-        *,
-        event: object = None,
-        wait: Waits = (),
-        signal: Signals = (),
-    ) -> hal.Submission:
-        """Let what follows wait for work of another library."""
-
+        self, stream: object = None, *, event: object = None, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission: ...
     def notify_external(
         self,
         stream: object = None,
@@ -579,34 +394,22 @@ class Queue(Protocol):
         event: object = None,
         wait: Waits = (),
         timeout: float | None = None,
-    ) -> hal.Submission:
-        """Let work of another library wait for what was submitted so far."""
-
-    def flush(self) -> None:
-        """Issue what is ready now; never blocks."""
-
-    def wait_idle(self, timeout: float | None = None) -> None:
-        """Block until everything submitted so far has ended, for `timeout` seconds at most."""
-
-    def close(self, timeout: float = 10.0) -> tuple[str, ...]:
-        """Cancel what is not issued, wait for what is, and give the stream back (Q6)."""
+    ) -> hal.Submission: ...
+    def flush(self) -> None: ...
+    def wait_idle(self, timeout: float | None = None) -> None: ...
+    def close(self, timeout: float = 10.0) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
 class Queues(Protocol):
-    """Hold the three queues that every device has (Q3)."""
+    """The three queues that every device has (Q3)."""
 
     @property
-    def compute(self) -> Queue:
-        """Return the queue for kernels, which is `Device.queue`."""
-
+    def compute(self) -> Queue: ...
     @property
-    def upload(self) -> Queue:
-        """Return the queue for copies to the device."""
-
+    def upload(self) -> Queue: ...
     @property
-    def download(self) -> Queue:
-        """Return the queue for copies to the host."""
+    def download(self) -> Queue: ...
 
 
 @runtime_checkable
@@ -614,64 +417,36 @@ class Device(Protocol):
     """An open device: its queues, memory and kernels."""
 
     @property
-    def name(self) -> str:
-        """Return the backend and the index, as in ``"cuda:1"``."""
-
+    def name(self) -> str: ...
     @property
-    def backend(self) -> str:
-        """Return the backend's name."""
-
+    def backend(self) -> str: ...
     @property
-    def info(self) -> DeviceInfo:
-        """Return what the hardware is."""
-
+    def info(self) -> DeviceInfo: ...
     @property
-    def features(self) -> frozenset[str]:
-        """Return the optional features that work natively, out of `hal.native.FEATURES`."""
-
+    def features(self) -> frozenset[str]: ...
     @property
-    def queue(self) -> Queue:
-        """Return the compute queue (Q3)."""
-
+    def queue(self) -> Queue: ...
     @property
-    def queues(self) -> Queues:
-        """Return the queues ``compute``, ``upload`` and ``download`` (Q3)."""
-
+    def queues(self) -> Queues: ...
     @property
-    def closed(self) -> bool:
-        """Return whether the device was closed."""
-
+    def closed(self) -> bool: ...
     @property
-    def lost(self) -> bool:
-        """Return whether the native context is gone (S5)."""
-
+    def lost(self) -> bool: ...
     def __enter__(self) -> Self: ...
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
-
     def create_queue(
         self, *, name: str | None = None, ordered: bool = True, stream: object = None
-    ) -> Queue:
-        """Create a queue with a native stream of its own, or on another library's (Q2, Q3)."""
-
-    def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore:
-        """Do what `hal.create_semaphore` does: semaphores belong to no device (S3)."""
-
-    def can_access(self, other: hal.Device) -> bool:
-        """Return whether kernels of this device could use memory of `other`."""
-
-    def enable_access(self, other: hal.Device) -> None:
-        """Let kernels of this device use buffers of `other`, in place."""
-
+    ) -> Queue: ...
+    def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore: ...
+    def can_access(self, other: hal.Device) -> bool: ...
+    def enable_access(self, other: hal.Device) -> None: ...
     @property
-    def heaps(self) -> tuple[MemoryHeap, ...]:
-        """Return the kinds of memory there are (M1)."""
-
+    def heaps(self) -> tuple[MemoryHeap, ...]: ...
     def query_memory(
         self,
         *,
@@ -679,9 +454,7 @@ class Device(Protocol):
         usage: BufferUsage = BufferUsage.ALL,
         access: str = "all",
         size: int = 1,
-    ) -> MemoryQuery:
-        """Return what can be done with memory of this kind, usage and size (M1)."""
-
+    ) -> MemoryQuery: ...
     def allocate(
         self,
         size: int,
@@ -690,17 +463,11 @@ class Device(Protocol):
         memory: str | MemoryType = MemoryType.DEVICE,
         usage: BufferUsage = BufferUsage.ALL,
         access: str = "all",
-    ) -> hal.Buffer:
-        """Allocate `size` bytes, whose content is undefined (M1)."""
-
+    ) -> hal.Buffer: ...
     def import_array(
         self, array: object, *, release: Callable[[], object] | None = None
-    ) -> hal.Buffer:
-        """Return a buffer over the memory of a host array, without a copy (M1)."""
-
-    def upload(self, array: object) -> hal.Buffer:
-        """Copy a host array to a new buffer; blocks until it is ready on every queue."""
-
+    ) -> hal.Buffer: ...
+    def upload(self, array: object) -> hal.Buffer: ...
     def compile(
         self,
         source: str | Mapping[str, str],
@@ -710,23 +477,14 @@ class Device(Protocol):
         options: Sequence[str] | Mapping[str, Sequence[str]] = (),
         include_directories: Sequence[str | os.PathLike[str]] = (),
         trace: bool | str = False,
-    ) -> Executable:
-        """Compile portable kernel source and load it; blocks (C5)."""
-
+    ) -> Executable: ...
     def load(
         self,
         image: hal.Program | bytes | str | os.PathLike[str],
         *,
         signatures: Mapping[str, str | hal.Signature] | None = None,
-    ) -> Executable:
-        """Load a program, or an image from bytes or from a file; blocks (C5).
-
-        Perhaps until all work on the device has ended: load before you submit.
-        """
-
-    def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> hal.Buffer:
-        """Return a buffer over another library's tensor, or over a copy of it (M2)."""
-
+    ) -> Executable: ...
+    def from_dlpack(self, tensor: object, *, copy: bool | None = None) -> hal.Buffer: ...
     def record(
         self,
         *,
@@ -735,20 +493,11 @@ class Device(Protocol):
         hazards: str = "manual",
         categories: str = "all",
         command_buffer: str | None = None,
-    ) -> hal.CommandBuffer:
-        """Start to record a command buffer (C1)."""
-
-    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
-        """Return what memory is allocated, after retiring what has ended (M1)."""
-
-    def trim(self, keep: int = 0) -> int:
-        """Give cached memory back until `keep` bytes are left; return how many went (M1)."""
-
-    def wait_idle(self, timeout: float | None = None) -> None:
-        """Block until everything submitted so far has ended, for `timeout` seconds at most."""
-
-    def close(self, timeout: float = 10.0) -> tuple[str, ...]:
-        """Close every queue and give back all that is native (Q6)."""
+    ) -> hal.CommandBuffer: ...
+    def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics: ...
+    def trim(self, keep: int = 0) -> int: ...
+    def wait_idle(self, timeout: float | None = None) -> None: ...
+    def close(self, timeout: float = 10.0) -> tuple[str, ...]: ...
 
 
 # What other libraries offer; docs/interop.md says what hal does with it.
