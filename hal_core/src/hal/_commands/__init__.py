@@ -1,1 +1,1 @@
-"""Record once, run often."""
+"""Command buffers: recorded once, run often."""

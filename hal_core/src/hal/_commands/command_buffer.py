@@ -1,4 +1,4 @@
-"""Define command buffers: operations recorded once and submitted together (rules C1 to C4)."""
+"""Command buffers: operations recorded once and submitted together (rules C1 to C4)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ __all__ = ["CommandBuffer"]
 
 
 class CommandBuffer(Recording):
-    """Record operations, and run them on a queue as often as wanted.
+    """A recording of operations that runs on a queue as often as wanted.
 
-    Made by `Device.record`. After `end`, which leaving the ``with`` block
-    calls, it is immutable and may be submitted from any thread, many times at
+    Made by `Device.record`. Leaving the ``with`` block calls `end`. After that it
+    is immutable, and any thread may submit it, many times at
     once. While it records, one thread uses it. It keeps alive what it uses.
 
     Commands between two barriers may run concurrently, and a barrier orders
     all before it with all after it; with ``hazards="auto"`` commands that touch
     the same bytes are ordered as recorded, and barriers are not needed (C2).
 
-    Wherever a buffer is taken, a `Slot` of this recording is (C3). `name` is
-    what errors call a command. Errors of every recording method, which leave
+    A `Slot` of this recording may replace any buffer (C3). Errors call a command
+    by its `name`. Every recording method can raise the following errors, which leave
     the recording as it was: `InvalidArgumentError` after `end` and for a
     category that it does not have, `ClosedError` after an error left its
     ``with`` block and for a closed buffer, `ArgumentTypeError` and
@@ -55,25 +55,25 @@ class CommandBuffer(Recording):
 
     @property
     def device(self) -> Device:
-        """Return the device that it records for."""
+        """The device that it records for."""
         return self._device
 
     @property
     def slots(self) -> Slots:
-        """Return the slots, in order, which stand for the buffers of a binding table (C3)."""
+        """The slots, in order, which stand for the buffers of a binding table (C3)."""
         return self._slots
 
     @property
     def one_shot(self) -> bool:
-        """Return whether it may be executed only once."""
+        """Whether it may be executed only once."""
         return self._runs is not None
 
     @property
     def lowering(self) -> str | None:
-        """Return how it is run: ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4).
+        """How it runs: ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4).
 
-        An execution may be run by the host though this says otherwise: where
-        its bindings make a copy one from pinned to pinned memory (Q1).
+        Whatever this says, the host runs an execution whose bindings turn a
+        copy into one from pinned to pinned memory (Q1).
         """
         program = self._program
         if program is None:
@@ -81,7 +81,7 @@ class CommandBuffer(Recording):
         return "host" if program.is_host else "graph" if program._lowering else "stream"
 
     def __len__(self) -> int:
-        """Return how many commands were recorded, barriers and no-ops left out."""
+        """Return the number of recorded commands, without barriers and no-ops."""
         return len(self._nodes)
 
     def __repr__(self) -> str:
@@ -114,13 +114,13 @@ class CommandBuffer(Recording):
         size: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Record what `Queue.fill` does. A slot without a size takes one here."""
+        """Record a `Queue.fill`. A slot without a size takes one here."""
         self._add("transfer", "fill", name, nodes.fill, buffer, value, offset, size)
 
     def update(
         self, buffer: Buffer | Slot, data: object, *, offset: int = 0, name: str | None = None
     ) -> None:
-        """Record what `Queue.update` does; the bytes are taken now."""
+        """Record a `Queue.update`; captures the bytes now."""
         self._add("transfer", "update", name, nodes.update, buffer, data, offset)
 
     def copy(
@@ -133,7 +133,7 @@ class CommandBuffer(Recording):
         size: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Record what `Queue.copy` does. A source slot without a size takes one here.
+        """Record a `Queue.copy`. A source slot without a size takes one here.
 
         Whether a slot's bytes overlap others is checked when it is bound.
         """
@@ -152,12 +152,12 @@ class CommandBuffer(Recording):
         writes: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
-        """Record what `Queue.dispatch` does; the arguments are packed now, once.
+        """Record a `Queue.dispatch`; packs the arguments now, once.
 
         With ``hazards="auto"`` a kernel reads and writes all of each buffer
         that it is given, and only reads it where its parameter is a pointer to
         const. `reads` and `writes` name parameters that are only read, or
-        written too, whatever their type says.
+        also written, whatever their type says.
         """
         arguments = (kernel, grid, block, args, shared_memory, reads, writes)
         self._add("dispatch", "dispatch", name, nodes.dispatch, *arguments)
@@ -165,13 +165,13 @@ class CommandBuffer(Recording):
     # Temporaries
 
     def alloca(self, size: SupportsIndex, *, dtype: DTypeLike = np.uint8) -> Slot:
-        """Return memory of the device that lives inside of the recording: `size` bytes.
+        """Return `size` bytes of device memory that live within the recording.
 
-        It is used as a slot is, and never bound. Each execution reserves one
+        The temporary is used like a slot, and never bound. Each execution reserves one
         block for all temporaries when it is issued, as `Queue.alloca` does, and
-        gives it back behind itself. The content is undefined at first. Ends
+        gives it back after its last command. The content is undefined at first. It ends
         with `dealloca`, or with the recording. An execution raises
-        `OutOfMemoryError` where all temporaries together need more than the
+        `OutOfMemoryError` if all temporaries together need more than the
         device or the ``memory_limit`` has.
         """
         self._recording()
@@ -181,11 +181,11 @@ class CommandBuffer(Recording):
     def dealloca(self, temporary: Slot) -> None:
         """End a temporary: later ones may have its bytes.
 
-        With ``hazards="auto"`` all that begin after this; otherwise those that
+        With ``hazards="auto"`` those are all that begin after this; otherwise all that
         begin behind a barrier that comes after this. Raises `ArgumentTypeError`
-        for what is no temporary, `InvalidArgumentError` for a part or one of
-        another recording, and `ClosedError` for one that has ended, as its use
-        afterwards does.
+        for anything but a temporary, `InvalidArgumentError` for a part or one of
+        another recording, and `ClosedError` for one that has ended, as does its use
+        afterwards.
         """
         self._recording()
         self._slots._give_temporary(temporary)
@@ -223,8 +223,8 @@ class CommandBuffer(Recording):
     def wait_events(self, *events: CommandEvent) -> None:
         """Order all commands before the events' signals with all recorded from now on.
 
-        Raises `InvalidArgumentError` for an event that is not signalled, for
-        which the commands would wait for ever.
+        Raises `InvalidArgumentError` for an event that is not signalled: the
+        commands would wait for it forever.
         """
         for event in events:
             self._check_event(event, "wait_events")
@@ -238,15 +238,15 @@ class CommandBuffer(Recording):
             self._order.wait(event._join)
 
     def reset_event(self, event: CommandEvent) -> None:
-        """Make an event not signalled, so that it can be signalled again."""
+        """Reset an event to not signalled, so that it can be signalled again."""
         self._check_event(event, "reset_event")
         event._signalled = False
         event._join = None
 
     def group(self, name: str) -> Group:
-        """Return a context that puts `name` in front of the names of commands recorded in it.
+        """Return a context that prefixes `name` to the names of commands recorded in it.
 
-        Groups nest: ``"frame/blur/rows"``. They order nothing.
+        Groups nest: ``"frame/blur/rows"``. They do not order commands.
         """
         self._recording()
         return Group(self, as_name(name, "a group"))
@@ -265,7 +265,7 @@ class CommandBuffer(Recording):
     # Inside
 
     def _make_program(self) -> Program:
-        """Lower the recording; no native call is made."""
+        """Lower the recording; makes no native call."""
         device, count = self._device, len(self._nodes)
         is_host = "indirect_dispatch" not in device.features and any(
             node.__class__ is IndirectLaunchNode for node in self._nodes
@@ -297,5 +297,5 @@ class CommandBuffer(Recording):
 
 
 def _describe(names: Sequence[str], command: int) -> str:
-    """Describe which command of a recording it is."""
+    """Describe a command of the recording for an error."""
     return f"command {command} of {len(names)}, {names[command]}"

@@ -1,4 +1,4 @@
-"""Define the events of a recording: barriers in two halves (rule C1)."""
+"""The events of a recording: barriers in two halves (rule C1)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["CommandEvent"]
 
 
 class CommandEvent:
-    """Split a barrier: all before its signal is ordered with all after a wait for it.
+    """A barrier in two halves: orders all before its signal with all after a wait for it.
 
-    Made by `CommandBuffer.create_event`, and known to that recording only. What
-    is recorded between the two halves may run beside either. It is resolved
-    while recording: an event has no state on the device, and none is left of it
+    Made by `CommandBuffer.create_event`, and known to that recording only. Commands
+    recorded between the two halves may run beside either. It is resolved
+    while recording: an event has no state on the device, and keeps none
     from one execution to the next.
     """
 
@@ -30,12 +30,12 @@ class CommandEvent:
 
     @property
     def name(self) -> str:
-        """Return the name that errors call it."""
+        """The name that errors use."""
         return self._name
 
     @property
     def signalled(self) -> bool:
-        """Return whether a signal of it was recorded, and no reset since."""
+        """Whether a signal of it was recorded, and no reset since."""
         return self._signalled
 
     def __repr__(self) -> str:

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 __all__ = ["END", "Access", "Extents", "Hazards"]
 
 END: Final = 1 << 62
-"""The end of memory whose size nobody knows."""
+"""The end of memory of unknown size."""
 
 _SWEEP: Final = 4096
-"""Ancestors of so many commands may be kept before those of no further use are dropped."""
+"""The number of commands whose ancestors are kept before useless ones are dropped."""
 
 
 class Access(NamedTuple):
@@ -30,7 +30,7 @@ class Access(NamedTuple):
 
 
 class _Segment:
-    """Know who wrote a range of bytes last, and who has read it since."""
+    """The last writer of a range of bytes, and its readers since."""
 
     __slots__ = ("readers", "stop", "writer")
 
@@ -41,7 +41,7 @@ class _Segment:
 
 
 class _Memory:
-    """Keep the touched ranges of one memory: disjoint, in order."""
+    """The touched ranges of one memory: disjoint, in order."""
 
     __slots__ = ("segments", "starts")
 
@@ -52,13 +52,13 @@ class _Memory:
     def cut(self, start: int, stop: int) -> tuple[int, int]:
         """Return the range of indices of the segments inside ``[start, stop)``.
 
-        Segments that reach out of it are cut in two before.
+        Splits segments that cross its ends.
         """
         first = self._split(start)
         return first, self._split(stop)
 
     def _split(self, place: int) -> int:
-        """Return the index of the first segment from `place` on, after cutting one across it."""
+        """Split the segment across `place`; return the index of the first one from there on."""
         starts, segments = self.starts, self.segments
         index = bisect_left(starts, place)
         if index:
@@ -70,9 +70,9 @@ class _Memory:
         return index
 
     def read(self, start: int, stop: int, reader: int, covered: int) -> None:
-        """Note a reader, whose ancestors and itself are the bits of `covered`."""
+        """Note a reader; `covered` has the bits of its ancestors and its own."""
         first, last = self.cut(start, stop)
-        fresh: list[tuple[int, _Segment]] = []  # of the bytes that nobody has touched
+        fresh: list[tuple[int, _Segment]] = []  # of the bytes untouched so far
         place = start
         for index in range(first, last):
             if self.starts[index] > place:
@@ -80,7 +80,9 @@ class _Memory:
             segment = self.segments[index]
             readers = segment.readers
             if readers and covered >> readers[-1] & 1:
-                readers[-1] = reader  # whoever comes after this one comes after that one
+                readers[-1] = (
+                    reader  # later commands come after this one, and so after the one replaced
+                )
             else:
                 readers.append(reader)
             place = segment.stop
@@ -92,14 +94,14 @@ class _Memory:
             self.segments.insert(index, segment)
 
     def write(self, start: int, stop: int, writer: int) -> None:
-        """Note a writer: whoever touches the bytes later needs to know no other one."""
+        """Note a writer: later users of the bytes need to know no other one."""
         first, last = self.cut(start, stop)
         self.starts[first:last] = [start]
         self.segments[first:last] = [_Segment(stop, writer, [])]
 
 
 class Hazards:
-    """Take commands one by one, and tell of each which ones must have ended before it.
+    """The direct predecessors of each command, from commands taken one by one.
 
     Commands are numbered from 0 in the order in which they come.
     """
@@ -109,8 +111,8 @@ class Hazards:
     def __init__(self) -> None:
         self._memories: dict[int, _Memory] = {}
         self._next = 0
-        self._base = 0  # numbers are kept less this, so that bit sets stay short
-        # Of each command that may be a predecessor yet: a bit for itself and every ancestor
+        self._base = 0  # subtracted from numbers, so that bit sets stay short
+        # Per command that may still be a predecessor: bits for itself and every ancestor
         self._reach: dict[int, int] = {}
         self._limit = _SWEEP
 
@@ -142,13 +144,13 @@ class Hazards:
         return predecessors
 
     def restart(self) -> None:
-        """Forget all commands so far: whatever follows is ordered behind all of them."""
+        """Forget all commands so far: all that follow are ordered behind them."""
         self._memories.clear()
         self._reach.clear()
         self._base = self._next
 
     def _find(self, memory: int, start: int, stop: int, found: set[int], *, writes: bool) -> None:
-        """Add all that an access conflicts with, but for what those are ordered behind."""
+        """Add the commands that an access conflicts with, unless others already cover them."""
         kept = self._memories.get(memory)
         if kept is None:
             return
@@ -165,7 +167,7 @@ class Hazards:
             index += 1
 
     def _sweep(self) -> None:
-        """Drop the ancestors of commands that no later one can have as a predecessor."""
+        """Drop the ancestors of commands that cannot be predecessors any more."""
         alive: set[int] = set()
         for memory in self._memories.values():
             for segment in memory.segments:
@@ -177,7 +179,7 @@ class Hazards:
 
 
 class Extents:
-    """Know which bytes of one memory a recording reads or writes, merged."""
+    """The bytes of one memory that a recording reads or writes, merged."""
 
     __slots__ = ("_starts", "_stops")
 
@@ -195,12 +197,12 @@ class Extents:
         return bool(self._starts)
 
     def shifted(self, offset: int, end: int) -> list[tuple[int, int]]:
-        """Return the ranges `offset` higher, and none beyond `end`."""
+        """Return the ranges `offset` higher, cut off at `end`."""
         pairs = zip(self._starts, self._stops, strict=True)
         return [(start + offset, min(stop + offset, end)) for start, stop in pairs]
 
     def meet(self, start: int, stop: int) -> bool:
-        """Return whether one of the bytes from `start` up to `stop` is among these."""
+        """Return whether any byte from `start` up to `stop` is in these ranges."""
         index = bisect_right(self._stops, start)
         return index < len(self._starts) and self._starts[index] < stop and start < stop
 

@@ -1,9 +1,9 @@
-"""Keep what an execution changes, so that several may run at once (rule C4).
+"""The state that an execution changes, kept apart so that several may run at once (rule C4).
 
-The commands of a recording are packed once. What depends on a binding table,
-transfers to slots and the parameter blocks of kernels that use slots, is in a
-*replica*: one thread at a time binds it to a table and issues it. A native
-graph instance has a replica of its own, which says what the instance holds, so
+The commands of a recording are packed once. A *replica* holds what depends on a
+binding table: transfers to slots and the parameter blocks of kernels that use
+slots. One thread at a time binds it to a table and issues it. A native
+graph instance has a replica of its own, which tells what the instance holds, so
 that only nodes that differ are updated.
 """
 
@@ -32,12 +32,13 @@ _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
 
 
 Patch: TypeAlias = tuple[int, int, int, int]
-"""Where the address of a slot goes: the command, the slot, the offset in it, and the index of
-a kernel's parameter or, for other operands, the field of the node from -1 down."""
+"""The place for a slot's address: the command, the slot, the offset in it, and the index of
+a kernel's parameter or, for other operands, the field of the node from -1 down.
+"""
 
 
 class SlotUses:
-    """Know which commands use which slot; immutable."""
+    """The commands that use each slot; immutable."""
 
     __slots__ = ("blocks", "commands", "count", "fields", "parameters")
 
@@ -60,14 +61,14 @@ class SlotUses:
 
 
 class Replica:
-    """Hold the nodes of a recording for one binding table; one thread at a time.
+    """The nodes of a recording for one binding table; one thread at a time.
 
     Attributes
     ----------
     nodes
         Of each command, with the addresses of `table` in it.
     table
-        What it is bound to; a None for each slot at first.
+        The table that it is bound to; a None for each slot at first.
     """
 
     __slots__ = ("_blocks", "_pointers", "_uses", "nodes", "table")
@@ -76,17 +77,17 @@ class Replica:
         self, uses: SlotUses, nodes: Sequence[Node], blocks: dict[int, ParameterBlock]
     ) -> None:
         self._uses = uses
-        self._blocks = blocks  # the nodes have no more than their addresses
+        self._blocks = blocks  # the nodes only hold their addresses
         self.nodes: list[Any] = list(nodes)
         self.table: tuple[int | None, ...] = (None,) * uses.count
-        # For each slot: where in the memory of which block its addresses go, and how far on
+        # For each slot: the memory of a block and the index in it for its addresses, and an offset
         self._pointers = [
             [(*_place(blocks[command], place), offset) for command, place, offset in each]
             for each in uses.parameters
         ]
 
     def copy(self) -> Replica:
-        """Return another one, with parameter blocks of its own. Any thread."""
+        """Return another one, with parameter blocks of its own. Any thread may call it."""
         blocks = {}
         nodes = list(self.nodes)
         for command, block in self._uses.blocks.items():
@@ -95,9 +96,9 @@ class Replica:
         return Replica(self._uses, nodes, blocks)
 
     def bind(self, table: Table) -> Sequence[int]:
-        """Put the addresses of a table in; return the commands that this changed.
+        """Fill in the addresses of a table; return the commands that this changed.
 
-        Cut off part-way, by Ctrl-C, it must not be used again.
+        After an interruption part-way, by Ctrl-C, the replica must not be used again.
         """
         changed: list[Sequence[int]] = []
         for slot, (old, address) in enumerate(zip(self.table, table, strict=True)):
@@ -118,10 +119,10 @@ class Replica:
 
 
 class Instance:
-    """A native graph instance and what it is bound to.
+    """A native graph instance and the table that it is bound to.
 
     It runs once at a time, so only two may launch it: the stream that did so
-    last, which keeps its own order, and anyone once the last execution has
+    last, which keeps its own order, and any stream once the last execution has
     retired, which is when its lease is gone.
     """
 
@@ -132,7 +133,7 @@ class Instance:
         self.replica = replica
         self.stream = stream
         self.lease = weakref.ref(lease)
-        self.broken = False  # nobody knows what it holds
+        self.broken = False  # its contents are unknown
 
     def is_free_for(self, stream: int) -> bool:
         """Return whether a stream may launch it."""
@@ -140,21 +141,21 @@ class Instance:
 
 
 class InstancePool:
-    """Hold the instances of one recording."""
+    """The instances of one recording."""
 
     __slots__ = ("_instances", "_lock")
 
     def __init__(self) -> None:
-        self._lock = sync.Lock()  # held for a look at the list only
+        self._lock = sync.Lock()  # held only for a look at the list
         self._instances: tuple[Instance, ...] = ()
 
     def __len__(self) -> int:
         return len(self._instances)
 
     def take(self, stream: int, table: Table, lease: Lease) -> Instance | None:
-        """Return an instance that the stream may launch now, or None for a new one to be made.
+        """Return an instance that the stream may launch now, or None if a new one is needed.
 
-        One that is bound to the table comes first, then the stream's own. The
+        Prefers one that is bound to the table, then the stream's own. The
         lease holds it from now on.
         """
         with self._lock:
@@ -166,13 +167,13 @@ class InstancePool:
         return instance
 
     def add(self, instance: Instance) -> None:
-        """Keep a new instance for later executions, and forget broken ones."""
+        """Keep a new instance for later executions, and drop broken ones."""
         with self._lock:
             self._instances = (*_whole(self._instances), instance)
 
     def trim(self) -> None:
-        """Let go of instances that nothing runs."""
-        with self._lock:  # which their finalisers do not take
+        """Release instances that nothing runs."""
+        with self._lock:  # their finalisers do not take it
             self._instances = tuple([each for each in self._instances if each.lease() is not None])
 
     def _choose(self, stream: int, table: Table) -> Instance | None:
@@ -192,7 +193,7 @@ def _whole(instances: Iterable[Instance]) -> tuple[Instance, ...]:
 
 
 def _place(block: ParameterBlock, index: int) -> tuple[ctypes.Array[ctypes.c_char], int]:
-    """Return the storage of a block and where in it the value of a parameter is."""
+    """Return the storage of a block and the index in it of a parameter's value."""
     start = block.address - ctypes.addressof(block._storage)
     return block._storage, start + block._layout.offsets[index]
 

@@ -1,6 +1,6 @@
-"""How long an execution runs an instance, and a recording has some (rule C4).
+"""The lifetimes of an execution's instance and of a recording's instances (rule C4).
 
-Weakly referenced, which a compiled class cannot be: hence a module of its own.
+A module of its own, because these are weakly referenced, and compiled classes cannot be.
 """
 
 from __future__ import annotations

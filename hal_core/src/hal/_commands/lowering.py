@@ -1,9 +1,9 @@
 """Turn the order of a recording into the edges of a graph (rules C2, C4).
 
-While commands are recorded, `Order` notes what each comes after: a *join*, all
-that stood before the last barrier or before the signal of an event that was
-waited for, and with ``hazards="auto"`` the bytes that it touches. `lower` makes
-edges of that. A join becomes an empty node only where several commands come
+While commands are recorded, `Order` notes what each comes after: a *join*, which
+is everything before the last barrier or before the signal of an event that was
+waited for, and with ``hazards="auto"`` the bytes that it touches. `lower` turns
+these into edges. A join becomes an empty node only where several commands come
 after several; elsewhere plain edges say the same.
 
 A join covers every command before it, so of two the later one covers the other,
@@ -21,17 +21,17 @@ __all__ = ["Join", "Lowering", "Order", "lower"]
 
 
 class Join:
-    """Stand for all commands up to a place of the recording.
+    """All commands up to a place of the recording.
 
     Attributes
     ----------
     stop
         The number of the first command after it.
     commands
-        Its own commands, in order; there is one at least.
+        Its own commands, in order; there is at least one.
     earlier
-        Another join that is part of it; what is in neither stands before one
-        of its commands.
+        Another join that is part of it. All commands that are in neither stand
+        before one of its commands.
     """
 
     __slots__ = ("commands", "earlier", "stop")
@@ -43,7 +43,7 @@ class Join:
 
 
 class Order:
-    """Note what each command of a recording comes after.
+    """What each command of a recording comes after.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Order:
         self.bases: list[Join | None] = []
         self.accesses: list[Sequence[Access]] = []
         self._base: Join | None = None
-        self._covered = False  # some command since comes after the base
+        self._covered = False  # a command since then comes after the base
         self._open: list[int] = []  # commands that are part of no join yet
         self._last: Join | None = None  # the last join since the barrier
 
@@ -75,7 +75,7 @@ class Order:
         self._last = None
 
     def join(self) -> Join | None:
-        """Return all commands so far as one; None if there are none."""
+        """Return all commands so far as one join; None if there are none."""
         earlier = self._last or self._base
         if self._open:
             if self._covered and earlier is self._base:
@@ -93,7 +93,7 @@ class Order:
 
 
 class Lowering(NamedTuple):
-    """Place the commands of a recording in a graph.
+    """The places of a recording's commands in a graph.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def lower(order: Order) -> Lowering:
     uses = _count_uses(bases)
     positions: list[int] = []
     dependencies: list[tuple[int, ...]] = []
-    nodes: dict[Join, list[int]] = {}  # what to depend on, for each join
+    nodes: dict[Join, list[int]] = {}  # for each join, the nodes to depend on
     for number, base in enumerate(bases):
         after = [positions[command] for command in before[number]] if before else []
         if base is not None:
@@ -149,7 +149,7 @@ def _derive(order: Order) -> tuple[list[list[int]], list[Join | None]]:
 
 
 def _count_uses(bases: Sequence[Join | None]) -> dict[Join, int]:
-    """Return how many commands and joins come after each join that one comes after."""
+    """Return, for each join in use, how many commands and joins come after it."""
     uses: dict[Join, int] = {}
     for base in bases:
         if base is not None:
@@ -159,7 +159,7 @@ def _count_uses(bases: Sequence[Join | None]) -> dict[Join, int]:
         while earlier is not None:
             uses[earlier] = uses.get(earlier, 0) + 1
             if uses[earlier] > 1:
-                break  # it was there already, and so are those in it
+                break  # already counted, with its inner joins
             earlier = earlier.earlier
     return uses
 
@@ -172,16 +172,16 @@ def _place(
     dependencies: list[tuple[int, ...]],
     nodes: dict[Join, list[int]],
 ) -> None:
-    """Find out what to depend on for a join, and for those in it; add empty nodes for that."""
+    """Find the nodes to depend on for a join and its inner joins; add empty nodes where needed."""
     chain = [base]
     while chain[-1].earlier is not None and chain[-1].earlier not in nodes:
         chain.append(chain[-1].earlier)
     for join in reversed(chain):
         earlier = join.earlier
-        # A join is part of one other at most, and whatever comes after it alone came before.
+        # A join is part of at most one other, and everything that comes after only it came before.
         after = [] if earlier is None else nodes[earlier]
         if before:
-            # Those that others of it come after are covered by them.
+            # Commands that others of the join come after are covered by those.
             inner = {each for command in join.commands for each in before[command]}
             after += [positions[command] for command in join.commands if command not in inner]
         else:

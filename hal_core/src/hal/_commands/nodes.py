@@ -1,4 +1,4 @@
-"""Check commands of a recording and describe each by a node and what it touches (rules C1, C3)."""
+"""Check commands of a recording and describe each by a node and its operands (rules C1, C3)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ __all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed
 
 _NO_NAMES: Final = ()
 _BLOCK: Final = 4 << 20
-"""Bytes of a pattern that no native fill takes which are captured: what it is copied from."""
+"""The most captured bytes of a pattern that no native fill takes; copies repeat them."""
 
 
 class Operand(NamedTuple):
-    """What a command uses of a memory, and where its address goes.
+    """A memory that a command uses, and the place for its address.
 
     Attributes
     ----------
@@ -68,11 +68,11 @@ class Operand(NamedTuple):
         The index of a kernel's parameter, or for other operands the field of
         the node, from -1 down.
     alignment
-        What `start` is, and the slot's own address must be, a multiple of.
+        `start` is a multiple of it, and the slot's own address must be.
     rights
-        What the buffer must be good for, bits of `hal._memory.usage`.
+        The uses that the buffer must allow, bits of `hal._memory.usage`.
     element
-        What a kernel's pointer to a slot points to, if that matters.
+        The type that a kernel's pointer to a slot points to, if that matters.
     """
 
     memory: int
@@ -85,15 +85,15 @@ class Operand(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One checked command.
+    """A checked command.
 
     Attributes
     ----------
     function, node
-        The native call, and its arguments after the stream; a slot's address
-        is left out of the latter.
+        The native call, and its arguments after the stream, without the
+        addresses of slots.
     operands
-        What it touches.
+        The memory that it touches.
     resources
         What it keeps alive.
     block
@@ -110,7 +110,7 @@ class Command(NamedTuple):
 def fill(
     device: Device, slots: Slots, target: object, value: object, offset: object, size: object
 ) -> list[Command]:
-    """Check a fill; see `Queue.fill`. Nothing is returned for no bytes, as by all of these."""
+    """Check a fill; see `Queue.fill`. Like its siblings, returns nothing for no bytes."""
     place, memory, base, kept = _check(device, slots, target, "fill", TRANSFER_TARGET)
     _check_sized(place, size, "fill")
     start, length, pattern, width = check_fill(base, place._size, place._dtype, value, offset, size)
@@ -151,7 +151,7 @@ def _from_captured(
     kept: object,
     alignment: int,
 ) -> list[Command]:
-    """Return copies of bytes that are captured now, over and over where they are fewer."""
+    """Return copies of bytes that are captured now, repeated where they are fewer."""
     source, captured = capture(device, host)
     return [
         Command(
@@ -270,14 +270,14 @@ def dispatch(
 
 
 def hosts_of(command: Command) -> tuple[int, ...] | None:
-    """Return which slots have to be bound to pinned memory for a copy to be from host to host.
+    """Return the slots that make a copy one from host to host when bound to pinned memory.
 
-    None for a command that is no copy, or where one side never is the host's.
+    None for a command that is not a copy, or where one side is never the host's.
     """
     kind, kept = command.node.__class__, command.resources
     if kind is not CopyNode and kind is not HostCopyNode:
         return None
-    sides = kept[::-1] if kind is CopyNode else kept[:1]  # as the operands stand
+    sides = kept[::-1] if kind is CopyNode else kept[:1]  # in the order of the operands
     slots = []
     for operand, storage in zip(command.operands, sides, strict=True):
         if operand.memory != DIRECT:
@@ -300,7 +300,7 @@ class _Place(NamedTuple):
     thing
         The buffer or slot.
     memory, base
-        What memory it is in, as `Operand.memory`, and where it begins there.
+        Its memory, as in `Operand.memory`, and its offset there.
     kept
         What to keep alive.
     """
@@ -312,7 +312,7 @@ class _Place(NamedTuple):
 
 
 def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) -> _Place:
-    """Return where a buffer or a slot is, or raise that it cannot be used here."""
+    """Return the place of a buffer or a slot; raise if it cannot be used here."""
     if isinstance(thing, Slot):
         slots._check_own(thing, what)
         return _Place(thing, thing._index, thing._offset, None)
@@ -330,7 +330,7 @@ def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) 
 
 
 def _check_sized(place: Any, size: object, what: str) -> None:  # noqa: ANN401 - buffer or slot
-    """Raise if all the rest of a slot is meant that has no size."""
+    """Raise if a command asks for the rest of a slot without a size."""
     if size is None and isinstance(place, Slot) and place.size is None:
         message = (
             f"{what}: slot {place.index} has no size of its own; pass size=, or give it one in "
@@ -346,7 +346,7 @@ def _parts(length: int, most: int = CHUNK) -> list[tuple[int, int]]:
 
 
 def _check_names(kernel: Kernel, names: object, what: str) -> tuple[str, ...]:
-    """Return names, or raise unless all of them are pointers of the kernel."""
+    """Return names; raise unless all of them are pointers of the kernel."""
     checked = as_names(names, f"dispatch of {kernel.name!r}: {what}")
     for name in checked:
         for parameter in kernel.signature.parameters:

@@ -30,7 +30,7 @@ _EMPTY: Final = EmptyNode()
 
 
 class _Calls:
-    """Give the calls of a recording one by one, and know the node of the last one."""
+    """An iterator over the calls of a recording that knows the last one's node."""
 
     __slots__ = ("_functions", "_nodes", "node")
 
@@ -46,7 +46,7 @@ class _Calls:
 
 
 class Program:
-    """A recording that has ended; immutable but for its replicas and instances.
+    """An ended recording; immutable except for its replicas and instances.
 
     Executions hold it until they have retired, and it holds what they use.
     """
@@ -86,8 +86,8 @@ class Program:
     ) -> None:
         """Take the commands; with a lowering they run as a native graph.
 
-        `host_copies` are those that a driver would block for, each if pinned
-        memory is bound to all of its slots: the host runs such an execution.
+        `host_copies` are copies that a driver would block for if pinned
+        memory is bound to all of their slots: the host runs such an execution.
         """
         self._device = device
         self._functions = functions
@@ -102,16 +102,16 @@ class Program:
         # Contexts of other devices whose memory it uses
         self.hosts = find_hosts(device, resources) if device._access else frozenset()
         self._template = Replica(uses, nodes, uses.blocks)
-        self._spares = [self._template]  # replicas that nobody is using
+        self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
-        self._owner: InstanceOwner | None = None  # once there is an instance
+        self._owner: InstanceOwner | None = None  # made with the first instance
 
     def temporaries(self) -> int:
         """Return how many bytes of temporaries each execution reserves."""
         return self._rules.temporaries() if self._functions else 0
 
     def payload(self, bindings: object, block: Storage | None) -> tuple[transfers.Payload, bool]:
-        """Check the bindings; return what an execution does, and whether on the host.
+        """Check the bindings; return an execution's payload, and whether the host runs it.
 
         `block` is the memory of the temporaries. See `Queue.execute`.
         """
@@ -133,7 +133,7 @@ class Program:
         return (Replay(self, bound, len(self._functions)), (), resources), False
 
     def _moves(self, storages: Sequence[Storage]) -> frozenset[int]:
-        """Return which commands are copies from host to host with these bindings."""
+        """Return the commands that are copies from host to host with these bindings."""
         return frozenset(
             [
                 command
@@ -157,11 +157,11 @@ class Program:
         except HalError as error:
             raise self._explain(error, nodes, node) from error
         if end == len(functions) and replica is not self._template:
-            # The calls have copied the arguments. After an error it is left to the collector.
+            # The calls have copied the arguments. After an error the collector frees the replica.
             self._spares.append(replica)
 
     def _run_on_host(self, table: Table | Late, moves: Container[int]) -> None:
-        """Run all of it from the host: it reads grids in memory, and is idle before `moves`."""
+        """Run all of it from the host, which reads grids in memory and is idle before `moves`."""
         replica = self._take(table)
         calls = _Calls(self._functions, replica.nodes)
         try:
@@ -181,7 +181,7 @@ class Program:
             try:
                 self._update(instance, addresses)
             except OperationError:
-                # Other bindings may take other nodes: pinned memory in the place of the device's.
+                # Other bindings may need other nodes: pinned memory instead of the device's.
                 instance = self._instantiate(stream, addresses, lease)
         native.launch_graph(stream, instance.graph.handle)
 
@@ -205,7 +205,7 @@ class Program:
         return instance
 
     def _update(self, instance: Instance, table: Table) -> None:
-        """Give the nodes of an instance that use other buffers now their new addresses."""
+        """Update the nodes of an instance that use other buffers now to the new addresses."""
         lowering = self._lowering
         assert lowering is not None  # noqa: S101 - for the type checker
         update, handle = self._device._native.update_graph, instance.graph.handle
@@ -221,7 +221,7 @@ class Program:
         instance.broken = False
 
     def _take(self, table: Table | Late) -> Replica:
-        """Return a replica that is bound to a table, and that nobody else uses."""
+        """Return a replica that is bound to a table and that nobody else uses."""
         addresses = self._resolve(table)
         try:
             replica = self._spares.pop()
@@ -232,11 +232,11 @@ class Program:
         return replica
 
     def _resolve(self, table: Table | Late) -> Table:
-        """Return the addresses of a table that may have been unknown when it was submitted."""
+        """Return the addresses of a table, some of which may have been unknown at submission."""
         return self._rules.resolve(table) if isinstance(table, list) else table
 
     def _explain(self, error: HalError, nodes: Sequence[Node], node: object) -> HalError:
-        """Return an error that says which command it is about."""
+        """Return an error that names its command."""
         for command, each in enumerate(nodes):
             if each is node:
                 return placed(f"execute: {self._describe(command)}", error)

@@ -1,4 +1,4 @@
-"""Keep what a command buffer records until it ends (rule C1)."""
+"""The state of a command buffer until it ends (rule C1)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CATEGORIES: Final = ("all", "dispatch", "transfer")
 
 
 class Recording:
-    """Hold the commands recorded so far, and check what is added; under `hal.CommandBuffer`."""
+    """The commands recorded so far, and the checks of new ones; base of `hal.CommandBuffer`."""
 
     __slots__ = (
         "_blocks",
@@ -92,7 +92,7 @@ class Recording:
         self._patches: list[Patch] = []
         self._blocks: dict[int, ParameterBlock] = {}  # of the commands whose kernels use slots
         self._copies: list[tuple[int, int, int, int, int, str]] = []
-        # Copies that are, or with the right bindings may be, from host to host (Q1)
+        # Copies that are, or with certain bindings become, from host to host (Q1)
         self._host_copies: list[tuple[int, tuple[int, ...]]] = []
         self._order = Order()
         self._groups: list[str] = []
@@ -186,10 +186,10 @@ class Recording:
             raise InvalidArgumentError(message)
 
     def _take_run(self) -> None:
-        """Take the token of a one-shot recording, or raise that it has been executed."""
+        """Take the token of a one-shot recording; raise if it has been executed."""
         if self._runs is not None:
             try:
-                self._runs.pop()  # one bytecode: two threads cannot get the same
+                self._runs.pop()  # one bytecode: two threads cannot get the same token
             except IndexError:
                 message = (
                     "execute: the recording is one-shot and has been executed; record another, or "
@@ -204,7 +204,7 @@ class Recording:
 
 
 class Group:
-    """Keep a group of commands open; see `CommandBuffer.group`."""
+    """The context of an open group of commands; see `CommandBuffer.group`."""
 
     __slots__ = ("_commands", "_depth", "_name")
 
@@ -236,7 +236,7 @@ class Group:
 
 
 def check_mode(mode: object, features: Iterable[str], device: str) -> str:
-    """Return a way to run command buffers, or raise that there is none such, or not here."""
+    """Return a way to run command buffers; raise if it is unknown or unavailable here."""
     checked = as_choice(mode, _MODES, "command_buffer")
     if checked == "graph" and "graphs" not in features:
         message = (

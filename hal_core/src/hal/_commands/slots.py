@@ -1,4 +1,4 @@
-"""Define slots: places of a recording that each execution fills with its own buffers (rule C3)."""
+"""Slots: places of a recording that each execution fills with its own buffers (rule C3)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DIRECT", "Bindings", "Late", "Slot", "SlotRules", "SlotSpecs", "Slots", "Table"]
 
 SlotSpecs: TypeAlias = int | Sequence[DTypeLike | tuple[DTypeLike, int]]
-"""How many slots a recording has, or what each of them takes."""
+"""The number of a recording's slots, or what each of them takes."""
 
 Bindings: TypeAlias = Sequence[Buffer] | Mapping[int, Buffer]
 """A buffer for each slot: in order, or by the slot's index."""
@@ -38,21 +38,21 @@ Table: TypeAlias = tuple[int, ...]
 """The address of each slot's buffer."""
 
 Late: TypeAlias = list[tuple[Storage, int, int]]
-"""Of each slot's buffer the storage, the offset and the size: not all have an address yet (M3)."""
+"""The storage, offset and size of each slot's buffer: some have no address yet (M3)."""
 
 _MOST: Final = 1 << 16
-"""Slots of one recording."""
+"""The most slots of one recording."""
 DIRECT: Final = -1
-"""The memory, in the sense of `hal._commands.hazards.Access`, of all buffers given directly."""
+"""The memory of all buffers given directly, for `hal._commands.hazards.Access`."""
 
 
 class Slot(OutputPlace):
-    """Stand for a buffer that is given when the recording is executed.
+    """A placeholder for a buffer that is given when the recording is executed.
 
     Taken from `CommandBuffer.slots`, and usable wherever that recording takes
-    a buffer. `size` is the bytes that it surely has: those asked for when the
-    recording began, or None. A fill or a copy of a slot without a size says
-    its own; a kernel may use all that is bound there.
+    a buffer. `size` is the number of bytes that it surely has: those asked for
+    when the recording began, or None. A fill or a copy of a slot without a size
+    gives its own; a kernel may use all that is bound there.
     """
 
     __slots__ = ("_dtype", "_index", "_life", "_offset", "_size", "_slots")
@@ -70,40 +70,40 @@ class Slot(OutputPlace):
         self._slots = slots
         self._index = index
         self._offset = offset
-        self._size = size  # up to END if there is none
+        self._size = size  # END if there is none
         self._dtype = dtype
 
     @property
     def index(self) -> int:
-        """Return the slot's place in the binding table."""
+        """The slot's place in the binding table."""
         return self._index
 
     @property
     def offset(self) -> int:
-        """Return where it begins, in bytes from the start of what is bound."""
+        """Its beginning, in bytes from the start of the bound buffer."""
         return self._offset
 
     @property
     def size(self) -> int | None:
-        """Return the size in bytes, or None where only the binding has one."""
+        """The size in bytes, or None where only the binding has one."""
         return self._size if self._offset + self._size < END else None
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the numpy type of an element, which a fill converts numbers to.
+        """The numpy type of an element, which a fill converts numbers to.
 
-        Bytes unless the recording began with another one: then any buffer may
-        be bound whose elements are those that the kernels' pointers want.
+        Bytes unless the recording began with another type. A slot of bytes takes
+        any buffer whose elements fit the kernels' pointers.
         """
         return self._dtype
 
     def subspan(
         self, offset: int, size: int | None = None, *, dtype: DTypeLike | None = None
     ) -> Slot:
-        """Return a part of the slot: `size` bytes from `offset` on; None is all of the rest.
+        """Return a part of the slot: `size` bytes from `offset` on; None means all of the rest.
 
         `dtype` is this slot's unless given. Raises `InvalidArgumentError` for
-        bytes outside of a slot with a size.
+        bytes outside a slot with a size.
         """
         start = check_index(offset, "subspan: the offset")
         length = self._size - start if size is None else check_index(size, "subspan: the size")
@@ -115,9 +115,9 @@ class Slot(OutputPlace):
         return Slot(self._slots, self._index, self._offset + start, length, kind, self._life)
 
     def view(self, dtype: DTypeLike) -> Slot:
-        """Return the slot with its bytes taken for elements of another type, as `Buffer.view`.
+        """Return the slot with its bytes read as elements of another type, as in `Buffer.view`.
 
-        What is bound is not compared with that.
+        The bound buffer is not compared with that type.
         """
         kind = as_dtype(dtype)
         return Slot(self._slots, self._index, self._offset, self._size, kind, self._life)
@@ -136,7 +136,7 @@ class Slot(OutputPlace):
 class Slots(Sequence[Slot]):
     """The slots of one recording, and what its commands need of each.
 
-    Behind them comes one that nobody sees, once there are temporaries: their block.
+    Once there are temporaries, a hidden slot for their block follows.
     """
 
     __slots__ = (
@@ -175,7 +175,7 @@ class Slots(Sequence[Slot]):
         return self._count
 
     def _take_temporary(self, size: int, dtype: np.dtype[Any], *, is_ordered: bool) -> Slot:
-        """Return a temporary; `is_ordered` as `Arena` has it."""
+        """Return a temporary; `is_ordered` as in `Arena`."""
         arena = self._arena
         if arena is None:
             arena = self._arena = Arena(is_ordered=is_ordered)
@@ -190,7 +190,7 @@ class Slots(Sequence[Slot]):
         return Slot(self, self._count, start, size, dtype, life)
 
     def _give_temporary(self, temporary: object) -> None:
-        """End a temporary; raises unless it is a whole one of this recording that has not ended."""
+        """End a temporary; raise unless it is a whole one of this recording that has not ended."""
         life = temporary._life if isinstance(temporary, Slot) else None
         if not isinstance(temporary, Slot) or life is None:
             message = (
@@ -207,7 +207,7 @@ class Slots(Sequence[Slot]):
         self._arena.give(life.start, life.size)
 
     def _check_own(self, slot: Slot, what: str) -> None:
-        """Raise unless a slot is one of this recording that can be used."""
+        """Raise unless an object is a slot of this recording that can be used."""
         life = slot._life
         if slot._slots is not self:
             kind = "slot" if life is None else "temporary"
@@ -244,7 +244,7 @@ class Slots(Sequence[Slot]):
     def need(self, index: int, size: int, alignment: int, rights: int, element: str) -> None:
         """Note that a command uses the first `size` bytes, from a multiple of `alignment` on.
 
-        And that it needs certain rights, bits of `hal._memory.usage`, and elements, if any matter.
+        It also needs certain rights, bits of `hal._memory.usage`, and elements, if they matter.
         """
         if element:
             self._elements[index].add(element)
@@ -254,14 +254,14 @@ class Slots(Sequence[Slot]):
 
 
 class _SlotIndexError(InvalidArgumentError, IndexError):
-    """Report a slot that there is not; an `IndexError`, too, which iterating relies on."""
+    """The error for a missing slot; also an `IndexError`, which iterating relies on."""
 
 
 _BINDINGS: Final = "execute: bindings are a list of buffers, or a mapping of slots to buffers"
 
 
 class SlotRules:
-    """Check binding tables against what a recording needs; immutable."""
+    """Checks of binding tables against what a recording needs; immutable."""
 
     __slots__ = (
         "_alignments",
@@ -298,7 +298,7 @@ class SlotRules:
         self._rights = tuple(slots._rights)
         self._elements = tuple(map(tuple, slots._elements))
         self._declared = tuple(slots._dtypes)
-        # What surely fits; None where anything may be bound.
+        # The dtypes that surely fit; None where anything may be bound.
         self._dtypes = tuple(map(_surely, self._declared, self._elements))
         self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
         self._copies = tuple(copies)
@@ -308,7 +308,7 @@ class SlotRules:
 
     @property
     def count(self) -> int:
-        """Return how many addresses a table has."""
+        """The number of addresses in a table."""
         return len(self._needed)
 
     def temporaries(self) -> int:
@@ -318,10 +318,10 @@ class SlotRules:
     def check(
         self, bindings: object, block: Storage | None = None
     ) -> tuple[Table | Late, list[Storage]]:
-        """Check a binding table; return the addresses, and what is to be kept alive.
+        """Check a binding table; return the addresses, and what to keep alive.
 
-        `block` is the memory of the temporaries. Where one has no address yet, returns
-        what `resolve` takes instead. Raises `ArgumentTypeError`,
+        `block` is the memory of the temporaries. If a buffer has no address yet, returns
+        the input of `resolve` instead. Raises `ArgumentTypeError`,
         `InvalidArgumentError` and `ClosedError`.
         """
         late: Late = []
@@ -355,16 +355,16 @@ class SlotRules:
         return table, storages
 
     def resolve(self, late: Late) -> Table:
-        """Return the addresses at last, when the execution is issued.
+        """Return the final addresses, when the execution is issued.
 
-        Raises `OperationError` for a buffer that has none even now.
+        Raises `OperationError` for a buffer that still has none.
         """
         table = tuple([late_address(storage) + offset for storage, offset, _ in late])
         self._check_addresses(table, late)
         return table
 
     def _refusal(self, index: int, buffer: Buffer) -> str:
-        """Say why a buffer cannot be bound to a slot."""
+        """Describe why a buffer cannot be bound to a slot."""
         needed, alignment = self._needed[index], self._alignments[index]
         if buffer._size < needed:
             return (
@@ -416,7 +416,7 @@ class SlotRules:
         return list(bindings)
 
     def _check_addresses(self, table: Table, bound: Late) -> None:
-        """Raise where a copy or an order would meet memory that overlaps."""
+        """Raise if a copy or an order would meet memory that overlaps."""
         for target_memory, target, source_memory, source, size, description in self._copies:
             to = target + (table[target_memory] if target_memory >= 0 else 0)
             of = source + (table[source_memory] if source_memory >= 0 else 0)
@@ -433,7 +433,7 @@ class SlotRules:
 
 
 class _Apart:
-    """Refuse bindings that share memory which the order of the commands does not know of.
+    """A check that refuses bindings whose shared memory the commands' order ignores.
 
     That order takes each slot for a memory of its own, apart from the others
     and from the buffers that were given directly.
@@ -454,11 +454,11 @@ class _Apart:
         self._written = [Extents(each) for each in written]
 
     def check(self, bound: Sequence[tuple[int, int]]) -> None:
-        """Raise if two of the bindings, or one and a direct buffer, overlap in what is written.
+        """Raise if two of the bindings, or one and a direct buffer, overlap in written bytes.
 
-        `bound` is where each begins and ends.
+        `bound` holds the start and the end of each binding.
         """
-        furthest = 0  # where those so far end
+        furthest = 0  # the largest end so far
         for start, stop in sorted(bound):
             if start < furthest:
                 self._compare_all(bound)
@@ -469,7 +469,7 @@ class _Apart:
             self._compare(index, start, stop, touched, written)
 
     def _compare_all(self, bound: Sequence[tuple[int, int]]) -> None:
-        """Look at every pair: some bindings do overlap, which readers may."""
+        """Compare every pair: some bindings do overlap, which is fine for readers."""
         moved = [
             (
                 Extents(self._touched[index].shifted(start, stop)),
@@ -492,7 +492,7 @@ class _Apart:
         written: Extents,
         other: int = DIRECT,
     ) -> None:
-        """Raise if what a slot writes is touched by others, or what it touches is written."""
+        """Raise if others touch what a slot writes, or write what it touches."""
         for mine, theirs in ((self._written[index], touched), (self._touched[index], written)):
             if not theirs.meet(start, stop):
                 continue
@@ -513,7 +513,7 @@ class _Apart:
 
 
 def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> np.dtype[Any] | None:
-    """Return a dtype whose buffers need no further look, or None if none needs any."""
+    """Return a dtype whose buffers need no further check, or None if no buffer needs any."""
     if declared == np.uint8 and len(elements) == 1:
         return dtype_of(elements[0]) or declared
     return declared if elements or declared != np.uint8 else None

@@ -1,10 +1,10 @@
-"""Memory that lives inside of a recording: its temporaries (rules C1 and M3).
+"""The temporaries of a recording: memory that lives within it (rules C1 and M3).
 
 All temporaries of a recording are parts of one block, which each execution reserves when it
-is issued and gives back behind itself. Where in the block one lies is decided while the
-commands are recorded: the bytes of one that has ended serve a later one, if the commands
+is issued and gives back behind itself. Recording decides where each lies in the block:
+the bytes of one that has ended serve a later one, if the commands
 that use the two are ordered, by a barrier between them or by their bytes
-(``hazards="auto"``). Nodes of native graphs that allocate were the alternative: an instance
+(``hazards="auto"``). The rejected alternative were allocation nodes of native graphs: an instance
 with them can run once at a time, their pool counts nowhere, and streams have none.
 """
 
@@ -44,7 +44,7 @@ class Life:
 
 
 class Arena:
-    """Where the temporaries of one recording lie; one thread uses it.
+    """The layout of a recording's temporaries in their block; one thread uses it.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Arena:
         """Begin without temporaries; `is_ordered` if the bytes that commands touch order them."""
         self._is_ordered = is_ordered
         self._barriers = 0
-        # Where bytes begin and end that nobody uses, and after which barrier that began
+        # Start and end of unused bytes, and the barrier after which they became unused
         self._free: list[tuple[int, int, int]] = []
         self.size = 0
 
@@ -67,7 +67,7 @@ class Arena:
         self._barriers += 1
 
     def take(self, size: int) -> int:
-        """Return where `size` > 0 bytes begin: the smallest gap that will do, or the end."""
+        """Return the start of `size` > 0 bytes: in the smallest gap that fits, or at the end."""
         need = aligned(size)
         best: tuple[int, int] | None = None
         for start, stop in self._gaps():
@@ -83,7 +83,7 @@ class Arena:
         return start
 
     def give(self, start: int, size: int) -> None:
-        """Let later temporaries have bytes, as far as they are ordered after their use."""
+        """Give bytes to later temporaries, as far as those are ordered after their use."""
         need = aligned(size)
         self._free.append((start, start + need, self._barriers))
         self._free.sort()
@@ -101,7 +101,7 @@ class Arena:
         return gaps
 
     def _cut(self, start: int, stop: int) -> None:
-        """Take bytes out of those that nobody uses."""
+        """Remove bytes from the unused ones."""
         rest = []
         for begin, end, barriers in self._free:
             if end <= start or stop <= begin:

@@ -1,1 +1,1 @@
-"""Loaded code and its launches."""
+"""Loaded code, its kernels and their launches."""

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["Grid", "check_counts", "check_dispatch", "check_kernel", "check_launch"]
 
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
-"""One to three numbers, or the memory that has three of 32 bits when the kernel is launched."""
+"""One to three numbers, or memory that holds three of 32 bits when the kernel is launched."""
 
 _Late: TypeAlias = list[tuple[int, Storage, int]]
-"""Parameters, by index, and -1 for the grid, whose memory has no address yet (M3); an offset."""
+"""Parameters whose memory has no address yet (M3), by index, -1 for the grid; with an offset."""
 
 
 class _Buffers:
-    """Resolve the buffers among a launch's arguments, and keep what they use.
+    """The buffers among a launch's arguments, resolved, and the resources that they use.
 
-    No function inside of `check_dispatch`: compiled, that is a cycle for the
-    collector, and one for each dispatch.
+    A class, not a closure inside `check_dispatch`: compiled, a closure is a cycle
+    for the collector, and there would be one per dispatch.
     """
 
     __slots__ = ("_device", "_kernel", "late", "used")
@@ -46,13 +46,13 @@ class _Buffers:
         self.late: _Late = []
 
     def resolve(self, argument: object, parameter: str) -> int | None:
-        """Return a buffer's address, 0 if it has none yet; None for what is no buffer."""
+        """Return a buffer's address, 0 if it has none yet; None for anything but a buffer."""
         if not isinstance(argument, Extent):
             return None
         device, signature = self._device, self._kernel._signature
         need = DISPATCH | (READ if parameter in signature.constants else WRITE)
         storage = transfers.storage_of(device, argument, need)
-        if storage is None:  # only then the words are made
+        if storage is None:  # words are formatted only on failure
             what = f"{self._kernel.name}: argument {parameter!r}"
             storage = transfers.check_buffer(device, argument, what, need)
         self.used.append(storage)
@@ -124,7 +124,7 @@ def check_launch(
     resolve: Resolver,
     where: str = "queue",
 ) -> tuple[tuple[int, int, int] | None, tuple[int, int, int], int, ParameterBlock]:
-    """Return the grid, or None if it is in memory, the block, the shared memory, the arguments."""
+    """Return the grid (None if it is in memory), the block, the shared memory and the arguments."""
     check_kernel(kernel)
     if kernel._device is not device:
         message = (
@@ -133,7 +133,7 @@ def check_launch(
         )
         raise InvalidArgumentError(message)
     blocks = None
-    # What has an address on the device is memory: a buffer, or a slot that stands for one.
+    # An object with a device address is memory: a buffer, or a slot that stands for one.
     if type(grid) is int or not hasattr(grid, "subspan"):
         blocks = three(grid, "grid", kernel, "dispatch")
         if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
@@ -143,14 +143,14 @@ def check_launch(
 
 
 def check_kernel(kernel: object) -> None:
-    """Raise unless something is a kernel."""
+    """Raise unless an object is a kernel."""
     if not isinstance(kernel, Kernel):
         message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
         raise ArgumentTypeError(message)
 
 
 def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:
-    """Describe along which axis a grid has too many blocks."""
+    """Describe the axis along which a grid has too many blocks."""
     axis, count, most = next(
         each for each in zip("xyz", blocks, MAX_GRID, strict=True) if each[1] > each[2]
     )
@@ -161,7 +161,7 @@ def _too_large(kernel: Kernel, blocks: tuple[int, int, int]) -> str:
 
 
 def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer or a slot
-    """Raise unless a buffer, or a slot, can hold a grid from its beginning on."""
+    """Raise unless a buffer, or a slot, can hold a grid at its beginning."""
     if grid._size < COUNTS_SIZE or grid._offset % COUNTS_ALIGNMENT:
         message = (
             f"dispatch of {kernel.name!r}: a grid in memory is three 32-bit numbers, {COUNTS_SIZE} "
@@ -174,7 +174,7 @@ def check_counts(grid: Any, kernel: Kernel) -> None:  # noqa: ANN401 - a buffer 
 def _resolve(
     late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """Put the addresses in that memory has got meanwhile; return the launch's arguments."""
+    """Fill in addresses that memory has got meanwhile; return the launch's arguments."""
     for index, storage, offset in late:
         address = transfers.late_address(storage) + offset
         if index < 0:
@@ -199,6 +199,6 @@ def _launch_late(
 def _launch_on_host(
     device: Device, late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
 ) -> None:
-    """Launch over a grid in memory that the host reads."""
+    """Launch over a grid in memory, which the host reads."""
     node = IndirectLaunchNode(*_resolve(late, parameters, arguments))
     run_on_host(device, [(device._launch_indirect, node)])

@@ -1,4 +1,4 @@
-"""Define executables and kernels: loaded code with typed entry points (rule C5)."""
+"""Executables and kernels: loaded code with typed entry points (rule C5)."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _LONGEST_NAME: Final = 8192
 
 
 class Kernel:
-    """One entry point of an executable; made by ``executable[name]``.
+    """An entry point of an executable; made by ``executable[name]``.
 
     Keeps the executable's code alive. Any thread may use it.
 
     Attributes
     ----------
     block
-        The threads of a block in x, y and z that a dispatch without ``block=``
-        has, or None where one has to be given.
+        The threads of a block in x, y and z for a dispatch without ``block=``,
+        or None if a dispatch must give them.
     shared_memory
-        The bytes of dynamic shared memory of a dispatch that does not say.
+        The bytes of dynamic shared memory for a dispatch that does not say.
     max_threads_per_block
-        How many threads a block of this kernel may have.
+        The most threads that a block of this kernel may have.
     static_shared_memory
-        The bytes of shared memory that it declares itself.
+        The bytes of shared memory that the kernel itself declares.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Kernel:
         self.static_shared_memory = info.static_shared_memory
         self.block = block
         self.shared_memory = shared_memory
-        # What was asked for as a number, or as None, and is within the limits
+        # Blocks given as a number or as None that are within the limits
         self._blocks: dict[object, tuple[tuple[int, int, int], int]] = {}
         if signature is None:
             signature = _sized_signature(name, info.parameter_sizes)
@@ -97,17 +97,17 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Return the name in the source."""
+        """The name in the source."""
         return self._name
 
     @property
     def device(self) -> Device:
-        """Return the device that the kernel was loaded on."""
+        """The device that the kernel was loaded on."""
         return self._device
 
     @property
     def signature(self) -> Signature:
-        """Return the parameters' names, kinds and sizes."""
+        """The parameters' names, kinds and sizes."""
         return self._signature
 
     def occupancy(
@@ -115,11 +115,11 @@ class Kernel:
     ) -> int:
         """Return how many blocks one compute unit of the device holds at once; 0 if none fits.
 
-        Of `block` threads with `shared_memory` bytes of dynamic shared memory
-        each, both as in `Queue.dispatch`, the kernel's own unless given. Times
-        ``device.info.compute_units`` that is how many run at once. Raises
+        The blocks have `block` threads and `shared_memory` bytes of dynamic shared
+        memory each, as in `Queue.dispatch`; the kernel's defaults unless given. Multiply
+        by ``device.info.compute_units`` for the whole device. Raises
         `UnimplementedError` on a device without the feature ``"occupancy"``,
-        and what a dispatch of such a block raises.
+        and the errors of a dispatch with such a block.
         """
         return launch_shape.occupancy(self, block, shared_memory)
 
@@ -131,9 +131,9 @@ class Executable(Mapping[str, Kernel]):
     """A loaded image: a mapping of names to kernels.
 
     Made by `Device.compile` and `Device.load`. An unknown name raises
-    `NotFoundError`, which is a `LookupError`, with the names there are. An
-    image that does not say what kernels it has lists none, and finds those
-    that are asked for by name. Any thread may use it.
+    `NotFoundError`, which is a `LookupError`, with the known names. An
+    image that does not list its kernels maps to no names, but finds the
+    kernels that are asked for by name. Any thread may use it.
     """
 
     __slots__ = ("_device", "_found", "_image", "_kernels", "_lists_all", "_module")
@@ -151,17 +151,17 @@ class Executable(Mapping[str, Kernel]):
         self._image = image
         self._module = module
         self._kernels = kernels
-        self._found: dict[str, Kernel] = {}  # that were asked for, and are not listed
+        self._found: dict[str, Kernel] = {}  # asked for by name, not listed
         self._lists_all = lists_all
 
     @property
     def image(self) -> bytes:
-        """Return the bytes that were loaded, which `Device.load` takes again."""
+        """The bytes that were loaded, which `Device.load` takes again."""
         return self._image
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """Return the kernels that the image lists, in the order of the source."""
+        """The kernels that the image lists, in the order of the source."""
         return tuple(self._kernels.values())
 
     def kernel(
@@ -172,11 +172,11 @@ class Executable(Mapping[str, Kernel]):
         block: int | Sequence[int] | None = None,
         shared_memory: int | None = None,
     ) -> Kernel:
-        """Return a kernel with a description of your own in place of the image's.
+        """Return a kernel with your description instead of the image's.
 
-        What is None stays as the image says. `signature` is its parameters,
-        as in ``"(f32 a, const f32* x)"``; `block` and `shared_memory` are what
-        a dispatch has that does not give them. Raises `NotFoundError` for an
+        An argument that is None keeps the image's value. `signature` describes the
+        parameters, as in ``"(f32 a, const f32* x)"``; `block` and `shared_memory` are the
+        defaults of a dispatch. Raises `NotFoundError` for an
         unknown name, and `InvalidArgumentError` for a signature that
         contradicts the sizes in the image.
         """
@@ -202,8 +202,8 @@ class Executable(Mapping[str, Kernel]):
     def global_variable(self, name: str, *, dtype: DTypeLike = np.uint8) -> Buffer:
         """Return the memory of a ``__device__`` or ``__constant__`` variable at global scope.
 
-        The same memory each time, which keeps the code loaded. What is
-        written there is seen by the launches ordered behind that. `dtype` is
+        Every call returns the same memory, which keeps the code loaded. Launches that are
+        ordered behind a write to it see that write. `dtype` is
         as for `Device.allocate`. Raises `NotFoundError` for an unknown name.
         """
         self._device._live()
@@ -218,7 +218,7 @@ class Executable(Mapping[str, Kernel]):
     def get(  # type: ignore[override] # the default is a kernel, too
         self, name: str, /, default: Kernel | None = None
     ) -> Kernel | None:
-        """Return a kernel, or `default` where there is none."""
+        """Return a kernel, or `default` if there is none of that name."""
         try:
             return self[name] if isinstance(name, str) else default
         except NotFoundError:
@@ -245,7 +245,7 @@ def load_executable(
     signatures: Mapping[str, Signature] | None,
     known: Mapping[str, KernelEntry] | None = None,
 ) -> Executable:
-    """Load an image; a signature is the given one, else what is known, else that in the image."""
+    """Load an image; the signature given comes first, then the known one, then the image's."""
     module = device._heap.load(image)
     entries: Mapping[str, KernelEntry] = known or {}
     found = True
@@ -263,7 +263,7 @@ def load_executable(
     kernels: dict[str, Kernel] = {}
     for name, entry in entries.items():
         signature = (signatures or {}).get(name, entry.signature)
-        # The table lists kernels by the source; an #if may have left one out.
+        # The table lists the kernels of the source; an #if may have left one out.
         with contextlib.suppress(NotFoundError):
             kernels[name] = Kernel(
                 device, module, name, signature, entry.block, entry.shared_memory
@@ -275,7 +275,7 @@ def load_executable(
 
 
 def read_image(image: object) -> bytes:
-    """Return the bytes of an image that is given as such or as a path, or raise what is wrong."""
+    """Return an image's bytes, given as such or by a path; raise if they cannot be an image."""
     where = "the image"
     if isinstance(image, (str, os.PathLike)):
         path = as_path(image, "load")
@@ -293,7 +293,7 @@ def read_image(image: object) -> bytes:
 
 
 def check_signature(name: object, given: object) -> Signature:
-    """Return the signature that a user gives to a kernel, or raise that it is none."""
+    """Return the signature that a user gives to a kernel; raise if it is malformed."""
     title = as_text(name, "the name of a kernel is a str")
     if isinstance(given, Signature):
         return given
@@ -302,9 +302,9 @@ def check_signature(name: object, given: object) -> Signature:
 
 
 def _check_symbol(name: object, what: str) -> str:
-    """Return a name, or raise that nothing in an image can have it."""
+    """Return a name; raise if no image can contain it."""
     text = as_text(name, f"a {what}'s name is a str")
-    # Drivers take C strings, and call an empty one invalid.
+    # Drivers take C strings, and report an empty one as invalid.
     if not text.isprintable() or not text or len(text) > _LONGEST_NAME:
         message = (
             f"there is no {what} {shown(text)}: a name has 1 to {_LONGEST_NAME} printable letters"
@@ -322,7 +322,7 @@ def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike
 
 
 def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
-    """Return the signature of a kernel of which no more is known than its parameters' sizes."""
+    """Return a kernel's signature when only its parameters' sizes are known."""
     if sizes is None:
         message = (
             f"the image does not say what parameters kernel {name!r} has, and the driver cannot "
@@ -334,7 +334,7 @@ def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
 
 
 def _check_sizes(name: str, signature: Signature, sizes: tuple[int, ...]) -> None:
-    """Raise unless the parameters have the sizes that the driver knows."""
+    """Raise unless the parameters have the sizes that the driver reports."""
     if len(signature.parameters) != len(sizes):
         message = (
             f"kernel {name!r} has {len(sizes)} parameters in the image, of {_listed(sizes)} bytes, "

@@ -1,10 +1,10 @@
-"""Launch kernels over a grid in memory where the device cannot (rule C4).
+"""Launches over a grid in memory, where the device cannot read it (rule C4).
 
-Only the host can read the grid there, once what writes it has ended. So the
+Only the host can read the grid there, once the writes to it have ended. So the
 operation is a host one, on a thread of ours: it runs its commands on a stream
-of its own, which it waits for before each such launch. Its waits are resolved
+of its own, and waits for that stream before each such launch. Its waits are resolved
 as *reached*, and it publishes as *reached* (M1). A recording with copies from
-host to host runs so, too, where the device's own would block (Q1).
+host to host runs this way, too, where the device's own would block (Q1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["COUNTS_ALIGNMENT", "COUNTS_SIZE", "MAX_GRID", "run_on_host"]
 
 MAX_GRID: Final = (2**31 - 1, 65535, 65535)
-"""Blocks along x, y and z: what every CUDA and HIP device takes (CUDA guide, table of limits)."""
+"""Blocks along x, y and z that every CUDA and HIP device takes (CUDA guide, table of limits)."""
 
 COUNTS_SIZE: Final = 12
 """Bytes of a grid in memory: three 32-bit numbers."""
@@ -39,10 +39,10 @@ def run_on_host(
 ) -> None:
     """Make native calls, ``(function, node)``, one after another, and wait for the last.
 
-    On a stream of their own, which is idle when one is made whose number is in
-    `moves`: the driver would wait for it, with what locks nobody knows. Blocks;
-    on a thread of the pool. Raises what the calls raise, once the stream is
-    idle, and loses the device if it is.
+    They go to a stream of their own. The stream is idle before each call whose
+    number is in `moves`: otherwise the driver would wait for it, under locks that
+    we do not know. Blocks; runs on a thread of the pool. Raises what the calls
+    raise, once the stream is idle, and loses the device if it never becomes idle.
     """
     native = device._native
     try:
@@ -64,9 +64,9 @@ def run_on_host(
 
 
 def _end(device: Device, stream: int) -> None:
-    """Wait until a stream is idle, since what runs uses memory, and destroy it.
+    """Wait until a stream is idle, since its work uses memory, and destroy it.
 
-    What cannot be given back goes with the device.
+    What cannot be freed goes with the device.
     """
     try:
         device._native.synchronize_stream(stream)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["check_block", "check_shared_memory", "occupancy", "three"]
 
 MAX_COUNT: Final = 2**31 - 1
-"""Blocks or threads along an axis that are surely a number; the rest is looked at."""
+"""The largest count along an axis that is accepted without a closer look."""
 
 
 def check_block(
@@ -51,7 +51,7 @@ def check_block(
 
 
 def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int:
-    """Return bytes of dynamic shared memory that a kernel may have; None is its own default."""
+    """Return the bytes of dynamic shared memory for a kernel; None means its own default."""
     shared = kernel.shared_memory
     if shared_memory is not None:
         shared = check_index(shared_memory, f"{what}: the shared memory")
@@ -93,9 +93,9 @@ def occupancy(
 
 
 def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
-    """Return a grid or a block as three numbers, 1 where none is given."""
+    """Return a grid or a block as three numbers; missing ones are 1."""
     if type(value) is int and 0 < value <= MAX_COUNT:
-        return value, 1, 1  # the short way
+        return value, 1, 1  # fast path
     least = 0 if name == "grid" else 1
     plain = plain_three(value, least)
     if plain is not None:

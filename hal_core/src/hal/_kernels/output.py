@@ -1,4 +1,4 @@
-"""Define the memory that a run prints into, and what is read from it."""
+"""The memory that a run prints into, and the text read from it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _CONVERSION: Final = re.compile(
     r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|L|j|z|t)?([diouxXcsfFeEgGaApV%])"
 )
 _WIDEST: Final = 4096
-"""Letters of a padded number or text at most: two numbers could ask for gigabytes."""
+"""The most letters of a padded number or text: two numbers could ask for gigabytes."""
 _LONGEST: Final = 1 << 62
 _DIGITS: Final = 18
-_HEX_DIGITS: Final = 13  # behind the point, of a double
+_HEX_DIGITS: Final = 13  # of a double, behind the point
 _BITS: Final = {"hh": 8, "h": 16, None: 32}
 _SIGNED, _FLOAT, _POINTER, _TEXT, _UNSIGNED = 1, 2, 3, 4, 5
 
@@ -44,12 +44,12 @@ _Value = int | float | str
 
 @dataclass(frozen=True, slots=True)
 class PrintedLine:
-    """What one call of printf, or one trace, has written.
+    """The output of one call of printf, or of one trace.
 
     Attributes
     ----------
     thread, block
-        Who wrote it: its indices in x, y and z.
+        The indices in x, y and z of the thread that wrote it, and of its block.
     text
         As formatted, with its line end if it has one.
     """
@@ -61,14 +61,14 @@ class PrintedLine:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """Hold what a run has printed; ``str()`` is the whole text.
+    """The output of a run; ``str()`` is the whole text.
 
     Attributes
     ----------
     lines
-        Call by call; those of one thread are in order.
+        One per call; those of one thread are in order.
     cut
-        How many calls had no room.
+        The number of calls that found no room.
     """
 
     lines: tuple[PrintedLine, ...]
@@ -82,19 +82,19 @@ class Printed:
 
 
 class Output(Buffer, OutputPlace):
-    """Memory that one run prints into: the last argument of a kernel with printf in it.
+    """Memory for the output of one run: the last argument of a kernel that calls printf.
 
     ``queue.dispatch(kernel, grid=1, args=(x, n, output))``, or by name, as
-    ``hal_output``. Use each for one run: what others print into it is mixed
-    with that. It is the memory of one device, as any buffer.
+    ``hal_output``. Use each for one run: output of several runs is
+    mixed. It is memory of one device, like any buffer.
 
     Parameters
     ----------
     device
-        Where the kernel runs.
+        The device that runs the kernel.
     size
-        Bytes for what is printed, at least 64: 48 for each call, and the text
-        of its format and its arguments. What has no room is counted.
+        Bytes for the output, at least 64: 48 for each call, and the text
+        of its format and its arguments. Calls that find no room are counted.
     """
 
     __slots__ = ()
@@ -116,11 +116,11 @@ class Output(Buffer, OutputPlace):
         super().__init__(device, raw._live(), 0, raw.size, raw.dtype, raw.shape)
 
     def read(self, *, wait: Waits | None = None, timeout: float | None = None) -> Printed:
-        """Return what was printed, once `wait` has ended: the run's submission.
+        """Return the output, once `wait`, the run's submission, has ended.
 
-        Or, unless given, all that was submitted before, as `Buffer.numpy`.
-        Blocks for `timeout` seconds at most, and raises what
-        `Submission.wait` raises, and `OperationError` where something else
+        Without `wait`, waits for everything submitted before, as `Buffer.numpy` does.
+        Blocks for at most `timeout` seconds. Raises what
+        `Submission.wait` raises, and `OperationError` if something else
         wrote to the memory. A number is padded to 4096 letters at most.
         """
         data = self.numpy(np.uint8, wait=wait, timeout=timeout).tobytes()
@@ -131,7 +131,7 @@ class Output(Buffer, OutputPlace):
         while position + _WORD <= end:
             (size,) = struct.unpack_from("<Q", data, position)
             if size == 0 or position + size > end:
-                break  # what was cut first
+                break  # the first record that was cut
             try:
                 lines.append(_read(data[position + _WORD : position + size]))
             except (struct.error, IndexError) as error:
@@ -145,7 +145,7 @@ class Output(Buffer, OutputPlace):
 
 
 def _read(record: bytes) -> PrintedLine:
-    """Return what a record without its size says."""
+    """Return the contents of a record without its size."""
     x, y, z, bx, by, bz = _PLACE.unpack_from(record)
     values: list[tuple[int, _Value]] = []
     position = _PLACE.size
@@ -167,7 +167,7 @@ def _read(record: bytes) -> PrintedLine:
 
 
 def _format(form: str, values: list[tuple[int, _Value]]) -> str:
-    """Return what C's printf would; a value that does not fit its conversion is shown as it is."""
+    """Format as C's printf does; a value that does not fit its conversion is shown as it is."""
     rest = iter(values)
 
     def one(match: re.Match[str]) -> str:
@@ -185,7 +185,7 @@ def _format(form: str, values: list[tuple[int, _Value]]) -> str:
         except (StopIteration, ValueError, OverflowError):
             return match.group()
         room = _number(width or "", _WIDEST)
-        # What is cut off a text is no growth.
+        # A precision only shortens a text, so it may be large.
         most = _LONGEST if isinstance(value, str) else _WIDEST
         digits = None if precision is None else _number(precision, most)
         sign, body = _convert(flags, digits, length, letter, kind, value)
@@ -202,7 +202,7 @@ def _format(form: str, values: list[tuple[int, _Value]]) -> str:
 
 
 def _number(text: str, most: int) -> int:
-    """Return a width or a precision without its sign, 0 for none, at most `most`."""
+    """Return a width or a precision without its sign, 0 if absent, at most `most`."""
     text = text.lstrip("-0")
     return min(int(text or 0), most) if len(text) <= _DIGITS else most
 
@@ -236,7 +236,7 @@ def _convert(
 
 
 def _hexadecimal(number: float, flags: str, precision: int | None) -> tuple[str, str]:
-    """Return the prefix of a number that is not negative, and its digits and its power of two."""
+    """Return the prefix of a non-negative number, its digits and its power of two."""
     if not math.isfinite(number):
         return "", number.hex()
     whole, digits, power = re.split("[.p]", number.hex()[2:])
@@ -256,7 +256,7 @@ def _sign(flags: str, *, is_negative: bool) -> str:
 
 
 def _digits(digits: str, value: int, precision: int | None) -> str:
-    """Return digits, at least as many as the precision; 0 with a precision of 0 has none."""
+    """Return digits, at least as many as the precision; none for 0 with a precision of 0."""
     if precision is None:
         return digits
     return digits.rjust(precision, "0") if value or precision else ""
@@ -267,7 +267,7 @@ def _mask(length: str | None) -> int:
 
 
 def _wrapped(value: int, length: str | None) -> int:
-    """Return an integer as a signed type of that length holds it."""
+    """Return an integer as a signed type of that length stores it."""
     mask = _mask(length)
     value &= mask
     return value - mask - 1 if value > mask >> 1 else value

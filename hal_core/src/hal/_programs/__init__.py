@@ -1,1 +1,1 @@
-"""Source in, compiled program out, with its kernels' signatures; needs no device."""
+"""Compilation without a device: source in, compiled program with its kernels' signatures out."""

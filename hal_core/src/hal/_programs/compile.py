@@ -1,4 +1,4 @@
-"""Compile portable source: without a device, for several targets, of several files at once."""
+"""Compile portable source without a device, for several targets, from one or several files."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def compile_program(
     Parameters
     ----------
     source
-        A text; or several, by the names that errors call them. Those are
-        compiled side by side and linked to one image for each target, so that
-        each function and variable at global scope is defined once, unless it
-        is ``static``.
+        The text; or several texts, by the names that errors use for them.
+        Several are compiled side by side and linked into one image per target,
+        so each function and variable at global scope must be defined only once,
+        unless it is ``static``.
     target
-        A backend and its own name of what to compile for: ``"cuda:sm_90"``,
-        ``"hip:gfx942"``, ``"cpu"``; a device, for all of its kind; or a list
-        of those, which are compiled for side by side.
+        A backend and its own name of an architecture: ``"cuda:sm_90"``,
+        ``"hip:gfx942"``, ``"cpu"``; a device, for every device of its kind; or
+        a list of those, which are compiled side by side.
     filename
-        What errors call a single source.
+        The name that errors use for a single source.
     defines
         Macros.
     options
-        What the backend's compiler gets as it is; by backend, if there are
+        Passed to the backend's compiler unchanged; by backend, if there are
         several: ``{"cuda": ["--use_fast_math"]}``.
     include_directories
         Where ``#include`` looks, in order.
@@ -75,15 +75,15 @@ def compile_program(
     Raises
     ------
     CompilationError
-        The compiler or the linker refuses it; with the user's lines and the log.
+        The compiler or the linker refuses the source; has the user's lines and the log.
     InvalidArgumentError
-        There is no such target, it is given twice, or the source has no
-        kernel, or breaks a rule of the dialect; several are to trace.
+        A target does not exist or is given twice; the source has no kernel or
+        breaks a rule of the dialect; or `trace` is given with several sources.
     BackendNotFoundError, BackendUnavailableError, PluginError
-        The backend is not installed, its bindings are not, or it is broken.
+        The backend is not installed, its bindings are missing, or it is broken.
     UnimplementedError
-        It compiles nothing without a device, its compiler is not here, or it
-        links nothing.
+        The backend cannot compile without a device, its compiler is missing,
+        or it cannot link.
     """
     refuse_after_fork()
     wanted = _check_targets(target)
@@ -128,11 +128,11 @@ def compile_program(
 def describe(
     backend: str, compiled: CompiledImage, suffixes: Sequence[str] = ("",)
 ) -> ProgramImage:
-    """Return an image with what it tells of its kernels."""
+    """Return an image with what it tells about its kernels."""
     try:
         kernels = read_image_table(compiled.image, suffixes)
     except InvalidArgumentError:
-        kernels = None  # whoever loads it is told
+        kernels = None  # loading reports the error
     return ProgramImage(
         backend,
         compiled.target,
@@ -144,7 +144,7 @@ def describe(
 
 
 def _check_targets(target: object) -> list[tuple[str, str]]:
-    """Return backend and architecture of each target."""
+    """Return the backend and the architecture of each target."""
     given: Sequence[Any] = [target]
     if isinstance(target, (list, tuple)):
         given = as_items(target, "compile: the targets are a list")
@@ -185,7 +185,7 @@ def _task(
 
 
 def explaining(request: CompileRequest, compile_it: Callable[[], _Result]) -> _Result:
-    """Call a backend's compiler; what it refuses is told in the words of the dialect."""
+    """Call a backend's compiler and explain its errors in the words of the dialect."""
     try:
         return compile_it()
     except CompilationError as error:
@@ -196,11 +196,11 @@ def explaining(request: CompileRequest, compile_it: Callable[[], _Result]) -> _R
 def _link(
     compiler: NativeCompiler, parts: list[CompiledImage], batch: list[CompileRequest], backend: str
 ) -> CompiledImage:
-    """Link the parts for one target; the log is that of all steps."""
+    """Link the parts for one target; the log covers all steps."""
     target = parts[0].target
     owners: dict[str, str] = {}
     for part, request in zip(parts, batch, strict=True):
-        # Not every linker refuses it.
+        # Not every linker refuses a name that is defined twice.
         for name in sorted(read_definitions(part.image)):
             other = owners.setdefault(name, request.filename)
             if other != request.filename:
@@ -224,9 +224,9 @@ def _link(
 
 
 def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    """Call all, side by side on as many threads as there are processors, and return the results.
+    """Call all functions on as many threads as there are processors, and return the results.
 
-    Raises what the first of them in the list that failed has raised, once all
+    If some fail, raises the error of the first of them in the list, once all
     have ended.
     """
     if len(tasks) == 1:
@@ -258,7 +258,7 @@ def _run_all(tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
             while not gate.wait(0.1):
                 pass
     except BaseException:
-        waiting.clear()  # nobody wants the rest any more
+        waiting.clear()  # nobody needs the rest
         raise
     for index in sorted(errors):
         raise errors[index]

@@ -1,7 +1,7 @@
-"""What a compiler refuses in the words of the dialect, at the user's line.
+"""Compiler errors in the words of the dialect, at the user's line.
 
-What is put around a source (a prelude, the type table) is no business of the user's: errors there
-are left out where there are others, and said in other words where there are not.
+Users do not know the text that we put around a source (a prelude, the type table). Errors in it
+are dropped where there are others, and reworded where there are not.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["explained"]
 
 _OURS: Final = re.compile(r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b")
-# What only our own text speaks of, wherever the compiler says that it stands.
+# Only our own text mentions these names, whatever line the compiler gives.
 _INSIDES: Final = re.compile(r"\bhal_(?:kernel_of|shape|layout|thread\w*|detail|p\d+)\b")
 _ERROR: Final = re.compile(
     r"(?P<place>.+?(?::\d+)+): (?:fatal |catastrophic )?error\b:? ?(?P<text>.*)"
 )
 _ASSERTION: Final = re.compile(r"kernel '(?P<name>\w+)': (?P<text>[^\"]*)")
-# What `printf` and `HAL_TRACE` become.
+# What `printf` and `HAL_TRACE` expand to.
 _PRINT: Final = re.compile(r"\bhal_(?:pf|take)\b")
 _TRACE: Final = re.compile(r"\bhal_(?:trace|log)\b")
 _PRINTED: Final = "printf takes a format, and numbers, pointers and texts; no structures"
 _TRACED: Final = "HAL_TRACE takes a number, a pointer or a text; no structure"
 _INCLUDE: Final = re.compile(r"#\s*include\s*<([^>]*)>")
-# C++'s have no dot in their names, C's are these.
+# C++ headers have no dot in their names; these are the C headers.
 _STANDARD: Final = re.compile(
     r"[a-z_]+|(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|"
     r"stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|tgmath|threads|time|uchar|"
@@ -40,7 +40,7 @@ _STANDARD: Final = re.compile(
 
 
 def explained(error: CompilationError, request: CompileRequest) -> CompilationError:
-    """Return the error to raise for one that a backend's compiler has raised."""
+    """Return the error to raise in place of one that a backend's compiler raised."""
     what, found = error.found
     if not found:
         return error
@@ -57,7 +57,7 @@ def _is_ours(line: str) -> bool:
 
 
 def _in_words(line: str, request: CompileRequest, log: str) -> str:
-    """Return an error as the dialect says it; most stay as they are."""
+    """Return an error in the words of the dialect; most stay as they are."""
     match = _ERROR.match(line)
     if match is None:
         return line
@@ -73,7 +73,7 @@ def _in_words(line: str, request: CompileRequest, log: str) -> str:
 
 
 def _expanded(line: str, request: CompileRequest, log: str) -> str:
-    """Return where the user's line is that a macro of ours stands in; empty if it is not told."""
+    """Return the user's line that uses a macro of ours; empty if the log does not tell."""
     after = log.partition(line)[2]
     note = re.compile(rf"^({re.escape(request.filename)}:\d+:\d+): note: ", re.MULTILINE)
     match = note.search(after)
@@ -81,7 +81,7 @@ def _expanded(line: str, request: CompileRequest, log: str) -> str:
 
 
 def _headers(request: CompileRequest, log: str) -> Iterator[str]:
-    """Yield an error for each header of the standard library that the log has to do with."""
+    """Yield an error for each standard library header that the log blames."""
     for token in tokenize(request.source):
         match = _INCLUDE.match(token.text) if token.kind == "directive" else None
         if match is None:

@@ -1,9 +1,10 @@
-"""Which elements a pointer, a buffer and a host array may share (rule C5).
+"""The element types that a pointer, a buffer and a host array may share (rule C5).
 
-What is compared is how an element's bytes are read: an integer, a floating-point
-number, a bool or a structure, and its size. Whether an integer has a sign is not:
-the same bits are the same number, where both types have it. A buffer of bytes has
-no type of its own, and a pointer to bytes takes any buffer.
+Two types match if they read an element's bytes alike: as an integer, a
+floating-point number, a bool or a structure, of the same size. An integer's
+sign does not count: the same bits are the same number wherever both types
+have it. A buffer of bytes has no type of its own, and a pointer to bytes
+takes any buffer.
 """
 
 from __future__ import annotations
@@ -26,38 +27,38 @@ _BYTES: Final = np.dtype(np.uint8)
 
 
 def is_element(text: str) -> bool:
-    """Return whether a text is the type of what a pointer may point to."""
+    """Return whether a text names a type that a pointer may point to."""
     return text in _NUMBERS or _STRUCTURE.fullmatch(text) is not None
 
 
 def dtype_of(element: str) -> np.dtype[Any] | None:
-    """Return the numpy type of a number that a pointer points to, whose buffers are compared.
+    """Return the numpy type of the number that a pointer points to, if its buffers are compared.
 
-    None for structures, for bytes and for what nobody knows.
+    None for structures, bytes and unknown types.
     """
     found = _NUMBERS.get(element)
     return None if found is None or (found.kind in "iu" and found.itemsize == 1) else found
 
 
 def alignment_of(element: str) -> int:
-    """Return what the address in a pointer must be a multiple of, as far as that is known."""
+    """Return the known alignment of the address in a pointer, in bytes."""
     found = _NUMBERS.get(element)
     return 1 if found is None else found.itemsize
 
 
 @functools.lru_cache(maxsize=1024)
 def fits(element: str, dtype: np.dtype[Any]) -> bool:
-    """Return whether a buffer of a numpy type may stand for a pointer to such elements."""
+    """Return whether a buffer of a numpy type may be passed for a pointer to such elements."""
     wanted = dtype_of(element)
     if wanted is not None:
         return _is_raw(dtype) or _is_alike(wanted, dtype)
     match = _STRUCTURE.fullmatch(element)
-    # Vectors of numbers are structures to C++: only another structure is surely wrong.
+    # Vectors of numbers are structures in C++, so only another structure is surely wrong.
     return match is None or dtype.fields is None or dtype.itemsize == int(match[1])
 
 
 def refusal(element: str, dtype: np.dtype[Any]) -> str:
-    """Describe what a pointer takes instead of a buffer that does not fit."""
+    """Describe the buffers that a pointer takes, for one that does not fit."""
     wanted = dtype_of(element)
     if wanted is None:
         return (
@@ -80,12 +81,12 @@ def same_elements(buffer: np.dtype[Any], array: np.dtype[Any]) -> bool:
 
 
 def _is_raw(dtype: np.dtype[Any]) -> bool:
-    """Return whether a type says nothing of what the bytes mean."""
+    """Return whether a type does not say what the bytes mean."""
     return dtype == _BYTES or (dtype.kind == "V" and dtype.fields is None)
 
 
 def _is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether the same bytes are the same numbers in two types, but for the sign."""
+    """Return whether two types read the same bytes as the same numbers, apart from the sign."""
     if one.itemsize != other.itemsize or one.byteorder != other.byteorder:
         return False
     kinds = {one.kind, other.kind}

@@ -1,7 +1,7 @@
-"""Read the table of kernels out of an image that is not loaded.
+"""Read the table of kernels from an image that is not loaded.
 
-Images of all backends are ELF files, or PTX, which is text. Where a constant's
-bytes are both say alike, whatever the processor.
+Images of all backends are ELF files or PTX, which is text. Both record where
+a constant's bytes are, in the same way on every target.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from hal.errors import InvalidArgumentError
 __all__ = ["read_definitions", "read_image_table"]
 
 _NOTHING_STORED: Final = 8
-_RESERVED: Final = 0xFF00  # section numbers that are no sections
+_RESERVED: Final = 0xFF00  # section numbers from here on name no section
 _GLOBAL: Final = 1
-_MOST_STORED: Final = 1 << 24  # bytes of a constant in PTX, whose zeros need no text
+_MOST_STORED: Final = 1 << 24  # limit for a PTX constant, whose zeros need no text
 _ARRAY: Final = re.compile(rb"\.b8\s+(hal_\w+)\[(\d+)\]\s*=\s*\{([\d,\s]*)\}")
 
 
 def read_image_table(
     image: bytes, suffixes: Sequence[str] = ("",)
 ) -> dict[str, KernelEntry] | None:
-    """Return what an image's tables say of its kernels, or None where they are not found.
+    """Return what an image's tables say about its kernels; None if it has none.
 
     `suffixes` are those of `type_table`, in order. Raises
     `InvalidArgumentError` as `read_type_table` does.
@@ -57,7 +57,7 @@ def _from_elf(image: bytes, names: Sequence[str]) -> dict[str, bytes]:
     for symbol in elf.symbols(image, sections):
         if symbol.name in names and 0 < symbol.section < _RESERVED:
             section = sections[symbol.section]
-            # An address, or in files that are to be linked, where it stands in its section.
+            # The symbol's value is an address; in relocatable files, an offset in its section.
             first = section.start + symbol.value - section.address
             content = image[first : first + symbol.size]
             if section.kind != _NOTHING_STORED and len(content) == symbol.size:
@@ -66,9 +66,9 @@ def _from_elf(image: bytes, names: Sequence[str]) -> dict[str, bytes]:
 
 
 def read_definitions(image: bytes) -> set[str]:
-    """Return the names that an image defines for all that it is linked with.
+    """Return the names that an image defines for everything it is linked with.
 
-    None for what is no ELF file.
+    None for a file that is not ELF.
     """
     try:
         found = list(elf.symbols(image))
@@ -78,7 +78,7 @@ def read_definitions(image: bytes) -> set[str]:
 
 
 def _from_ptx(image: bytes) -> dict[str, bytes]:
-    """Return the bytes of constants by name; zeros at the end are left out in the text."""
+    """Return the bytes of constants by name; the text leaves out trailing zeros."""
     return {
         name.decode(): bytes(map(int, values.split(b","))).ljust(int(size), b"\0")
         for name, size, values in _ARRAY.findall(image)

@@ -1,4 +1,4 @@
-"""Describe a kernel's parameters, convert arguments for them, and hold the bytes of a launch."""
+"""Kernel parameters, the conversion of arguments for them, and the packed bytes of a launch."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ __all__ = [
 ]
 
 Resolver = Callable[[object, str], int | None]
-"""Take an argument and its parameter's name. Return the device address of a buffer or None for
-what is no buffer; raise for a buffer that may not be used here."""
+"""Takes an argument and its parameter's name. Returns the device address of a buffer, or None for
+anything else; raises for a buffer that may not be used here.
+"""
 
 Converter = Callable[[Any], object]
-"""Turn an argument into what `struct` packs rightly; raise ValueError, OverflowError or TypeError
-for a value that cannot be."""
+"""Converts an argument to a value that `struct` packs correctly; raises ValueError, OverflowError
+or TypeError for a value that it cannot convert.
+"""
 
 _CODES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     ("ptr", 8): ("ptr", "Q"),
@@ -53,9 +55,9 @@ _CODES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     ("bool", 1): ("bool", "?"),
 }
 TYPES: Final = {name: key for key, (name, _) in _CODES.items()}
-"""Kind and size of each type that a signature's text can name, but for those of any size."""
+"""The kind and the size of each type of fixed size that a signature's text can name."""
 SIZED: Final = {"bytes": "record", "any": "any"}
-"""The kinds that come in any size, by the word before ``[N]`` in a signature's text."""
+"""The kinds of variable size, by the word before ``[N]`` in a signature's text."""
 POINTERS: Final = frozenset({"ptr", "any"})
 """The kinds that may take a buffer."""
 
@@ -68,7 +70,7 @@ _TAKES: Final = {
     "record": "bytes, a numpy record or a ctypes structure",
     "any": "a numpy scalar, a numpy record or bytes",
 }
-# What has bytes of its own, and what has none or those of an array.
+# Types that have bytes of their own, and types without bytes or with those of an array.
 _PLAIN: Final = (bytes, bytearray, memoryview, np.void, ctypes.Structure, ctypes.Union)
 _UNSIZED: Final = (int, float, complex, str, np.ndarray, np.generic)
 _LARGEST: Final = {2: 65504.0, 4: 3.4028234663852886e38, 8: 1.7976931348623157e308}
@@ -82,29 +84,29 @@ _ADDRESS: Final = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """Describe one parameter of a kernel.
+    """A parameter of a kernel.
 
     Raises `InvalidArgumentError` for a kind that does not come in that size,
-    for more than 1 MiB, and for a constant that is no pointer.
+    for more than 1 MiB, and for a constant that is not a pointer.
 
     Attributes
     ----------
     name
-        What it is called in the source.
+        Its name in the source.
     kind
-        "ptr", "int" (signed), "uint", "float", "bool", "record": anything
-        else that can be copied byte by byte, or "any": of which only the size
-        is known.
+        "ptr", "int" (signed), "uint", "float", "bool", "record" (anything
+        else that can be copied byte by byte), or "any" (only the size is
+        known).
     size, alignment
         In bytes.
     is_const
         Whether it is a pointer through which the kernel only reads, as
-        ``const float *`` is. What reaches the same memory by another way is
-        not its business.
+        ``const float *`` is. The kernel may still write to the same memory
+        through another pointer.
     element
         The type that a pointer points to, as a signature spells it: ``"f32"``,
-        ``"bytes[12]"`` for a structure. Empty for ``void *``, for what is no
-        pointer, and where nobody knows.
+        ``"bytes[12]"`` for a structure. Empty for ``void *``, for anything but
+        a pointer, and where it is unknown.
     """
 
     name: str
@@ -144,7 +146,7 @@ class Parameter:
 
     @property
     def code(self) -> str:
-        """The format of its value in `struct`."""
+        """The `struct` format of its value."""
         if self.kind == "any" and self.size == _POINTER:
             return "Q"  # it may be an address
         return f"{self.size}s" if self.kind in SIZED.values() else _CODES[self.kind, self.size][1]
@@ -154,7 +156,7 @@ class Parameter:
 
 
 def element_name(kind: str, size: int) -> str:
-    """Return how a signature spells what a pointer points to; nothing where it is not known."""
+    """Return how a signature spells what a pointer points to; empty if unknown."""
     if kind == "record":
         return f"bytes[{size}]"
     name = _CODES.get((kind, size), ("",))[0]
@@ -162,7 +164,7 @@ def element_name(kind: str, size: int) -> str:
 
 
 class Layout:
-    """Know where each value stands, in bytes from the first pointer, and how it is packed."""
+    """The place of each value, in bytes from the first pointer, and how to pack it."""
 
     __slots__ = ("_packers", "offsets", "parameters")
 
@@ -174,9 +176,9 @@ class Layout:
     def pack_one(
         self, kernel_name: str, index: int, argument: object, resolve: Resolver | None = None
     ) -> bytes:
-        """Return one argument's bytes, or raise what is wrong with it.
+        """Return one argument's bytes, or raise the error that it causes.
 
-        Without `resolve` a buffer's bytes are zeros.
+        Without `resolve` the bytes of a buffer are zeros.
         """
         parameter = self.parameters[index]
         convert = conversion(kernel_name, parameter, argument)
@@ -198,17 +200,17 @@ class Layout:
 
 
 class ParameterBlock:
-    """Hold the packed arguments of one launch: their bytes, and an array of pointers to them.
+    """The packed arguments of one launch: their bytes, and an array of pointers to them.
 
-    The storage lives as long as the block and never moves. Buffers are not
-    kept alive by it. Several threads may read a block; one may patch it while
+    The storage lives as long as the block and never moves. The block does not
+    keep buffers alive. Several threads may read a block; one may patch it while
     no other reads.
 
     Attributes
     ----------
     address
-        Where the array of one pointer per argument begins, as
-        `hal.native.NativeDevice.launch` takes it; valid memory also without
+        The address of the array, with one pointer per argument, as
+        `hal.native.NativeDevice.launch` takes it; valid memory even without
         arguments.
     """
 
@@ -222,22 +224,22 @@ class ParameterBlock:
     def set(self, kernel_name: str, index: int, argument: object, resolve: Resolver) -> None:
         """Replace an argument in place, checked as in `Signature.pack`; 0 <= `index`.
 
-        Raises what `Signature.pack` raises, and then leaves the block as it was.
+        Raises what `Signature.pack` raises, and then leaves the block unchanged.
         """
         packed = self._layout.pack_one(kernel_name, index, argument, resolve)
         ctypes.memmove(self.address + self._layout.offsets[index], packed, len(packed))
 
     def set_address(self, index: int, address: int) -> None:
-        """Replace the device address for a pointer in place; checks nothing."""
+        """Replace the device address of a pointer in place, without any check."""
         offset = self.address - ctypes.addressof(self._storage) + self._layout.offsets[index]
         _ADDRESS.pack_into(self._storage, offset, address)
 
 
 def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Converter | None:
-    """Return what an argument of such a type needs before `struct` packs it; None for nothing.
+    """Return the conversion that an argument of this type needs before `struct` packs it, or None.
 
-    The answer depends on the argument's type only, and may be remembered for
-    it. For a pointer None means that the argument has to be resolved. Raises
+    The answer depends only on the argument's type and may be cached by it. For
+    a pointer, None means that the argument has to be resolved. Raises
     `ArgumentTypeError` for a type that the parameter does not take.
     """
     kind = parameter.kind
@@ -263,10 +265,10 @@ def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Conv
 
 
 def _conversion_by_size(parameter: Parameter, argument: object) -> tuple[Converter | None, bool]:
-    """Return what an argument needs whose bytes count, and whether it may be a buffer instead."""
+    """Return the conversion of an argument taken as bytes, and whether a buffer will do."""
     scalar = isinstance(argument, np.generic) and not isinstance(argument, np.void)
     if parameter.kind == "record":
-        # numpy's numbers offer their bytes too, and so do buffers; neither is a structure.
+        # numpy's numbers have bytes too, and so do buffers; neither is a structure.
         shared = hasattr(type(argument), "__dlpack__") and not isinstance(argument, np.ndarray)
         return (None if scalar or shared else functools.partial(_record, parameter.size)), False
     if isinstance(argument, _PLAIN) or (scalar and argument.dtype.kind in "biufc"):  # type: ignore[attr-defined]
@@ -278,7 +280,7 @@ def _conversion_by_size(parameter: Parameter, argument: object) -> tuple[Convert
 
 
 def wrong_type(kernel_name: str, parameter: Parameter, argument: object) -> HalError:
-    """Return the error of an argument whose type its parameter does not take."""
+    """Return the error for an argument whose type its parameter does not take."""
     hint = ""
     if parameter.kind == "ptr" and isinstance(argument, (int, np.integer)):
         hint = "; a number is never taken for an address"
@@ -326,11 +328,11 @@ def _null(_: object) -> int:
 
 
 def _sticky(argument: SupportsInt) -> int:
-    """Fit an integer into a double so that rounding it again to fewer bits is exact.
+    """Convert an integer to a double so that rounding it again to fewer bits is exact.
 
-    `struct` goes through a double, and rounding twice can end elsewhere than
-    rounding once: so bits are cut off, and the last one kept says that
-    something was.
+    `struct` converts through a double, and rounding twice can give another
+    result than rounding once. So the low bits are cut off, and the last bit
+    that is kept records whether any of them was set (a sticky bit).
     """
     value = int(argument)
     excess = value.bit_length() - _DOUBLE_BITS
@@ -362,7 +364,7 @@ def _number(size: int, argument: object) -> int:
 
 
 def _bytes_of(argument: object) -> bytes:
-    """Return the bytes of what has any; raise TypeError for what has none."""
+    """Return the bytes of an argument; raise TypeError if it has none."""
     if type(argument) is bytes:
         return argument
     if isinstance(argument, (np.generic, np.ndarray)):

@@ -1,13 +1,15 @@
-"""Have kernels write what they print into memory of the run: a rewrite of portable source.
+"""Rewrite portable source so that kernels print into memory of the run.
 
-`printf` becomes a function that records its format and its arguments, and each
-kernel that may call it gets one parameter more, behind its own: a pointer to
-`hal.Output`'s memory, or null, for the driver's own printf. A kernel leaves it
-where functions that it calls find it, in a variable that a block shares.
+The rewrite replaces `printf` with a function that records its format and its
+arguments. Each kernel that may call it gets one more parameter, behind its
+own: a pointer to `hal.Output`'s memory, or null, for the driver's own printf.
+The kernel stores the pointer in a variable that its block shares, where the
+functions that it calls find it.
 
-A source that prints nothing is not touched. Of one that does, lines stay where
-they are, and columns up to the end of a kernel's parameters. What an included
-file prints is the driver's, and so is what several linked sources print.
+A source that prints nothing stays as it is. In one that does, lines keep
+their places, and so do columns up to the end of a kernel's parameters. Output
+of an included file goes to the driver's printf, as does that of several
+linked sources.
 
 A record is a multiple of 8 bytes: its size; the thread and the block, three
 32-bit numbers each; the format, and each argument, as a word with its kind
@@ -29,18 +31,18 @@ if TYPE_CHECKING:
 __all__ = ["HEADER", "PARAMETER", "UNTRACED", "OutputPlace", "may_print", "with_output"]
 
 PARAMETER: Final = "hal_output"
-"""What the hidden parameter is called."""
+"""The name of the hidden parameter."""
 
 HEADER: Final = 24
-"""Bytes in front of the records: how many they may take, how many were asked for, calls cut."""
+"""Bytes in front of the records: their limit, the bytes asked for, and the calls cut."""
 
 UNTRACED: Final = "#define HAL_TRACE(...) ((void)0)\n"
-"""What is put before a source that traces nothing."""
+"""The line put before a source that traces nothing."""
 
 _PRINT: Final = "printf"
-# As long as what it stands for, so that columns stay.
+# As long as the word that it replaces, so that columns stay.
 _RECORD: Final = "hal_pf"
-# Behind `int` it is declared.
+# Behind `int` the word is a declaration.
 _ELSEWHERE: Final = frozenset({"::", ".", "->", "int"})
 
 _PRELUDE: Final = r"""
@@ -181,13 +183,13 @@ __device__ inline void hal_trace(const char *hal_name, char *hal_value) {
 
 
 class OutputPlace:
-    """What the hidden parameter takes: a `hal.Output`, or a slot, which is bound to one."""
+    """The argument for the hidden parameter: a `hal.Output`, or a slot that is bound to one."""
 
     __slots__ = ()
 
 
 def may_print(source: str, defines: Mapping[str, str], trace: str) -> bool:
-    """Return whether a source prints, or traces on a condition: whether a rewrite is worth it."""
+    """Return whether a source prints, or traces on a condition, so that it needs the rewrite."""
     return bool(trace) or any(_PRINT in text for text in (source, *defines, *defines.values()))
 
 
@@ -199,17 +201,17 @@ def with_output(
     Parameters
     ----------
     source, entries
-        The text, and what `hal._programs.scanner.scan` finds in it.
+        The text, and the kernels that `hal._programs.scanner.scan` finds in it.
     defines
         Macros, name to value.
     trace
-        The condition under which a thread traces, or empty for nothing.
+        The condition under which a thread traces; empty to trace nothing.
     """
     macros = {_renamed(name): _renamed(value) for name, value in defines.items()}
     places = _calls(source)
     if not trace and not places and macros == defines:
         return UNTRACED, source, macros
-    # What a macro, or with a trace an included file, is used by, only the compiler knows.
+    # Only the compiler knows who uses what a macro or, with a trace, an included file defines.
     is_anywhere = bool(trace) or macros != defines
     is_anywhere |= not all(
         any(entry.body_start < place < entry.body_end for entry in entries) for place in places
@@ -249,14 +251,14 @@ def _renamed(text: str) -> str:
 
 
 def _calls(source: str) -> list[int]:
-    """Return where printf is called."""
+    """Return the places where printf is called."""
     if _PRINT not in source:
         return []
     return [word.start for word in _plain_words(source) if word.text == _PRINT]
 
 
 def _plain_words(source: str) -> Iterator[Token]:
-    """Find words outside of texts and comments, those in macros, too, that are no members."""
+    """Find words outside strings and comments, also in macros, that are not members."""
     before = ""
     for token in tokenize(source):
         if token.kind == "directive":

@@ -1,7 +1,7 @@
-"""Define compiled programs: images for one or several targets, with what is known of them.
+"""Compiled programs: images for one or several targets, with what is known of them.
 
 A program belongs to no device. It is a value: bytes that can be kept, sent
-and read again, by `Device.load` too.
+and read again, also by `Device.load`.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class ProgramImage(NamedTuple):
     Attributes
     ----------
     backend
-        Whose it is: ``"cuda"``.
+        The backend that compiled it: ``"cuda"``.
     target
-        What it was compiled for, in the backend's words: ``"sm_90"``.
+        The architecture, in the backend's words: ``"sm_90"``.
     image
-        The bytes that `Device.load` takes as well.
+        The bytes, which `Device.load` takes as well.
     kernels
         What is known of its kernels, by name; None where only loading tells.
     log
-        What the compiler said.
+        The compiler's messages.
     properties
-        What else the backend noted: the compiler, the processor's features.
+        The backend's other notes: the compiler, the processor's features.
     """
 
     backend: str
@@ -67,7 +67,7 @@ class ProgramImage(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return backend and target, as in ``"cuda:sm_90"``."""
+        """Backend and target, as in ``"cuda:sm_90"``."""
         return f"{self.backend}:{self.target}"
 
     def __repr__(self) -> str:
@@ -78,7 +78,7 @@ class ProgramImage(NamedTuple):
 class Program:
     """Compiled kernels, for one or several targets; made by `hal.compile`.
 
-    ``device.load(program)`` loads the image that suits the device best: once,
+    ``device.load(program)`` loads the image that suits the device best, once
     while the program lives. Immutable; any thread may use it, any number of
     devices may load it, and it can be pickled.
     """
@@ -97,27 +97,27 @@ class Program:
 
     @property
     def images(self) -> tuple[ProgramImage, ...]:
-        """Return one for each target, in the order in which they were asked for."""
+        """The images, one per target, in the order of the targets that were asked for."""
         return self._images
 
     @property
     def entry_points(self) -> tuple[str, ...]:
-        """Return the names of the kernels that the source defines, in its order."""
+        """The names of the kernels that the source defines, in its order."""
         return self._entry_points
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Return what made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text."""
+        """The inputs that made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text."""
         return self._metadata
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Return what it was compiled for, as in ``("cpu:native", "cuda:sm_90")``."""
+        """The targets, as in ``("cpu:native", "cuda:sm_90")``."""
         return tuple(each.name for each in self.images)
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
-        """Return the kernels' parameters by name, of the first image that tells.
+        """The kernels' parameters by name, from the first image that has them.
 
         Empty where only loading tells. Sizes of the user's structures may
         differ from target to target: see `ProgramImage.kernels`.
@@ -127,15 +127,15 @@ class Program:
 
     @property
     def log(self) -> str:
-        """Return what the compilers said, each under its target's name; empty for nothing."""
+        """The compilers' messages, each under its target's name; empty if there are none."""
         said = (f"{each.name}:\n{each.log.rstrip()}\n" for each in self.images if each.log.strip())
         return "".join(said)
 
     def image_for(self, device: Device) -> ProgramImage:
-        """Return the image that suits a device best; loads nothing.
+        """Return the image that suits a device best, without loading it.
 
         Raises `OperationError` with the program's targets and the device's if
-        there is none.
+        none suits.
         """
         if not is_device(device):
             message = f"image_for takes a device, not {type(device).__name__}"
@@ -151,7 +151,7 @@ class Program:
         return best
 
     def to_bytes(self) -> bytes:
-        """Return all of it as bytes, for `from_bytes` and `Device.load`."""
+        """Return the program as bytes, for `from_bytes` and `Device.load`."""
         contents = b"".join(each.image for each in self.images)
         head = json.dumps(
             {
@@ -176,11 +176,11 @@ class Program:
 
     @classmethod
     def from_bytes(cls, content: bytes | bytearray | memoryview) -> Self:
-        """Return the program that `to_bytes` made bytes of.
+        """Return the program that `to_bytes` serialized.
 
-        What it holds is run as code: read what you trust. Raises
-        `InvalidArgumentError` for bytes that are no program, damaged, or of
-        another version of hal.
+        Its code will run on your devices: read only what you trust. Raises
+        `InvalidArgumentError` for bytes that are not a program, are damaged, or
+        come from another version of hal.
         """
         if not isinstance(content, (bytes, bytearray, memoryview)):
             message = f"from_bytes takes bytes, not {type(content).__name__}"
@@ -214,16 +214,16 @@ class Program:
         raise InvalidArgumentError(message)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, whole or not at all, which `open` and `Device.load` read.
+        """Write the program to a file that `open` and `Device.load` read, whole or not at all.
 
-        Links, devices and pipes stay what they are, and are written to. Raises
+        Writes through links, and to devices and pipes, without replacing them. Raises
         `FileError` with the path.
         """
         write_whole(path, self.to_bytes(), "save")
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; raises what `from_bytes` does.
+        """Read a file that `save` wrote; raises what `from_bytes` does.
 
         Raises `FileError` for a file that cannot be read, and
         `InvalidArgumentError` for a device, a pipe and more than 1 GiB.
@@ -238,12 +238,12 @@ class Program:
 
 
 def is_device(value: object) -> bool:
-    """Return whether something is a device, or all of one that matters here."""
+    """Return whether an object is a device, or has all of a device that matters here."""
     return hasattr(value, "info") and isinstance(getattr(value, "backend", None), str)
 
 
 def compiler_or_none(backend: str) -> NativeCompiler | None:
-    """Return a backend's compiler that needs no device, if it has one here."""
+    """Return a backend's compiler that needs no device; None if it has none here."""
     try:
         return registry.compiler_of(backend)
     except (BackendError, UnimplementedError, NotFoundError):
@@ -251,9 +251,9 @@ def compiler_or_none(backend: str) -> NativeCompiler | None:
 
 
 def target_of(device: Device) -> str:
-    """Return what to compile for to run on a device, as in ``"cuda:sm_90"``.
+    """Return the target to compile for to run on a device, as in ``"cuda:sm_90"``.
 
-    Without the backend's compiler that is the device's own architecture.
+    Without the backend's compiler it is the device's own architecture.
     """
     info: DeviceInfo = device.info
     target = info.architecture
@@ -265,7 +265,7 @@ def target_of(device: Device) -> str:
 
 
 def _rank(image: ProgramImage, device: Device) -> int:
-    """Return how well an image suits a device; 0 for not at all."""
+    """Return how well an image suits a device; 0 if it does not."""
     if image.backend != device.backend:
         return 0
     compiler = compiler_or_none(image.backend)
@@ -276,7 +276,7 @@ def _rank(image: ProgramImage, device: Device) -> int:
 
 
 def _pack(kernels: Mapping[str, KernelEntry]) -> list[Any]:
-    """Return what is known of kernels as JSON has it."""
+    """Return what is known of kernels as rows for JSON."""
     return [
         [name, [list(each) for each in _rows(entry.signature)], entry.block, entry.shared_memory]
         for name, entry in kernels.items()
@@ -291,7 +291,7 @@ def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool, str]]:
 
 
 def _unpack(rows: Sequence[Any]) -> Mapping[str, KernelEntry]:
-    """Return what `_pack` made rows of; for other rows raise anything."""
+    """Return the kernels from the rows of `_pack`; raise any exception for malformed rows."""
     kernels: dict[str, KernelEntry] = {}
     for name, parameters, block, shared_memory in rows:
         _texts([name, *(each[0] for each in parameters)])
@@ -302,7 +302,7 @@ def _unpack(rows: Sequence[Any]) -> Mapping[str, KernelEntry]:
 
 
 def _unpack_images(rows: Sequence[Any], body: bytes, position: int) -> list[ProgramImage]:
-    """Return the images, which begin at a place; raise anything for what are none."""
+    """Return the images, which begin at an offset; raise any exception if they are malformed."""
     images: list[ProgramImage] = []
     for each in rows:
         begin, kernels = position, each["kernels"]
@@ -331,7 +331,7 @@ def _unpack_texts(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _texts(values: object) -> list[str]:
-    """Return the values, a list of texts; raise TypeError if they are something else."""
+    """Return the values, a list of strings; raise TypeError if they are something else."""
     if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
         message = f"{values!r} is no list of texts"
         raise TypeError(message)

@@ -1,4 +1,4 @@
-"""Check what a user gives to a compiler, and make a request of each source."""
+"""Checks of a user's input to a compiler, and the request made of each source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Trace: TypeAlias = bool | str
 _INCLUDE: Final = re.compile(r"#\s*include\s*[\"<]([^\">]+)[\">]")
 _LONGEST_PATH: Final = 4096
 _PATH: Final = re.compile(r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
-"""What a source's text looks like that is the name of a file."""
+"""What the text of a source looks like if it is the name of a file."""
 
 
 def prepare(
@@ -39,7 +39,7 @@ def prepare(
     include_directories: Includes,
     trace: Trace,
 ) -> list[CompileRequest]:
-    """Check what a user gives to a compiler, and return a request for each source."""
+    """Check a user's input to a compiler, and return a request for each source."""
     condition = _check_trace(trace)
     if "\n" in condition or "\r" in condition:
         message = "compile: the condition of trace has a line break"
@@ -93,7 +93,7 @@ def prepare(
     owners: dict[str, str] = {}
     for index, (name, text) in enumerate(sources.items()):
         prelude, printing, given = UNTRACED, text, macros
-        # What a function of one source prints, a kernel of another one would have to know.
+        # If a function of one source prints, a kernel of another one would have to know it.
         if len(sources) == 1 and may_print(text, macros, condition):
             found = scan(text, filename=name)
             prelude, printing, given = with_output(text, found, macros, condition)
@@ -136,7 +136,7 @@ def prepare(
 def check_options(
     options: object, backends: Sequence[str], *, only: bool = True
 ) -> dict[str, Sequence[str]]:
-    """Return the options of each backend; with `only` there may be none for others."""
+    """Return the options of each backend; with `only`, raise if others have any."""
     if not isinstance(options, Mapping):
         return dict.fromkeys(backends, check_texts("options", options))
     found: dict[str, Sequence[str]] = dict.fromkeys(backends, ())
@@ -153,20 +153,20 @@ def check_options(
 
 
 def check_texts(what: str, values: object) -> tuple[str, ...]:
-    """Return a list of texts; a single text is none."""
+    """Return a list of texts; a single text is not a list."""
     items = as_items(values, f"compile: {what} is a sequence of texts", ordered=True)
     return tuple([as_text(each, f"compile: {what} is text") for each in items])
 
 
 def _check_trace(trace: object) -> str:
-    """Return the condition of the threads that trace; "" for none."""
+    """Return the condition of the threads that trace; "" if no thread does."""
     if isinstance(trace, (bool, np.bool_)):
         return "true" if trace else ""
     return as_text(trace, "compile: trace is True, False or a condition")
 
 
 def _source_text(source: object) -> str:
-    """Return a source, or raise how the text of a file is had."""
+    """Return a source's text, or raise how to read it from a file."""
     if isinstance(source, os.PathLike):
         message = (
             f"compile: a source is text, not {type(source).__name__}; pass path.read_text(), and "
@@ -177,12 +177,12 @@ def _source_text(source: object) -> str:
 
 
 def _looks_like_path(text: str) -> bool:
-    """Return whether a text without a kernel is rather the name of a file."""
+    """Return whether a text without a kernel is probably the name of a file."""
     return len(text) <= _LONGEST_PATH and _PATH.fullmatch(text) is not None
 
 
 def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
-    """Raise for an ``#include`` of a device or a pipe, which compilers read without an end."""
+    """Raise for an ``#include`` of a device or a pipe, which a compiler would read forever."""
     for token in tokenize(source) if "include" in source else ():
         match = _INCLUDE.match(token.text) if token.kind == "directive" else None
         for folder in ["", *folders] if match else ():
@@ -190,7 +190,7 @@ def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
             try:
                 about = os.stat(path) if folder or os.path.isabs(path) else None
             except (OSError, ValueError):
-                continue  # the compiler says so, if it matters
+                continue  # the compiler reports it, if it matters
             if about is None or stat.S_ISDIR(about.st_mode):
                 continue
             if not stat.S_ISREG(about.st_mode) or about.st_size > MOST_BYTES:
@@ -204,7 +204,7 @@ def _check_included(name: str, source: str, folders: Sequence[str]) -> None:
 
 
 def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
-    """Raise unless files can hold these texts, each behind what it is: no lone surrogate."""
+    """Raise unless files can hold these texts (no lone surrogates); each comes with its label."""
     for what, text in texts:
         try:
             text.encode()
@@ -219,5 +219,5 @@ def _check_characters(texts: Iterable[tuple[str, str]]) -> None:
 
 
 def suffix(index: int, count: int) -> str:
-    """Return what tells a source's table from those of the others it is linked with."""
+    """Return the suffix that distinguishes a source's table from those that it is linked with."""
     return f"_{index}" if count > 1 else ""

@@ -1,20 +1,20 @@
 """Find the kernels of portable source without a compiler.
 
-The portable dialect is what CUDA C++ and HIP C++ have in common. Of what kind
-and how large a parameter is, only the compiler knows: see `hal._programs.type_table`,
-whose functions this module offers too.
+The portable dialect is what CUDA C++ and HIP C++ have in common. Only the
+compiler knows the kind and the size of a parameter: see `hal._programs.type_table`,
+whose functions this module re-exports.
 
-What `scan` asks of a kernel (a ``__global__`` function with a body):
+`scan` accepts a kernel (a ``__global__`` function with a body) only if
 
-- it stands at global scope (``extern "C"`` is fine), is no template, returns void, and is not
-  called as a function of the dialect is;
-- there is one of its name, whatever the preprocessor would choose, and its
-  head is not put together by ``#if``;
-- every parameter has a name, and none is a reference or has a default.
+- it stands at global scope (``extern "C"`` is fine), is not a template, returns void, and does
+  not have the name of a function of the dialect;
+- no other kernel has its name, whatever the preprocessor would choose, and no ``#if``
+  divides its head;
+- every parameter has a name, and no parameter is a reference or has a default.
 
-In front of the name or behind the parameters of a kernel's definition may
-stand ``HAL_BLOCK(x, y, z)`` and ``HAL_SHARED_MEMORY(bytes)``: what it is
-launched with where a dispatch does not say. No compiler sees these marks:
+``HAL_BLOCK(x, y, z)`` and ``HAL_SHARED_MEMORY(bytes)`` may stand in front of
+the name or behind the parameters of a kernel's definition: the launch uses
+them where a dispatch does not say. No compiler sees these marks:
 `read_source` replaces them with spaces.
 
 Macros are not expanded: a kernel that a macro writes is not found. Text under
@@ -48,19 +48,19 @@ _COMMAND: Final = re.compile(r"#\s*(\w*)\s*(.*)", re.DOTALL)
 _NOT_BLANK: Final = re.compile(r"[^\r\n]")
 _LITERALS: Final = {"0": False, "false": False, "1": True, "true": True}
 
-# What a kernel is launched with, and how many expressions it takes at most.
+# The marks of a kernel, and how many expressions each takes at most.
 _MARKS: Final = {"HAL_BLOCK": 3, "HAL_SHARED_MEMORY": 1}
 
 
 @dataclasses.dataclass(slots=True)
 class _Conditional:
-    """An open ``#if``, and what each of its branches starts from."""
+    """An open ``#if``, and the state that each of its branches starts from."""
 
     state: tuple[tuple[str, ...], tuple[Token, ...], int, EntryPoint | None]
     skipping: bool
-    dead: bool  # stands in text that is skipped itself
+    dead: bool  # stands in skipped text itself
     taken: bool  # a branch under ``#if 1`` was read, so no other is
-    unknown: bool  # at least one condition is for the compiler to decide
+    unknown: bool  # the compiler decides at least one of its conditions
 
 
 def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
@@ -71,7 +71,7 @@ def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
     source
         Text in the portable dialect.
     filename
-        What errors call it.
+        The name that errors use.
 
     Returns
     -------
@@ -90,9 +90,9 @@ def scan(source: str, *, filename: str) -> tuple[EntryPoint, ...]:
 
 
 def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], str]:
-    """Return what `scan` does, and the source without the marks of its kernels.
+    """Return the result of `scan`, and the source without the marks of its kernels.
 
-    Every other character stays where it is.
+    Every other character keeps its place.
     """
     scanner = _Scanner(source, filename)
     entries = scanner.scan()
@@ -105,10 +105,10 @@ def read_source(source: str, *, filename: str) -> tuple[tuple[EntryPoint, ...], 
 
 
 class _Scanner:
-    """Walk the tokens once, with the open scopes and the current declaration's head at hand.
+    """One walk over the tokens, with the open scopes and the head of the current declaration.
 
-    Scopes named "namespace", "extern" and "class" hold declarations, "inner"
-    (braces in parentheses) is part of one, and of "kernel" and "body" only the
+    Scopes named "namespace", "extern" and "class" hold declarations; "inner"
+    (braces in parentheses) is part of one; inside "kernel" and "body" only
     braces count.
     """
 
@@ -121,7 +121,7 @@ class _Scanner:
         self._parentheses = 0
         self._kernel: EntryPoint | None = None  # whose body is open, or was last
         self._conditionals: list[_Conditional] = []
-        self.marks: set[tuple[int, int]] = set()  # where they begin and end
+        self.marks: set[tuple[int, int]] = set()  # their starts and ends
 
     def scan(self) -> tuple[EntryPoint, ...]:
         for token in tokenize(self._source):
@@ -183,7 +183,7 @@ class _Scanner:
 
     def _close(self, token: Token) -> None:
         if not self._scopes:
-            return  # one too many: the compiler says so
+            return  # one too many: the compiler reports it
         scope = self._scopes.pop()
         if scope == "kernel" and self._kernel is not None:
             entry = dataclasses.replace(self._kernel, body_end=token.end)
@@ -225,13 +225,13 @@ class _Scanner:
                 current.unknown |= decided is None and name != "else"
         undecided = current is not None and current.unknown and not current.dead
         if self._head and (undecided or name == "include"):
-            # Leave a mark: what is being declared is for the preprocessor to put together.
+            # Leave a mark: the preprocessor assembles the declaration.
             self._head.append(Token("mark", "#", token.start, token.end))
 
     # Heads of declarations
 
     def _read_head(self, brace: Token) -> EntryPoint | None:
-        """Return the kernel whose body the brace opens, or None if it is no function."""
+        """Return the kernel whose body the brace opens, or None if it is not a function's."""
         head = self._head
         texts = [token.text for token in head]
         groups = [
@@ -285,7 +285,7 @@ class _Scanner:
         return dataclasses.replace(entry, parameters=parameters)
 
     def _check_kernel(self, entry: EntryPoint, before: list[str]) -> None:
-        """Raise for a name that is taken, and what stands before it if that is no void."""
+        """Raise if the name is taken or the return type is not void."""
         if entry.name in RESERVED:
             raise self._error(
                 entry, "C or the dialect has a function of this name; rename the kernel"
@@ -301,7 +301,7 @@ class _Scanner:
             )
 
     def _with_marks(self, entry: EntryPoint, head: list[Token]) -> EntryPoint:
-        """Return the kernel with what the marks in its head say, and note where they are."""
+        """Return the kernel with the values of its marks, and note their places."""
         texts = [token.text for token in head]
         found: dict[str, tuple[str, ...]] = {}
         bounds = ""
@@ -382,7 +382,7 @@ class _Scanner:
 
 
 def _find_name(tokens: list[Token]) -> int | None:
-    """Return which token of a parameter is its name, or None if that cannot be told."""
+    """Return the index of the token that names a parameter, or None if it is unclear."""
     texts = [token.text for token in tokens]
     depths = bracket_depths(texts)
     index = len(tokens) - 1

@@ -1,9 +1,9 @@
-"""Type a kernel's arguments: check them by name and lay them out for a launch.
+"""A kernel's typed parameters: check arguments by name and lay them out for a launch.
 
 A `Signature` is compiled once per kernel and packs many times. So `pack`
-looks only at the arguments' types, and remembers for each combination what is
-left to do to the values; `struct` checks ranges on the way, and only when it
-refuses is the culprit looked for.
+looks only at the arguments' types, and caches for each combination of them the
+conversions that the values need. `struct` checks ranges while it packs; only
+when it refuses does `pack` look for the argument at fault.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = ["Parameter", "ParameterBlock", "Resolver", "Signature"]
 _Plan = tuple[tuple[tuple[int, str], ...], tuple[tuple[int, Converter], ...]]
 
 _POINTER: Final = 8
-_RECORD_ALIGNMENT: Final = 16  # what C++ gives a structure without alignas, at most
-_STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; more is arranged here
+_RECORD_ALIGNMENT: Final = 16  # C++'s largest alignment of a structure without alignas
+_STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives; larger alignments are made here
 _MAX_PLANS: Final = 64
 _SHOWN: Final = 200
 _DECLARATION: Final = re.compile(
@@ -67,7 +67,7 @@ class Signature:
         The names of the pointers through which the kernel only reads.
     output
         The name of the parameter that takes a `hal.Output` and may be left
-        out, the last one; None for a kernel that prints nothing.
+        out, always the last one; None for a kernel that prints nothing.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Signature:
             message = f"{self} has two parameters of one name; give each its own"
             raise InvalidArgumentError(message)
         self.constants: Final = frozenset(each.name for each in self.parameters if each.is_const)
-        # Of pointers whose elements are known: the dtype that surely fits, and address bits to be 0
+        # For pointers to known elements: the dtype that surely fits, and the address bits to be 0
         self._elements = {
             each.name: (dtype_of(each.element), alignment_of(each.element) - 1)
             for each in self.parameters
@@ -113,7 +113,7 @@ class Signature:
         self._alignment = max((each.alignment for each in self.parameters), default=1)
         slack = self._alignment if self._alignment > _STORAGE_ALIGNMENT else 0
         self._storage_type = ctypes.c_char * max(1, end + slack)
-        # All pointers as one number: the base times `ones`, plus the offsets. A multiplication
+        # All pointers as one number: the base times `ones`, plus the offsets. One multiplication
         # costs a third of one addition per argument.
         self._ones = sum(1 << (8 * _POINTER * i) for i in range(len(offsets)))
         self._offsets = sum(offset << (8 * _POINTER * i) for i, offset in enumerate(offsets))
@@ -123,16 +123,16 @@ class Signature:
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Return the signature that a text such as ``"(f32 a, const f32* x, bytes[12] p)"`` means.
+        """Return the signature described by a text like ``"(f32 a, const f32* x, bytes[12] p)"``.
 
         The parentheses and the names may be left out (``"ptr,u32"``); a
-        parameter without one is called ``arg0``, ``arg1`` and so on by its
-        place. ``f32*`` is a pointer to such elements, which its buffers must
-        have, and ``ptr`` one to any; with ``const`` the kernel only reads
-        through it.
+        parameter without a name is called ``arg0``, ``arg1`` and so on by its
+        position. ``f32*`` is a pointer to such elements, which its buffers must
+        have, and ``ptr`` is a pointer to any; with ``const`` the kernel only
+        reads through it.
         Records (``bytes[N]``) are aligned to 16 bytes, ``any[N]`` (something
         of that size) as far as its size allows. Raises `InvalidArgumentError`
-        for anything else, and lists the types there are.
+        for anything else, and lists the known types.
         """
         text = as_text(text, "a signature is text such as '(f32 a, ptr x)'")
         inside = text.strip()
@@ -170,13 +170,13 @@ class Signature:
         Parameters
         ----------
         kernel_name
-            What errors call the kernel.
+            The kernel's name in errors.
         arguments
             In order, or by name. A last one called ``hal_output`` is a
-            `hal.Output`; it may be left out, and is null then.
+            `hal.Output`; if it is left out, it is null.
         resolve
-            Called once with each argument of a pointer that is not None; what
-            it raises is passed on.
+            Called once with each pointer's argument that is not None; its
+            exceptions are passed on.
 
         Raises
         ------
@@ -222,10 +222,10 @@ class Signature:
     def _check_buffer(
         self, kernel_name: str, name: str, dtype: np.dtype[Any], address: int = 0
     ) -> None:
-        """Raise unless a buffer of that dtype, at that address, may be given for a parameter.
+        """Raise unless a buffer of that dtype, at that address, may be passed for a parameter.
 
-        Raises `ArgumentTypeError` for other elements than the pointer's, and
-        `InvalidArgumentError` for an address that is no multiple of their size.
+        Raises `ArgumentTypeError` if its elements are not the pointer's, and
+        `InvalidArgumentError` for an address that is not a multiple of their size.
         """
         parameter = next(each for each in self.parameters if each.name == name)
         whose = f"kernel '{kernel_name}': parameter '{name}' ({parameter.type})"
@@ -255,7 +255,7 @@ class Signature:
         return f"Signature({self.parameters!r})"
 
     def _make_plan(self, kernel_name: str, arguments: tuple[object, ...]) -> _Plan:
-        """Check the number and the types of arguments, and remember what their values need."""
+        """Check the number and the types of arguments, and cache their conversions."""
         count = len(self.parameters)
         if len(arguments) != count:
             missing = [parameter.name for parameter in self.parameters[len(arguments) :]]
@@ -317,7 +317,7 @@ def _shortened(text: str) -> str:
 
 
 def _parameter(match: re.Match[str], index: int) -> Parameter | None:
-    """Return what one declaration of a signature's text says, or None if it says nothing known."""
+    """Return the parameter that a declaration in a signature's text describes, or None."""
     name = match["name"] or f"arg{index}"
     is_const = match["const"] is not None
     if match["star"]:

@@ -1,9 +1,9 @@
-"""Cut C++ source into tokens with their exact places, and match their brackets.
+"""Split C++ source into tokens with their exact places, and match their brackets.
 
-Just enough for finding declarations: comments are dropped, a preprocessor
+Just enough to find declarations: comments are dropped, a preprocessor
 line is one token, nothing is expanded. Line splices, raw strings, digit
-separators and digraphs are honoured, so that what merely looks like code is
-never taken for it.
+separators and digraphs are honoured, so that text which merely looks like
+code is never taken for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = [
     "without_splices",
 ]
 
-# A line splice may stand inside any token but a raw string.
+# A line splice may stand inside any token except a raw string.
 _SPLICE: Final = r"(?:\\[ \t\v\f]*\r?\n)"
 _COMMENT: Final = (
     rf"/{_SPLICE}*/(?:{_SPLICE}|[^\n])*+"
@@ -54,7 +54,7 @@ _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """One token of C++.
+    """A token of C++.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Token(NamedTuple):
 
 
 def tokenize(source: str) -> Iterator[Token]:
-    """Yield the tokens in order; never fails: what is no C++ comes out as signs."""
+    """Yield the tokens in order; never fails: text that is not C++ comes out as signs."""
     position, at_line_start = 0, True
     while match := _TOKEN.match(source, position):
         kind, start, position = match.lastgroup, match.start(), match.end()
@@ -118,9 +118,9 @@ def matching_parentheses(texts: Iterable[str]) -> Iterator[tuple[int, int]]:
 
 
 def bracket_depths(texts: Iterable[str]) -> list[int]:
-    """Return how many brackets each token of a type is in; brackets count as outside themselves.
+    """Return how many brackets enclose each token of a type; a bracket does not enclose itself.
 
-    Angle brackets count, but for those in parentheses, which may compare.
+    Angle brackets count, except inside parentheses, where they may compare.
     """
     expected: list[str] = []
     depths: list[int] = []
@@ -138,7 +138,7 @@ def bracket_depths(texts: Iterable[str]) -> list[int]:
 
 
 def split_at_commas(tokens: list[Token]) -> list[list[Token]]:
-    """Return what stands between the commas outside every bracket."""
+    """Return the parts between the commas outside every bracket."""
     parts: list[list[Token]] = [[]]
     depths = bracket_depths(token.text for token in tokens)
     for token, depth in zip(tokens, depths, strict=True):
@@ -150,7 +150,7 @@ def split_at_commas(tokens: list[Token]) -> list[list[Token]]:
 
 
 def without_attributes(tokens: list[Token]) -> list[Token]:
-    """Return the tokens without ``[[...]]``, ``__attribute__((...))`` and their like."""
+    """Return the tokens without ``[[...]]``, ``__attribute__((...))`` and the like."""
     kept: list[Token] = []
     index = 0
     while index < len(tokens):

@@ -1,8 +1,8 @@
-"""Let the compiler tabulate what a kernel's parameters are, and read its table back.
+"""Let the compiler tabulate kernel parameters, and read its table back.
 
-The type of a parameter may be an alias, a structure or an enumeration of the
-user, and no reader of text knows its size. So C++ is appended to the source:
-constant expressions over the parameters' own types, in two globals of the image.
+The type of a parameter may be a user's alias, structure or enumeration, whose
+size cannot be read from the text. So C++ is appended to the source: constant
+expressions over the parameters' own types, in two globals of the image.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["KernelEntry", "read_type_table", "type_table"]
 
 _MAGIC: Final = int.from_bytes(b"hal\0", "little")
 _VERSION: Final = 3
-"""Counts the forms that the table has had; the first had no number."""
+"""The version of the table's format; the first had no number."""
 # The numbers of the kinds in the table, in order.
 _KINDS: Final = ("", "ptr", "int", "uint", "float", "bool", "record")
 _ROW: Final = struct.Struct("<4I")
 _DAMAGED: Final = "the image's table of kernel parameters is damaged; compile the source again"
-# Every name begins with hal_, because the user's macros (N, T, value) are alive here.
+# Every name begins with hal_, because the user's macros (N, T, value) are active here.
 _TRAITS: Final = """
 #line 1 "hal_type_table"
 #ifdef __clang__  // a parameter that is volatile is the user's
@@ -138,20 +138,20 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
     """Return C++17 text that makes the compiler tabulate the kernels and their parameters.
 
     The text goes after the source, at global scope, and includes nothing. It
-    defines two globals with C names, marked with the macro ``HAL_TABLE`` that
+    defines two globals with C names, marked with the macro ``HAL_TABLE``, which
     must be defined before it: ``const char hal_kernels[]``, such as
     ``"saxpy(a,x,y,n);blur(in,out)"``, and ``const unsigned int
-    hal_parameters[]``, in rows of four: first a constant that tells the table,
-    its version and how many kernels and parameters there are; then for each
+    hal_parameters[]``, in rows of four: first a constant that identifies the
+    table, its version, and the numbers of kernels and parameters; then for each
     kernel the three numbers of its block (zeros: none) and its shared memory,
     followed by kind, size, alignment and flag of every parameter: 1 for a pointer
     to const, 16 times the kind and 256 times the size of what a pointer points to. The
     compiler refuses a parameter that is not trivially copyable, and a block or
-    shared memory that is no constant or too small, with the kernel in its message.
+    shared memory that is not constant or too small, with the kernel in its message.
 
-    A kernel that stands under an ``#if`` is listed whether or not it was
-    compiled, and what its parameters and marks mention must exist either way.
-    The `suffix` goes behind the globals' names, where images are linked.
+    A kernel under an ``#if`` is listed whether or not it was compiled, so
+    everything that its parameters and marks mention must exist either way.
+    `suffix` is appended to the globals' names, where images are linked.
     """
     lines: list[str] = []
     count = sum(len(entry.parameters) for entry in entries)
@@ -169,7 +169,7 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
             for texts, least, mark in ((sizes, 1, "HAL_BLOCK"), ([shared], 0, "HAL_SHARED_MEMORY"))
             for text in texts
         ]
-        # A block of one or two numbers is filled up with ones, none at all with zeros.
+        # Ones fill up a block of one or two numbers; zeros mean no block.
         sizes = (sizes + ["1"] * 2)[:3] if sizes else ["0"] * 3
         rows.append(", ".join(f"(unsigned int){text}" for text in (*sizes, shared)))
         for text, name in entry.parameters:
@@ -196,8 +196,8 @@ def type_table(entries: Sequence[EntryPoint], suffix: str = "") -> str:
 def read_type_table(kernels: bytes, parameters: bytes) -> dict[str, KernelEntry]:
     """Return what the bytes of a type table's two globals say of each kernel.
 
-    Raises `InvalidArgumentError` if they are not what `type_table` defines,
-    or what it defined in another version of hal.
+    Raises `InvalidArgumentError` if they do not have the format of `type_table`,
+    or have that of another version of hal.
     """
     magic, version = (
         struct.unpack_from("<2I", parameters) if len(parameters) >= _ROW.size else (0, 0)

@@ -1,4 +1,4 @@
-"""The words of portable source that say what its declarations are, and names that are taken."""
+"""Words that introduce declarations in portable source, and names that are taken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["BUILTIN_TYPES", "NO_FUNCTIONS", "NO_NAMES", "QUALIFIERS", "RESERVED"]
 
-# With an `f` behind it each is there for float.
+# Each has a float version, with an `f` behind its name.
 _MATHEMATICS: Final = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc exp exp10 exp2
     expm1 fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma llrint log log10 log1p log2
@@ -25,7 +25,7 @@ _OTHERS: Final = """
 RESERVED: Final = frozenset(
     [*_MATHEMATICS.split(), *(f"{name}f" for name in _MATHEMATICS.split()), *_OTHERS.split()]
 )
-"""What a kernel of the name would stand in for, or be taken for."""
+"""Names that a kernel would replace, or be taken for."""
 
 # fmt: off
 # Words whose parentheses hold no parameters.
