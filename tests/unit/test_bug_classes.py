@@ -26,7 +26,7 @@ def strings(*names: str) -> set[str]:
 
 
 CASES = strings("cases.py", "faults.py", "memory.py", "refusals.py", "shortage.py")
-MUTANTS = strings("planted.py")
+MUTANTS = strings(*(str(path) for path in (SCHEDULES / "planted").glob("*.py")))
 
 
 def is_case(name: str) -> bool:

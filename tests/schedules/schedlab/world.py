@@ -92,7 +92,8 @@ class World(Watching):
         """Make a program's queues, semaphores and buffers; the progress thread is parked."""
         self.program = program
         for module, name, value in program.constants:
-            setattr(getattr(self.core, module), name, value)  # until the next reset
+            copy = self.core.modules[f"{self.core.package}.{module}"]
+            setattr(copy, name, value)  # until the next reset
         limits = {}
         for spec in program.queues.values():
             key = (spec.domain, spec.device)

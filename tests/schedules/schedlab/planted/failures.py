@@ -1,0 +1,90 @@
+"""List bugs in failing and closing: what fails with what, and what outlives it."""
+
+from __future__ import annotations
+
+from schedlab.loader import Patch
+from schedlab.planted.mutant import Mutant
+
+FAILURES = (
+    Mutant(
+        "a failure that stops at the first signal",
+        "two signals refused",
+        (
+            Patch(
+                "_engine.ring",
+                "            for timepoint in operation._signals:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail(error, work)",
+                "            for timepoint in operation._signals[:1]:\n"
+                "                semaphore = timepoint._semaphore\n"
+                "                semaphore._fail(error, work)",
+            ),
+        ),
+    ),
+    Mutant(
+        "an abandoned operation whose resources are dropped",
+        "abandoned read",
+        (Patch("_engine.context", "_left_behind.extend(queue._in_use())", "pass"),),
+    ),
+    Mutant(
+        "a context that is released under abandoned work",
+        "close abandons",
+        (Patch("_devices.device", "release_context=not abandoned", "release_context=True"),),
+    ),
+    Mutant(
+        "a failure that is not passed on at retirement",
+        "lost dependency",
+        (Patch("_engine.ring", "if other._state != DONE and head._state == ISSUED:", "if False:"),),
+    ),
+    Mutant(
+        "a lost device that another one's event hides",
+        "lost dependency",
+        (
+            Patch(
+                "_engine.ring",
+                "            elif waited._queue._context is not self._context:",
+                "            elif False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a broken-off issue whose resources are dropped at once",
+        "fault/2",
+        (
+            Patch(
+                "_engine.stream",
+                "            if event is not None:\n"
+                "                self._enter_ring(operation, event)\n"
+                "            else:\n"
+                "                operation._retired = True",
+                "            if False:\n"
+                "                self._enter_ring(operation, event)\n"
+                "            else:\n"
+                "                operation._retired = True",
+            ),
+        ),
+    ),
+    Mutant(
+        "a refused operation that keeps what it depends on",
+        "refused wait_event",
+        (
+            Patch(
+                "_engine.stream",
+                "            work.append((DROP, operation._dependencies))\n"
+                "            operation._dependencies = None\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "a refused operation that keeps the events of its waits",
+        "refused wait_event",
+        (
+            Patch(
+                "_engine.stream",
+                "            self._release_waits(operation)\n            shared, operation._shared",
+                "            shared, operation._shared",
+            ),
+        ),
+    ),
+)

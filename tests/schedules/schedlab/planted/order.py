@@ -1,0 +1,282 @@
+"""List bugs in the order of work: waits of streams, points, reservations, the baton."""
+
+from __future__ import annotations
+
+from schedlab.loader import Patch
+from schedlab.planted.mutant import Mutant
+
+SEEN = "            if queue is not self and self._seen.get(queue._id, 0) < point._sequence:"
+"""Where the core decides that a stream must wait for a point."""
+
+ORDER = (
+    Mutant(
+        "a release without a stream wait on the releasing point",
+        "late/two",
+        (
+            Patch(
+                "_engine.stream",
+                SEEN,
+                "            if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a countdown that is not atomic",
+        "two releases",
+        (
+            Patch(
+                "_engine.progress",
+                "    with timelines.lock:\n        batch.take(budget)\n",
+                "    if True:\n        batch.take(budget)\n",
+            ),
+            Patch(
+                "_engine.stream",
+                "            operation._unresolved &= ~bit\n",
+                "            left = operation._unresolved\n"
+                "            left &= ~bit\n"
+                "            operation._unresolved = left\n",
+            ),
+        ),
+        lines=True,
+    ),
+    Mutant(
+        "an event that goes back to the pool while it is held",
+        "close producer/two",
+        (
+            Patch(
+                "_engine.stream",
+                "            for point in stream_waits:\n                point._event.count += 1\n",
+                "            pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a submission that has failed counts as done",
+        "handle fails/two",
+        (Patch("_engine.stream", "elif wait._state == DONE:", "elif wait._state >= DONE:"),),
+    ),
+    Mutant(
+        "a submission counts as issued before its event is recorded",
+        "handle pending/two",
+        (
+            Patch(
+                "_engine.stream", "if submission._state != ISSUED or", "if submission._state < 1 or"
+            ),
+        ),
+    ),
+    Mutant(
+        "a stream waits for another driver's submission",
+        "handle/domains",
+        (
+            Patch(
+                "_engine.stream",
+                "return submission if submission._queue._domain is self._domain else None",
+                "return submission",
+            ),
+        ),
+    ),
+    Mutant(
+        "retirement that is not causal",
+        "chain/two",
+        (
+            Patch(
+                "_engine.ring",
+                "for other in head._dependencies or ():",
+                "for other in ():",
+            ),
+        ),
+    ),
+    Mutant(
+        "a publish before its record",
+        "chain/unordered",
+        (
+            Patch(
+                "_engine.stream",
+                "                native.record_event(event.handle, stream)\n"
+                "        except Exception as error:  # noqa: BLE001 - raised again",
+                "                with timelines.lock:\n"
+                "                    operation._event = event\n"
+                "                    operation._sequence = self._sequence + 1\n"
+                "                    for s, v in operation._signals:\n"
+                "                        s._publish(v, operation, step.work)\n"
+                "                native.record_event(event.handle, stream)\n"
+                "        except Exception as error:  # noqa: BLE001 - raised again",
+            ),
+        ),
+    ),
+    Mutant(
+        "a value reserved at retirement",
+        "same value/one",
+        (
+            Patch(
+                "_engine.stream",
+                "        if semaphore._failure is None and semaphore._reserved < value:\n"
+                "            semaphore._reserved = value\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "two batons at once",
+        "chain/two",
+        (
+            Patch(
+                "_engine.stream",
+                "        self._issuing = None\n        return None\n\n    def _break_off",
+                "        return None\n\n    def _break_off",
+            ),
+            Patch(
+                "_engine.stream",
+                "        step.queue = None\n        return count",
+                "        progress.drain(step)\n"
+                "        with timelines.lock:\n"
+                "            self._issuing = None\n"
+                "        step.queue = None\n"
+                "        return count",
+            ),
+        ),
+    ),
+    Mutant(
+        "a call that leaves its step open",
+        "chain/two",
+        (
+            Patch(
+                "_engine.stream",
+                "        step.queue = None\n        return count",
+                "        return count",
+            ),
+        ),
+    ),
+    Mutant(
+        "a released wait that only counts down",
+        "late/domains",
+        (
+            Patch(
+                "_engine.stream",
+                "        elif self._resolve(operation, index, timeline, value, work):\n"
+                "            if operation._unresolved == bit:",
+                "        elif True:\n            if operation._unresolved == bit:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a publication that releases nobody",
+        "chain/two",
+        (
+            Patch(
+                "_engine.timelines",
+                "        if self._recorded:\n"
+                "            self._recorded.take(value, work)\n"
+                "        if self._reached and self._reached.any_up_to(value):",
+                "        if self._reached and self._reached.any_up_to(value):",
+            ),
+        ),
+    ),
+    Mutant(
+        "a baton let go without looking again",
+        "refused/two",
+        (
+            Patch(
+                "_engine.stream",
+                "        if self._backlog:\n            if more:",
+                "        if False:\n            if more:",
+            ),
+        ),
+    ),
+    Mutant(
+        "an elided wait for a later point than was waited for",
+        "second wait",
+        (
+            Patch(
+                "_engine.stream",
+                SEEN,
+                "            if queue is not self and queue._id not in self._seen:",
+            ),
+        ),
+    ),
+    Mutant(
+        "a deferred call that ends at the first of its waits",
+        "deferred twice/two",
+        (
+            Patch(
+                "_engine.host_calls",
+                "                if operation._unresolved:\n                    return\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        "a deferred call that nobody ends",
+        "deferred/one",
+        (
+            Patch(
+                "_engine.stream",
+                "            if operation._state == DEFERRED:\n                self._resume",
+                "            if False:\n                self._resume",
+            ),
+        ),
+    ),
+    Mutant(
+        "points in the order of their publication",
+        "overtaken point",
+        (
+            Patch(
+                "_engine.timelines",
+                "            insort(points, (value, operation))",
+                "            points.append((value, operation))",
+            ),
+        ),
+    ),
+    Mutant(
+        "a point that is overtaken is left out",
+        "overtaken point",
+        (
+            Patch(
+                "_engine.timelines",
+                "            insort(points, (value, operation))",
+                "            return",
+            ),
+        ),
+    ),
+    Mutant(
+        "a point that is overtaken comes first of all",
+        "overtaken point",
+        (
+            Patch(
+                "_engine.timelines",
+                "            insort(points, (value, operation))",
+                "            points.insert(0, (value, operation))",
+            ),
+        ),
+    ),
+    Mutant(
+        "a stream wait noted before the driver has taken it",
+        "refused wait_event",
+        (
+            Patch(
+                "_engine.stream",
+                "                    native.wait_event(stream, point._event.handle)\n"
+                "                    self._seen[point._queue._id] = point._sequence\n",
+                "                    self._seen[point._queue._id] = point._sequence\n"
+                "                    native.wait_event(stream, point._event.handle)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "an elided wait that is no dependency",
+        "lost dependency",
+        (
+            Patch(
+                "_engine.stream",
+                "            if dependencies is None:\n"
+                "                dependencies = [point]\n"
+                "            else:\n"
+                "                dependencies.append(point)\n"
+                "            queue = point._queue\n" + SEEN + "\n",
+                "            queue = point._queue\n"
+                + SEEN
+                + "\n                dependencies = [*(dependencies or ()), point]\n",
+            ),
+        ),
+    ),
+)
