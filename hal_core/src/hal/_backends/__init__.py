@@ -1,1 +1,1 @@
-"""Find the installed backends, read a device's specification, and open a driver once."""
+"""Installed backends, device specifications, and drivers that are opened once."""

@@ -2,10 +2,10 @@
 
 Each plugin is loaded and registered in a `pluggy.PluginManager` of its own,
 inside its own ``try``, so that a broken plugin hides no other and a misspelt
-hook is its owner's fault only.
+hook affects only its owner.
 
-Opening is done once per process under a lock per backend, whose owner is
-known: a plugin that asks for itself gets an error instead of a dead-lock.
+A driver is opened once per process under a lock per backend that knows its
+owner: a plugin that asks for itself gets an error instead of a deadlock.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _State = Literal["installed", "available", "unavailable", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """What is known of one installed plugin.
+    """The status of one installed plugin.
 
     Attributes
     ----------
     name
         The backend's name, as `hal.create_device` takes it.
     state
-        ``"installed"``: loaded, but nobody asked whether it works here;
+        ``"installed"``: loaded, but not yet asked whether it works here;
         ``"available"``: a driver and a device are here; ``"unavailable"``:
         they are not; ``"broken"``: the plugin itself is at fault.
     reason
@@ -49,7 +49,7 @@ class BackendStatus:
     summary
         The plugin's own one-line description; empty if it is broken.
     distribution, version
-        What was installed; empty where the installer kept no record.
+        The installed distribution; empty if the installer kept no record.
     """
 
     name: str
@@ -61,12 +61,12 @@ class BackendStatus:
 
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
-"""What a plugin raises that is whole, where the process or the system has nothing left."""
+"""Errors of a working plugin in a process or system that has run out of a resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceDescription:
-    """Describe one device that can be opened.
+    """A device that can be opened.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class DeviceDescription:
 
     @property
     def spec(self) -> str:
-        """What opens it with `hal.create_device`: ``"cuda:1"``."""
+        """The specification that opens it with `hal.create_device`: ``"cuda:1"``."""
         return f"{self.backend}:{self.info.index}"
 
     @property
@@ -91,7 +91,7 @@ class DeviceDescription:
 
 
 class Plugin:
-    """Hold one entry point's plugin: its record, or why there is none, and its driver."""
+    """One entry point's plugin: its record, or why there is none, and its driver."""
 
     __slots__ = (
         "_backend",
@@ -114,13 +114,13 @@ class Plugin:
         self._reason = ""
         self._cause: BaseException | None = None
         self._driver: NativeDriver | None = None
-        self._is_inherited = False  # a parent process had opened the driver
+        self._is_inherited = False  # a parent process opened the driver
         self._compiler: NativeCompiler | None = None
         self._lock = Lock()
         self._opener: int | None = None  # the thread that holds the lock
 
     def renew(self) -> None:
-        """Forget the driver, which is a parent process's, and who was opening it."""
+        """Forget the parent process's driver and the thread that was opening it."""
         self._is_inherited |= self._driver is not None
         self._driver = None
         self._lock = Lock()
@@ -128,19 +128,19 @@ class Plugin:
 
     @property
     def title(self) -> str:
-        """What error messages call it."""
+        """Its name in error messages."""
         origin = f"{self.distribution} {self.version}".strip() or "of no known distribution"
         return f"backend {self.name!r} ({origin})"
 
     def load(self, entry_point: EntryPoint) -> None:
-        """Load the record, or keep the reason why that failed."""
+        """Load the record, or keep why that failed."""
         try:
             self._backend = _load(entry_point)
         except PluginError as error:
             self.reject(str(error))
         except (Exception, SystemExit) as error:
             if is_a_handlers(error) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
-                raise  # no fault of the plugin's, and over soon (O3)
+                raise  # not the plugin's fault, and soon over (O3)
             self.reject(_reason(error), _without_frames(error))
 
     def reject(self, reason: str, cause: BaseException | None = None) -> None:
@@ -148,7 +148,7 @@ class Plugin:
         self._reason, self._cause = reason, cause
 
     def backend(self) -> Backend:
-        """Return the record, or raise why there is none."""
+        """Return the record; raise if there is none."""
         if self._backend is None:
             raise PluginError(
                 f"{self.title} is installed but broken: {self._reason}"
@@ -156,7 +156,7 @@ class Plugin:
         return self._backend
 
     def status(self, *, probe: bool) -> BackendStatus:
-        """Return the status, after asking the plugin if `probe` is true."""
+        """Return the status; with `probe`, ask the plugin first."""
         state: _State = "installed"
         reason = ""
         if self._backend is None:
@@ -191,7 +191,7 @@ class Plugin:
             return self._driver
 
     def compiler(self) -> NativeCompiler:
-        """Return what compiles without a device, made on first use and kept.
+        """Return the compiler that needs no device, made on first use and kept.
 
         Raises `UnimplementedError` for a backend that has none.
         """
@@ -229,7 +229,7 @@ class Plugin:
 
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
-        """Let one thread at a time probe and open."""
+        """Admit one thread at a time to probe and open."""
         if self._opener == get_ident():
             raise PluginError(f"{self.title} asked for itself while it was being opened")
         with self._lock:
@@ -240,12 +240,12 @@ class Plugin:
                 self._opener = None
 
     def _call(self, function: Callable[[], _Result]) -> _Result:
-        """Call the plugin; what it raises becomes one of the two errors that `resolve` names."""
+        """Call the plugin; its exceptions become one of the two errors that `resolve` names."""
         try:
             return function()
         except PluginError as error:
             raise PluginError(f"{self.title} is installed but broken: {error}") from error
-        except HalError as error:  # the vendor's word: the plugin did its part
+        except HalError as error:  # the vendor's error: the plugin worked
             message = f"{self.title} is installed but not available here: {_reason(error)}"
             if self._is_inherited:
                 message += "; this process was forked after its driver was opened: fork before that"
@@ -256,7 +256,7 @@ class Plugin:
             ) from error
         except (Exception, SystemExit) as error:
             if is_a_handlers(error):
-                raise  # the user's, and nothing of the plugin's (O3)
+                raise  # the user's error, not the plugin's (O3)
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:
                 message = f"{self.title} is installed but not available now: {_reason(error)}"
                 raise BackendUnavailableError(message) from error
@@ -264,7 +264,7 @@ class Plugin:
 
 
 def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
-    """Return the name and version of the distribution that an entry point is from."""
+    """Return the name and version of an entry point's distribution."""
     if entry_point.dist is None:
         return "", ""
     return entry_point.dist.name, entry_point.dist.version
@@ -289,7 +289,7 @@ def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
 
 
 def _load(entry_point: EntryPoint) -> Backend:
-    """Return an entry point's record; `PluginError` holds the reason alone."""
+    """Return an entry point's record; raise `PluginError` with the reason alone."""
     manager = pluggy.PluginManager("hal")
     manager.add_hookspecs(HookSpecification)
     manager.register(entry_point.load(), name=entry_point.name)
@@ -321,7 +321,7 @@ def _load(entry_point: EntryPoint) -> Backend:
 
 
 def _reason(error: BaseException) -> str:
-    """Describe in one line what an error says, with the vendor's name of it."""
+    """Describe an error in one line, with the vendor's name for it."""
     if not isinstance(error, HalError):
         return f"{type(error).__name__}: {error}"
     text = str(error)
@@ -332,10 +332,10 @@ def _reason(error: BaseException) -> str:
 
 
 def _without_frames(error: BaseException) -> BaseException:
-    """Turn the tracebacks of an error that is kept into text.
+    """Turn the tracebacks of a kept error into text.
 
-    A traceback's frames would keep alive whatever their callers hold, buffers
-    included, for as long as the process lives.
+    A traceback's frames would keep everything that their callers hold, including
+    buffers, alive as long as the process.
     """
     lines = traceback.format_exception(error)
     link: BaseException | None = error

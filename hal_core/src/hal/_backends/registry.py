@@ -1,4 +1,4 @@
-"""Find the installed backends, and what a device specification stands for.
+"""Find the installed backends, and resolve device specifications.
 
 A plugin is found by its entry point alone, never by importing a name: a
 checkout's folder called ``hal_cuda`` would import as well.
@@ -51,7 +51,7 @@ _FIRST_PARTY: Final = {"cpu": "hal_cpu", "cuda": "hal_cuda", "hip": "hal_hip"}
 
 
 class Target(NamedTuple):
-    """Name what a device specification stands for; see `resolve`."""
+    """What a device specification names; see `resolve`."""
 
     backend: Backend
     driver: NativeDriver
@@ -73,8 +73,8 @@ def backends(*, probe: bool = False) -> tuple[BackendStatus, ...]:
 def devices() -> tuple[DeviceDescription, ...]:
     """Return every device of every available backend, sorted by backend, then index.
 
-    Opens every backend's driver, but no device. A backend that is broken or
-    unavailable has no device here; `backends` tells why.
+    Opens every backend's driver, but no device. Skips backends that are broken or
+    unavailable; `backends` tells why.
     """
     refuse_after_fork()
     return _registry.devices()
@@ -87,8 +87,8 @@ def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
     ----------
     spec
         ``name[:index][?key=value&key=value]`` or ``uuid[?key=value&...]``.
-        The index counts from 0, the default. Values are taken as they stand:
-        one that holds a ``&`` is given by keyword instead.
+        The index counts from 0, the default. Values are taken literally:
+        pass a value that contains ``&`` by keyword instead.
     parameters
         Further parameters, which win over those in `spec`. Values are
         strings, or numbers and booleans, which become ``"4"`` and ``"true"``.
@@ -96,15 +96,15 @@ def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
     Raises
     ------
     ArgumentTypeError
-        `spec` is no string, or a parameter is neither string nor number.
+        `spec` is not a string, or a parameter is neither string nor number.
     InvalidArgumentError
         `spec` is malformed, or its UUID belongs to devices of several backends.
     BackendNotFoundError
-        Nothing of that name is installed, and no device has it as its UUID.
+        No installed backend has that name, and no device has it as its UUID.
     BackendUnavailableError
         The backend's driver or device is not here; the native error is the cause.
     PluginError
-        The backend's plugin is broken; what it raised is the cause.
+        The backend's plugin is broken; its exception is the cause.
     NotFoundError
         The backend has no device of that index.
     """
@@ -112,9 +112,9 @@ def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
 
 
 def compiler_of(name: str) -> NativeCompiler:
-    """Return what compiles for a backend without a device.
+    """Return a backend's compiler that needs no device.
 
-    Raises `BackendNotFoundError`, `BackendUnavailableError` where its bindings
+    Raises `BackendNotFoundError`, `BackendUnavailableError` if its bindings
     are missing, `PluginError`, and `UnimplementedError` for a backend that
     compiles on open devices only.
     """
@@ -122,7 +122,7 @@ def compiler_of(name: str) -> NativeCompiler:
 
 
 class Registry:
-    """Hold the plugins found and the drivers opened.
+    """The plugins found and the drivers opened.
 
     The process has one, behind the functions of this module; tests make more.
     Any thread may call any method.
@@ -134,19 +134,19 @@ class Registry:
         self.renew()
 
     def renew(self) -> None:
-        """Forget what threads of the parent hold, and its drivers; for a forked child."""
+        """Forget the parent's drivers and what its threads hold; for a forked child."""
         self._lock = Lock()
-        self._searching: set[int] = set()  # threads that are loading plugins right now
+        self._searching: set[int] = set()  # threads that are loading plugins now
         for plugin in self._plugins or ():
             plugin.renew()
 
     def backends(self, *, probe: bool) -> tuple[BackendStatus, ...]:
-        """Do what `backends` does."""
+        """Return what the function `backends` returns."""
         is_probed = as_flag(probe, "backends: probe")
         return tuple(plugin.status(probe=is_probed) for plugin in self._search())
 
     def devices(self) -> tuple[DeviceDescription, ...]:
-        """Do what `devices` does."""
+        """Return what the function `devices` returns."""
         found: list[DeviceDescription] = []
         for plugin in self._search():
             try:
@@ -156,7 +156,7 @@ class Registry:
         return tuple(found)
 
     def resolve(self, spec: str, parameters: Mapping[str, object]) -> Target:
-        """Do what `resolve` does."""
+        """Resolve as the function `resolve` does."""
         if not isinstance(spec, str):
             raise ArgumentTypeError(
                 f"a device specification is a string such as 'cpu' or 'cuda:1', not {shown(spec)}"
@@ -187,7 +187,7 @@ class Registry:
         return Target(plugin.backend(), driver, index, merged)
 
     def compiler_of(self, name: str) -> NativeCompiler:
-        """Do what `compiler_of` does."""
+        """Return what the function `compiler_of` returns."""
         plugins = {plugin.name: plugin for plugin in self._search()}
         if name not in plugins:
             _raise_not_found(name, list(plugins))
@@ -217,7 +217,7 @@ class Registry:
             return self._plugins
 
     def _device_with_uuid(self, uuid: str) -> DeviceDescription:
-        """Return the one device with this UUID, whatever its letters' case."""
+        """Return the one device with this UUID; letter case does not matter."""
         matches = [device for device in self.devices() if device.uuid.lower() == uuid.lower()]
         if not matches:
             _raise_not_found(uuid, [plugin.name for plugin in self._search()])
@@ -250,7 +250,7 @@ def _parse_parameters(spec: str, query: str) -> dict[str, str]:
 
 
 def _parameter_text(key: str, value: object) -> str:
-    """Return a keyword parameter the way it would stand in a specification."""
+    """Return a keyword parameter as it would be written in a specification."""
     rule = f"device parameter {shown(key)} must be a string, a number or a boolean"
     if isinstance(value, (bool, np.bool_)):
         return "true" if value else "false"
@@ -273,7 +273,7 @@ def _parse_index(spec: str, text: str) -> int:
 
 
 def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
-    """Raise that nothing of this name is installed, with the next step where it is known."""
+    """Raise that no installed backend has this name, with the next step if it is known."""
     message = f"asked for {shown(name)}; installed: {', '.join(installed) or 'no backend at all'}"
     close = difflib.get_close_matches(name.lower(), {*installed, *_FIRST_PARTY}, n=1)
     if name in _FIRST_PARTY:

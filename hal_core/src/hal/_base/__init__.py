@@ -1,1 +1,1 @@
-"""What knows no device: locks, threads, kept errors, checks, what one process owns."""
+"""The parts that know no device: locks, threads, kept errors, checks, process identity."""

@@ -10,7 +10,7 @@ __all__ = ["check_index", "check_range"]
 
 
 def check_index(value: object, what: str) -> int:
-    """Return a size or an offset as an int >= 0, or raise what is wrong with it."""
+    """Return a size or an offset as an int >= 0; raise if it is not one."""
     number: int
     if type(value) is int:
         number = value
@@ -23,10 +23,10 @@ def check_index(value: object, what: str) -> int:
 
 
 def check_range(whole: int, offset: object, size: object, what: str) -> tuple[int, int]:
-    """Return an offset and a size inside a buffer of `whole` bytes; None is all that follows."""
+    """Return an offset and a size inside a buffer of `whole` bytes; None means all that follows."""
     start: int
     if type(offset) is int and offset >= 0:
-        start = offset  # the short way
+        start = offset  # fast path
     else:
         start = check_index(offset, f"{what}: the offset")
     length = whole - start if size is None else check_index(size, f"{what}: the size")

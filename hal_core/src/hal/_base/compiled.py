@@ -1,16 +1,16 @@
-"""Whether a module is compiled, as the engine is where that is asked for (mypyc).
+"""Support for modules that may be compiled by mypyc, as the engine is on request.
 
-What compiled code asks of its source:
+Compilation puts conditions on the source:
 
-- A compiled function checks its arguments itself, with errors of its own. Where a
-  user's may be wrong, they are of types that it does not know: ``SupportsIndex``,
-  `object`.
+- A compiled function checks its arguments itself, with errors of its own. Arguments
+  of users, which may be wrong, therefore have types that it does not check:
+  ``SupportsIndex``, `object`.
 - A call with a star builds a list, a tuple and a dictionary; one without builds nothing.
 - The timeline lock has a class of its own, whose ``with`` is a plain call.
-- A local variable's object goes after the last line that uses it, not when the function ends, and
-  ``del`` is no use: what must live until some point is used, closed or cleared there.
-- A compiled class cannot be weakly referenced, and only one that says so with `mypyc_attr` has
-  subclasses that are not compiled, which can.
+- A local variable is released after the last line that uses it, not when the function ends, and
+  ``del`` does nothing: to keep an object alive until some point, use, close or clear it there.
+- A compiled class cannot be weakly referenced, and only one marked with `mypyc_attr` can have
+  interpreted subclasses, which can be.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["is_compiled", "mypyc_attr"]
 _Class = TypeVar("_Class", bound=type)
 
 if TYPE_CHECKING:
-    from mypy_extensions import mypyc_attr  # the compiler knows it by this name
+    from mypy_extensions import mypyc_attr  # the compiler recognises it by this name
 else:
 
     def mypyc_attr(**_: object) -> Callable[[_Class], _Class]:
-        """Return a decorator that says something to the compiler, and does nothing."""
+        """Return a decorator that informs the compiler, and does nothing at run time."""
         return _same
 
 

@@ -1,4 +1,4 @@
-"""Keep errors that many threads will see, and raise them afresh (rule S4)."""
+"""Keep errors that many threads will see, and raise fresh copies of them (rule S4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hal.errors import HalError, OperationError, SemaphoreFailedError
 __all__ = ["as_failure", "fresh", "is_users", "keep", "of_function", "placed", "told", "twin"]
 
 
-# Of the builtin class: a user's may do as it likes with its attributes.
+# The builtin class's descriptor: a user's class may redefine its attributes.
 _traceback: Final[Any] = vars(BaseException)["__traceback__"]
 _cause: Final[Any] = vars(BaseException)["__cause__"]
 _context: Final[Any] = vars(BaseException)["__context__"]
@@ -24,7 +24,7 @@ _members: Final[Any] = vars(BaseExceptionGroup)["exceptions"]
 def keep(error: BaseException) -> BaseException:
     """Return `error` fit to be kept: without tracebacks, its own and those of what it links to.
 
-    The frames of a traceback would keep every buffer of their variables alive.
+    The frames of a traceback would keep every buffer in their variables alive.
     """
     for link in _links(error):
         _traceback.__set__(link, None)
@@ -32,10 +32,10 @@ def keep(error: BaseException) -> BaseException:
 
 
 def twin(error: BaseException) -> BaseException:
-    """Return what is fit to be kept of an error that its owner goes on with.
+    """Return a version fit to be kept of an error that its owner still uses.
 
-    The error itself if it has no traceback to lose, else one like it. One that
-    cannot be made again, as by a class with storage of its own, loses its traceback.
+    That is the error itself if it has no traceback to lose, else a copy. An error that
+    cannot be copied, as its class has storage of its own, loses its traceback.
     """
     links = _links(error)
     if not any(_traceback.__get__(link) for link in links):
@@ -53,7 +53,7 @@ def twin(error: BaseException) -> BaseException:
 
 
 def _again(error: BaseException) -> BaseException:
-    """Return an exception like `error`, made as its builtin base makes them."""
+    """Return an exception like `error`, made by its builtin base."""
     kind = type(error)
     base: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
     if issubclass(base, BaseExceptionGroup):
@@ -66,7 +66,7 @@ def _again(error: BaseException) -> BaseException:
 
 
 def _links(error: BaseException) -> list[BaseException]:
-    """Return an error and all that it links to, once each."""
+    """Return an error and all errors that it links to, once each."""
     found: dict[int, BaseException] = {}
     rest: list[BaseException | None] = [error]
     while rest:
@@ -81,9 +81,9 @@ def _links(error: BaseException) -> list[BaseException]:
 
 
 def of_function(error: BaseException, function: object, place: str) -> BaseException:
-    """Return what a host operation fails with, fit to be kept: `function` has raised `error`.
+    """Return the failure of a host operation whose `function` raised `error`, fit to be kept.
 
-    It says where that was, in words: frames would keep what the function used.
+    It describes the place in words: frames would keep alive what the function used.
     """
     name = getattr(function, "__qualname__", None) or told(function)
     try:
@@ -104,7 +104,7 @@ def of_function(error: BaseException, function: object, place: str) -> BaseExcep
 
 
 def told(error: object) -> str:
-    """Return an object's `repr`, or what stands for one that raises."""
+    """Return an object's `repr`, or a substitute if that raises."""
     try:
         return repr(error)
     except Exception:  # noqa: BLE001 - whatever user code raises
@@ -112,7 +112,7 @@ def told(error: object) -> str:
 
 
 def as_failure(error: Exception, what: str) -> HalError:
-    """Return what an operation fails with after a native call raised `error`, fit to be kept.
+    """Return the failure of an operation whose native call raised `error`, fit to be kept.
 
     `what` says when that was. Raises the error itself if it is not the plugin's (O3).
     """
@@ -130,12 +130,12 @@ def as_failure(error: Exception, what: str) -> HalError:
 
 
 def is_users(error: BaseException) -> bool:
-    """Return whether an exception that came out of a native call is not the plugin's (O3).
+    """Return whether an exception from a native call is not the plugin's (O3).
 
-    Ctrl-C and its like, a stack or a memory of Python's that is full, and whatever a signal
-    handler of the user's raises, which Python calls between any two instructions of the
-    main thread. A handler is known by the frame that it is called with, which is that of
-    its caller, or as one that is installed now.
+    These are Ctrl-C and its like, a full stack or memory of Python's, and everything that a
+    user's signal handler raises: Python calls it between any two instructions of the
+    main thread. A handler is recognised by the frame in its second argument, which is its
+    caller's frame, or because it is installed now.
     """
     if isinstance(error, HalError):
         return False
@@ -174,7 +174,7 @@ def fresh(error: BaseException) -> HalError:
         copy.__dict__.update(error.__dict__)
         notes = copy.__dict__.pop("__notes__", ())
         if isinstance(error, SemaphoreFailedError) and error.__cause__ is not None:
-            # It stands for its cause already, and says more of it.
+            # It stands for its cause already, and says more about it.
             for note in notes:
                 copy.add_note(note)
             error = error.__cause__
@@ -185,23 +185,23 @@ def fresh(error: BaseException) -> HalError:
 
 
 def placed(place: str, error: HalError) -> HalError:
-    """Return a new exception like `error` that says first where it came about."""
+    """Return a new exception like `error` whose message begins with where it happened."""
     told = fresh(error)
     told.args = (f"{place}: {error}", *error.args[1:])
     return told
 
 
 def _blank(kind: type[HalError]) -> HalError:
-    """Return an exception of a class without calling its initialiser, which may ask for more.
+    """Return an exception of a class without calling its initialiser, which may want arguments.
 
-    A builtin among the bases (`MemoryError`, `OSError`) makes its own objects.
+    A builtin among the bases (`MemoryError`, `OSError`) creates its own objects.
     """
     for base in kind.__mro__:
         if "__new__" in vars(base):
             try:
                 made: HalError = vars(base)["__new__"](kind)
             except TypeError:
-                continue  # another base has the say
+                continue  # another base decides
             return made
     message = f"{kind.__name__} cannot be made"
     raise TypeError(message)

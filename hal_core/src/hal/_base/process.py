@@ -1,7 +1,7 @@
-"""Refuse to copy and to pickle what stands for something of this process.
+"""Refuse to copy and pickle objects that stand for something in this process.
 
 A copy would be a second owner of the same native objects, and a pickled
-semaphore one that nobody in the other process ever signals.
+semaphore would never be signalled in the other process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["refuse_copies"]
 
 
 def refuse_copies(*kinds: type) -> None:
-    """Have `copy` and `pickle` raise `ArgumentTypeError` for objects of these classes."""
+    """Make `copy` and `pickle` raise `ArgumentTypeError` for objects of these classes."""
     for kind in kinds:
         copyreg.pickle(kind, _refuse)
 

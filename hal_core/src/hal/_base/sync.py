@@ -1,7 +1,7 @@
-"""Provide every lock, thread, clock and doorbell of the core.
+"""Every lock, thread, clock and doorbell of the core.
 
 Nothing else in the core touches ``threading`` or ``time``. A test scheduler
-puts a module with these same names in place of this one and so drives every
+replaces this module with one that has the same names, and so drives every
 interleaving of the core (design section 6).
 """
 
@@ -36,28 +36,28 @@ Lock = threading.Lock
 OwnedLock: Callable[[], Any] = threading.RLock
 """A lock that knows its owner: ``_is_owned()`` tells whether the calling thread holds it.
 
-As `threading.Condition` uses it. Nobody takes one twice: see `hal._engine.steps.begin`.
+The method that `threading.Condition` uses. Nobody takes one twice: see `hal._engine.steps.begin`.
 """
 
 Mark = threading.Lock
-"""What a thread holds, by ``with``, while it is somewhere; ``locked()`` tells the others.
+"""A lock that marks where a thread is: held by ``with``; ``locked()`` tells the others.
 
-A type of its own, for no thread ever waits for one.
+A type of its own, since no thread ever waits for one.
 """
 
 get_ident = threading.get_ident
-"""Return an integer that names the calling thread."""
+"""Return an integer that identifies the calling thread."""
 
 monotonic = time.monotonic
-"""Return seconds of a clock that never goes back."""
+"""Return the seconds of a clock that never goes back."""
 
 
 def start_thread(name: str, target: Callable[[], None]) -> None:
     """Start a daemon thread that runs `target` once.
 
-    Daemon, because others are joined before exit hooks run, and the hook that
+    It is a daemon, because others are joined before exit hooks run, and the hook that
     closes every device needs the helper threads. Raises `OperationError` if the
-    system starts none.
+    system cannot start one.
     """
     try:
         threading.Thread(target=target, name=name, daemon=True).start()
@@ -81,14 +81,14 @@ def yield_thread() -> None:
 
 
 def nap(seconds: float) -> None:
-    """Sleep for a moment, some 60 microseconds at the least."""
+    """Sleep for at least some 60 microseconds."""
     gate = Lock()
     gate.acquire()
     gate.acquire(timeout=seconds)
 
 
 class Gate:
-    """Let one thread wait until another opens the gate, which then stays open."""
+    """A gate that one thread waits at until another opens it for good."""
 
     __slots__ = ("_flag", "_lock")
 
@@ -98,21 +98,21 @@ class Gate:
         self._lock.acquire()
 
     def open(self) -> None:
-        """Wake the waiter, or let it not sleep. Never blocks; any thread, any number of times."""
+        """Wake the waiter, now or when it comes. Never blocks; any thread, any number of times."""
         self._flag[0] = b"x"
         if self._lock.locked():
             self._lock.release()
 
     def spin(self) -> bool:
-        """Wait some 50 microseconds for the gate to open, awake and without the interpreter lock.
+        """Busy-wait some 50 microseconds for the gate to open, without the interpreter lock.
 
         Returns whether it is open. Waking a sleeping processor can cost as
-        much, and so can the interpreter lock when two threads contend for it,
-        which a loop in Python would do with the very thread that is to open
+        much, and so can the interpreter lock when two threads contend for it; a
+        loop in Python would contend with the very thread that is to open
         the gate. So the C library spins here: a linear search compares the flag
-        with an open one over and over. Two open ones, which are long, take it
-        some microseconds; by then the opener is likely to have let the
-        interpreter lock go.
+        with an open one over and over. Two open flags, which are long, take it
+        some microseconds to compare; by then the opener has probably released the
+        interpreter lock.
         """
         if _CAN_SPIN:
             _libc.lfind(self._flag, _OPEN, _SPINS, 0, _compare)
@@ -121,17 +121,17 @@ class Gate:
     def wait(self, seconds: float) -> bool:
         """Sleep until the gate is open or for `seconds`; return whether it is open.
 
-        A negative number is for ever; Ctrl-C ends it in the main thread.
+        A negative number means forever; Ctrl-C ends it in the main thread.
         """
         return self._lock.acquire(timeout=seconds)
 
 
 class Doorbell:
-    """Let a driver's thread, which must not run Python, wake one of ours.
+    """A doorbell for a driver's thread, which must not run Python, to wake one of ours.
 
     A POSIX semaphore whose post is a plain C function: a native device gets
     its address and argument (`function`, `argument`) and calls it after a
-    stream's work. The posted memory is never freed, since a driver may post
+    stream's work. The memory is never freed, since a driver may post
     after the stream is gone.
     """
 
@@ -140,7 +140,7 @@ class Doorbell:
     _immortal: list[ctypes.Array[ctypes.c_char]] = []  # noqa: RUF012 - one list for all, on purpose
 
     def __init__(self) -> None:
-        # sem_t has 32 bytes on 64-bit glibc and musl; twice that is a margin.
+        # sem_t has 32 bytes on 64-bit glibc and musl; twice that leaves a margin.
         self._storage = ctypes.create_string_buffer(64)
         self._immortal.append(self._storage)
         self.argument: int = ctypes.addressof(self._storage)
@@ -154,9 +154,9 @@ class Doorbell:
         _libc.sem_post(self.argument)
 
     def wait(self, timeout: float) -> bool:
-        """Sleep until rung or for `timeout` seconds; take all rings at once.
+        """Sleep until rung or for `timeout` seconds; consume all rings at once.
 
-        Returns True if it was rung. The interpreter lock is let go meanwhile.
+        Returns True if it was rung. Releases the interpreter lock meanwhile.
         """
         if _libc.sem_trywait(self.argument) != 0:
             deadline = time.clock_gettime(time.CLOCK_REALTIME) + timeout
@@ -170,7 +170,7 @@ class Doorbell:
 
 
 class _Timespec(ctypes.Structure):
-    """Mirror POSIX's struct timespec."""
+    """POSIX's struct timespec."""
 
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 

@@ -1,4 +1,4 @@
-"""Read and write files as a whole: with a limit, and never in the place of a device or a pipe."""
+"""Read and write whole files: with a limit, and without ever replacing a device or a pipe."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hal.errors import FileError, InvalidArgumentError
 __all__ = ["MOST_BYTES", "UNFINISHED", "read_whole", "replace_whole", "write_whole"]
 
 MOST_BYTES: Final = 1 << 30
-"""What is read of a file at most."""
+"""The most bytes read from a file."""
 UNFINISHED: Final = ".new-"
-"""What the names of files begin with that are being written."""
-_LEAST_ROOM: Final = 1 << 20  # some systems' own files tell no size
+"""The start of the names of files that are being written."""
+_LEAST_ROOM: Final = 1 << 20  # some systems' generated files report no size
 
 _KINDS: Final = {
     kind: type("FileError", (FileError, kind), {"__module__": "hal.errors"})
@@ -27,9 +27,9 @@ _KINDS: Final = {
 
 
 def read_whole(path: object, what: str) -> bytes:
-    """Return what a regular file holds.
+    """Return the contents of a regular file.
 
-    Raises `FileError` for one that cannot be read, and `InvalidArgumentError`,
+    Raises `FileError` for a file that cannot be read, and `InvalidArgumentError`
     for a path that no file can have, for a device or a pipe, which may never
     end, and for more than `MOST_BYTES`. Their texts begin with `what`.
     """
@@ -38,23 +38,23 @@ def read_whole(path: object, what: str) -> bytes:
         return _read(name, what)
     except OSError as error:
         if error.errno is None:
-            raise  # of a signal's handler (O3)
+            raise  # from a signal handler (O3)
         raise _told(error, what, name) from error
 
 
 def write_whole(path: object, content: bytes, what: str) -> None:
     """Write a file whole or not at all; raises `FileError`, and as `read_whole` for a path.
 
-    A link stays, and what it leads to is written. A file that is replaced
-    keeps its permissions. What is no regular file, such as ``/dev/stdout``
-    or a pipe that somebody reads from, is written to and never replaced.
+    A link stays, and its target is written. A file that is replaced
+    keeps its permissions. Anything but a regular file, such as ``/dev/stdout``
+    or a pipe with a reader, is written to and never replaced.
     """
     name = as_path(path, what)
     try:
         _write(name, content)
     except OSError as error:
         if error.errno is None:
-            raise  # of a signal's handler (O3)
+            raise  # from a signal handler (O3)
         raise _told(error, what, name) from error
 
 
@@ -66,7 +66,7 @@ def _told(error: OSError, what: str, path: str) -> FileError:
 
 
 def _read(path: str, what: str) -> bytes:
-    # Without O_NONBLOCK a pipe that nobody writes to would hold the caller up.
+    # Without O_NONBLOCK a pipe without a writer would block the caller.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(handle)
@@ -96,7 +96,7 @@ def _write(path: str, content: bytes) -> None:
     if stat.S_ISREG(mode):
         replace_whole(os.path.realpath(path), content, stat.S_IMODE(mode))
         return
-    # A pipe that nobody reads from is refused, and would hold the caller up without this.
+    # O_NONBLOCK refuses a pipe without a reader, which would block the caller.
     handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "wb") as file:
         os.set_blocking(handle, True)
@@ -104,7 +104,7 @@ def _write(path: str, content: bytes) -> None:
 
 
 def replace_whole(target: str, content: bytes, mode: int) -> None:
-    """Put a file in the place of what is there, if anything is; raises `OSError`."""
+    """Put a file in place of the existing one, if any; raises `OSError`."""
     handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=os.path.dirname(target))
     try:
         with open(handle, "wb") as file:

@@ -1,8 +1,8 @@
 """Run user code on threads of ours: callbacks in order, host calls side by side.
 
 User code never runs on the progress thread, under a lock, or on a driver's
-thread (S8, I5, I6). The threads are daemons, started on first need: `start` is
-for the call that brings the need about, which raises if there can be none.
+thread (S8, I5, I6). The threads are daemons and start lazily. A call that will
+need one calls `start` first, which raises if none can be started.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _IDLE_SECONDS: Final = 30.0
 """How long an idle thread of the pool stays; a guess at the gap between bursts of work."""
 
 _LONG_SECONDS: Final = 3600.0
-"""How long a thread sleeps that stays."""
+"""How long a thread that stays sleeps at a time."""
 
 
 class Dispatcher:
-    """Call functions one after another on one thread, in the order they came."""
+    """One thread that calls functions one after another, in the order they came."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, without a thread."""
+        """Start over, without a thread."""
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._starting = sync.Lock()
         self._bell: sync.Doorbell | None = None
@@ -48,17 +48,17 @@ class Dispatcher:
             if self._bell is None:
                 bell = sync.Doorbell()
                 sync.start_thread(self._name, functools.partial(self._run, bell))
-                self._bell = bell  # only now: if that failed, the next one tries again
+                self._bell = bell  # only now: if the start failed, the next caller tries again
                 bell.ring()
 
     def append(self, function: Callable[..., object], *arguments: object) -> None:
-        """Put a call behind the others; takes no lock, so that one may be held. `wake` follows."""
+        """Append a call; takes no lock, so the caller may hold one. `wake` follows."""
         self._calls.append((function, arguments))
 
     def wake(self) -> None:
-        """Have the calls made that were appended; never blocks. Any thread, no lock held."""
+        """Have the appended calls made; never blocks. Any thread, no lock held."""
         if self._bell is None:
-            with contextlib.suppress(HalError):  # whoever starts the thread finds them
+            with contextlib.suppress(HalError):  # a later start of the thread finds them
                 self.start()
         if self._bell is not None:
             self._bell.ring()
@@ -74,11 +74,11 @@ class Dispatcher:
 
 
 class Pool:
-    """Call functions side by side, each on a thread of its own as far as those go.
+    """A pool that calls functions side by side, each on a thread of its own while there are any.
 
-    There are `limit` threads at the most, and fewer where the system starts no
-    more; what finds none idle waits for one. So the caller is never held up, and
-    a function that blocks on a later one blocks for good once all threads do.
+    There are at most `limit` threads, and fewer where the system starts no
+    more; a function that finds no idle thread waits for one. So the caller never
+    blocks, and a function that blocks on a later one blocks for good once all threads do.
     """
 
     def __init__(self, name: str, limit: int) -> None:
@@ -87,39 +87,39 @@ class Pool:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, without a thread."""
+        """Start over, without a thread."""
         self._tasks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._lock = sync.OwnedLock()
-        self._idle: list[Any] = []  # a lock each, which its thread sleeps at
+        self._idle: list[Any] = []  # one lock each, on which its thread sleeps
         self._count = 0  # of threads, and of those in a function
         self._busy = 0
         self._starting = sync.Mark()  # held while a thread is started
 
     def start(self) -> None:
-        """Have a thread at least, which stays. Raises `OperationError`; no lock held."""
+        """Ensure that at least one thread runs, for good. Raises `OperationError`; no lock held."""
         if not self._count:
             self._start_one()
 
     def run(self, function: Callable[..., object], *arguments: object) -> None:
         """Have `function` called on a thread of the pool. Any thread, no lock held."""
         self._tasks.append((function, arguments))
-        if not self._lock._is_owned():  # else its caller has interrupted one that goes on with it
+        if not self._lock._is_owned():  # else we interrupted the owner, which goes on with it
             self._serve()
 
     def _serve(self) -> None:
-        """Wake a thread for what is to be done, or start one: one at a time, each the next."""
+        """Wake a thread for pending work, or start one; each woken thread wakes the next."""
         with self._lock:
             while self._idle:
                 gate = self._idle[-1]
                 if gate.locked():
-                    gate.release()  # and taken out after: a Ctrl-C between loses no thread
+                    gate.release()  # and removed after: a Ctrl-C between loses no thread
                     self._idle.pop()
                     return
                 self._idle.pop()
             looking = self._count - self._busy  # those look before they sleep
             if looking >= len(self._tasks) or self._count >= self._limit:
                 return
-        with contextlib.suppress(HalError):  # then those that run have to do
+        with contextlib.suppress(HalError):  # the running threads have to do
             self._start_one()
 
     def _start_one(self) -> None:
@@ -154,12 +154,12 @@ class Pool:
                 return
 
     def _may_end(self, gate: Any, *, is_woken: bool) -> bool:  # noqa: ANN401 - a lock
-        """Return whether a thread that was idle is to end, for it was so for long."""
+        """Return whether a thread that was idle for long should end."""
         with self._lock:
             if gate in self._idle:
                 self._idle.remove(gate)
             else:
-                is_woken = True  # in the last moment
+                is_woken = True  # at the last moment
             if is_woken or self._count == 1:
                 return False
             self._count -= 1
@@ -167,7 +167,7 @@ class Pool:
 
 
 def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-    """Call user code; what it raises is reported and ends nothing of ours."""
+    """Call user code; its exceptions are reported and never stop ours."""
     try:
         function(*arguments)
     except BaseException as error:  # noqa: BLE001 - whatever user code raises
@@ -175,23 +175,23 @@ def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
 
 
 def report(function: Callable[..., object], error: BaseException) -> None:
-    """Tell `sys.unraisablehook` of an error that has nobody to go to; never raises."""
+    """Report an error that has no other receiver to `sys.unraisablehook`; never raises."""
     unraisable = _Unraisable(function, error)
     hook: Callable[[Any], object] = sys.unraisablehook
-    if hook is not sys.__unraisablehook__:  # that one takes what C code makes, and nothing else
+    if hook is not sys.__unraisablehook__:  # it takes only what C code makes
         try:
             hook(unraisable)
         except BaseException as second:  # noqa: BLE001 - a hook is user code, too
             unraisable = _Unraisable(hook, second)
         else:
             return
-    with contextlib.suppress(Exception):  # nobody may be there to read it
+    with contextlib.suppress(Exception):  # stderr may be gone
         sys.stderr.write(f"{unraisable.err_msg}: {unraisable.object!r}\n")
         traceback.print_exception(unraisable.exc_value, file=sys.stderr)
 
 
 class _Unraisable:
-    """Look like `sys.UnraisableHookArgs`, which Python code cannot make."""
+    """A stand-in for `sys.UnraisableHookArgs`, which Python code cannot make."""
 
     __slots__ = ("err_msg", "exc_traceback", "exc_type", "exc_value", "object")
 

@@ -1,1 +1,1 @@
-"""What users hold of memory, and how other libraries see it."""
+"""Buffers as users hold them, and as other libraries see them."""

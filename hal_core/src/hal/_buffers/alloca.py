@@ -1,11 +1,11 @@
-"""Allocate and give back memory in the order of a queue (rule M3).
+"""Allocation and deallocation of memory in the order of a queue (rule M3).
 
 Memory is reserved when an alloca is issued: from the core's own pool
 (`hal._memory.stream_memory`), or from the driver's stream-ordered allocator, as the parameter
 ``async_allocations`` says. An alloca that finds none is *starved*: it keeps its place in
 the queue, and tries again whenever work has retired, a dealloca was issued or a finaliser
 has given memory back. The `Provider` makes native allocations, which may block, on a
-thread of ours. It fails the alloca when nothing that runs can help any more.
+thread of ours. It fails the alloca when no running work can help any more.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def transient(device: Device, size: int, index: int) -> Transient:
     heap.refuse_reentrance()
     heap.check_possible(size, index)
     if not context.is_lending:
-        progress.workers.start()  # a thread that finds memory must be there when it is needed
+        progress.workers.start()  # the thread that finds memory must exist before it is needed
         context.provider = Provider(context, heap)
         context.is_lending = True
     return Transient(heap, size, index, is_async=heap.is_async and not index)
@@ -81,7 +81,7 @@ def dealloca(
     waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
-    """Check and submit the end of an allocation; see `Queue.dealloca`."""
+    """Check and submit a deallocation; see `Queue.dealloca`."""
     storage = transfers.check_buffer(queue._device, buffer, "dealloca")
     if not isinstance(storage, Transient) or storage.source is None:
         message = "dealloca takes a buffer of alloca; close() ends the use of others"
@@ -107,18 +107,18 @@ def dealloca(
 
 
 def _payload(plan: Plan, storage: Transient) -> transfers.Payload:
-    """Return what is submitted; only the driver's allocator has something enqueued."""
+    """Return the payload; only the driver's allocator enqueues anything."""
     return (plan, (), storage) if storage.is_async else (None, (plan,), storage)
 
 
 def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
-    """Raise if an alloca waits for what its own dealloca is to signal."""
+    """Raise if an alloca waits for a signal of its own dealloca."""
     if source._state != PENDING:
         return
     for wait in source._waits:
         for signal in signals:
             semaphore = wait._semaphore
-            # If it is another value somebody else may bring it about.
+            # Another value may be signalled by other work.
             if signal._semaphore is semaphore and semaphore._value < wait._value == signal._value:
                 message = (
                     f"dealloca: its signal {semaphore.name}@{signal._value} is what the alloca of "
@@ -128,10 +128,10 @@ def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None
 
 
 class _Deallocation(Submission):
-    """A dealloca; if it has not given the memory back, that is done once nothing uses it.
+    """A dealloca; if it could not give the memory back, that is done once nothing uses it.
 
-    Not by the storage's finaliser: whoever waits for memory would have to know when the
-    last frame has dropped it.
+    The storage's finaliser does not do it: a waiter for memory would have to know
+    when the last frame drops the storage.
     """
 
     __slots__ = ()
@@ -144,7 +144,7 @@ class _Deallocation(Submission):
 
 
 class _Take(Plan):
-    """Reserve the memory of an alloca."""
+    """The operation that reserves the memory of an alloca."""
 
     __slots__ = ("_storage",)
 
@@ -153,14 +153,14 @@ class _Take(Plan):
         self._storage = storage
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
-        """Reserve it, or say that there is none."""
+        """Reserve it, or report that there is none."""
         self.is_starved = not self._storage._heap.take(operation._queue, self._storage)
         self.left = 0
         return 1
 
 
 class _Give(Plan):
-    """Give the memory of an alloca back."""
+    """The operation that gives the memory of an alloca back."""
 
     __slots__ = ("_storage",)
 
@@ -169,7 +169,7 @@ class _Give(Plan):
         self._storage = storage
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
-        """Give it back, unless there never was any: a failed alloca may be given back, too."""
+        """Give it back, if there is any: a failed alloca may be given back, too."""
         storage = self._storage
         source = storage.source
         if storage.address is None and source is not None and source._state <= DONE:
@@ -182,16 +182,16 @@ class _Give(Plan):
 def run_housed(
     block: Transient, function: Callable[..., object], arguments: tuple[Any, ...]
 ) -> object:
-    """Run an execution with temporaries on the host, with memory that is reserved for that long.
+    """Run an execution with temporaries on the host, with memory reserved for that long.
 
-    No stream is there to wait in, so it is an allocation as any other, which may block.
+    There is no stream to order it, so it is an ordinary allocation, which may block.
     """
     kept = block._heap.allocate(block.size, block.index)
     block.host_address, block.address = kept.host_address, kept.address
     try:
         return function(*arguments)
     finally:
-        block.address = kept.address = None  # it lives until here, in compiled code, too
+        block.address = kept.address = None  # keeps it alive until here, also in compiled code
 
 
 def storage_of(operation: Operation) -> Transient:
@@ -204,14 +204,14 @@ def storage_of(operation: Operation) -> Transient:
 
 
 class Provider:
-    """Find memory for the starved operations of a device, on a thread of the pool.
+    """The search for memory for a device's starved operations, on a thread of the pool.
 
     Attributes
     ----------
     wanted
-        Operations that have found no memory, and for which none was looked for yet.
+        Operations that have found no memory, and for which it has not searched yet.
     is_posted
-        Whether a thread looks for some, or is about to.
+        Whether a thread searches, or is about to.
     """
 
     _kind: Final = "alloca"
@@ -223,7 +223,7 @@ class Provider:
         self.is_posted = False
 
     def _run_on_host(self) -> None:
-        """Look for memory for all that have asked for some."""
+        """Search for memory for all operations that have asked for some."""
         while True:
             with timelines.lock:
                 if not self.wanted:
@@ -238,7 +238,7 @@ class Provider:
                     error.__cause__ = keep(raised)
                     progress.act(_fail, operation, error)
             except Exception:
-                # Not even that: it is looked at again when the next one is.
+                # Not even the error can be made: the next search looks at it again.
                 with timelines.lock:
                     self.wanted.append(operation)
                     self.is_posted = False
@@ -256,8 +256,8 @@ class Provider:
                 progress.act(_feed_one, self._context, operation)
                 return
             if self._heap.is_freeing:
-                return  # whoever does it has this one try again
-            for _ in range(2):  # for work goes from one thread's hands to another's
+                return  # the one that issues it has it try again
+            for _ in range(2):  # work may move between threads between two looks
                 if progress.act(_may_come, self._context, operation):
                     return
                 if progress.put_behind(_look_again, self._context, operation):
@@ -275,7 +275,7 @@ class Provider:
 
 
 def _may_come(step: Step, context: Context, operation: Operation) -> bool:
-    """Return whether something runs that may give memory back; have it retired then."""
+    """Return whether running work may give memory back; have it retired then."""
     with timelines.lock:
         if operation._state != STARVED:
             return True
@@ -289,9 +289,9 @@ def _may_come(step: Step, context: Context, operation: Operation) -> bool:
             elif queue._backlog:
                 head = queue._backlog[0]
                 if head._state == PENDING:
-                    is_any |= not head._unresolved  # somebody is about to issue it
+                    is_any |= not head._unresolved  # a thread is about to issue it
                 else:
-                    is_any |= head._state != STARVED  # ... or to pass it over
+                    is_any |= head._state != STARVED  # ... or to skip it
         for other in steps.all_steps():
             if other is not step and _is_busy(other, operation):
                 is_any = True
@@ -301,7 +301,7 @@ def _may_come(step: Step, context: Context, operation: Operation) -> bool:
 def _is_busy(step: Step, operation: Operation) -> bool:
     """Return whether a call on another thread issues or ends operations; under the lock.
 
-    What follows from that may give memory back. Then it is looked for again afterwards.
+    Its effects may give memory back, and have memory looked for again.
     """
     queue = step.queue
     if queue is not None and queue._context is operation._queue._context:
@@ -309,7 +309,7 @@ def _is_busy(step: Step, operation: Operation) -> bool:
     step.awaited.append(operation)
     if step.work:
         return True
-    with contextlib.suppress(ValueError):  # it has ended just now, and taken it
+    with contextlib.suppress(ValueError):  # it has just ended, and removed it
         step.awaited.remove(operation)
     return False
 

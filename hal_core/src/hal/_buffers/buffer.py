@@ -1,4 +1,4 @@
-"""Define buffers: ranges of device memory with a numpy type (rules M1, M2)."""
+"""Buffers: ranges of device memory with a numpy type (rules M1, M2)."""
 
 from __future__ import annotations
 
@@ -38,56 +38,56 @@ class Buffer(Extent):
     Made by `Device.allocate`, `Device.upload`, `Device.import_array`,
     `Queue.alloca` and `Buffer.subspan`. The memory is given back some time
     after the last buffer, view and unretired operation that uses it is gone,
-    or after `close`. Any thread may use it; what the memory holds is ordered by
-    queues and semaphores alone.
+    or after `close`. Any thread may use it; only queues and semaphores
+    order accesses to the memory's contents.
     """
 
     __slots__ = ("__weakref__",)
 
     @property
     def size(self) -> int:
-        """Return the size in bytes."""
+        """The size in bytes."""
         return self._size
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the numpy type of an element."""
+        """The numpy type of an element."""
         return self._dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape in elements of `dtype`."""
+        """The shape in elements of `dtype`."""
         return self._shape
 
     @property
     def device(self) -> Device:
-        """Return the device that owns the memory."""
+        """The device that owns the memory."""
         return self._device
 
     @property
     def memory(self) -> str:
-        """Return the kind of memory: ``"device"``, ``"host"`` or ``"shared"``."""
+        """The kind of memory: ``"device"``, ``"host"`` or ``"shared"``."""
         return self._live().memory.value
 
     @property
     def usage(self) -> BufferUsage:
-        """Return what it may be used for."""
+        """The uses that it allows."""
         return BufferUsage(BufferUsage.ALL & ~self._denied)
 
     @property
     def access(self) -> str:
-        """Return who may do what with the bytes: ``"all"``, ``"read"`` or ``"write"``."""
+        """The access that it allows to the bytes: ``"all"``, ``"read"`` or ``"write"``."""
         denied = self._denied
         return "read" if denied & WRITE else "write" if denied & READ else "all"
 
     @property
     def allocation(self) -> Submission | None:
-        """Return the submission of the `Queue.alloca` that makes its memory, if one does."""
+        """The submission of the `Queue.alloca` that makes its memory, or None."""
         return self._allocation
 
     @property
     def address(self) -> int:
-        """Return the device's address of the first byte.
+        """The device's address of the first byte.
 
         Raises `ClosedError` after `close`. A buffer of `Queue.alloca` has an
         address once its `allocation` was issued: before, this raises
@@ -97,7 +97,7 @@ class Buffer(Extent):
 
     @property
     def closed(self) -> bool:
-        """Return whether it was closed, or given to `Queue.dealloca`."""
+        """Whether it was closed, or given to `Queue.dealloca`."""
         return self._storage is None
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Buffer(Extent):
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> Buffer:
         """Return a buffer of `size` bytes from `offset` on that shares this one's memory.
 
-        And its usage and access. `dtype` is this buffer's unless given; `size`
+        It also shares its usage and access. `dtype` is this buffer's unless given; `size`
         is a multiple of its item size. Raises `InvalidArgumentError` for a
         range outside the buffer.
         """
@@ -125,9 +125,9 @@ class Buffer(Extent):
 
         As with `numpy.ndarray.view` bytes are not converted, and the last axis
         grows or shrinks if the elements have another size. Kernels' pointers
-        and host arrays are compared with the new type: with ``np.uint8``, bytes
-        of no type, they all fit. Raises `InvalidArgumentError` where the last
-        axis is no whole number of the new elements.
+        and host arrays are compared with the new type: with ``np.uint8``, untyped
+        bytes, they all fit. Raises `InvalidArgumentError` if the last
+        axis is not a whole number of the new elements.
         """
         kind, shape = as_dtype(dtype), self._shape
         if kind.itemsize != self._dtype.itemsize or kind.hasobject:
@@ -142,7 +142,7 @@ class Buffer(Extent):
         part._allocation = self._allocation
         part._is_part = True
         if storage.source is not None:
-            # Registered first and looked at after; `dealloca` does it the other way round.
+            # Register first, check after; `dealloca` does it the other way round.
             storage.add_part(part)
             if self._storage is None:
                 part._end()
@@ -154,15 +154,15 @@ class Buffer(Extent):
         """Return a numpy view of the memory, without a copy, where the host can see it.
 
         Blocks until everything that was submitted to the device's queues
-        before has ended, well or not, or with `wait` for that alone: ``()`` is
-        nothing. In a host function (`Queue.call`) nothing is waited for unless
-        `wait` says so.
+        before has ended, successfully or not; with `wait`, until that has: ``()``
+        waits for nothing. In a host function (`Queue.call`) it waits only for what
+        `wait` names.
 
         The memory lives as long as the view. The view shows what the memory
         holds when it is read: wait for work that is submitted later, too.
-        `access` is what the view is for: ``"all"``, ``"read"`` (it is
-        read-only then), ``"write"``, or ``"discard"`` to write it whole,
-        whatever it held.
+        `access` is the purpose of the view: ``"all"``, ``"read"`` (it is
+        read-only then), ``"write"``, or ``"discard"`` to overwrite all of it
+        and ignore its contents.
 
         Raises `UnimplementedError` where the memory is not host-visible; use
         `numpy` or a queue's ``read`` there. Raises `InvalidArgumentError` if
@@ -192,7 +192,7 @@ class Buffer(Extent):
         return array
 
     def _check_visible(self, storage: Storage) -> None:
-        """Raise unless the host sees the memory, which has an address."""
+        """Raise unless the host sees the memory, and it has an address."""
         if storage.host_address is None:
             message = (
                 f"{storage.memory.value} memory of {self._device._name} is not visible to the "
@@ -209,12 +209,12 @@ class Buffer(Extent):
     ) -> NDArray[Any]:
         """Copy to a new numpy array, and block until it is there.
 
-        After everything that was submitted to the device's queues before has
-        ended, well or not; or with `wait` after that alone: ``()`` is nothing.
-        In a host function (`Queue.call`) nothing is waited for unless `wait`
-        says so. With the dtype and shape of the upload; or with `dtype`, flat.
+        Waits until everything that was submitted to the device's queues before has
+        ended, successfully or not; with `wait`, until that has: ``()`` waits for nothing.
+        In a host function (`Queue.call`) it waits only for what `wait`
+        names. The array has the dtype and shape of the upload; with `dtype`, it is flat.
 
-        Operations that have failed do not make it raise, not even one that was
+        It does not raise for failed operations, not even for one that was
         to write this buffer: the array has what the memory holds. Ask their
         submissions, or pass them as `wait`, whose failures are raised. Raises
         what `Submission.wait` raises; `DeadlineExceededError` after `timeout`
@@ -227,20 +227,20 @@ class Buffer(Extent):
         if wait is None:
             wait = ()
             timeout = wait_before(self._device._context, timeout, "numpy()")
-        # A dtype that is asked for here says how to read the bytes, as `view` does.
+        # A dtype given here says how to read the bytes, as `view` does.
         target = array if dtype is None else array.view(np.uint8)
         self._device.queues.download.read(self, target, wait=wait).wait(timeout)
         return array
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001
-        """Return what ``map()`` does, for ``np.asarray(buffer)``; a TypeError where it cannot be.
+        """Return a view like ``map()`` for ``np.asarray(buffer)``; raise TypeError if impossible.
 
-        It waits as ``map()`` does; ``buffer.map(wait=...)`` waits for less.
+        Waits as ``map()`` does; ``buffer.map(wait=...)`` waits for less.
         """
         return exports.as_array(self, dtype, copy)
 
     def __buffer__(self, flags: int) -> memoryview:
-        """Return a view as ``map()`` does, after what that waits for; from Python 3.12 on."""
+        """Return a view like ``map()``, after the same wait; from Python 3.12 on."""
         return exports.host_view(self).data
 
     def __dlpack__(
@@ -253,38 +253,38 @@ class Buffer(Extent):
     ) -> object:
         """Return a DLPack capsule over the memory, which lives as long as its consumer's tensor.
 
-        Memory of the host: this blocks until everything that was submitted to
+        Host-visible memory: blocks until everything that was submitted to
         the device has ended, as ``map()`` does, and `stream` is None. Memory
-        of a device only: the consumer's `stream`, numbered as the standard has
-        it, waits for what was submitted to this device so far, on all its
-        queues, but not for what waits itself for something that nobody has
+        that only a device sees: the consumer's `stream`, numbered as in the
+        standard, waits for everything submitted to this device so far, on all its
+        queues, except for work that itself waits for something that nobody has
         promised, or stands behind a host function; None is the default stream,
-        -1 asks for no order. This blocks while such work is not yet on its
-        stream. Where the device knows no streams of others, and for a copy, it
+        -1 asks for no order. It blocks while such work is not yet on its
+        stream. Where the device does not know foreign streams, and for a copy, it
         blocks until everything has ended.
 
-        `max_version` is what the consumer reads, `dl_device` where it wants
-        the memory; `copy` is True, False, or None for where it must be. Raises
-        `ExchangeError` (a `BufferError`) where the memory cannot be handed out
+        `max_version` is the version that the consumer reads, `dl_device` where it wants
+        the memory; `copy` is True, False, or None for only if necessary. Raises
+        `ExchangeError` (a `BufferError`) if the memory cannot be exported
         as asked.
         """
         return exports.export_buffer(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return where the memory is, as DLPack counts devices; raises `ExchangeError`."""
+        """Return the place of the memory as a DLPack device; raises `ExchangeError`."""
         return exports.exchange_device(self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, object]:
-        """Return how CUDA libraries see the memory; an AttributeError where it is not CUDA's.
+        """The buffer for CUDA libraries; raises AttributeError if the memory is not CUDA's.
 
-        With the ``stream`` of what was submitted so far, as in `__dlpack__`,
+        Has the ``stream`` of what was submitted so far, as in `__dlpack__`,
         or None if that has ended.
         """
         return exports.cuda_array(self)
 
     def close(self) -> None:
-        """Let the memory go, once no unretired operation and no view uses it.
+        """Release the memory, once no unretired operation and no view uses it.
 
         May be called twice. Using the buffer afterwards raises `ClosedError`.
         """

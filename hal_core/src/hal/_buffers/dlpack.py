@@ -1,9 +1,9 @@
-"""Speak DLPack's C structures: hand out capsules, and take those of others.
+"""DLPack's C structures: export capsules, and import those of other libraries.
 
-The capsules that go out are numpy's own, over an array at the buffer's address,
+Exported capsules are numpy's own, over an array at the buffer's address,
 with what numpy cannot know (which device it is) written into them. So deleter
 and destructor are C code, which may run without the interpreter lock, in the
-middle of an exception or after the interpreter's end; a function of Python's
+middle of an exception or after the interpreter's end; a Python function
 behind `ctypes` may not.
 """
 
@@ -31,7 +31,7 @@ __all__ = [
 
 CPU: Final = 1
 VERSION: Final = (1, 0)
-"""The version of DLPack that is asked for."""
+"""The version of DLPack to ask for."""
 
 _READ_ONLY: Final = 1
 _IS_COPIED: Final = 2
@@ -64,7 +64,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """What a capsule named ``dltensor`` points to."""
+    """The target of a capsule named ``dltensor``."""
 
     _fields_ = (
         ("tensor", _Tensor),
@@ -74,7 +74,7 @@ class _Managed(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """What a capsule named ``dltensor_versioned`` points to, from version 1.0 on."""
+    """The target of a capsule named ``dltensor_versioned``, from version 1.0 on."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -87,7 +87,7 @@ class _Versioned(ctypes.Structure):
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:  # noqa: ANN401 - ctypes' own
-    # A prototype of our own: those in `ctypes.pythonapi` are everybody's.
+    # A prototype of our own: all modules share those in `ctypes.pythonapi`.
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
@@ -100,7 +100,7 @@ _rename_capsule: Final = _function(
 )
 _PLAIN: Final = b"dltensor"
 _WITH_VERSION: Final = b"dltensor_versioned"
-# A capsule keeps the address of its name, so that these must never go.
+# A capsule keeps the address of its name, so these must never be freed.
 _USED: Final = {
     _PLAIN: ctypes.c_char_p(b"used_dltensor"),
     _WITH_VERSION: ctypes.c_char_p(b"used_dltensor_versioned"),
@@ -109,7 +109,7 @@ _deleter: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class _Claim:
-    """Own a tensor that was taken out of its capsule, and call its deleter once."""
+    """The owner of a tensor from a capsule; calls its deleter once."""
 
     __slots__ = ("_delete", "_pointer", "taken")
 
@@ -124,7 +124,7 @@ class _Claim:
 
 
 class Tensor(NamedTuple):
-    """Describe a tensor that is ours now.
+    """A tensor that we own now.
 
     Attributes
     ----------
@@ -136,9 +136,9 @@ class Tensor(NamedTuple):
     strides
         Bytes from one element to the next along each axis.
     device
-        Type and number as DLPack has them.
+        Type and number in DLPack's terms.
     read_only
-        Whether its owner said so.
+        Whether its owner marked it so.
     """
 
     owner: object
@@ -151,7 +151,7 @@ class Tensor(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements stand one after the other, the last axis first."""
+        """Whether its elements are contiguous in C order, the last axis fastest."""
         expected = self.dtype.itemsize
         for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if length != 1 and stride != expected:
@@ -161,16 +161,16 @@ class Tensor(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all elements."""
+        """The bytes of all elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def array(self) -> NDArray[Any]:
-        """Return a numpy view, which keeps the owner alive; the memory is the host's."""
+        """Return a numpy view, which keeps the owner alive; the memory must be the host's."""
         return np.asarray(_HostTensor(self))
 
 
 class _HostTensor:
-    """What a numpy view of a tensor is made of."""
+    """The base of a numpy view of a tensor."""
 
     __slots__ = ("__array_interface__", "_owner")
 
@@ -186,7 +186,7 @@ class _HostTensor:
 
 
 def describe_device(device: tuple[int, int]) -> str:
-    """Return what a pair of DLPack's stands for."""
+    """Return the name of a DLPack device, given as a pair."""
     kind, number = device
     return f"{_DEVICES.get(kind, f'device type {kind}')} ({kind}, {number})"
 
@@ -211,9 +211,9 @@ def export_array(
     *,
     is_copy: bool,
 ) -> object:
-    """Return a new capsule over an array's memory, which is that of `device`.
+    """Return a new capsule over an array's memory, which belongs to `device`.
 
-    With a version where `max_version` allows one and numpy (from 2.1 on) can.
+    It has a version if `max_version` allows one and numpy (from 2.1 on) can make it.
     Raises `ExchangeError` for read-only memory without a version.
     """
     versioned = _NUMPY_HAS_VERSIONS and max_version is not None and max_version >= VERSION
@@ -238,14 +238,14 @@ def export_array(
 def take_capsule(capsule: object, what: str) -> Tensor:
     """Take the tensor out of a capsule, which is used up then.
 
-    Raises `ExchangeError` for what numpy has no type for, or a tensor of a
-    version to come, and `ArgumentTypeError` for what is no such capsule; it
-    is left as it was then.
+    Raises `ExchangeError` for a type that numpy does not have, or a tensor of a
+    future version, and `ArgumentTypeError` for anything but such a capsule, which
+    stays unused then.
     """
     try:
         name = _capsule_name(capsule)
     except ValueError:
-        name = None  # no capsule at all
+        name = None  # not a capsule
     if name not in _USED:
         used = name is not None and name.startswith(b"used_")
         found = "a capsule that was used already" if used else f"{type(capsule).__name__}"
@@ -279,14 +279,14 @@ def take_capsule(capsule: object, what: str) -> Tensor:
         (tensor.device.kind, tensor.device.number),
         read_only,
     )
-    # A Ctrl-C between the two loses the tensor's memory, and frees nothing twice.
+    # A Ctrl-C between the two leaks the tensor's memory, and frees nothing twice.
     _rename_capsule(capsule, _USED[name])
     claim.taken = True
     return found_tensor
 
 
 def packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """Return the strides in bytes of elements that stand one after the other."""
+    """Return the strides in bytes of contiguous elements."""
     strides: list[int] = []
     step = dtype.itemsize
     for length in reversed(shape):

@@ -1,8 +1,8 @@
 """Share memory with other libraries: DLPack, numpy, variables of loaded code (rule M2).
 
-Where the host sees the memory, handing it out blocks as `Buffer.map` does, and who
-takes it waits for the work that writes it first. What is another device's alone goes
-by streams: `hal._buffers.imports`.
+Exporting memory that the host sees blocks as `Buffer.map` does; on import, wait
+for the writer first. Memory that only a device sees is ordered by
+streams: `hal._buffers.imports`.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _HOST_KINDS: Final = frozenset({CPU, 3, 11, 13})
 _CUDA_KINDS: Final = frozenset({2, 3, 13})
 _ROCM: Final = 10
 _ALIGNMENT: Final = 4
-"""What addresses are a multiple of at least: fills write up to four bytes at once."""
+"""The least alignment of addresses: fills write up to four bytes at once."""
 
 
 def module_storage(device: Device, module: Module, address: int, size: int) -> Storage:
-    """Return a storage over a variable of a loaded module, which stays loaded with it."""
+    """Return a storage over a variable of a loaded module, which keeps the module loaded."""
     visible = "host_visible_device_memory" in device.features
     host = address if visible else None
     return device._heap.adopt(address, size, MemoryType.DEVICE, host, module)
 
 
 def cuda_stream(queue: Queue) -> Callable[[], tuple[int, int]]:
-    """Return a queue's ``__cuda_stream__``, or raise that its stream is not CUDA's."""
+    """Return a queue's ``__cuda_stream__``; raise if its stream is not CUDA's."""
     device = queue.device
     where = device._native.dlpack_device(MemoryType.DEVICE)
     if where is None or where[0] not in _CUDA_KINDS or not is_external(device):
@@ -76,14 +76,14 @@ def cuda_stream(queue: Queue) -> Callable[[], tuple[int, int]]:
 
 
 class _NoCudaStreamError(UnimplementedError, AttributeError):
-    """Report that a queue has no such stream; ``hasattr`` says no then."""
+    """The error for a queue without such a stream; ``hasattr`` is false then."""
 
 
 # Numpy and the buffer protocol
 
 
 def host_view(buffer: Buffer) -> NDArray[Any]:
-    """Return what `Buffer.map` does, or raise a TypeError as those expect who ask for a view."""
+    """Return what `Buffer.map` returns; raise TypeError, as callers that ask for a view expect."""
     try:
         return _mapped(buffer)
     except UnimplementedError as error:
@@ -91,12 +91,12 @@ def host_view(buffer: Buffer) -> NDArray[Any]:
 
 
 def _mapped(buffer: Buffer, wait: Waits | None = None) -> NDArray[Any]:
-    """Return a view with the rights that the buffer gives; one that denies reading has none."""
+    """Return a view with the buffer's access; raise if that denies reading."""
     return buffer.map("read" if buffer.access == "read" else "all", wait=wait)
 
 
 def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[Any]:
-    """Do what numpy asks of ``__array__``."""
+    """Return an array as numpy's ``__array__`` protocol asks."""
     _check_copy(copy)
     view = host_view(buffer)
     kind = view.dtype if dtype is None else as_dtype(dtype)
@@ -112,7 +112,7 @@ def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[A
 
 
 def exchange_device(buffer: Buffer) -> tuple[int, int]:
-    """Return where a buffer's memory is, as DLPack counts devices; raises `ExchangeError`."""
+    """Return a buffer's place as a DLPack device; raises `ExchangeError`."""
     storage = buffer._live()
     device = buffer.device
     where = device._native.dlpack_device(storage.memory)
@@ -172,7 +172,7 @@ def export_buffer(
 
 
 class _DeviceTensor:
-    """What a numpy array is made of that stands for device memory, and is never read."""
+    """The base of a numpy array that stands for device memory, and is never read."""
 
     __slots__ = ("__array_interface__", "_view")
 
@@ -188,12 +188,12 @@ class _DeviceTensor:
 
 
 def _address_view(buffer: Buffer) -> NDArray[Any]:
-    """Return an array at a device address, for the sake of its shape and its lifetime."""
+    """Return an array at a device address, used only for its shape and its lifetime."""
     return np.asarray(_DeviceTensor(buffer)).view(buffer.dtype).reshape(buffer.shape)
 
 
 def _copy(buffer: Buffer) -> Buffer:
-    """Return a copy in the device's memory, made after all that was submitted so far."""
+    """Return a copy in the device's memory, made after everything submitted so far."""
     device = buffer.device
     wait_before(device._context, None, "__dlpack__()")
     copy = device.allocate(buffer.size, dtype=buffer.dtype)
@@ -203,12 +203,12 @@ def _copy(buffer: Buffer) -> Buffer:
 
 
 def _number(stream: object) -> int | None:
-    """Return a stream that was checked as an int, or None."""
+    """Return a checked stream as an int, or None."""
     return None if stream is None else as_int(stream, "__dlpack__: stream is None or an int")
 
 
 def _check_stream(stream: object, where: tuple[int, int]) -> None:
-    """Raise unless a consumer's stream is one for that kind of device, as DLPack numbers them."""
+    """Raise unless a consumer's stream is valid for that kind of device, in DLPack's numbers."""
     kind = where[0]
     if stream is None:
         return
@@ -230,7 +230,7 @@ def _check_stream(stream: object, where: tuple[int, int]) -> None:
 
 
 class _NoCudaArrayError(ExchangeError, AttributeError):
-    """Report that a buffer has no such interface; ``hasattr`` says no then."""
+    """The error for a buffer without such an interface; ``hasattr`` is false then."""
 
 
 def cuda_array(buffer: Buffer) -> dict[str, object]:
@@ -309,7 +309,7 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
 
 
 def _obstacle(device: Device, tensor: dlpack.Tensor) -> str:
-    """Return why a host tensor cannot be the device's memory as it is, or nothing."""
+    """Return why the device cannot use a host tensor's memory as it is; empty if it can."""
     if not tensor.is_contiguous:
         return (
             f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "
@@ -324,7 +324,7 @@ def _obstacle(device: Device, tensor: dlpack.Tensor) -> str:
 
 
 def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - another library's
-    """Call a tensor's ``__dlpack__``, with a version if it knows versions."""
+    """Call a tensor's ``__dlpack__``, with a version if it supports versions."""
     try:
         return tensor.__dlpack__(max_version=dlpack.VERSION, **asked)
     except TypeError as error:
@@ -365,7 +365,7 @@ def _check_copy(copy: object) -> None:
 
 
 def _pair(value: object, what: str) -> tuple[int, int] | None:
-    """Return a version or a device of DLPack's as two ints, or None for None."""
+    """Return a DLPack version or device as two ints, or None for None."""
     if value is None:
         return None
     rule = f"__dlpack__: {what} is None or a pair of ints"

@@ -1,8 +1,8 @@
 """Share device memory with other libraries, in the order of their streams (rules M2, Q5).
 
-Who takes a buffer names the stream that it will use; that stream waits for what
-was submitted before. Whose tensor is taken has a stream of ours wait for what
-it has put on its own, and all our queues wait for that one.
+On export, the consumer names the stream that it will use; that stream waits for all
+work submitted before. On import, a stream of ours waits for the producer's stream,
+and all our queues wait for ours.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _ROCM: Final = 10
 _PINNED: Final = frozenset({3, 11})
 _MANAGED: Final = 13
 _ALIGNMENT: Final = 4
-"""What addresses are a multiple of at least: fills write up to four bytes at once."""
+"""The least alignment of addresses: fills write up to four bytes at once."""
 
 
 # Out
 
 
 def order_consumer(device: Device, where: tuple[int, int], stream: int | None) -> None:
-    """Make the stream of who takes device memory wait for what was submitted so far.
+    """Make the consumer's stream wait for everything submitted so far.
 
-    `stream` is DLPack's, which says -1 for no order, and None for the default
+    `stream` follows DLPack: -1 for no order, and None for the default
     stream of CUDA or ROCm, or for the host where it sees the memory. The host
-    waits then, and where the device knows no streams of others.
+    waits in that case, and where the device does not know foreign streams.
     """
     if stream == -1:
         return
@@ -72,7 +72,7 @@ def order_consumer(device: Device, where: tuple[int, int], stream: int | None) -
 
 
 def stream_of_producer(device: Device) -> int | None:
-    """Return a stream that ends when all that was submitted so far has; None if that has ended."""
+    """Return a stream that ends when everything submitted so far has; None if that has ended."""
     if not is_external(device):
         wait_before(device._context, None, "__cuda_array_interface__")
         return None
@@ -84,7 +84,7 @@ def stream_of_producer(device: Device) -> int | None:
 
 
 def memory_at(device: Device, where: tuple[int, int]) -> MemoryType | None:
-    """Return the kind of this device's memory that a tensor's place is, if it can be shared."""
+    """Return the kind of this device's memory at a tensor's place, if it can be shared."""
     if not is_external(device):
         return None
     for memory in (MemoryType.DEVICE, MemoryType.SHARED):
@@ -109,7 +109,7 @@ def take_dlpack(
 
 
 def take_cuda_array(device: Device, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
-    """Return a buffer over what has ``__cuda_array_interface__``; see `Device.from_dlpack`."""
+    """Return a buffer over a ``__cuda_array_interface__``; see `Device.from_dlpack`."""
     place = device._native.dlpack_device(MemoryType.DEVICE)
     if place is None or place[0] != _CUDA or not is_external(device):
         message = (
@@ -140,7 +140,7 @@ def _read_interface(
     place: tuple[int, int],
     what: str,
 ) -> tuple[dlpack.Tensor, int | None]:
-    """Return a CUDA array as a tensor, and the stream that is to be waited for."""
+    """Return a CUDA array as a tensor, and the stream to wait for."""
     interface = array.__cuda_array_interface__
     if not isinstance(interface, Mapping):
         message = f"{what}: its __cuda_array_interface__ is no mapping"
@@ -177,7 +177,7 @@ def _take(
     copy: bool | None,  # noqa: FBT001 - three-valued
     what: str,
 ) -> Buffer:
-    """Return a buffer over a tensor, or a copy, that every queue finds ready."""
+    """Return a buffer over a tensor, or over a copy, that is ready on every queue."""
     if not taken.size:
         return device.upload(np.empty(taken.shape, taken.dtype))
     problem = _obstacle(taken)
@@ -207,7 +207,7 @@ def _take(
 
 
 def _obstacle(tensor: dlpack.Tensor) -> str:
-    """Return why a tensor in device memory cannot be a buffer as it is, or nothing."""
+    """Return why a tensor in device memory cannot be a buffer as it is; empty if it can."""
     if not tensor.is_contiguous:
         return (
             f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "

@@ -1,1 +1,1 @@
-"""Where bytes live: allocate, cache, free, and what may be done with them."""
+"""A device's memory: allocation, caching, freeing, and the rights of a buffer."""

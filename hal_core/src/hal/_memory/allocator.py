@@ -1,14 +1,14 @@
-"""Cache native allocations by size (rule M1).
+"""A cache of native allocations by size (rule M1).
 
 Native allocation is slow and native frees may block until the device is idle,
-so a block that nobody uses any more goes to the cache, and the next allocation
-of its size class takes it from there without a native call. It may be used
-again at once: its storage died, so every operation that used it has retired.
+so an unused block goes to the cache, and the next allocation
+of its size class takes it from there without a native call. It may be reused
+at once: its storage died, so every operation that used it has retired.
 
-Entries of a bucket whose block is taken are passed over: a Ctrl-C may leave them.
+A bucket may contain entries whose block is in use, left by a Ctrl-C; they are skipped.
 
-What `Queue.alloca` takes lives shorter, and is cut from segments of its own
-(`hal._memory.stream_memory`): beside blocks that live long it would leave gaps.
+Memory of `Queue.alloca` is short-lived, and cut from segments of its own
+(`hal._memory.stream_memory`): long-lived blocks would leave gaps between its pieces.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["Allocator"]
 
 
 class Allocator:
-    """Allocate blocks on one native device, cache and count them."""
+    """The blocks of one native device: allocated, cached and counted."""
 
     __slots__ = (
         "_blocks",
@@ -79,46 +79,46 @@ class Allocator:
         self.is_async = settings.async_allocations and "async_allocations" in features
         if self.is_async:
             keep = settings.pool_keep
-            if keep is None:  # what nobody uses does not count towards the limit
+            if keep is None:  # unused memory does not count towards the limit
                 keep = self._cache_limit if self._memory_limit is None else 0
             context.native.bind()
             context.native.configure_pool(keep, settings.pool_reuse)
-        # A leaf: guards blocks, buckets, tickets and counts, and no native call is made under it.
+        # A leaf: guards blocks, buckets, tickets and counts; no native call is made under it.
         self._lock = sync.OwnedLock()
-        # Held over native allocations: who closes the device waits until they are done.
+        # Held during native allocations: closing the device waits until they are done.
         self._growing = sync.OwnedLock()
-        # Block size + index of the memory's kind -> blocks, the last used last
+        # Block size + index of the memory's kind -> blocks, the most recently used last
         self._buckets: dict[int, list[Block]] = {}
-        self._blocks: dict[Block, None] = {}  # all there are
+        self._blocks: dict[Block, None] = {}  # all that exist
         self._closed = False
         # Bytes of a segment that small pieces share
         self._shared = SEGMENT
         if self._memory_limit is not None:
             self._shared = min(SEGMENT, block_size(self._memory_limit // 16 or 1))
-        # What `alloca` takes from: for each kind of memory small pieces, then for each large
-        # ones. A small piece that lives long would keep a large segment from being used whole.
+        # The pools of `alloca`: for each kind of memory one for small pieces, then for each one
+        # for large ones. A long-lived small piece would keep a large segment from being used whole.
         self._pools = tuple([StreamMemory() for _ in range(2 * len(MEMORY_TYPES))])
         # Sums over the blocks; a Ctrl-C may leave them wrong until `_recount`.
-        self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, of each kind
+        self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, by kind
         self._peaks = [0] * len(MEMORY_TYPES)
         self._peak = 0  # of all kinds together
         self._cached = 0  # bytes of blocks in the cache
-        self._held = 0  # bytes of all blocks of the device's
-        # What else is given back where memory is short
+        self._held = 0  # bytes of all blocks of the device
+        # Called to free other memory when memory is short
         self.trimmed: list[Callable[[], None]] = []
-        self.is_freeing = False  # a thread gives back what nobody uses, for an alloca
-        self._frees = 0  # blocks that were given back to the driver
-        self._staged = 0  # bytes of the staging ring, which are no blocks
+        self.is_freeing = False  # a thread gives unused memory back, for an alloca
+        self._frees = 0  # blocks given back to the driver
+        self._staged = 0  # bytes of the staging ring, which are not blocks
 
     @property
     def memory_limit(self) -> int | None:
-        """Return how many bytes hal may hold here; None is no limit but the device's."""
+        """The most bytes that hal may hold here; None means that only the device limits it."""
         return self._memory_limit
 
     def _take(self, bucket: list[Block], storage: Storage, size: int) -> None:
         """Give a storage a block of the cache, if there is one; under the lock.
 
-        In this order: what a Ctrl-C cuts short leaves the block where it was,
+        The order of steps matters: a Ctrl-C between two leaves the block where it was,
         or in a use that ends with the storage.
         """
         while bucket:
@@ -134,7 +134,7 @@ class Allocator:
             bucket.pop()
 
     def _count(self, index: int, size: int) -> None:
-        """Count bytes of a kind that are in use from now on; under the lock."""
+        """Count bytes of a kind as in use; under the lock."""
         now = self._now
         here = now[index] = now[index] + size
         if here > self._peaks[index]:  # noqa: PLR1730 - on the hot path, where a call is dear
@@ -158,7 +158,7 @@ class Allocator:
             self._add(storage, block, size)
 
     def _allocate_segment(self, size: int, pool: int) -> None:
-        """Make a native allocation for a pool of `alloca`'s, as `_allocate_block`."""
+        """Make a native allocation for a pool of `alloca`, like `_allocate_block`."""
         with self._growing:
             block = self._make_block(size, pool % len(MEMORY_TYPES), DIRECT)
             with self._lock:
@@ -168,7 +168,7 @@ class Allocator:
                 self._pools[pool].add_segment(block)
 
     def _make_block(self, size: int, index: int, way: int) -> Block:
-        """Make a native allocation, which is in no books yet; with the growing lock."""
+        """Make a native allocation, not yet in any book; with the growing lock."""
         native, memory = self._context.native, MEMORY_TYPES[index]
         check_countable(size)
         self._check_open()
@@ -198,7 +198,7 @@ class Allocator:
                 self._count(block.index, size)
 
     def _remove(self, ticket: Ticket) -> bool:
-        """Take a block out of the books that is about to be given back; under the lock.
+        """Remove a block that is about to be given back from the books; under the lock.
 
         Returns False if that use of it has ended before.
         """
@@ -213,7 +213,7 @@ class Allocator:
         return True
 
     def _evict(self, keep: int) -> Block | None:
-        """Take the oldest of the largest blocks out of the cache and the books; under the lock.
+        """Remove the oldest of the largest blocks from the cache and the books; under the lock.
 
         Returns None if no more than `keep` bytes are cached.
         """
@@ -234,7 +234,7 @@ class Allocator:
         return None
 
     def _give_back(self, keep: int) -> None:
-        """Free segments that nobody uses, then cached blocks, until no more than `keep` are left.
+        """Free unused segments, then cached blocks, until at most `keep` bytes are left.
 
         Blocks as long as the native frees do.
         """
@@ -246,11 +246,11 @@ class Allocator:
             self._free(block)
 
     def _idle(self) -> int:
-        """Return the bytes that nobody uses; under the lock."""
+        """Return the number of unused bytes; under the lock."""
         return self._cached + sum([pool.idle for pool in self._pools])
 
     def _idle_segment(self, keep: int) -> Block | None:
-        """Take a segment that nobody uses out of the books, as `_evict`."""
+        """Remove an unused segment from the books, like `_evict`."""
         if self._idle() > keep:
             for pool in self._pools:
                 block = pool.idle_segment()
@@ -262,11 +262,11 @@ class Allocator:
         return None
 
     def _free(self, block: Block) -> None:
-        """Free a block that is out of the books; on a lost context that is nothing."""
+        """Free a block that is out of the books; does nothing on a lost context."""
         self._frees += 1
         if self._context.lost is None:
             native = self._context.native
-            with contextlib.suppress(HalError):  # nobody is left to tell
+            with contextlib.suppress(HalError):  # nobody is left to report to
                 native.bind()
                 native.free(block.address, block.memory)
 
@@ -294,7 +294,7 @@ class Allocator:
             self._staged += size
 
     def _recount(self) -> list[_Sums]:
-        """Make the sums right, whatever a Ctrl-C did to them; return those of each kind.
+        """Correct the sums after any Ctrl-C; return those of each kind.
 
         Under the lock.
         """
@@ -325,9 +325,9 @@ class Allocator:
 
 
 class _Sums:
-    """The bytes of one kind of memory, and how many allocations there are.
+    """The bytes of one kind of memory, and its number of allocations.
 
-    `pooled` are those that are held of the driver's stream-ordered allocator.
+    `pooled` are those held from the driver's stream-ordered allocator.
     """
 
     __slots__ = ("cached", "count", "held", "now", "pooled")

@@ -1,7 +1,7 @@
-"""Blocks of native memory, and the uses that they are in (rule M1).
+"""Blocks of native memory, and their uses (rule M1).
 
 A block is in the use whose *ticket* it carries. A ticket is made for one use, so
-one that comes back twice, or whose use a Ctrl-C cut short, changes nothing.
+ending a use twice, or ending one that a Ctrl-C cut short, changes nothing.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ __all__ = [
 
 _ADDRESS_BITS: Final = 64
 ALIGNMENT: Final = 256
-"""Bytes that the address of every allocation is a multiple of."""
+"""The alignment of every allocation, in bytes."""
 
 LARGE: Final = 1 << 30
-"""Larger blocks are as large as was asked for, and never cached."""
+"""Larger blocks have exactly the size asked for, and are never cached."""
 
 _FINE: Final = 2048
 """Up to here the size classes are the multiples of `ALIGNMENT`."""
 
 # How a block is given back, in this order: to the cache; to the driver's stream-ordered
-# allocator; to its segment (`hal._memory.stream_memory`); by a native free; to whom it belongs.
-# The first three block nobody.
+# allocator; to its segment (`hal._memory.stream_memory`); by a native free; to its foreign owner.
+# The first three never block.
 CACHED: Final = 0
 ASYNC: Final = 1
 POOLED: Final = 2
@@ -56,16 +56,16 @@ FOREIGN: Final = 4
 
 
 class Owner:
-    """What keeps foreign memory alive, and what is to be done when hal has done with it.
+    """The owner of foreign memory, and what to do when hal no longer uses it.
 
     Attributes
     ----------
     owner
         What keeps the memory alive.
     imported
-        What `release_host` takes; 0 for nothing.
+        The argument of `release_host`; 0 for none.
     callback
-        What is called then.
+        Called then.
     handle
         The kind and the number of the native handle that the memory is part
         of, if it is.
@@ -84,7 +84,7 @@ class Owner:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Block:
-    """One native allocation, or memory of others.
+    """A native allocation, or foreign memory.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Block:
     view
         A reference to the owner of the numpy views of it.
     owner
-        What keeps it alive, where it is foreign.
+        What keeps it alive, if it is foreign.
     writable
         Whether the host may write to it.
     """
@@ -174,7 +174,7 @@ def block_size(size: int) -> int:
 
 
 def check_countable(size: int) -> None:
-    """Raise `OutOfMemoryError` for more bytes than drivers have numbers for."""
+    """Raise `OutOfMemoryError` for more bytes than a driver can count."""
     if size >> _ADDRESS_BITS:
         message = f"no address has more than {_ADDRESS_BITS} bits"
         raise OutOfMemoryError(message)

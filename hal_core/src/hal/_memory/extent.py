@@ -1,6 +1,6 @@
-"""Which range of a storage a buffer is, and what may be done with it (rule M2).
+"""The range of a storage that a buffer is, and its rights (rule M2).
 
-What every submission looks at, hence compiled; `hal.Buffer` is the rest.
+Every submission looks at it, hence a module that may be compiled; `hal.Buffer` is the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _DEALLOCATED: Final = 1 << 16
-"""What is denied by a buffer that was given to `Queue.dealloca`, besides everything else."""
+"""Denied, besides everything else, by a buffer that was given to `Queue.dealloca`."""
 
 _BYTES: Final = np.dtype(np.uint8)
 
@@ -74,7 +74,7 @@ class Extent:
         self._allocation: Submission | None = None  # of the alloca
 
     def _live(self) -> Storage:
-        """Return the storage, or raise that the buffer is closed."""
+        """Return the storage; raise if the buffer is closed."""
         storage = self._storage
         if storage is None:
             if self._denied & _DEALLOCATED:
@@ -92,7 +92,7 @@ class Extent:
 
 
 def address_of(buffer: Extent, storage: Storage) -> int:
-    """Return a buffer's address, or raise why it has none yet."""
+    """Return a buffer's address; raise if it has none yet."""
     address = storage.address
     if address is None:
         raise no_address(storage, InvalidArgumentError)
@@ -114,7 +114,7 @@ def check_allocation(
     size: object, dtype: DTypeLike, memory: object, what: str
 ) -> tuple[int, int, np.dtype[Any], tuple[int, ...]]:
     """Return an allocation's size, the index of its kind of memory, its type and shape."""
-    if type(size) is int and size >= 0:  # the short way
+    if type(size) is int and size >= 0:  # fast path
         length: int = size
     else:
         length = check_index(size, f"{what}: the size")
@@ -126,7 +126,7 @@ def check_allocation(
 
 
 def shape_of(size: int, dtype: np.dtype[Any], what: str) -> tuple[int, ...]:
-    """Return the flat shape of `size` bytes, or raise that the type does not divide them."""
+    """Return the flat shape of `size` bytes; raise if the type does not divide them."""
     if dtype.hasobject:
         message = f"{what}: {dtype} holds Python objects, which device memory cannot"
         raise ArgumentTypeError(message)

@@ -1,4 +1,4 @@
-"""Give out the memory of a device: cached, in the order of queues, or of others (rules M1, M3)."""
+"""The memory of a device: cached, in the order of queues, or foreign (rules M1, M3)."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ __all__ = ["Heap"]
 
 
 _MANY: Final = 4
-"""Allocations that an error lists one by one."""
+"""The most allocations that an error lists one by one."""
 
 
 class Heap(Reaper):
-    """Give out the memory of one native device, and own its handles."""
+    """The memory and the native handles of one native device."""
 
     __slots__ = ()
 
     def allocate(self, size: int, index: int) -> Storage:
         """Return `size` > 0 bytes of a kind of memory, aligned to 256.
 
-        When memory has run out, retires finished work, gives back what nobody
-        holds and what is cached, and tries once more. Raises
+        When memory has run out, retires finished work, gives back unused
+        and cached memory, and tries once more. Raises
         `OutOfMemoryError`. May block, unless the cache has a block.
         """
         storage = self.reserve(size, index)
@@ -58,7 +58,7 @@ class Heap(Reaper):
         return storage
 
     def reserve(self, size: int, index: int) -> Storage:
-        """Return a storage without an address, and with a block if the cache has one; no call."""
+        """Return a storage without an address, with a cached block if any; no native call."""
         self.refuse_reentrance()
         storage = Storage(self, None, size, MEMORY_TYPES[index], None)
         key = block_size(size) + index
@@ -74,7 +74,7 @@ class Heap(Reaper):
         return storage
 
     def grow(self, storage: Storage, size: int, index: int) -> None:
-        """Get a storage a block by a native allocation, or from what is given back; may block."""
+        """Get a block for a storage by a native allocation or from freed memory; may block."""
         try:
             self._allocate_block(storage, size, index)
         except OutOfMemoryError:
@@ -94,7 +94,7 @@ class Heap(Reaper):
     # Memory in the order of queues (M3)
 
     def take(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Give a storage memory that what `queue` issues from now on may use, if there is some.
+        """Give a storage memory that `queue` may use from the next operation on; False if none.
 
         Never blocks. The caller has the queue's baton.
         """
@@ -112,13 +112,13 @@ class Heap(Reaper):
         return True
 
     def _take_async(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Do what `take` does with the driver's own allocator."""
+        """Take memory from the driver's own allocator, as `take` does."""
         native, size = self._context.native, storage.size
-        storage.asked = self._state()  # before: what comes back meanwhile is worth another try
+        storage.asked = self._state()  # before: memory freed meanwhile is worth another try
         try:
             native.bind()
             if self._memory_limit is not None:
-                # What its pool keeps does not count: that takes memory in units of its own.
+                # Memory that its pool keeps does not count: the pool has units of its own.
                 with self._lock:
                     self._check_limit(size + self._leaving_streams(queue))
             address = native.allocate_async(queue._stream, size)
@@ -137,7 +137,7 @@ class Heap(Reaper):
     def give(self, storage: Transient, operation: Operation) -> None:
         """Give a storage's memory back behind an operation that is being issued.
 
-        Unless something may still use it then: it is given back once that has ended.
+        If something may still use it then, it is given back once that has ended.
         """
         ticket = storage._ticket
         if ticket is None or self._lock._is_owned():
@@ -158,23 +158,23 @@ class Heap(Reaper):
             self._context.native.free_async(queue._stream, ticket.block.address)
 
     def leave(self, storage: Transient) -> None:
-        """Have a storage's memory given back as soon as nothing uses it: its dealloca has ended."""
+        """Have a storage's memory given back as soon as it is unused: its dealloca has ended."""
         if storage._ticket is not None:
             with self._lock:
                 self._late.append(storage)
 
     def _leaving_streams(self, queue: StreamQueue) -> int:
-        """Return the bytes that are given back where `queue` cannot have them yet; the lock."""
+        """Return the freed bytes that `queue` cannot have yet; under the lock."""
         leaving = self._leaving_bytes
         while leaving and leaving[0][0]._retired:
             leaving.popleft()
         return sum(size for operation, size in leaving if not is_behind(operation, queue))
 
     def provide(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Look for memory for an alloca that found none; return whether it is to try again.
+        """Look for memory for an alloca that found none; return whether it should try again.
 
-        Makes native allocations, so it is for a thread of the pool. Frees, which wait until
-        the device is idle, are left to another one: `is_freeing` says that it is at work.
+        Makes native allocations, so it runs on a thread of the pool. Frees, which wait until
+        the device is idle, are left to another thread: `is_freeing` says that it is at work.
         """
         self._context.harvest()
         self.absorb()
@@ -207,10 +207,10 @@ class Heap(Reaper):
         return self._has(queue, storage)
 
     def _free_for(self, need: int) -> None:
-        """Have a thread give back what nobody uses, if that makes room for `need` bytes.
+        """Have a thread give unused memory back, if that makes room for `need` bytes.
 
-        Not while work runs: a native free waits for that, and others wait for the free in
-        the driver. Whoever wants memory comes by again when work has ended.
+        Not while work runs: a native free waits for that work, and other calls wait for the
+        free in the driver. A starved operation tries again when work has ended.
         """
         if self.is_freeing or any(queue._ring for queue in self._context.queues):
             return
@@ -219,9 +219,9 @@ class Heap(Reaper):
             held = self._held + self._staged
         limit = self._memory_limit
         room = limit - held if limit is not None else need
-        with self._growing:  # nobody closes the native device meanwhile
+        with self._growing:  # keeps the native device open meanwhile
             self._check_open()
-            with contextlib.suppress(HalError):  # it does not tell
+            with contextlib.suppress(HalError):  # the device does not tell
                 self._context.native.bind()
                 room = min(room, self._context.native.memory_info()[0])
                 if self.is_async:
@@ -239,7 +239,7 @@ class Heap(Reaper):
             self._context.feed()
 
     def pool_of(self, size: int, index: int) -> int:
-        """Return the pool that `size` bytes of a kind of memory are first looked for in."""
+        """Return the pool to search first for `size` bytes of a kind of memory."""
         return index if size <= self._shared // 2 else index + len(MEMORY_TYPES)
 
     def _has(self, queue: StreamQueue, storage: Transient) -> bool:
@@ -250,22 +250,22 @@ class Heap(Reaper):
             return self._pools[storage.pool].has(queue, storage.size)
 
     def _state(self) -> tuple[int, int, int]:
-        """Return what differs whenever memory has been given back."""
+        """Return a value that changes whenever memory has been given back."""
         with self._lock:
             return self._frees, self._idle(), self._context.epoch
 
     def has_changed(self, storage: Transient) -> bool:
-        """Return whether memory was given back since some was looked for in vain."""
+        """Return whether memory was given back since the last failed search."""
         self.absorb()
         return (storage.asked if storage.is_async else storage.tried) != self._state()
 
     def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
-        """Return what an alloca fails with that found no memory; may block."""
+        """Return the failure of an alloca that found no memory; may block."""
         error = storage.error or OutOfMemoryError("the memory is in use")
         return self._out_of_memory(storage.size, storage.memory, error)
 
     def check_possible(self, size: int, index: int) -> None:
-        """Raise `OutOfMemoryError` for an alloca that no memory given back can help."""
+        """Raise `OutOfMemoryError` for an alloca that would fail even if all memory were free."""
         total = self._context.native.info.total_memory
         limit = self._memory_limit
         if limit is not None and size > limit:
@@ -279,7 +279,7 @@ class Heap(Reaper):
             f"{message}; ask for less, or in parts"
         )
 
-    # Memory of others
+    # Foreign memory
 
     def adopt(
         self,
@@ -291,7 +291,7 @@ class Heap(Reaper):
         *,
         writable: bool = True,
     ) -> Storage:
-        """Return a storage over memory of others, which `owner` keeps alive.
+        """Return a storage over foreign memory, which `owner` keeps alive.
 
         The last reference to `owner` is dropped after the storage and all
         views of it are gone, at `close` at the latest, under no lock: by the
@@ -313,8 +313,8 @@ class Heap(Reaper):
     ) -> Storage:
         """Pin host memory and return a storage over it; undone once the storage is gone.
 
-        Where the driver refuses, retires finished work, gives back what nobody
-        holds, the same memory perhaps, and tries once more.
+        If the driver refuses, retires finished work, gives back unused memory, which may be
+        the same memory, and tries once more.
         """
         self.refuse_reentrance()
         native = self._context.native
@@ -357,7 +357,7 @@ class Heap(Reaper):
 
     @property
     def has_imports(self) -> bool:
-        """Return whether host memory is imported."""
+        """Whether host memory is imported."""
         return bool(self._imports)
 
     def find_import(self, host_address: int, size: int) -> Storage | None:
@@ -370,12 +370,12 @@ class Heap(Reaper):
 
     @property
     def staged(self) -> int:
-        """Return the bytes of the staging ring."""
+        """The bytes of the staging ring."""
         return self._staged
 
     @property
     def graph_instances(self) -> int:
-        """Return how many native graph instances exist."""
+        """The number of existing native graph instances."""
         return sum(1 for kind, _ in list(self._handles) if kind == INSTANCE)
 
     def load(self, image: bytes) -> Module:
@@ -387,7 +387,7 @@ class Heap(Reaper):
         return Module(self, handle)
 
     def own(self, kind: int, handle: int) -> Handle:
-        """Return the owner of a native handle, which ends it as its kind says."""
+        """Return the owner of a native handle, which destroys it as its kind requires."""
         self._own(kind, handle)
         return Handle(self, kind, handle)
 
@@ -397,18 +397,18 @@ class Heap(Reaper):
             self._handles.add((kind, handle))
 
     def doom(self, what: Doomed) -> None:
-        """Note what a finaliser lets go; takes no lock and makes no native call (I10)."""
+        """Note what a finaliser releases; takes no lock and makes no native call (I10)."""
         if self._process.is_ending:
-            return  # nobody works anything off any more
+            return  # closed: the list is not worked off any more
         self._doomed.append(what)
         if isinstance(what, Ticket):
             block = what.block
-            # About right is enough: no lock may be taken.
+            # An estimate is enough: no lock may be taken.
             self._loose += block.size
             small = self._loose + self._idle() <= self._cache_limit
             is_calm = not (self._closed or self._context.starved)
             if small and block.way < DIRECT and is_calm:
-                return  # the next allocation comes by
+                return  # the next allocation works it off
         if not self._asked:
             self._asked = True
             progress.reap_later(self)
@@ -416,7 +416,7 @@ class Heap(Reaper):
     def _out_of_memory(
         self, size: int, memory: MemoryType, error: OutOfMemoryError
     ) -> OutOfMemoryError:
-        """Say what was asked for, and what is there."""
+        """Return an error that says what was asked for, and what is there."""
         there = "the device does not tell how much is free"
         with self._growing, contextlib.suppress(HalError):
             self._check_open()
@@ -431,7 +431,7 @@ class Heap(Reaper):
         )
 
     def _tell_holders(self) -> str:
-        """Say what holds the memory, the largest first, and since when."""
+        """Describe what holds the memory, the largest first, and since when."""
         with self._lock:
             kinds = self._recount()
             tickets = [block.ticket for block in self._blocks if block.way != FOREIGN]
@@ -459,5 +459,5 @@ class Heap(Reaper):
 
 
 def _digits(size: int) -> str:
-    """Return a size in words: Python prints no number of thousands of digits."""
+    """Return a size in words: Python refuses to print a number of thousands of digits."""
     return f"{size:,}" if size < 1 << 64 else f"2**{size.bit_length() - 1} or more"

@@ -1,8 +1,8 @@
-"""Let the devices of one driver use each other's memory (rules M1, Q5, Q6).
+"""Access of one driver's devices to each other's memory (rules M1, Q5, Q6).
 
-A *visit* is what one operation has with another device, whose memory it uses,
-from its submission to its end. It is why that device can be closed first: the
-visits that have not begun are cancelled, those that have are waited for.
+A *visit* is an operation's use of another device's memory,
+from its submission to its end. Visits are what lets that device be closed first: its
+close cancels those that have not begun, and waits for the others.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Visit:
         host.visits[self._number] = weakref.ref(self)
 
     def begin(self) -> None:
-        """Begin the use, or raise that the memory is gone; by whoever issues the operation."""
+        """Begin the use; raise if the memory is gone. Called by the thread that issues."""
         with timelines.lock:
             if not self.host.refuses_visits:
                 self.begun = True
@@ -82,7 +82,7 @@ class Visit:
         self.host.visits.pop(self._number, None)
 
 
-# What the public methods do
+# Public methods
 
 
 def can_access(device: Device, other: object) -> bool:
@@ -118,7 +118,7 @@ def is_peer(device: Device, other: Device) -> bool:
 
 
 def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str) -> Storage:
-    """Return the storage of another device's buffer that a kernel may use, or raise why not."""
+    """Return the storage of another device's buffer that a kernel may use; raise if it may not."""
     owner = buffer._device
     storage = buffer._live()
     if need & DISPATCH and owner._context in device._access:
@@ -133,7 +133,7 @@ def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str
     raise InvalidArgumentError(belongs + advice)
 
 
-# What becomes of an operation
+# Operations
 
 
 def find_hosts(device: Device, used: object) -> frozenset[Context]:
@@ -158,7 +158,7 @@ def guard(
     *,
     is_host: bool = False,
 ) -> Payload:
-    """Return a payload that visits the devices whose memory it uses, if it uses any."""
+    """Return a payload that visits the devices whose memory it uses, if any."""
     hosts = find_hosts(device, payload[2])
     if not hosts or payload[0] is None:
         return payload
@@ -172,7 +172,7 @@ def visit(
     *,
     is_host: bool = False,
 ) -> Payload:
-    """Return a payload that visits `hosts`, and does what `payload` does."""
+    """Return a payload that visits `hosts` and otherwise acts as `payload`."""
     function, arguments, resources = payload
     lend((arguments, resources))
     visits = tuple([Visit(host, device._context) for host in hosts])
@@ -219,7 +219,7 @@ def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
         del begun
         if not guests:
             return ()
-        # What a lost device was doing may never end.
+        # The work of a lost device may never end.
         is_hopeless = all(guest.lost is not None for guest in guests)
         if sync.monotonic() >= (grace if is_hopeless else deadline):
             break
@@ -276,7 +276,7 @@ def _closed_before(host: Context) -> CancelledError:
 
 
 def _check_device(device: Device, other: object, what: str) -> Device:
-    """Return an open device that is another's argument."""
+    """Return an open device that is an argument of another's method."""
     if not isinstance(other, type(device)):
         message = f"{what} takes a device, not {type(other).__name__}"
         raise ArgumentTypeError(message)
@@ -294,7 +294,7 @@ def _why_not(device: Device, other: Device) -> str:
 
 
 def _advice(device: Device, other: Device) -> str:
-    """Describe how memory of `other` gets to `device`."""
+    """Describe how to get memory of `other` to `device`."""
     if is_peer(device, other):
         return "copy it to a buffer of this device first, with queue.copy()"
     return "copy it there through the host first, as in device.upload(buffer.numpy())"

@@ -1,9 +1,9 @@
-"""Give back what finalisers have let go (invariant I10).
+"""Give back what finalisers have released (invariant I10).
 
-A finaliser only appends to a deque: the garbage collector can run it inside any
+A finaliser only appends to a deque, because the garbage collector can run it inside any
 critical section. The next allocation works the deque off, which puts blocks into
-the cache without a native call; what takes one, which may block until the device
-is idle, is left to a thread of the pool, or to whoever runs out of memory.
+the cache without a native call. Native frees, which may block until the device
+is idle, are left to a thread of the pool, or to an allocation that runs out of memory.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ GRAPH: Final = 2
 INSTANCE: Final = 3
 
 Doomed: TypeAlias = Ticket | tuple[int, int]
-"""What a finaliser lets go: a use of a block, or the kind and the number of a native handle."""
+"""What a finaliser releases: a use of a block, or the kind and the number of a native handle."""
 
 _DESTROY: Final = {
     UNLOAD: "unload_module",
     GRAPH: "destroy_graph",
     INSTANCE: "destroy_graph_instance",
 }
-"""The native call that ends a handle of each kind."""
+"""The native call that destroys a handle of each kind."""
 
 
 class Process:
-    """Whether the interpreter is about to take modules apart.
+    """Whether the interpreter is about to tear modules down.
 
-    A finaliser that runs then reaches it through its heap, for no global is there any more.
+    A finaliser that runs then reaches it through its heap, because globals are gone.
     """
 
     __slots__ = ("is_ending",)
@@ -63,7 +63,7 @@ process: Final = Process()
 
 
 class Reaper(Allocator):
-    """Give back what nobody uses: memory, and native handles."""
+    """The release of unused memory and native handles."""
 
     __slots__ = (
         "_asked",
@@ -86,14 +86,14 @@ class Reaper(Allocator):
 
     def __init__(self, context: Context, settings: MemorySettings | None = None) -> None:
         super().__init__(context, settings or MemorySettings())
-        # Held over native frees: who closes the device waits until they are done.
+        # Held during native frees: closing the device waits until they are done.
         self._reaping = sync.OwnedLock()
-        # Held over stream-ordered frees, which never block.
+        # Held during stream-ordered frees, which never block.
         self._housekeeping = sync.OwnedLock()
         self._handles: set[tuple[int, int]] = set()  # kind and handle
-        self._doomed: deque[Doomed] = deque()  # what finalisers let go
-        self._waste: deque[Doomed] = deque()  # what takes native calls to give back
-        self._returning: deque[Ticket] = deque()  # what goes back by `free_async`
+        self._doomed: deque[Doomed] = deque()  # released by finalisers
+        self._waste: deque[Doomed] = deque()  # to be given back by native calls
+        self._returning: deque[Ticket] = deque()  # to be given back by `free_async`
         self._leaving: deque[Owner] = deque()  # of foreign memory that was given back
         self._stream = 0  # the native stream for that
         self._imports: dict[Block, weakref.ref[Storage]] = {}  # pinned host memory
@@ -101,7 +101,7 @@ class Reaper(Allocator):
         self._leaving_bytes: deque[tuple[Operation, int]] = deque()
         # What a dealloca has not given back at its issue: something used it, or it failed
         self._late: list[Transient] = []
-        self._loose = 0  # about the bytes that were doomed since the deque was worked off
+        self._loose = 0  # estimated bytes released since the deque was worked off
         self._asked = False  # a thread of the pool is to reap
         self._release_context = False
         self._native_closed = False
@@ -114,7 +114,7 @@ class Reaper(Allocator):
                 raise reentrant()
 
     def absorb(self) -> None:
-        """Work off what finalisers have left, as far as that takes no native call that blocks."""
+        """Work off what finalisers have left, without native calls that block."""
         with self._lock:
             self._work_off()
         if self._returning:
@@ -124,8 +124,8 @@ class Reaper(Allocator):
     def reap(self) -> None:
         """Give back what finalisers have left and what exceeds the cache; for a thread of the pool.
 
-        Blocks as long as the native frees do. Owners of foreign memory are
-        dropped by the dispatcher: what they do then is not ours.
+        Blocks as long as the native frees do. The dispatcher drops owners of foreign
+        memory, since that runs code that is not ours.
         """
         self._reap(self._cache_limit)
         if self._leaving:
@@ -134,11 +134,11 @@ class Reaper(Allocator):
         self._context.feed()
 
     def trim(self, keep: int) -> int:
-        """Give back what nobody uses until `keep` bytes of it are left; return how many went.
+        """Free unused memory until `keep` bytes of it are left; return the bytes freed.
 
-        Those of the cache, of segments and of the driver's pool; what `trimmed`
-        frees is not counted. Blocks as long as the native frees do, those of other
-        threads included: who calls this is about to ask for what they give back.
+        Counts the cache, segments and the driver's pool; not what `trimmed`
+        frees. Blocks as long as the native frees do, those of other
+        threads included: the caller is about to ask for what they free.
         """
         self.refuse_reentrance()
         before = self._held
@@ -156,9 +156,9 @@ class Reaper(Allocator):
         return max(before - self._held, 0) + pooled
 
     def _trim_pool(self, keep: int) -> int:
-        """Give back what the driver's pool keeps until `keep` bytes are left; return how many went.
+        """Free memory of the driver's pool until `keep` bytes are left; return the bytes freed.
 
-        The driver gives back only what a synchronisation has shown it to be complete, so
+        The driver gives back only what a synchronisation has shown to be complete, so
         the streams without work are synchronised first, which does not block.
         """
         native = self._context.native
@@ -175,9 +175,9 @@ class Reaper(Allocator):
         return 0
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
-        """Give everything back but what numpy views show; the native device closes after the last.
+        """Give back all but what numpy views show; the last view closes the native device.
 
-        Returns a line for each of those. Nothing is freed on a lost context,
+        Returns a line for each of those views. Frees nothing on a lost context,
         which takes its memory along.
         """
         self.refuse_reentrance()
@@ -190,10 +190,10 @@ class Reaper(Allocator):
         return tuple(kept)
 
     def statistics(self, *, reset_peak: bool = False) -> tuple[MemoryUse, dict[str, MemoryUse]]:
-        """Return what is allocated, of all kinds and of each, without what nobody holds.
+        """Return what is allocated, in total and by kind, without what nobody holds.
 
-        Never blocks: what takes a native call to give back is held until a
-        thread of the pool has done so.
+        Never blocks: memory that only a native call can free counts as held until a
+        thread of the pool has made the call.
         """
         self.refuse_reentrance()
         self.absorb()
@@ -230,9 +230,9 @@ class Reaper(Allocator):
         return whole, dict(zip(names, uses, strict=True))
 
     def _work_off(self) -> None:
-        """Take in all that finalisers have left; under the lock.
+        """Process all that finalisers have left; under the lock.
 
-        What is in hand leaves the deque last: around a Ctrl-C it is taken twice.
+        An entry leaves the deque after it was processed, so a Ctrl-C repeats it.
         """
         doomed = self._doomed
         self._loose = 0
@@ -257,9 +257,10 @@ class Reaper(Allocator):
             doomed.popleft()
 
     def _doom_late(self, storage: Transient) -> bool:
-        """Let a storage's memory go whose dealloca has ended, if nothing uses it; under the lock.
+        """Release a storage's memory whose dealloca has ended, if unused; under the lock.
 
-        Returns whether that is done with: its finaliser does it for one that others may hold.
+        Returns whether the storage needs no further look: if others may hold it, its finaliser does
+        it.
         """
         ticket = storage._ticket
         if ticket is not None and storage.is_unused():
@@ -278,7 +279,7 @@ class Reaper(Allocator):
                     self._waste.append(segment.ticket)
 
     def _return_async(self) -> None:
-        """Give back stream-ordered allocations, which nobody uses; with the housekeeping lock."""
+        """Free unused stream-ordered allocations; with the housekeeping lock."""
         native = self._context.native
         while self._returning:
             try:
@@ -295,7 +296,7 @@ class Reaper(Allocator):
                     native.free_async(self._stream, ticket.block.address)
 
     def _reap(self, keep: int) -> None:
-        """Give back what takes native calls; owners are left to be dropped."""
+        """Make the pending native frees; leaves owners to be dropped."""
         self._asked = False
         self.absorb()
         if self._waste or self._idle() > keep or self._closed:
@@ -304,7 +305,7 @@ class Reaper(Allocator):
                 self._give_back(keep)
 
     def _drop_owners(self) -> None:
-        """Let go of foreign memory, whoever was to do it; under no lock, for that runs its code."""
+        """Drop pending owners of foreign memory; under no lock, because that runs their code."""
         while self._leaving:
             try:
                 owner = self._leaving.popleft()
@@ -337,27 +338,27 @@ class Reaper(Allocator):
         block.owner = None
         self._imports.pop(block, None)
         if owner.imported and self._context.lost is None:
-            with contextlib.suppress(HalError):  # nobody is left to tell
+            with contextlib.suppress(HalError):  # nobody is left to report to
                 self._context.native.bind()
                 self._context.native.release_host(owner.imported)
         self._leaving.append(owner)
 
     def _destroy(self, kind: int, handle: int) -> None:
-        """End a native handle, once."""
+        """Destroy a native handle, once."""
         with self._lock:
             known = (kind, handle) in self._handles
             self._handles.discard((kind, handle))
         if known and self._context.lost is None:
             native = self._context.native
-            with contextlib.suppress(HalError):  # nobody is left to tell
+            with contextlib.suppress(HalError):  # nobody is left to report to
                 native.bind()
                 getattr(native, _DESTROY[kind])(handle)
 
     def _close_all(self, *, release_context: bool) -> list[str]:
-        """Do what `close` does; with the reaping lock."""
+        """Close as `close` does; with the reaping lock."""
         self._clear_waste()
         kept: list[str] = []
-        shown: set[tuple[int, int]] = set()  # modules whose variables are shown
+        shown: set[tuple[int, int]] = set()  # modules whose variables are shown by views
         with self._lock:
             blocks = list(self._blocks)
             self._buckets.clear()
@@ -375,7 +376,7 @@ class Reaper(Allocator):
             elif block.way == ASYNC:
                 self._returning.append(ticket)
             elif block.way != FOREIGN or release_context:
-                # Work that was abandoned may go on in memory of others.
+                # Abandoned work may go on in foreign memory.
                 self._end_use(ticket)
         for kind, handle in list(self._handles - shown):
             self._destroy(kind, handle)
@@ -394,7 +395,10 @@ class Reaper(Allocator):
             with contextlib.suppress(HalError):
                 native.bind()
                 native.synchronize_stream(self._stream)
-                stream, self._stream = self._stream, 0  # given up first: none is destroyed twice
+                stream, self._stream = (
+                    self._stream,
+                    0,
+                )  # cleared first, so that it is never destroyed twice
                 native.destroy_stream(stream)
         self._native_closed = True
         native.close()
@@ -415,7 +419,7 @@ def _tell_view(ticket: Ticket) -> str:
 
 
 def _drop(owner: Owner) -> None:
-    """Let go of foreign memory, and have its callback called by the dispatcher; no lock held."""
+    """Drop foreign memory, and have the dispatcher call its callback; no lock held."""
     callback, owner.callback = owner.callback, None
     owner.owner = None
     if callback is not None:

@@ -1,4 +1,4 @@
-"""A device's memory: its heaps, what can be done there, and what is in use (rule M1)."""
+"""Reports on a device's memory: its heaps, their abilities, and what is in use (rule M1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "MemoryUse", "descri
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """What a device has allocated of one kind of memory through hal, or of all kinds.
+    """Memory that a device has allocated through hal, of one kind or of all.
 
     An allocation of `Queue.alloca` counts from its issue to the issue of its
     dealloca. Imported memory is not counted.
@@ -29,14 +29,14 @@ class MemoryUse:
     Attributes
     ----------
     bytes_now, bytes_peak
-        Bytes asked for by allocations that exist now, and at the most since
+        Bytes asked for by allocations that exist now, and the most since
         the device was opened or the peak was reset.
     bytes_cached
-        Bytes that nobody uses and that are kept for the next allocation: in the
+        Unused bytes that are kept for the next allocation: in the
         cache, in segments, in the driver's pool.
     bytes_held
         Bytes allocated natively: the cached ones, those asked for, what size
-        classes add to them, and what is about to be given back.
+        classes add to them, and those about to be given back.
     allocations
         Allocations that exist now.
     """
@@ -50,17 +50,17 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatistics(MemoryUse):
-    """What a device has allocated through hal, of all kinds of memory and of each.
+    """Memory that a device has allocated through hal, in total and by kind.
 
     Attributes
     ----------
     kinds
         The same figures for ``"device"``, ``"host"`` and ``"shared"`` memory.
     staging
-        Bytes of the pinned ring that copies from and to pageable memory go
-        through, which are not among the others.
+        Bytes of the pinned ring for copies from and to pageable memory,
+        which are not among the others.
     events, graph_instances
-        Native objects that exist, in use or kept for the next use.
+        Native objects that exist, in use or kept for reuse.
     """
 
     kinds: Mapping[str, MemoryUse]
@@ -78,16 +78,16 @@ class MemoryHeap:
     memory
         ``"device"``, ``"host"`` or ``"shared"``.
     total, free
-        Bytes there are, and those free now; None where nobody can tell.
+        Its bytes, and those free now; None if unknown.
     host_visible
-        Whether `Buffer.map` shows it.
+        Whether `Buffer.map` can map it.
     coherent
-        Whether what the host writes is seen by work submitted afterwards, and
+        Whether work submitted afterwards sees the host's writes, and
         the reverse, without a flush. True of every memory that hal maps.
     alignment
-        What the address of every allocation is a multiple of.
+        The alignment of every allocation.
     largest_allocation
-        Bytes that one allocation can have at the most; less may be free.
+        The most bytes of one allocation; less may be free.
     """
 
     memory: str
@@ -106,11 +106,11 @@ class MemoryQuery:
     Attributes
     ----------
     allocatable
-        Whether `Device.allocate` may succeed; what is free now is not asked.
+        Whether `Device.allocate` may succeed, whatever is free now.
     importable
         Whether `Device.import_array` makes such a buffer of a host array.
     mappable
-        Whether `Buffer.map` shows it to the host.
+        Whether `Buffer.map` can map it for the host.
     queues
         The names of the queues that may use it, as in ``device.queues``.
     block_size

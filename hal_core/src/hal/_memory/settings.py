@@ -1,4 +1,4 @@
-"""The device parameters that say how memory is used (rule M1)."""
+"""The device parameters about the use of memory (rule M1)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _SMALLEST_STAGING: Final = 4096
 
 
 class MemorySettings(NamedTuple):
-    """The parameters of `hal.create_device` that are about memory.
+    """The parameters of `hal.create_device` about memory.
 
     Attributes
     ----------
     cache_limit
-        Bytes that nobody uses and that are kept at the most; None is an eighth
+        The most unused bytes that are kept; None means an eighth
         of the device's memory.
     memory_limit
-        Bytes that hal holds at the most, those that are kept and the staging
-        ring included; None is no limit but the device's.
+        The most bytes that hal holds, kept ones and the staging
+        ring included; None means that only the device limits it.
     staging
         Bytes of the pinned staging ring.
     async_allocations
         Whether `Queue.alloca` uses native stream-ordered allocation where the
         device has it.
     pool_keep
-        Bytes that nobody uses and that the driver's pool may hold; None is the
+        The most unused bytes that the driver's pool may hold; None means the
         cache limit, and 0 with a memory limit.
     pool_reuse
         Which freed memory the driver's pool gives to other streams: see
@@ -48,9 +48,9 @@ class MemorySettings(NamedTuple):
 
 
 def take_settings(parameters: dict[str, str]) -> MemorySettings:
-    """Take the memory's parameters out of `parameters`.
+    """Remove the memory parameters from `parameters` and return them.
 
-    Raises `InvalidArgumentError` for a value that is none.
+    Raises `InvalidArgumentError` for a malformed value.
     """
     settings = MemorySettings()
     if "cache_limit" in parameters:
@@ -72,7 +72,7 @@ def take_settings(parameters: dict[str, str]) -> MemorySettings:
 
 
 def _size(name: str, parameters: dict[str, str], least: int) -> int:
-    """Take a number of bytes such as ``"65536"``, ``"512K"`` or ``"4G"``."""
+    """Remove and return a number of bytes such as ``"65536"``, ``"512K"`` or ``"4G"``."""
     text = parameters.pop(name)
     digits, factor = text, 1
     if text and text[-1].upper() in _FACTORS:

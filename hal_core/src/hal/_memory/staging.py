@@ -1,13 +1,13 @@
-"""Copy from and to pageable host memory through a ring of pinned slots (rule M1).
+"""Copies from and to pageable host memory through a ring of pinned slots (rule M1).
 
 A native copy between the device and pageable memory blocks its caller. So a
 host operation, on a thread of the pool, moves the data in pieces: each takes a
 slot, and while the device copies one slot the host copies the next. A slot has a
-stream of its own, on which whoever holds it waits for its copy alone.
+stream of its own, on which its holder waits for that copy alone.
 
-Operations share the slots evenly. One that holds slots never waits for another
-operation: it waits for its own oldest copy. One that holds none stands in line.
-So some operation always goes on.
+Operations share the slots evenly. An operation that holds slots never waits for another
+operation: it waits for its own oldest copy. One that holds no slot stands in line.
+So some operation always makes progress.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["Mover", "Staging"]
 
 Mover: TypeAlias = Callable[[memoryview, int], None]
-"""Copy all of a slot's memory from or to a position of the host's side; may block."""
+"""Copies all of a slot's memory from or to a position on the host's side; may block."""
 
 _SLOTS: Final = 4
 _ALIGNMENT: Final = 256
 _LOOK_SECONDS: Final = 0.1
-"""How often who waits for a slot looks whether the device was lost."""
+"""How often a waiter for a slot checks whether the device was lost."""
 
 
 class _Slot:
@@ -68,7 +68,7 @@ class _Waiter:
 
 
 class Staging:
-    """The ring of one device; its slots are made on first need."""
+    """The staging ring of one device; its slots are created lazily."""
 
     __slots__ = (
         "_active",
@@ -87,7 +87,7 @@ class Staging:
         self._context = context
         self._heap = heap
         self._size = max(size // _SLOTS & -_ALIGNMENT, _ALIGNMENT)
-        # A leaf: guards what follows, and no native call is made under it.
+        # A leaf: guards the following fields; no native call is made under it.
         self._lock = sync.Lock()
         self._free: list[_Slot] = []
         self._waiting: deque[_Waiter] = deque()
@@ -101,7 +101,7 @@ class Staging:
         """Copy `size` bytes to a device address; `fill` puts them into slots, in order.
 
         Blocks until they are there. Raises what `fill` and the native calls
-        raise, once nothing is under way any more.
+        raise, once no copy is under way any more.
         """
         busy: deque[_Slot] = deque()
         with self._operation(busy):
@@ -110,7 +110,7 @@ class Staging:
     def read(self, address: int, size: int, drain: Mover) -> None:
         """Copy `size` bytes from a device address; `drain` takes them out of slots, in order.
 
-        As `write`.
+        Otherwise like `write`.
         """
         busy: deque[_Slot] = deque()
         with self._operation(busy):
@@ -127,14 +127,14 @@ class Staging:
                 raise
 
     def close(self) -> None:
-        """Give the slots back; no operation is under way. On a lost context that is nothing."""
+        """Free the slots; no operation is under way. Does nothing on a lost context."""
         with self._lock:
             self._closed = True
             slots, self._free = self._free, []
         self._destroy(slots)
 
     def trim(self) -> None:
-        """Give back the slots that no operation holds."""
+        """Free the slots that no operation holds."""
         with self._lock:
             slots, self._free = self._free, []
             self._count -= len(slots)
@@ -146,7 +146,7 @@ class Staging:
         if self._context.lost is None and slots:
             native.bind()
             for slot in slots:
-                with contextlib.suppress(HalError):  # nobody is left to tell
+                with contextlib.suppress(HalError):  # nobody is left to report to
                     native.destroy_stream(slot.stream)
                 with contextlib.suppress(HalError):
                     native.free(slot.native_address, MemoryType.HOST)
@@ -196,14 +196,14 @@ class Staging:
 
     @contextlib.contextmanager
     def _operation(self, busy: deque[_Slot]) -> Iterator[None]:
-        """Count an operation in; wait for its copies at the end, whatever happens."""
+        """Count an operation; at its end wait for its copies, whatever happens."""
         with self._lock:
             self._active += 1
         try:
             try:
                 yield
             finally:
-                # What is on its way uses slots, and memory that is given back after this.
+                # Copies under way use slots, and memory that is given back after this.
                 while busy:
                     self._finish_oldest(busy)
         except DeviceLostError as error:
@@ -238,7 +238,7 @@ class Staging:
                 return slot
 
     def _make(self, *, alone: bool) -> _Slot | None:
-        """Return a new slot, already counted; where there is no memory another one's, or None."""
+        """Return a new slot, already counted; without memory another one's, or None."""
         native, memory = self._context.native, MemoryType.HOST
         try:
             native.bind()
@@ -267,7 +267,7 @@ class Staging:
                     mine = _Waiter()
                     self._waiting.append(mine)
             if waiter is not None:
-                waiter.gate.open()  # it may have more luck
+                waiter.gate.open()  # it may be luckier
             if mine is not None:
                 return self._stand_in_line(mine)
             if isinstance(error, OutOfMemoryError) and others:
@@ -302,7 +302,7 @@ class Staging:
         return waiter.slot
 
     def _check(self) -> None:
-        """Raise if no slot can be had any more; under the lock."""
+        """Raise if no slot will become available; under the lock."""
         if self._context.lost is not None:
             raise fresh(self._context.lost)
         if self._closed:
@@ -327,7 +327,7 @@ class Staging:
         self._give(busy.popleft())
 
     def _give(self, slot: _Slot) -> None:
-        """Give a slot to who has waited the longest, or back to the ring."""
+        """Give a slot to the longest waiter, or back to the ring."""
         with self._lock:
             waiter = self._waiting.popleft() if self._waiting else None
             if waiter is None:

@@ -1,8 +1,8 @@
-"""Owners of device memory and of native handles, which let go without a lock (invariant I10).
+"""Owners of device memory and of native handles; they release without a lock (invariant I10).
 
 A `Storage` is one use of a block of memory; a `Transient` is one that an alloca begins
-and a dealloca ends. The finalisers, as that of a `Module`, take no lock: `hal._memory.reaper`
-says what becomes of what they let go.
+and a dealloca ends. Their finalisers, like that of a `Module`, take no lock: `hal._memory.reaper`
+gives back what they release.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 __all__ = ["GIVEN_BACK", "Handle", "Module", "Storage", "Transient", "lend", "note_uses"]
 
 _CLOSED: Final = 0
-"""The kind of a handle that was let go."""
+"""The kind of a closed handle."""
 
 GIVEN_BACK: Final = "the buffer's memory was given back with dealloca; allocate another"
 
 _MANY_USES: Final = 16
-"""Uses of one allocation from which the list of them is looked through for those that ended."""
+"""The number of an allocation's uses from which the list is purged of ended ones."""
 
 _MANY_PARTS: Final = 64
-"""Parts of one allocation from which the list of them is looked through for dead ones."""
+"""The number of an allocation's parts from which the list is purged of dead ones."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,12 +48,12 @@ class Storage:
     Attributes
     ----------
     address, host_address
-        Where the device and the host see it; None before the issue of the
-        alloca that made it, and where the host does not.
+        Its addresses on the device and on the host; None before the issue of the
+        alloca that makes it, and where the host does not see it.
     size
         The bytes that were asked for.
     source
-        The alloca that gives it its address, if one does.
+        The alloca that gives it its address, if any.
     parts
         References to the parts of the buffer of an alloca; None before there are any.
     """
@@ -87,7 +87,7 @@ class Storage:
         self.parts: list[weakref.ref[Buffer]] | None = None
 
     def publish(self) -> None:
-        """Make the address of its block known."""
+        """Publish the address of its block."""
         if self._ticket is not None:
             block = self._ticket.block
             self.host_address = block.host_address
@@ -107,7 +107,7 @@ class Storage:
         parts.append(weakref.ref(part))
 
     def is_pinned(self) -> bool:
-        """Return whether the driver knows the host's side of it."""
+        """Return whether the driver knows its memory on the host."""
         if self._ticket is None:
             return False
         owner = self._ticket.block.owner
@@ -124,8 +124,8 @@ class Transient(Storage):
 
     The dealloca may give the memory back only if nothing uses it any more when the queue
     gets there. So the operations that use it are noted. Work of another device makes it
-    `lent`: then the finaliser gives it back. Views, and tensors of other libraries, are
-    seen by its block.
+    `lent`: then the finaliser gives it back. Its block knows of views, and of tensors of
+    other libraries.
 
     Attributes
     ----------
@@ -138,15 +138,15 @@ class Transient(Storage):
     recordings
         References to the recordings that use it directly.
     pool
-        The pool of the heap's that it is looked for in.
+        The pool of the heap to search for it.
     is_async
         Whether the memory is the driver's stream-ordered allocator's.
     asked
         What had been freed, was idle and had ended when the driver's allocator was asked last.
     tried
-        `Heap._state` when memory was last looked for in vain: what had been freed by then.
+        `Heap._state` at the last failed search: what had been freed by then.
     error
-        Why there was no memory for it, when it was looked for last.
+        Why the last search found no memory for it.
     """
 
     __slots__ = (
@@ -192,7 +192,7 @@ class Transient(Storage):
         keep(error)
 
     def is_over(self, operation: Operation) -> bool:
-        """Return whether what follows a dealloca, which is being issued, may have the memory.
+        """Return whether operations after a dealloca that is being issued may have the memory.
 
         Under the heap's lock.
         """
@@ -214,7 +214,7 @@ class Transient(Storage):
 
 
 def note_uses(operation: Operation, used: object) -> None:
-    """Note an operation with the transient storages among what it uses."""
+    """Note an operation as a user of the transient storages among its resources."""
     kind = used.__class__
     if kind is Transient:
         cast("Transient", used).note(operation)
@@ -224,7 +224,7 @@ def note_uses(operation: Operation, used: object) -> None:
 
 
 def lend(used: object) -> None:
-    """Mark the transient storages among what somebody uses who notes no operations."""
+    """Mark the transient storages among the resources of a user that notes no operations."""
     kind = used.__class__
     if kind is Transient:
         cast("Transient", used).lent = True
@@ -244,7 +244,7 @@ class Handle:
         self.handle = handle
 
     def close(self) -> None:
-        """Let it go now. The handle must not be used afterwards."""
+        """Release it now. The handle must not be used afterwards."""
         kind, self._kind = self._kind, _CLOSED
         if kind != _CLOSED:
             self._heap.doom((kind, self.handle))

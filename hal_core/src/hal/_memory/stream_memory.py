@@ -1,18 +1,18 @@
 """Memory that queues take and give back in the order of their streams (rule M3).
 
 A native allocation, a *segment*, is cut into *pieces*, which are in use or free. A piece
-that a dealloca gives back on a queue may be used at once by what that queue issues
-next, for the stream runs it afterwards; by another queue as soon as its stream has waited
+that a dealloca gives back on a queue may be reused at once by what that queue issues
+next, because the stream runs it afterwards; by another queue as soon as its stream has waited
 past the dealloca; and by anybody once the dealloca has retired: then the piece is
 *settled*. So a free piece knows its *points*, the operations that it comes after. Free
 neighbours become one piece where their points allow that.
 
 Sizes are found by best fit, in lists by the queue of the point. Size classes, as for
-memory that lives longer (`hal._memory.allocator`), would waste up to an eighth of every
+longer-lived memory (`hal._memory.allocator`), would waste up to an eighth of every
 temporary, and temporaries make the peak.
 
-What is in use stands in one dictionary, and is written there by one store. A Ctrl-C in the
-middle of any other change leaves a mark. The next call then finds all free pieces anew from
+One dictionary holds what is in use, and one store writes to it. A Ctrl-C in the
+middle of any other change leaves a mark. The next call then rebuilds all free pieces from
 that dictionary.
 """
 
@@ -35,7 +35,7 @@ __all__ = ["SEGMENT", "Piece", "StreamMemory"]
 _SETTLED: Final = -1
 """The key of the pieces that anybody may use; that of the others is their queue's id."""
 _MIXED: Final = -2
-"""The key of those that come after operations of several queues: nobody takes them yet."""
+"""The key of the pieces after operations of several queues: nobody takes them yet."""
 
 
 SEGMENT: Final = 2 << 20
@@ -52,7 +52,7 @@ class Piece(Block):
     before, after
         Its neighbours there; None at the ends.
     points
-        What it comes after, while it is free.
+        The operations that it comes after, while it is free.
     is_free
         Whether it is in a list of free pieces.
     """
@@ -76,7 +76,7 @@ class Piece(Block):
 
 
 class _FreePieces:
-    """Free pieces by size, the smallest first; of one size, the one that came last first."""
+    """Free pieces by size, the smallest first; of one size, the last added first."""
 
     __slots__ = ("_by_size", "_sizes")
 
@@ -108,7 +108,7 @@ class _FreePieces:
     def at_least(self, size: int) -> list[Piece]:
         """Return all pieces of at least `size` bytes, smallest first.
 
-        No generator: Python drops a Ctrl-C that comes while it closes one.
+        Not a generator: Python drops a Ctrl-C that comes while it closes one.
         """
         sizes = self._sizes[bisect_left(self._sizes, size) :]
         return [piece for each in sizes for piece in self._by_size[each]]
@@ -136,13 +136,13 @@ class StreamMemory:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin without free pieces."""
+        """Start without free pieces."""
         self._free: dict[int, _FreePieces] = {_SETTLED: _FreePieces()}
-        # For each list the pieces that came there, in the order of their points, and these
+        # For each list the pieces added to it, in the order of their points, with those
         self._unsettled: dict[int, deque[tuple[Piece, tuple[Operation, ...]]]] = {}
 
     def take(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Give a storage a piece that what `queue` issues from now on may use, if there is one.
+        """Give a storage a piece that `queue` may use from its next operation on, if there is one.
 
         The caller has the queue's baton.
         """
@@ -164,7 +164,7 @@ class StreamMemory:
         return True
 
     def give(self, ticket: Ticket, points: tuple[Operation, ...]) -> bool:
-        """End a use: what comes after `points` may have the piece; False if it had ended before."""
+        """End a use: operations after `points` may have the piece; False if it had ended before."""
         piece = cast("Piece", ticket.block)
         if self.taken.get(piece) is not ticket:
             return False
@@ -177,7 +177,7 @@ class StreamMemory:
         self.idle += piece.size
         self._add(piece, points)
         self._is_broken = False
-        self._settle(2)  # as many as come, so that none are left in a loop of takes and gives
+        self._settle(2)  # two per piece added, so that a loop of takes and gives leaves none
         return True
 
     def has(self, queue: StreamQueue, size: int) -> bool:
@@ -186,7 +186,7 @@ class StreamMemory:
         return self._find(queue, aligned(size)) is not None
 
     def add_segment(self, segment: Block) -> None:
-        """Take in a native allocation; all of it is free."""
+        """Add a native allocation; all of it is free."""
         self._mend()
         self._is_broken = True
         piece = Piece(segment, 0, segment.size)
@@ -196,11 +196,11 @@ class StreamMemory:
         self._is_broken = False
 
     def unused(self) -> int:
-        """Return the bytes of segments that nobody uses."""
+        """Return the bytes of unused segments."""
         return sum(piece.size for piece in self._whole())
 
     def idle_segment(self) -> Block | None:
-        """Give up the largest segment that nobody uses, and return it; None if there is none."""
+        """Remove and return the largest unused segment; None if there is none."""
         whole = self._whole()
         if not whole:
             return None
@@ -208,7 +208,7 @@ class StreamMemory:
         self._is_broken = True
         self._remove(piece)
         self.idle -= piece.size
-        del self._segments[piece.segment]  # last: until then all of it is found anew
+        del self._segments[piece.segment]  # last: until then a rebuild finds all of it
         self._is_broken = False
         return piece.segment
 
@@ -220,7 +220,7 @@ class StreamMemory:
         return [each for each in settled if each.before is None and each.after is None]
 
     def close(self) -> list[tuple[Block, list[Ticket]]]:
-        """End all uses but those that a numpy view shows; return each segment with these."""
+        """End all uses except those that a numpy view shows; return each segment with these."""
         uses: dict[Block, list[Ticket]] = {segment: [] for segment in self._segments}
         for piece, ticket in list(self.taken.items()):
             if piece.is_viewed():
@@ -230,7 +230,7 @@ class StreamMemory:
         return list(uses.items())
 
     def abandoned(self, piece: Block) -> Block | None:
-        """Give up the segment of a piece that was given back, unless more of it is in use."""
+        """Remove the segment of a piece that was given back, unless more of it is in use."""
         segment = cast("Piece", piece).segment
         if any(other.segment is segment for other in self.taken):
             return None
@@ -262,7 +262,7 @@ class StreamMemory:
         return None
 
     def _gather(self, own: _FreePieces, key: int, need: int) -> Piece | None:
-        """Join pieces of a queue with settled ones beside them, if that makes one large enough."""
+        """Join pieces of a queue with settled neighbours, if that makes one large enough."""
         for piece in own.at_least(1):
             run = deque([piece])
             size = piece.size
@@ -293,7 +293,7 @@ class StreamMemory:
     # Free pieces
 
     def _add(self, piece: Piece, points: tuple[Operation, ...]) -> None:
-        """Put a piece among the free ones, joined with neighbours of the same list."""
+        """Add a piece to the free ones, joined with neighbours of the same list."""
         key = _key(points)
         if key != _MIXED:
             for other in (piece.before, piece.after):
@@ -325,7 +325,7 @@ class StreamMemory:
         piece.is_free = False
 
     def _settle(self, most: int = 1 << 30) -> bool:
-        """Let anybody use pieces whose points have retired, `most` of each queue's at the most.
+        """Let anybody use pieces whose points have retired, at most `most` of each queue's.
 
         Returns whether there were any.
         """
@@ -349,7 +349,7 @@ class StreamMemory:
     # Pieces
 
     def _cut(self, piece: Piece, size: int) -> None:
-        """Cut a piece, which is in no list, to `size` bytes; the rest is free."""
+        """Cut a piece, which is in no list, to `size` bytes; the rest becomes free."""
         start = piece.address - piece.segment.address
         rest = Piece(piece.segment, start + size, piece.size - size)
         rest.before, rest.after = piece, piece.after
@@ -360,17 +360,17 @@ class StreamMemory:
         self._put(rest, piece.points)
 
     def _join(self, piece: Piece, after: Piece) -> None:
-        """Make one piece of two neighbours, which are in no list."""
+        """Merge two neighbours, which are in no list."""
         piece.size += after.size
         piece.after = after.after
         if after.after is not None:
             after.after.before = piece
 
     def _mend(self) -> None:
-        """Find the free pieces anew if a Ctrl-C has cut a change short.
+        """Rebuild the free pieces if a Ctrl-C has cut a change short.
 
-        Each comes after the last dealloca of every queue: nobody knows better. What is in
-        flight otherwise does not say enough: a dealloca that is being issued is not in it yet.
+        Each comes after the last dealloca of every queue, since its own point is unknown. The
+        operations in flight do not suffice: a dealloca that is being issued is not among them yet.
         """
         if not self._is_broken:
             return
@@ -403,7 +403,7 @@ class StreamMemory:
         stop: int,
         points: tuple[Operation, ...],
     ) -> Piece:
-        """Put a free piece behind the last one of a segment."""
+        """Append a free piece after the last one of a segment."""
         gap = Piece(segment, start, stop - start)
         self.idle += gap.size
         _chain(last, gap)
@@ -412,7 +412,7 @@ class StreamMemory:
 
 
 def _chain(last: Piece | None, piece: Piece) -> Piece:
-    """Put a piece behind another one of its segment."""
+    """Append a piece to another one of its segment."""
     piece.before, piece.after = last, None
     if last is not None:
         last.after = piece
@@ -430,6 +430,6 @@ def _later(one: tuple[Operation, ...], other: tuple[Operation, ...]) -> tuple[Op
     """Return the later of the points of two pieces in the same queue's list, or settled ones."""
     if not one or not other or one is other:
         return one or other
-    # Without a sequence yet it is the one that is being issued.
+    # One without a sequence number is still being issued, so it is the later one.
     first, second = getattr(one[0], "_sequence", 1 << 62), getattr(other[0], "_sequence", 1 << 62)
     return one if first >= second else other

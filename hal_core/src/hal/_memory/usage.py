@@ -1,4 +1,4 @@
-"""What buffers may be used for, checked with one test of bits (rule M1)."""
+"""The permitted uses of buffers, checked with one bit test (rule M1)."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = [
 
 
 class BufferUsage(enum.IntFlag):
-    """Name what a buffer may be used for; combined with ``|``."""
+    """The uses that a buffer allows; combined with ``|``."""
 
     TRANSFER_SOURCE = 1
     """Copies and reads take bytes from it."""
     TRANSFER_TARGET = 2
     """Fills, updates, copies and writes put bytes into it."""
     DISPATCH = 4
-    """Kernels are given its address."""
+    """Kernels get its address."""
     INDIRECT = 8
     """Dispatches read their grid from it."""
     MAPPING = 16
-    """`Buffer.map` shows it to the host."""
+    """`Buffer.map` maps it for the host."""
     ALL = 31
-    """Everything; the default."""
+    """Every use; the default."""
 
 
 # The same bits as plain ints: an enum's operators are a hundred times as slow.
@@ -56,7 +56,7 @@ TRANSFER_TARGET: Final = 2 | WRITE
 DISPATCH: Final = 4
 INDIRECT: Final = 8 | READ
 MAPPING: Final = 16
-OUTPUT: Final = 128  # what a slot may need, and `hal.Output` alone has
+OUTPUT: Final = 128  # a slot may need it, and only `hal.Output` has it
 ALL: Final = 31 | READ | WRITE
 
 _ACCESS: Final = {"all": READ | WRITE, "read": READ, "write": WRITE}
@@ -68,7 +68,7 @@ _MAPPINGS: Final = {
 }
 
 MEMORY_TYPES: Final = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.SHARED)
-"""The kinds of memory; the core names one by its index here."""
+"""The kinds of memory; the core identifies one by its index here."""
 _INDEX: Final = {kind.value: index for index, kind in enumerate(MEMORY_TYPES)}
 
 
@@ -78,16 +78,16 @@ def index_of(memory: MemoryType) -> int:
 
 
 def check_memory(memory: object) -> int:
-    """Return the index of a kind of memory in `MEMORY_TYPES`, or raise that it is none."""
+    """Return the index of a kind of memory in `MEMORY_TYPES`; raise if it is unknown."""
     if memory is MemoryType.DEVICE:
-        return 0  # the short way: an enum's hash is slow
+        return 0  # fast path: an enum's hash is slow
     if isinstance(memory, MemoryType):
         return _INDEX[memory.value]
     return _INDEX[as_choice(memory, _INDEX, "memory")]
 
 
 def check_rights(usage: object, access: object) -> int:
-    """Return the bits that a usage and an access deny, or raise what is wrong with them."""
+    """Return the bits that a usage and an access deny; raise if one is malformed."""
     if usage is BufferUsage.ALL and type(access) is str and access == "all":
         return 0
     if isinstance(usage, bool) or not isinstance(usage, int):
@@ -102,7 +102,7 @@ def check_rights(usage: object, access: object) -> int:
 
 
 def mapping_need(access: object) -> int:
-    """Return the bits that `Buffer.map` needs for an access, or raise that it is none."""
+    """Return the bits that `Buffer.map` needs for an access; raise if it is unknown."""
     return _MAPPINGS[as_choice(access, _MAPPINGS, "map: access")]
 
 
@@ -122,7 +122,7 @@ def explain_refusal(what: str, missing: int) -> str:
 
 
 def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
-    """State that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
+    """Describe a range outside a thing of `size` bytes; None means all from `start` on."""
     asked = f"the offset is {shown(start)}"
     if length is not None:
         asked = f"bytes {shown(start)} to {shown(start + length)} were asked for"
@@ -130,7 +130,7 @@ def explain_range(what: str, start: int, length: int | None, thing: str, size: i
 
 
 def describe_rights(denied: int) -> str:
-    """Return what a buffer's ``repr`` says of what it denies, or nothing."""
+    """Return the part of a buffer's ``repr`` about what it denies, or nothing."""
     if not denied:
         return ""
     names = [str(flag.name) for flag in BufferUsage if flag.bit_count() == 1 and not flag & denied]

@@ -1,6 +1,6 @@
-"""Show a storage to the host, which keeps it alive (rule M2).
+"""Host views of a storage, which they keep alive (rule M2).
 
-Weakly referenced, which a compiled class cannot be: hence a module of their own.
+A module of its own, because these are weakly referenced, and compiled classes cannot be.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HostView:
 
 
 class Adopted(Storage):
-    """A use of memory of others, which is looked up by its address as long as it lives."""
+    """A use of foreign memory, which is looked up by its address as long as it lives."""
 
     __slots__ = ("__weakref__",)
 

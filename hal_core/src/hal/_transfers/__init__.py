@@ -1,1 +1,1 @@
-"""Copies and fills of every kind, as payloads of an operation."""
+"""Copies and fills of every kind, as payloads of operations."""

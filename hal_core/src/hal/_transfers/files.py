@@ -1,9 +1,9 @@
-"""Move bytes between files and buffers, as host operations of a queue (rule Q4).
+"""Transfers between files and buffers, as host operations of a queue (rule Q4).
 
-The file is opened when the operation runs, on a thread of the pool, and read or
-written in chunks by calls that let the interpreter lock go. Where the host sees
-the buffer's memory, the file goes straight into it; elsewhere through the
-device's staging ring.
+The operation opens the file when it runs, on a thread of the pool, and reads or
+writes it in chunks with calls that release the interpreter lock. Where the host sees
+the buffer's memory, the bytes go straight between it and the file; elsewhere they
+go through the device's staging ring.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK", "File", "read", "write"]
 
 CHUNK: Final = 4 << 20
-"""Bytes that one system call moves at the most."""
+"""The most bytes that one system call moves."""
 
 _MAX_OFFSET: Final = 2**63 - 1
-"""The highest offset in a file that the system can name."""
+"""The highest file offset that the system supports."""
 
 
 class File:
-    """Name a range of bytes in a file: the host side of `Queue.write` and `Queue.read`.
+    """A range of bytes in a file: the host side of `Queue.write` and `Queue.read`.
 
-    Immutable, and nothing is opened: each operation opens the file when it
+    Immutable, and not open: each operation opens the file when it
     runs, and closes it when it ends. Any number of operations may use it.
 
-    `path` is text, bytes or a path object; a relative one is taken from the
-    working directory of now. `offset` is where in the file the range begins,
-    `size` how many bytes it has; None is as many as the buffer has behind the
+    `path` is text, bytes or a path object; a relative one is resolved now, against the
+    working directory. `offset` is where in the file the range begins,
+    `size` its number of bytes; None means as many as the buffer has behind the
     operation's own offset. Raises `ArgumentTypeError` and
     `InvalidArgumentError`.
     """
@@ -59,7 +59,7 @@ class File:
         offset: int = 0,
         size: int | None = None,
     ) -> None:
-        self._path = os.path.join(os.getcwd(), as_path(path, "File"))  # ".." behind a link stays
+        self._path = os.path.join(os.getcwd(), as_path(path, "File"))  # keeps ".." behind a link
         self._offset = check_index(offset, "File: the offset")
         self._size = None if size is None else check_index(size, "File: the size")
         if self._offset + (self._size or 0) > _MAX_OFFSET:
@@ -71,17 +71,17 @@ class File:
 
     @property
     def path(self) -> str:
-        """Return the absolute path."""
+        """The absolute path."""
         return self._path
 
     @property
     def offset(self) -> int:
-        """Return where in the file the range begins, in bytes."""
+        """The start of the range in the file, in bytes."""
         return self._offset
 
     @property
     def size(self) -> int | None:
-        """Return how many bytes the range has; None is as many as the buffer has."""
+        """The number of bytes in the range; None for as many as the buffer has."""
         return self._size
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ def _arguments(
 
 
 def _to_buffer(device: Device, storage: Storage, start: int, length: int, file: File) -> None:
-    """Copy from a file into memory; on a thread of the pool."""
+    """Copy from a file into memory; runs on a thread of the pool."""
     if not length:
         return
     address = transfers.late_address(storage) + start
@@ -125,7 +125,7 @@ def _to_buffer(device: Device, storage: Storage, start: int, length: int, file: 
 
 
 def _to_file(device: Device, storage: Storage, start: int, length: int, file: File) -> None:
-    """Copy from memory into a file; on a thread of the pool."""
+    """Copy from memory into a file; runs on a thread of the pool."""
     if not length:
         return
     address = transfers.late_address(storage) + start
@@ -137,12 +137,12 @@ def _to_file(device: Device, storage: Storage, start: int, length: int, file: Fi
 
 
 def _host_memory(storage: Storage, start: int, length: int) -> memoryview:
-    """Return a range of host-visible memory, which lives as long as this does."""
+    """Return a range of host-visible memory, which stays alive with the result."""
     return np.asarray(view_of(storage))[start : start + length].data
 
 
 class _Opened:
-    """An open file during one transfer, and what went wrong with it."""
+    """An open file during one transfer; it turns system errors into ours."""
 
     __slots__ = ("_descriptor", "_file", "_length", "_moved", "_what")
 
@@ -152,7 +152,7 @@ class _Opened:
         self._length = length
         self._moved = 0
         try:
-            # A pipe must not hold the thread up: it is refused by the first transfer.
+            # A pipe must not block the thread: the first transfer refuses it.
             flags |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
             self._descriptor = os.open(file._path, flags, 0o666)
         except OSError as error:
@@ -170,19 +170,19 @@ class _Opened:
         try:
             os.close(self._descriptor)
         except OSError as late:
-            # Some file systems tell only now that a write has failed.
+            # Some file systems report a failed write only now.
             if kind is None:
                 raise self._failure(_reason(late)) from late
 
     def check_length(self) -> None:
-        """Raise if the file ends before the range does, with nothing moved yet."""
+        """Raise if the file ends before the range does, before any byte is moved."""
         status = os.fstat(self._descriptor)
-        # Files that the system makes up as they are read have no size.
+        # Files that the system generates while they are read have no size.
         if stat.S_ISREG(status.st_mode) and 0 < status.st_size < self._file._offset + self._length:
             raise self._failure(f"the file has {status.st_size} bytes")
 
     def fill(self, memory: memoryview, position: int) -> None:
-        """Read into all of `memory` from `position` of the range on."""
+        """Read into all of `memory` from `position` in the range on."""
         at, done = self._file._offset + position, 0
         while done < len(memory):
             try:
@@ -195,7 +195,7 @@ class _Opened:
             self._moved += count
 
     def drain(self, memory: memoryview, position: int) -> None:
-        """Write all of `memory` from `position` of the range on."""
+        """Write all of `memory` from `position` in the range on."""
         at, done = self._file._offset + position, 0
         while done < len(memory):
             try:

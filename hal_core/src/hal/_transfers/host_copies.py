@@ -1,9 +1,9 @@
-"""Copy between two host memories where the device's own copy would block (rules Q1, M1).
+"""Copies between two host memories where the device's own copy would block (rules Q1, M1).
 
-From pinned to pinned memory a driver that stages makes its caller wait until the
-stream is done, whatever it is asked. So where the device does not declare
+A driver that stages a copy from pinned to pinned memory blocks its caller until the
+stream is done, even in an asynchronous call. So where the device does not declare
 ``pageable_copies`` the host copies, in a host operation: on a thread of the
-pool, once all that it waits for is reached. Managed memory is the device's here:
+pool, once all that it waits for is reached. Managed memory counts as the device's:
 drivers enqueue copies from and to it.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "is_between_hosts", "move"]
 
 Place: TypeAlias = tuple[int, Storage | None]
-"""Bytes from the beginning of a storage, or an address where that is None."""
+"""Bytes from the beginning of a storage, or an address where the storage is None."""
 
 
 def is_between_hosts(device: Device, target: Storage, source: Storage) -> bool:
@@ -39,7 +39,7 @@ def is_between_hosts(device: Device, target: Storage, source: Storage) -> bool:
 def move(target: Place, source: Place, length: int, host: object = None) -> Payload:
     """Return the payload of a host operation that copies; the two may overlap.
 
-    `host` keeps the memory alive that is given by its address.
+    `host` keeps memory alive that is given by its address.
     """
     return _move, (target, source, length), host
 
@@ -49,7 +49,7 @@ def _move(target: Place, source: Place, length: int) -> None:
 
 
 def _address_of(place: Place) -> int:
-    """Return where the host sees a place, or raise why it has no address even now (M3)."""
+    """Return a place's address on the host; raise if its memory has none even now (M3)."""
     start, storage = place
     if storage is None:
         return start

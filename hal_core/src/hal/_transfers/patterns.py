@@ -1,4 +1,4 @@
-"""Make a fill's pattern of what the user gave for it (rule C1)."""
+"""A fill's pattern, made from the user's value (rule C1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 __all__ = ["NATIVE", "pattern_of"]
 
 NATIVE: Final = 4
-"""The longest pattern of a native fill, in bytes; longer ones are made of fills and copies."""
+"""The longest pattern of a native fill, in bytes; fills and copies make longer ones."""
 
 _WIDTHS: Final = frozenset({1, 2, 4, 8, 16})
 
@@ -21,7 +21,7 @@ _WIDTHS: Final = frozenset({1, 2, 4, 8, 16})
 def pattern_of(value: object, dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return a fill's pattern as a number, and its width of 1, 2, 4, 8 or 16 bytes."""
     if type(value) is int and dtype == np.uint8 and 0 <= value < 256:  # noqa: PLR2004 - a byte
-        return value, 1  # the short way for plain bytes
+        return value, 1  # fast path for plain bytes
     if type(value) is bytes and len(value) == 4:  # noqa: PLR2004 - the commonest; see below
         return value[0] | value[1] << 8 | value[2] << 16 | value[3] << 24, 4
     if isinstance(value, (bytes, bytearray)):

@@ -1,4 +1,4 @@
-"""Check copies between the devices of one driver (rules Q4, Q5)."""
+"""Copies between the devices of one driver (rules Q4, Q5)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def copy(
     offsets: tuple[object, object],
     size: object,
 ) -> tuple[Payload, bool]:
-    """Check a copy from or to another device; as `hal._transfers.transfers.copy`."""
+    """Check a copy from or to another device; like `hal._transfers.transfers.copy`."""
     owners = (source._device, target._device)
     if device not in owners:
         message = (
@@ -46,7 +46,7 @@ def copy(
         raise InvalidArgumentError(message)
     other = owners[0] if owners[1] is device else owners[1]
     if not peers.is_peer(device, other):
-        # One of the two raises: the buffer of the other device.
+        # One of the two raises: the one for the other device's buffer.
         check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
         check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
     source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
@@ -75,7 +75,7 @@ def copy(
 def _is_same(
     source: Storage, source_start: int, target: Storage, target_start: int, length: int
 ) -> bool:
-    """Return whether the ranges are one: memory may be two devices'. Raise if they overlap."""
+    """Return whether the ranges are one: two devices may share memory. Raise if they overlap."""
     if source.address is None or target.address is None:
         return False
     distance = source.address + source_start - target.address - target_start

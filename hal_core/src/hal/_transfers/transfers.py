@@ -1,7 +1,7 @@
 """Check transfers and turn them into payloads for a stream.
 
-A payload is ``(function, arguments, resources)``: what to call with the native
-stream and the arguments when the operation is issued, and what to keep alive
+A payload is ``(function, arguments, resources)``: the function to call with the native
+stream and the arguments when the operation is issued, and the objects to keep alive
 until it has retired. A transfer to or from host memory may be a host operation
 instead (M1), whose function is called without a stream, on a thread of the pool.
 """
@@ -51,14 +51,14 @@ __all__ = [
 Payload: TypeAlias = tuple[Callable[..., object] | Plan | None, tuple[Any, ...], object]
 
 CHUNK: Final = 1 << 30
-"""Bytes that one native fill or copy has at the most."""
+"""The most bytes of one native fill or copy."""
 
 SMALL: Final = 64 << 10
-"""Bytes up to which a write takes its array's during the call."""
+"""The most bytes that a write captures during the call."""
 
 
 NOTHING: Final[Payload] = (None, (), None)
-"""What enqueues nothing: zero sizes and barriers still order and signal (C4)."""
+"""Enqueues nothing: zero sizes and barriers still order and signal (C4)."""
 
 
 def fill(device: Device, buffer: object, value: object, offset: object, size: object) -> Payload:
@@ -88,13 +88,13 @@ def check_fill(
 ) -> tuple[int, int, int, int]:
     """Return a fill's offset, its size in bytes, its pattern, and the pattern's width.
 
-    In a buffer of `whole` bytes that begins at `base`, if that is known by now.
+    The buffer has `whole` bytes and begins at `base`, if that is known by now.
     """
     pattern, width = pattern_of(value, dtype)
     start, length = check_range(whole, offset, size, "fill")
     if width == 1:
         return start, length, pattern, width
-    # An allocation is aligned to more than any pattern; memory of others may begin anywhere.
+    # Our allocations are aligned to more than any pattern; foreign memory may begin anywhere.
     alignment = min(width, NATIVE)
     if length & (width - 1) or (start | base) & (alignment - 1):
         message = (
@@ -180,7 +180,7 @@ def copy(
         return NOTHING, False
     source_place = of._offset + source_start
     target_place = to._offset + target_start
-    # Storages overlap if they are the same; those of foreign memory may anyway.
+    # Only ranges of one storage can overlap, except in foreign memory.
     distance = target_place - source_place
     if source_storage is not target_storage:
         distance += (target_storage.address or 0) - (source_storage.address or 0)
@@ -204,8 +204,8 @@ def check_buffer(
 ) -> Storage:
     """Return the storage of an open buffer that `device` may use so; raise otherwise.
 
-    `need` are bits of `hal._memory.usage`, `where` is what belongs to the device, in
-    words. Keep what is returned alive, not the buffer's own attribute, which
+    `need` has bits of `hal._memory.usage`; `where` names the part of the call that must
+    belong to the device. Keep the result alive, not the buffer's own attribute, which
     another thread may clear meanwhile.
     """
     if not isinstance(buffer, Extent):
@@ -229,10 +229,10 @@ def storage_of(device: Device, buffer: Extent, need: int) -> Storage | None:
 
 
 def capture(device: Device, host: NDArray[np.uint8]) -> tuple[int, object]:
-    """Return where a copy of host bytes stands that `copy_from_host` never blocks for.
+    """Return the place of a copy of host bytes that `copy_from_host` never blocks for.
 
-    And what keeps it alive. May make a native allocation, so it is for
-    recordings; a submission does without.
+    Also returns what keeps it alive. May make a native allocation, so it is for
+    recordings; submissions do not use it.
     """
     if device._pageable:
         copied = np.array(host, copy=True)
@@ -242,7 +242,7 @@ def capture(device: Device, host: NDArray[np.uint8]) -> tuple[int, object]:
 
 
 def late_address(storage: Storage) -> int:
-    """Return a storage's address when an operation is issued, or raise why it has none."""
+    """Return a storage's address when an operation is issued; raise if it has none."""
     address = storage.address
     if address is None:
         raise no_address(storage, OperationError)
@@ -284,7 +284,7 @@ def _copy(
 def _from_host(
     device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[Payload, bool]:
-    """Return the payload of a copy from memory that stays as it is until then."""
+    """Return the payload of a copy from memory that does not change until then."""
     if device._pageable:
         source = (host.ctypes.data, None)
         return _copy(device._copy_from_host, (start, storage), source, host.size, host), False
@@ -300,7 +300,7 @@ def _from_host(
 def _capture_and_write(
     device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[Payload, bool]:
-    """Return the payload of a copy from memory that may change at once; makes no native call."""
+    """Return the payload of a copy from memory that may change at once, without native calls."""
     if not device._pageable and storage.memory is not MemoryType.HOST:
         keeper = device._heap.reserve(host.size, _HOST)
         if keeper._ticket is not None:
@@ -308,12 +308,12 @@ def _capture_and_write(
             source = (_put(keeper, host), None)
             place = (start, storage)
             return _copy(device._copy_from_host, place, source, host.size, keeper), False
-        device._staging.prefetch(host.size)  # for the next one
+        device._staging.prefetch(host.size)  # for the next write
     return _from_host(device, storage, start, np.array(host, copy=True))
 
 
 def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
-    """Copy bytes into host-visible memory and return where the host sees it."""
+    """Copy bytes into host-visible memory and return its address on the host."""
     address = keeper.host_address
     assert address is not None  # noqa: S101 - pinned memory is the host's
     np.copyto(np.asarray(view_of(keeper))[: host.size], host)
@@ -323,9 +323,9 @@ def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
 def _pinned(
     device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[int, Storage] | None:
-    """Return where the device sees an array in its own, the driver's pinned, or imported memory.
+    """Return the device's address of an array in its own, pinned or imported memory.
 
-    None if it does not, or overlaps with the memory it is copied from or to.
+    None if it has none, or if the array overlaps the memory at the other end of the copy.
     """
     base: object = host
     while isinstance(base, np.ndarray):
@@ -347,7 +347,7 @@ def _pinned(
 
 
 def _sees(device: Device, storage: Storage) -> bool:
-    """Return whether a device has a storage in its address space: pinned memory is the driver's."""
+    """Return whether a storage is in a device's address space; pinned memory is the driver's."""
     if storage._heap is device._heap:
         return True
     owner = storage._heap._context
@@ -359,11 +359,11 @@ def _sees(device: Device, storage: Storage) -> bool:
 
 
 def _guarded(device: Device, pinned: tuple[int, Storage], payload: Payload) -> Payload:
-    """Return a payload that visits the device whose pinned memory it uses, if that is another."""
+    """Return a payload that visits the other device whose pinned memory it uses, if any."""
     return payload if pinned[1]._heap is device._heap else peers.guard(device, payload)
 
 
-# What runs when an operation is issued
+# Run when an operation is issued
 
 
 def _late(
@@ -372,7 +372,7 @@ def _late(
     arguments: tuple[Any, ...],
     places: tuple[tuple[int, Storage], ...],
 ) -> None:
-    """Put in the addresses that storages have got meanwhile (M3)."""
+    """Fill in the addresses that storages have got meanwhile (M3)."""
     values = list(arguments)
     for position, storage in places:
         values[position] += late_address(storage)
@@ -394,9 +394,9 @@ def _fill_in_parts(
 
 
 class _WideFill:
-    """A pattern that no native fill takes: one element is filled, and copied behind itself.
+    """A pattern that no native fill takes: one element is filled, then copied behind itself.
 
-    Each part is a native call: where it begins, and how much it copies, nothing for a fill.
+    Each part is a native call: its start, and the bytes that it copies, 0 for a fill.
     """
 
     __slots__ = ("_device", "_pattern", "_start", "_storage", "parts")
@@ -433,7 +433,7 @@ def _copy_in_parts(
         function(stream, target + start, source + start, min(CHUNK, size - start))
 
 
-# What runs on a thread of the pool
+# Run on a thread of the pool
 
 
 def _write_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
@@ -474,7 +474,7 @@ def _bytes_of(data: object, what: str, dtype: np.dtype[Any]) -> NDArray[np.uint8
                 "array, or pass buffer.view(array.dtype) if the bytes are meant"
             )
             raise ArgumentTypeError(message)
-        # Flat while it is of its own class: a plain view would let an object of a subclass go.
+        # Reshape keeps the subclass; a plain view would release the object of a subclass.
         flat = np.ndarray.reshape(data, -1)
         return np.ndarray.view(flat, np.uint8, np.ndarray).reshape(-1)
     if isinstance(data, Buffer):
