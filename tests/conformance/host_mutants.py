@@ -131,7 +131,7 @@ HOST = (
         "a device stays open",
         ["queues/test_close.py::test_a_closed_device_refuses_everything_q6"],
         (
-            "hal._devices.device",
+            "hal._memory.core",
             '"""Raise unless the device is open."""\n',
             '"""Raise never."""\n        return\n',
         ),
@@ -206,7 +206,7 @@ HOST = (
         "a device has a feature that nobody knows",
         ["devices/test_devices.py::test_features_are_known_ones"],
         (
-            "hal._devices.device",
+            "hal._memory.core",
             "        return self._native.features\n",
             '        return self._native.features | {"speed"}\n',
         ),

@@ -187,7 +187,7 @@ MEMORY = (
             f"{RECORDED}test_executions_behind_a_kernel_are_issued_m3",
         ],
         (
-            "hal._engine.replay",
+            "hal._memory.replay",
             "            storage._heap.give(storage, operation)\n",
             "            pass\n",
         ),

@@ -56,7 +56,7 @@ RESOURCES = (
         ["kernels/test_dispatch.py::test_an_empty_grid_does_nothing_and_signals_c5"],
         (
             "hal._kernels.dispatch",
-            "    elif not all(blocks):\n        return transfers.NOTHING, False\n",
+            "    elif not all(blocks):\n        return NOTHING, False\n",
             "    else:\n        where = tuple(max(each, 1) for each in blocks)\n",
         ),
     ),

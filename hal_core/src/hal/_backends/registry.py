@@ -21,8 +21,8 @@ from typing import Final, NamedTuple, NoReturn
 import numpy as np
 
 from hal._backends.plugins import BackendStatus, DeviceDescription, Plugin, load_all
+from hal._base.process import refuse_after_fork
 from hal._base.sync import Lock, get_ident
-from hal._devices.lifecycle import refuse_after_fork
 from hal.arguments import as_flag, as_text, ask, number_of, shown
 from hal.errors import (
     ArgumentTypeError,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from hal._memory.usage import explain_range
 from hal.arguments import as_int, shown
 from hal.errors import InvalidArgumentError
 
-__all__ = ["check_index", "check_range"]
+__all__ = ["check_index", "check_range", "explain_range"]
 
 
 def check_index(value: object, what: str) -> int:
@@ -34,3 +33,11 @@ def check_range(whole: int, offset: object, size: object, what: str) -> tuple[in
         asked = None if size is None else length
         raise InvalidArgumentError(explain_range(what, start, asked, "the buffer", whole))
     return start, length
+
+
+def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
+    """State that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
+    asked = f"the offset is {shown(start)}"
+    if length is not None:
+        asked = f"bytes {shown(start)} to {shown(start + length)} were asked for"
+    return f"{what}: {asked}, and {thing} has {size} bytes"

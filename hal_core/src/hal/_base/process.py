@@ -1,4 +1,4 @@
-"""Refuse to copy and pickle objects that stand for something in this process.
+"""What belongs to this process alone: no copies, no pickles, no use after a fork (Q6).
 
 A copy would be a second owner of the same native objects, and a pickled
 semaphore would never be signalled in the other process.
@@ -7,11 +7,15 @@ semaphore would never be signalled in the other process.
 from __future__ import annotations
 
 import copyreg
+import os
 from typing import NoReturn
 
-from hal.errors import ArgumentTypeError
+from hal.errors import ArgumentTypeError, ClosedError
 
-__all__ = ["refuse_copies"]
+__all__ = ["note_fork", "refuse", "refuse_after_fork", "refuse_copies"]
+
+_forked = False
+"""Whether this process was forked from one that had opened a device."""
 
 
 def refuse_copies(*kinds: type) -> None:
@@ -26,3 +30,25 @@ def _refuse(what: object) -> NoReturn:
         "pickled; pass what it is made of (a device's name, an array), and make another there"
     )
     raise ArgumentTypeError(message)
+
+
+def note_fork() -> None:
+    """Note that this process was forked from one that had opened a device."""
+    global _forked  # noqa: PLW0603 - one process, one flag
+    _forked = True
+
+
+def refuse_after_fork() -> None:
+    """Raise `ClosedError` in a forked child."""
+    if _forked:
+        refuse()
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    """Raise `ClosedError`: a device was opened before the fork."""
+    message = (
+        f"process {os.getpid()} was forked from one that had opened a device, whose context does "
+        "not survive a fork; fork before the first device is opened, or start the process with the "
+        "'spawn' method, and open the device there"
+    )
+    raise ClosedError(message)

@@ -11,7 +11,6 @@ thread of ours. It fails the alloca when no running work can help any more.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,29 +19,31 @@ from numpy.typing import DTypeLike
 from hal._base.failures import as_failure, keep, told
 from hal._buffers.buffer import Buffer
 from hal._engine import progress, steps, timelines
+from hal._engine.context import MemoryProvider
 from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
-from hal._engine.replay import Housed, Plan
+from hal._engine.plan import Payload, Plan
 from hal._engine.submission import Submission
 from hal._engine.timelines import Timepoint
+from hal._memory.access import check_buffer
 from hal._memory.extent import check_allocation, no_address
-from hal._memory.storage import Transient
-from hal._transfers import transfers
+from hal._memory.replay import Housed
+from hal._memory.storage import Transient, note_uses
 from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
-    from hal._devices.queue import Queue
     from hal._engine.context import Context
     from hal._engine.steps import Step
-    from hal._engine.stream import Waits
+    from hal._engine.stream import StreamQueue, Waits
+    from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 
 __all__ = ["Provider", "alloca", "dealloca", "run_housed", "transient"]
 
 
 def alloca(
-    queue: Queue,
+    device: DeviceCore,
+    queue: StreamQueue,
     size: object,
     dtype: DTypeLike,
     memory: str | MemoryType,
@@ -50,7 +51,6 @@ def alloca(
     signals: tuple[Timepoint, ...],
 ) -> Buffer:
     """Check and submit an allocation; see `Queue.alloca`."""
-    device = queue._device
     device._live()
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
     storage = transient(device, length or 1, index)
@@ -60,7 +60,7 @@ def alloca(
     return buffer
 
 
-def transient(device: Device, size: int, index: int) -> Transient:
+def transient(device: DeviceCore, size: int, index: int) -> Transient:
     """Return a storage that takes memory when an operation is issued.
 
     Raises `OutOfMemoryError` for more than can ever be there.
@@ -68,21 +68,21 @@ def transient(device: Device, size: int, index: int) -> Transient:
     context, heap = device._context, device._heap
     heap.refuse_reentrance()
     heap.check_possible(size, index)
-    if not context.is_lending:
-        progress.workers.start()  # the thread that finds memory must exist before it is needed
+    if context.provider is None:
+        progress.workers.start()  # a thread that finds memory must be there when it is needed
         context.provider = Provider(context, heap)
-        context.is_lending = True
     return Transient(heap, size, index, is_async=heap.is_async and not index)
 
 
 def dealloca(
-    queue: Queue,
+    device: DeviceCore,
+    queue: StreamQueue,
     buffer: Buffer,
     waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
-    """Check and submit a deallocation; see `Queue.dealloca`."""
-    storage = transfers.check_buffer(queue._device, buffer, "dealloca")
+    """Check and submit the end of an allocation; see `Queue.dealloca`."""
+    storage = check_buffer(device, buffer, "dealloca")
     if not isinstance(storage, Transient) or storage.source is None:
         message = "dealloca takes a buffer of alloca; close() ends the use of others"
         raise InvalidArgumentError(message)
@@ -106,8 +106,8 @@ def dealloca(
     return submission
 
 
-def _payload(plan: Plan, storage: Transient) -> transfers.Payload:
-    """Return the payload; only the driver's allocator enqueues anything."""
+def _payload(plan: Plan, storage: Transient) -> Payload:
+    """Return what is submitted; only the driver's allocator has something enqueued."""
     return (plan, (), storage) if storage.is_async else (None, (plan,), storage)
 
 
@@ -203,24 +203,19 @@ def storage_of(operation: Operation) -> Transient:
     return plan._storage
 
 
-class Provider:
-    """The search for memory for a device's starved operations, on a thread of the pool.
-
-    Attributes
-    ----------
-    wanted
-        Operations that have found no memory, and for which it has not searched yet.
-    is_posted
-        Whether a thread searches, or is about to.
-    """
+class Provider(MemoryProvider):
+    """Find memory for the starved operations of a device, on a thread of the pool."""
 
     _kind: Final = "alloca"
 
     def __init__(self, context: Context, heap: Heap) -> None:
+        super().__init__()
         self._context = context
         self._heap = heap
-        self.wanted: deque[Operation] = deque()  # that have found no memory since
-        self.is_posted = False
+
+    def note(self, operation: Operation, used: object) -> None:
+        """Note an operation with the memory of allocas that it uses."""
+        note_uses(operation, used)
 
     def _run_on_host(self) -> None:
         """Search for memory for all operations that have asked for some."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -61,8 +61,8 @@ class Buffer(Extent):
 
     @property
     def device(self) -> Device:
-        """The device that owns the memory."""
-        return self._device
+        """Return the device that owns the memory."""
+        return cast("Device", self._device)
 
     @property
     def memory(self) -> str:

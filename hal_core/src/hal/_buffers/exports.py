@@ -8,7 +8,6 @@ streams: `hal._buffers.imports`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,7 +16,6 @@ from numpy.typing import DTypeLike, NDArray
 from hal._buffers import buffer as _buffer
 from hal._buffers import dlpack, imports
 from hal._buffers.dlpack import CPU, describe_device
-from hal._engine.external import is_external
 from hal._engine.submitted import wait_before
 from hal._memory.storage import Module, Storage
 from hal._memory.usage import WRITE
@@ -34,9 +32,8 @@ from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._buffers.buffer import Buffer
-    from hal._devices.device import Device
-    from hal._devices.queue import Queue
     from hal._engine.fence import Waits
+    from hal._memory.core import DeviceCore
 
 __all__ = [
     "as_array",
@@ -57,26 +54,11 @@ _ALIGNMENT: Final = 4
 """The least alignment of addresses: fills write up to four bytes at once."""
 
 
-def module_storage(device: Device, module: Module, address: int, size: int) -> Storage:
-    """Return a storage over a variable of a loaded module, which keeps the module loaded."""
+def module_storage(device: DeviceCore, module: Module, address: int, size: int) -> Storage:
+    """Return a storage over a variable of a loaded module, which stays loaded with it."""
     visible = "host_visible_device_memory" in device.features
     host = address if visible else None
     return device._heap.adopt(address, size, MemoryType.DEVICE, host, module)
-
-
-def cuda_stream(queue: Queue) -> Callable[[], tuple[int, int]]:
-    """Return a queue's ``__cuda_stream__``; raise if its stream is not CUDA's."""
-    device = queue.device
-    where = device._native.dlpack_device(MemoryType.DEVICE)
-    if where is None or where[0] not in _CUDA_KINDS or not is_external(device):
-        message = f"{queue.name} has no stream that CUDA's libraries could use"
-        raise _NoCudaStreamError(message)
-
-    return lambda: (0, queue.stream_handle)
-
-
-class _NoCudaStreamError(UnimplementedError, AttributeError):
-    """The error for a queue without such a stream; ``hasattr`` is false then."""
 
 
 # Numpy and the buffer protocol
@@ -253,7 +235,7 @@ def cuda_array(buffer: Buffer) -> dict[str, object]:
 # DLPack, in
 
 
-def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer:  # noqa: FBT001
+def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buffer:  # noqa: FBT001
     """Return a buffer over a tensor's memory, or over a copy of it; see `Device.from_dlpack`."""
     _check_copy(copy)
     what = f"from_dlpack of {type(tensor).__name__}"
@@ -286,7 +268,8 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
     else:
         taken = dlpack.take_capsule(_ask_for_host_copy(tensor, where, what), what)
     if not taken.size:
-        return device.upload(np.empty(taken.shape, taken.dtype))
+        empty: Buffer = device.upload(np.empty(taken.shape, taken.dtype))
+        return empty
     problem = _obstacle(device, taken)
     if problem and copy is False:
         message = f"{what}: {problem}; or let it be copied, with copy=None or copy=True"
@@ -295,7 +278,8 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
         message = f"{what}: {problem}; or ask for a copy, with copy=True"
         raise InvalidArgumentError(message)
     if problem or copy:
-        return device.upload(taken.array())
+        copied: Buffer = device.upload(taken.array())
+        return copied
     storage = device._heap.adopt(
         taken.address,
         taken.size,
@@ -308,8 +292,8 @@ def import_tensor(device: Device, tensor: object, copy: bool | None) -> Buffer: 
     return _buffer.Buffer(device, storage, 0, taken.size, taken.dtype, taken.shape, denied)
 
 
-def _obstacle(device: Device, tensor: dlpack.Tensor) -> str:
-    """Return why the device cannot use a host tensor's memory as it is; empty if it can."""
+def _obstacle(device: DeviceCore, tensor: dlpack.Tensor) -> str:
+    """Return why a host tensor cannot be the device's memory as it is, or nothing."""
     if not tensor.is_contiguous:
         return (
             f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "

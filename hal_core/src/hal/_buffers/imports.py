@@ -33,7 +33,7 @@ from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._buffers.buffer import Buffer
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = [
     "memory_at",
@@ -54,8 +54,8 @@ _ALIGNMENT: Final = 4
 # Out
 
 
-def order_consumer(device: Device, where: tuple[int, int], stream: int | None) -> None:
-    """Make the consumer's stream wait for everything submitted so far.
+def order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | None) -> None:
+    """Make the stream of who takes device memory wait for what was submitted so far.
 
     `stream` follows DLPack: -1 for no order, and None for the default
     stream of CUDA or ROCm, or for the host where it sees the memory. The host
@@ -63,17 +63,17 @@ def order_consumer(device: Device, where: tuple[int, int], stream: int | None) -
     """
     if stream == -1:
         return
-    if not is_external(device) or (stream is None and where[0] in _PINNED):
+    if not is_external(device._context) or (stream is None and where[0] in _PINNED):
         wait_before(device._context, None, "__dlpack__()")
         return
     if stream is None:
         stream = 0 if where[0] == _ROCM else 1
-    let_stream_wait(device, stream)
+    let_stream_wait(device._context, stream)
 
 
-def stream_of_producer(device: Device) -> int | None:
-    """Return a stream that ends when everything submitted so far has; None if that has ended."""
-    if not is_external(device):
+def stream_of_producer(device: DeviceCore) -> int | None:
+    """Return a stream that ends when all that was submitted so far has; None if that has ended."""
+    if not is_external(device._context):
         wait_before(device._context, None, "__cuda_array_interface__")
         return None
     settle(device._context)
@@ -83,9 +83,9 @@ def stream_of_producer(device: Device) -> int | None:
 # In
 
 
-def memory_at(device: Device, where: tuple[int, int]) -> MemoryType | None:
-    """Return the kind of this device's memory at a tensor's place, if it can be shared."""
-    if not is_external(device):
+def memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
+    """Return the kind of this device's memory that a tensor's place is, if it can be shared."""
+    if not is_external(device._context):
         return None
     for memory in (MemoryType.DEVICE, MemoryType.SHARED):
         if where == device._native.dlpack_device(memory) and where[0] in {_CUDA, _ROCM, _MANAGED}:
@@ -94,7 +94,7 @@ def memory_at(device: Device, where: tuple[int, int]) -> MemoryType | None:
 
 
 def take_dlpack(
-    device: Device,
+    device: DeviceCore,
     memory: MemoryType,
     ask: Callable[[dict[str, object]], object],
     copy: bool | None,  # noqa: FBT001 - three-valued
@@ -108,10 +108,10 @@ def take_dlpack(
     return _take(device, memory, taken, intake.capture(), copy, what)
 
 
-def take_cuda_array(device: Device, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
-    """Return a buffer over a ``__cuda_array_interface__``; see `Device.from_dlpack`."""
+def take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
+    """Return a buffer over what has ``__cuda_array_interface__``; see `Device.from_dlpack`."""
     place = device._native.dlpack_device(MemoryType.DEVICE)
-    if place is None or place[0] != _CUDA or not is_external(device):
+    if place is None or place[0] != _CUDA or not is_external(device._context):
         message = (
             f"{what}: it offers __cuda_array_interface__ only, which {device._name} cannot "
             "take; convert it to a tensor with __dlpack__, or copy it to the host first"
@@ -131,7 +131,7 @@ def take_cuda_array(device: Device, array: object, copy: bool | None, what: str)
             raise ExchangeError(message)
     else:
         memory = MemoryType.DEVICE
-    captured = None if stream is None else capture(device, stream)
+    captured = None if stream is None else capture(device._context, stream)
     return _take(device, memory, taken, captured, copy, what)
 
 
@@ -170,7 +170,7 @@ def _read_interface(
 
 
 def _take(
-    device: Device,
+    device: DeviceCore,
     memory: MemoryType,
     taken: dlpack.Tensor,
     captured: Captured | None,
@@ -179,7 +179,8 @@ def _take(
 ) -> Buffer:
     """Return a buffer over a tensor, or over a copy, that is ready on every queue."""
     if not taken.size:
-        return device.upload(np.empty(taken.shape, taken.dtype))
+        copied: buffer.Buffer = device.upload(np.empty(taken.shape, taken.dtype))
+        return copied
     problem = _obstacle(taken)
     if problem:
         raise (ExchangeError if copy is False else InvalidArgumentError)(f"{what}: {problem}")
@@ -200,7 +201,7 @@ def _take(
     shared = buffer.Buffer(device, storage, 0, taken.size, taken.dtype, taken.shape, denied)
     if not copy:
         return shared
-    target = device.allocate(taken.size, dtype=taken.dtype)
+    target: buffer.Buffer = device.allocate(taken.size, dtype=taken.dtype)
     target._shape = taken.shape
     device.queue.copy(shared, target).wait()
     return target

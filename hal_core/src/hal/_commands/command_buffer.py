@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, SupportsIndex
+from typing import TYPE_CHECKING, Self, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -56,7 +56,7 @@ class CommandBuffer(Recording):
     @property
     def device(self) -> Device:
         """The device that it records for."""
-        return self._device
+        return cast("Device", self._device)
 
     @property
     def slots(self) -> Slots:

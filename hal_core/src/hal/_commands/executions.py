@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from hal._buffers.alloca import run_housed, transient
 from hal._commands.command_buffer import CommandBuffer
-from hal._engine.replay import Housed
+from hal._engine.plan import Payload
 from hal._memory import peers
-from hal._transfers.transfers import Payload
+from hal._memory.replay import Housed
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = ["check_execution"]
 
 
-def check_execution(device: Device, commands: object, bindings: object) -> tuple[Payload, bool]:
+def check_execution(device: DeviceCore, commands: object, bindings: object) -> tuple[Payload, bool]:
     """Check an execution; return its payload, and whether that is a host operation.
 
     See `Queue.execute`.

@@ -14,6 +14,7 @@ from hal._commands.hazards import END
 from hal._commands.slots import DIRECT, Slot, Slots
 from hal._kernels.dispatch import check_counts, check_kernel, check_launch
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
+from hal._memory.access import check_buffer
 from hal._memory.storage import Transient
 from hal._memory.usage import (
     DISPATCH,
@@ -28,7 +29,7 @@ from hal._programs.elements import alignment_of
 from hal._programs.parameters import POINTERS
 from hal._programs.printing import PARAMETER
 from hal._transfers.patterns import NATIVE
-from hal._transfers.transfers import CHUNK, _bytes_of, capture, check_buffer, check_fill
+from hal._transfers.transfers import CHUNK, _bytes_of, capture, check_fill
 from hal.arguments import as_names, shown
 from hal.errors import InvalidArgumentError
 from hal.native import (
@@ -41,8 +42,8 @@ from hal.native import (
 )
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
     from hal._kernels.executable import Kernel
+    from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
@@ -108,7 +109,7 @@ class Command(NamedTuple):
 
 
 def fill(
-    device: Device, slots: Slots, target: object, value: object, offset: object, size: object
+    device: DeviceCore, slots: Slots, target: object, value: object, offset: object, size: object
 ) -> list[Command]:
     """Check a fill; see `Queue.fill`. Like its siblings, returns nothing for no bytes."""
     place, memory, base, kept = _check(device, slots, target, "fill", TRANSFER_TARGET)
@@ -131,7 +132,7 @@ def fill(
 
 
 def update(
-    device: Device, slots: Slots, target: object, data: object, offset: object
+    device: DeviceCore, slots: Slots, target: object, data: object, offset: object
 ) -> list[Command]:
     """Check an update and capture its bytes; see `Queue.update`."""
     place, memory, base, kept = _check(device, slots, target, "update", TRANSFER_TARGET)
@@ -143,7 +144,7 @@ def update(
 
 
 def _from_captured(
-    device: Device,
+    device: DeviceCore,
     memory: int,
     start: int,
     length: int,
@@ -165,7 +166,7 @@ def _from_captured(
 
 
 def copy(
-    device: Device,
+    device: DeviceCore,
     slots: Slots,
     source: object,
     target: object,
@@ -203,7 +204,7 @@ def copy(
 
 
 def dispatch(
-    device: Device,
+    device: DeviceCore,
     slots: Slots,
     kernel: Kernel,
     grid: object,
@@ -311,7 +312,7 @@ class _Place(NamedTuple):
     kept: Storage | None
 
 
-def _check(device: Device, slots: Slots, thing: object, what: str, rights: int) -> _Place:
+def _check(device: DeviceCore, slots: Slots, thing: object, what: str, rights: int) -> _Place:
     """Return the place of a buffer or a slot; raise if it cannot be used here."""
     if isinstance(thing, Slot):
         slots._check_own(thing, what)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._base.failures import fresh, placed
 from hal._commands.instances import Instance, InstancePool, Replica
 from hal._commands.lease import InstanceOwner, Lease
-from hal._engine.replay import Replay
+from hal._engine.plan import Payload
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts
 from hal._memory.reaper import GRAPH, INSTANCE
-from hal._transfers import transfers
+from hal._memory.replay import Replay
 from hal.errors import HalError, OperationError
 from hal.native import EmptyNode, MemoryType
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hal._commands.instances import SlotUses
     from hal._commands.lowering import Lowering
     from hal._commands.slots import Late, SlotRules, Table
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
     from hal.native import Node
 
@@ -43,6 +43,30 @@ class _Calls:
         for function, node in zip(self._functions, self._nodes, strict=True):
             self.node = node
             yield function, node
+
+
+class _Execution(Replay):
+    """One execution of a recording on a stream.
+
+    Attributes
+    ----------
+    table
+        The addresses that fill its slots; None if it has no slots.
+    replica
+        What is bound to the table, from the first part on.
+    """
+
+    __slots__ = ("_program", "replica", "table")
+
+    def __init__(self, program: Program, table: Table | Late | None, count: int) -> None:
+        super().__init__(count)
+        self._program = program
+        self.table = table
+        self.replica: Replica | None = None
+
+    def replay(self, stream: int, start: int, end: int) -> None:
+        """Make the native calls from `start` to before `end`."""
+        self._program.replay(self, stream, start, end)
 
 
 class Program:
@@ -71,7 +95,7 @@ class Program:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceCore,
         functions: Sequence[Callable[..., object]],
         nodes: Sequence[Node],
         resources: Sequence[object],
@@ -110,7 +134,7 @@ class Program:
         """Return how many bytes of temporaries each execution reserves."""
         return self._rules.temporaries() if self._functions else 0
 
-    def payload(self, bindings: object, block: Storage | None) -> tuple[transfers.Payload, bool]:
+    def payload(self, bindings: object, block: Storage | None) -> tuple[Payload, bool]:
         """Check the bindings; return an execution's payload, and whether the host runs it.
 
         `block` is the memory of the temporaries. See `Queue.execute`.
@@ -130,7 +154,7 @@ class Program:
             lease = Lease()
             return (self._launch, (table, lease), (resources, lease)), False
         bound = table if self._uses.count else None
-        return (Replay(self, bound, len(self._functions)), (), resources), False
+        return (_Execution(self, bound, len(self._functions)), (), resources), False
 
     def _moves(self, storages: Sequence[Storage]) -> frozenset[int]:
         """Return the commands that are copies from host to host with these bindings."""
@@ -142,12 +166,12 @@ class Program:
             ]
         )
 
-    def replay(self, replay: Replay, stream: int, start: int, end: int) -> None:
+    def replay(self, execution: _Execution, stream: int, start: int, end: int) -> None:
         """Make the native calls of the commands from `start` to `end` on a stream."""
-        replica = replay.replica
+        replica = execution.replica
         if replica is None:
-            table = replay.table
-            replica = replay.replica = self._template if table is None else self._take(table)
+            table = execution.table
+            replica = execution.replica = self._template if table is None else self._take(table)
         functions, nodes = self._functions, replica.nodes
         node = None
         try:

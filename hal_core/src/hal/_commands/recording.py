@@ -26,7 +26,7 @@ from hal.native import CopyNode
 if TYPE_CHECKING:
     from hal._commands.instances import Patch
     from hal._commands.playback import Program
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
@@ -65,7 +65,7 @@ class Recording:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceCore,
         slots: object = 0,
         *,
         one_shot: bool = False,

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal._base.checks import check_index
+from hal._base.checks import check_index, explain_range
 from hal._buffers.buffer import Buffer
 from hal._commands.hazards import END, Access, Extents
 from hal._commands.temporaries import Arena, Life
 from hal._kernels.output import Output
+from hal._memory.access import check_buffer, late_address
 from hal._memory.extent import shape_of
 from hal._memory.storage import Storage, Transient
-from hal._memory.usage import OUTPUT, explain_range
+from hal._memory.usage import OUTPUT
 from hal._programs.elements import dtype_of, fits, refusal, same_elements
 from hal._programs.printing import OutputPlace
-from hal._transfers.transfers import check_buffer, late_address
 from hal.arguments import as_dtype, as_int, as_items, as_mapping, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = ["DIRECT", "Bindings", "Late", "Slot", "SlotRules", "SlotSpecs", "Slots", "Table"]
 
@@ -153,7 +153,7 @@ class Slots(Sequence[Slot]):
         "_sizes",
     )
 
-    def __init__(self, device: Device, specs: object) -> None:
+    def __init__(self, device: DeviceCore, specs: object) -> None:
         self._device = device
         self._dtypes: list[np.dtype[Any]] = []
         self._sizes: list[int] = []

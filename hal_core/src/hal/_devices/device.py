@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
-from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -16,27 +16,25 @@ from numpy.typing import DTypeLike
 from hal._backends import registry
 from hal._base import sync
 from hal._base.checks import check_index
+from hal._base.process import refuse_after_fork
 from hal._buffers import exports
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
-from hal._commands.lease import InstanceOwner
 from hal._commands.recording import check_mode
 from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
 from hal._devices.queue import Queue
 from hal._engine import external, progress, steps, timelines
 from hal._engine.context import Context, wait_idle
-from hal._engine.external import External
 from hal._engine.semaphore import Semaphore, create_semaphore
 from hal._engine.steps import Step
 from hal._engine.timestamps import TimerPool
 from hal._kernels.executable import Executable, check_signature, load_executable, read_image
 from hal._memory import peers
+from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation, shape_of
-from hal._memory.heap import Heap
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
 from hal._memory.settings import MemorySettings, take_settings
-from hal._memory.staging import Staging
 from hal._memory.usage import BufferUsage, check_memory, check_rights
 from hal._programs.compile import compile_program, describe, explaining
 from hal._programs.program import MAGIC, Program
@@ -55,7 +53,6 @@ from hal.arguments import (
 from hal.errors import (
     ArgumentTypeError,
     BackendUnavailableError,
-    ClosedError,
     HalError,
     InvalidArgumentError,
     UnimplementedError,
@@ -64,7 +61,6 @@ from hal.native import (
     FEATURES,
     CompiledImage,
     CompileRequest,
-    DeviceInfo,
     MemoryType,
     NativeDevice,
 )
@@ -100,7 +96,7 @@ class Queues:
         return f"<Queues {self.compute.name}, {self.upload.name}, {self.download.name}>"
 
 
-class Device:
+class Device(DeviceCore):
     """An open device: its queues, memory and kernels.
 
     Made by `create_device`. Any thread may use it. Each call of
@@ -108,33 +104,7 @@ class Device:
     also on the same hardware.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_access",
-        "_backend",
-        "_closed",
-        "_closer",
-        "_command_buffer",
-        "_context",
-        "_copy",
-        "_copy_from_host",
-        "_copy_to_host",
-        "_external",
-        "_fill",
-        "_heap",
-        "_instances",
-        "_launch",
-        "_launch_indirect",
-        "_loaded",
-        "_loading",
-        "_name",
-        "_native",
-        "_pageable",
-        "_queue_count",
-        "_queues",
-        "_staging",
-        "_timers",
-    )
+    __slots__ = ("_closer", "_loaded", "_loading", "_queue_count", "_queues", "_timers")
 
     def __init__(
         self,
@@ -144,65 +114,18 @@ class Device:
         settings: MemorySettings | None = None,
     ) -> None:
         progress.start()  # whoever waits relies on it, and cannot do without
-        self._backend = backend
-        self._native = native
-        # One bound method for all operations: a new one for each would be one more
-        # object for the collector to walk while they are pending.
-        self._fill = native.fill
-        self._copy = native.copy
-        self._copy_from_host = native.copy_from_host
-        self._copy_to_host = native.copy_to_host
-        self._launch = native.launch
-        self._launch_indirect = native.launch_indirect
-        self._name = _take_name(self, f"{backend}:{native.info.index}")
-        self._closed = False
+        name = _take_name(self, f"{backend}:{native.info.index}")
+        context = Context(native, name, max_in_flight or native.max_in_flight)
+        super().__init__(backend, name, context, settings or MemorySettings())
         self._closer: Step | None = None  # of the call that closes it
-        self._command_buffer = "auto"
         self._queue_count = 0
-        self._context = Context(native, self._name, max_in_flight or native.max_in_flight)
-        settings = settings or MemorySettings()
-        self._heap = Heap(self._context, settings)
-        staging = settings.staging
-        if settings.memory_limit is not None:
-            staging = min(staging, settings.memory_limit // 4)
-        self._staging = Staging(self._context, self._heap, staging)
-        self._timers = TimerPool(self._context)
-        self._external = External(self._context)
-        # Contexts of the devices whose memory kernels may use, besides ours
-        self._access: frozenset[Context] = frozenset()
+        self._timers = TimerPool(context)
         # What `load` has loaded of each program that lives, and a lock so that it is done once
         self._loaded: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
         self._loading = sync.OwnedLock()
-        # The graph instances of each recording that lives
-        self._instances: WeakSet[InstanceOwner] = WeakSet()
-        self._pageable = "pageable_copies" in native.features
         self._queues = Queues(self, self._context)
         self._context.queues = [self._queues.compute, self._queues.upload, self._queues.download]
         lifecycle.add(self)
-
-    @property
-    def name(self) -> str:
-        """Return the backend and the index, as in ``"cuda:1"``.
-
-        Where the same device is open several times, representations, errors
-        and the names of queues tell them apart: ``"cuda:1 (2)"`` is the second.
-        """
-        return self._name.partition(" ")[0]
-
-    @property
-    def backend(self) -> str:
-        """Return the backend's name."""
-        return self._backend
-
-    @property
-    def info(self) -> DeviceInfo:
-        """Return what the hardware is."""
-        return self._native.info
-
-    @property
-    def features(self) -> frozenset[str]:
-        """Return the optional features that work natively, out of `hal.native.FEATURES`."""
-        return self._native.features
 
     @property
     def queue(self) -> Queue:
@@ -259,8 +182,8 @@ class Device:
         ordered = as_flag(ordered, "create_queue: ordered")
         borrowed = None
         if stream is not None:
-            external.check_features(self, "create_queue")
-            borrowed = (external.check_stream(self, stream, "create_queue"), stream)
+            external.check_features(self._context, "create_queue")
+            borrowed = (external.check_stream(self._context, stream, "create_queue"), stream)
         with timelines.lock:
             self._queue_count += 1
             count = self._queue_count
@@ -627,12 +550,6 @@ class Device:
         self._closer = step
         return True
 
-    def _live(self) -> None:
-        """Raise unless the device is open."""
-        if self._closed:
-            message = f"{self._name} is closed; open it again with hal.create_device({self.name!r})"
-            raise ClosedError(message)
-
 
 def _end(
     step: Step, device: Device, deadline: float
@@ -668,7 +585,7 @@ def _end(
     device._staging.close()
     # Work that goes on after a time-out keeps its context: it is left behind.
     left = device._heap.close(release_context=not abandoned)
-    lifecycle.devices.pop(device, None)
+    lifecycle.remove(device)
     _names.pop(device._name, None)
     return abandoned, left
 
@@ -706,7 +623,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     `InvalidArgumentError` for a parameter that nobody knows, and
     `UnimplementedError` for graphs on a device without them.
     """
-    lifecycle.refuse_after_fork()
+    refuse_after_fork()
     backend, driver, index, given = registry.resolve(spec, parameters)
     rest = dict(given)
     limit_text = rest.pop("max_in_flight", None)

@@ -6,17 +6,16 @@ import atexit
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from hal._base import sync
-from hal._engine import progress, timelines
+from hal._base import process, sync
+from hal._engine import explain, progress, timelines
 from hal._memory import reaper
-from hal.errors import ClosedError
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
 
-__all__ = ["add", "devices", "install", "refuse_after_fork"]
+__all__ = ["add", "devices", "install", "remove"]
 
 devices: dict[Device, None] = {}
 """Every open device of this process; what is not closed before is closed at exit."""
@@ -31,9 +30,6 @@ _SPECIAL = frozenset(
 
 _opened = False
 """Whether this process has opened a device, or a process that it was forked from."""
-
-_forked = False
-"""Whether that was before the fork."""
 
 
 def install(public_classes: tuple[type, ...]) -> None:
@@ -56,12 +52,13 @@ def add(device: Device) -> None:
     global _opened  # noqa: PLW0603 - one process, one flag
     _opened = True
     devices[device] = None
+    explain.contexts[device._context] = None
 
 
-def refuse_after_fork() -> None:
-    """Raise `ClosedError` in a forked child."""
-    if _forked:
-        _refuse()
+def remove(device: Device) -> None:
+    """Forget a device that was closed."""
+    devices.pop(device, None)
+    explain.contexts.pop(device._context, None)
 
 
 def _close_all() -> None:
@@ -85,8 +82,7 @@ def _close_by(deadline: float) -> None:
 
 
 def _disable(public_classes: tuple[type, ...]) -> None:
-    global _forked  # noqa: PLW0603 - one process, one flag
-    _forked = True
+    process.note_fork()
     atexit.unregister(_close_all)
     # A thread that no longer exists may hold the lock: nobody may wait for it.
     timelines.replace_lock(_RefusingLock())
@@ -95,35 +91,26 @@ def _disable(public_classes: tuple[type, ...]) -> None:
             if name.startswith("_") and name not in _SPECIAL:
                 continue
             if isinstance(member, property):
-                setattr(kind, name, property(_refuse))
+                setattr(kind, name, property(process.refuse))
             elif callable(member):
-                setattr(kind, name, _refuse)
+                setattr(kind, name, process.refuse)
 
 
 class _RefusingLock:
     """Stand for the timeline lock in a forked child."""
 
     def __enter__(self) -> None:
-        _refuse()
+        process.refuse()
 
     def __exit__(self, *_: object) -> None:
         """Never get here."""
 
     def acquire(self) -> None:
-        _refuse()
+        process.refuse()
 
     def release(self) -> None:
         """Never get here."""
 
     def _is_owned(self) -> bool:
         """Refuse every call that would begin a step."""
-        _refuse()
-
-
-def _refuse(*_: object, **__: object) -> NoReturn:
-    message = (
-        f"process {os.getpid()} was forked from one that had opened a device, whose context does "
-        "not survive a fork; fork before the first device is opened, or start the process with the "
-        "'spawn' method, and open the device there"
-    )
-    raise ClosedError(message)
+        process.refuse()

@@ -14,7 +14,6 @@ from numpy.typing import DTypeLike
 
 from hal._base import sync
 from hal._buffers import alloca as _alloca
-from hal._buffers import exports
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution
@@ -22,6 +21,7 @@ from hal._commands.slots import Bindings
 from hal._engine import external
 from hal._engine.context import Context, wait_idle
 from hal._engine.fence import Waits
+from hal._engine.plan import NOTHING
 from hal._engine.progress import act, put_off
 from hal._engine.steps import Step
 from hal._engine.stream import StreamQueue
@@ -328,7 +328,7 @@ class Queue(StreamQueue):
         Never blocks. Raises, here already, `OutOfMemoryError` for more than the
         ``memory_limit``, or than the device has of device memory.
         """
-        return _alloca.alloca(self, size, dtype, memory, *check_lists(wait, signal))
+        return _alloca.alloca(self._device, self, size, dtype, memory, *check_lists(wait, signal))
 
     def dealloca(self, buffer: Buffer, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """End the use of a buffer of `alloca`, on any queue of its device.
@@ -346,12 +346,12 @@ class Queue(StreamQueue):
         or of another device, one that a living recording uses directly, and
         where `signal` has the value that the buffer's own allocation waits for.
         """
-        return _alloca.dealloca(self, buffer, *check_lists(wait, signal))
+        return _alloca.dealloca(self._device, self, buffer, *check_lists(wait, signal))
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
         waits, signals = check_lists(wait, signal)
-        return self._submit("barrier", transfers.NOTHING, waits, signals)
+        return self._submit("barrier", NOTHING, waits, signals)
 
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
         """Take the device's time when it gets here, after `wait` and the operations before.
@@ -392,7 +392,8 @@ class Queue(StreamQueue):
         the driver refuses the handle.
         """
         waits, signals = check_lists(wait, signal)
-        payload = external.wait_payload(self._device, stream, event)
+        self._device._live()
+        payload = external.wait_payload(self._context, stream, event)
         return self._submit("wait_external", payload, waits, signals)
 
     def notify_external(
@@ -419,7 +420,7 @@ class Queue(StreamQueue):
         those of `wait_external`. Returns the submission that was waited for.
         """
         waits, _ = check_lists(wait, ())
-        return external.notify(self, self._device, stream, event, waits, timeout)
+        return external.notify(self, stream, event, waits, timeout)
 
     @property
     def stream_handle(self) -> int:
@@ -430,12 +431,12 @@ class Queue(StreamQueue):
         stream. Raises `ClosedError` then, and `UnimplementedError` on a device
         without the feature ``"external_streams"``.
         """
-        return external.stream_handle(self, self._device)
+        return external.stream_handle(self)
 
     @property
     def __cuda_stream__(self) -> Callable[[], tuple[int, int]]:
         """Return how CUDA libraries take `stream_handle`; an AttributeError elsewhere."""
-        return exports.cuda_stream(self)
+        return external.cuda_stream(self)
 
     def flush(self) -> None:
         """Issue what is ready now; submissions make progress without it. Never blocks."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from hal._base import sync
 from hal._base.failures import fresh, keep
@@ -15,20 +17,38 @@ from hal._engine.steps import Step
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CANCEL, HOST, ISSUE, LOSE, Work
-from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
+from hal.errors import CancelledError, ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
-if TYPE_CHECKING:
-    from hal._buffers.alloca import Provider
-    from hal._memory.peers import Visit
-
-__all__ = ["Context", "wait_idle"]
+__all__ = ["Context", "MemoryProvider", "Visit", "closed_before", "wait_idle"]
 
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
 _left_behind: list[object] = []
 """What operations use that were abandoned while they ran: it can never be given back."""
+
+
+class MemoryProvider:
+    """What finds memory for the starved operations of a context, and notes uses of such memory.
+
+    A context has one from its first alloca on; `hal._buffers.alloca` has the only one there is.
+
+    Attributes
+    ----------
+    wanted
+        Operations that have found no memory, and for which none was looked for yet.
+    is_posted
+        Whether a thread looks for some, or is about to.
+    """
+
+    def __init__(self) -> None:
+        self.wanted: deque[Operation] = deque()
+        self.is_posted = False
+
+    def note(self, operation: Operation, used: object) -> None:
+        """Note an operation with the memory of allocas that it uses."""
+        raise NotImplementedError
 
 
 class Context:
@@ -38,7 +58,6 @@ class Context:
         "_rotation",
         "epoch",
         "events",
-        "is_lending",
         "lost",
         "max_in_flight",
         "name",
@@ -57,13 +76,12 @@ class Context:
         self.events = EventPool(native)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
-        # What operations of other devices have to do with our memory, see `hal._memory.peers`
+        # What operations of other devices have to do with our memory, see `Visit`
         self.visits: dict[int, weakref.ref[Visit]] = {}
         self.refuses_visits = False
-        # Whether operations may use memory of `alloca`, and those that wait for some (M3)
-        self.is_lending = False
+        # Operations that wait for memory, and what finds it once there is an alloca (M3)
         self.starved: dict[StreamQueue, dict[Operation, None]] = {}
-        self.provider: Provider | None = None
+        self.provider: MemoryProvider | None = None
         self.epoch = 0  # another number whenever operations have been let go
         self._rotation = 0
 
@@ -354,3 +372,38 @@ def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
             raise
         except HalError:
             continue  # its error is its own
+
+
+_numbers = itertools.count()
+
+
+class Visit:
+    """One operation's use of the memory of `host`, another device's context."""
+
+    __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
+
+    def __init__(self, host: Context, guest: Context) -> None:
+        self.host = host
+        self.guest = guest
+        self.begun = False
+        self._number = next(_numbers)
+        host.visits[self._number] = weakref.ref(self)
+
+    def begin(self) -> None:
+        """Begin the use, or raise that the memory is gone; by whoever issues the operation."""
+        with timelines.lock:
+            if not self.host.refuses_visits:
+                self.begun = True
+                return
+        raise closed_before(self.host)
+
+    def __del__(self) -> None:
+        # One bytecode of the dictionary's own, and no lock (I10).
+        self.host.visits.pop(self._number, None)
+
+
+def closed_before(host: Context) -> CancelledError:
+    """Return what an operation fails with that uses memory of a closed device."""
+    return CancelledError(
+        f"the operation uses memory of {host.name}, which was closed before it was issued"
+    )

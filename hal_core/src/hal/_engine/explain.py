@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from hal._devices import lifecycle
 from hal._engine import timelines
 from hal._engine.operation import (
     DEFERRED,
@@ -26,9 +25,13 @@ from hal._engine.operation import (
 from hal._engine.timelines import Timeline, Timepoint
 
 if TYPE_CHECKING:
+    from hal._engine.context import Context
     from hal._engine.operation import Operation
 
-__all__ = ["describe_operation", "describe_wait"]
+__all__ = ["contexts", "describe_operation", "describe_wait"]
+
+contexts: Final[dict[Context, None]] = {}
+"""Those of all open devices, whose queues may promise something."""
 
 _STATES: Final = {
     PENDING: "is not issued",
@@ -147,7 +150,7 @@ class _Account:
 
     def _read(self) -> Iterator[tuple[Timeline, _Promise]]:
         """Go through what the queues of all devices have not ended, once."""
-        queues = [queue for device in list(lifecycle.devices) for queue in device._context.queues]
+        queues = [queue for context in list(contexts) for queue in context.queues]
         for queue in queues:
             with timelines.lock:
                 source: Collection[Operation] = queue._backlog if queue._ordered else queue._pending

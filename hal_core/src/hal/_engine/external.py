@@ -9,6 +9,7 @@ has been issued. Nothing here is on the path of an ordinary submission.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
 
 from hal._base import sync
@@ -27,12 +28,11 @@ from hal.errors import (
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
     from hal._engine.context import Context
     from hal._engine.events import Event
     from hal._engine.operation import Operation
+    from hal._engine.plan import Payload
     from hal._engine.stream import StreamQueue, Waits
-    from hal._transfers.transfers import Payload
 
 __all__ = [
     "Captured",
@@ -53,6 +53,8 @@ __all__ = [
 _FEATURE: Final = "external_streams"
 _CUDA: Final = 2
 _ROCM: Final = 10
+_CUDA_KINDS: Final = frozenset({_CUDA, 3, 13})
+"""Types of DLPack devices that are CUDA's: device, pinned and managed memory."""
 _SHORT_SECONDS: Final = 0.0001
 _LONG_SECONDS: Final = 0.001
 """Pauses between two looks at whether an operation was issued, at first and later."""
@@ -165,22 +167,22 @@ class Intake:
 _HANDLE_BITS: Final = 64
 
 
-def is_external(device: Device) -> bool:
+def is_external(context: Context) -> bool:
     """Return whether a device can meet the streams of others."""
-    return _FEATURE in device._native.features
+    return _FEATURE in context.native.features
 
 
-def check_features(device: Device, what: str) -> None:
+def check_features(context: Context, what: str) -> None:
     """Raise unless a device can meet the streams of others."""
-    if not is_external(device):
+    if not is_external(context):
         message = (
-            f"{what}: {device._name} knows no streams of others (the feature {_FEATURE!r}); "
+            f"{what}: {context.name} knows no streams of others (the feature {_FEATURE!r}); "
             "wait on the host for the one before using the other"
         )
         raise UnimplementedError(message)
 
 
-def check_stream(device: Device, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
+def check_stream(context: Context, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
     """Return the vendor's handle of a stream: an int, or what has ``__cuda_stream__``."""
     if isinstance(given, int) and not isinstance(given, bool):
         return _not_negative(as_int(given, f"{what} takes a handle as an int"), what)
@@ -191,9 +193,9 @@ def check_stream(device: Device, given: Any, what: str) -> int:  # noqa: ANN401 
             f"{type(given).__name__}"
         )
         raise ArgumentTypeError(message)
-    where = device._native.dlpack_device(MemoryType.DEVICE)
+    where = context.native.dlpack_device(MemoryType.DEVICE)
     if where is None or where[0] not in {_CUDA, _ROCM}:
-        message = f"{what}: {type(given).__name__} is a stream of CUDA, and {device._name} is not"
+        message = f"{what}: {type(given).__name__} is a stream of CUDA, and {context.name} is not"
         raise InvalidArgumentError(message)
     version, handle = ask(_called, protocol, f"{what} takes a stream with __cuda_stream__")
     if version != 0:
@@ -241,39 +243,53 @@ def _check_one(stream: object, event: object, what: str) -> None:
 # Our streams, for them
 
 
-def stream_handle(queue: StreamQueue, device: Device) -> int:
+def stream_handle(queue: StreamQueue) -> int:
     """Return the vendor's handle of a queue's stream; see `Queue.stream_handle`."""
-    check_features(device, "stream_handle")
+    context = queue._context
+    check_features(context, "stream_handle")
     if queue._closed:
         message = f"{queue.name} is closed, and its stream is gone"
         raise ClosedError(message)
     queue._shown = True
-    device._native.bind()
-    return device._native.export_stream(queue._stream)
+    context.native.bind()
+    return context.native.export_stream(queue._stream)
+
+
+def cuda_stream(queue: StreamQueue) -> Callable[[], tuple[int, int]]:
+    """Return a queue's ``__cuda_stream__``, or raise that its stream is not CUDA's."""
+    context = queue._context
+    where = context.native.dlpack_device(MemoryType.DEVICE)
+    if where is None or where[0] not in _CUDA_KINDS or not is_external(context):
+        message = f"{queue.name} has no stream that CUDA's libraries could use"
+        raise _NoCudaStreamError(message)
+    return lambda: (0, stream_handle(queue))
+
+
+class _NoCudaStreamError(UnimplementedError, AttributeError):
+    """Report that a queue has no such stream; ``hasattr`` says no then."""
 
 
 # Our queue waits for them
 
 
-def wait_payload(device: Device, stream: object, event: object) -> Payload:
+def wait_payload(context: Context, stream: object, event: object) -> Payload:
     """Check a wait, and capture what is on a stream now; see `Queue.wait_external`."""
     _check_one(stream, event, "wait_external")
-    check_features(device, "wait_external")
-    native = device._native
+    check_features(context, "wait_external")
+    native = context.native
     if event is not None:
         return _wait_adopted, (native, _check_event(event, "wait_external"), event), None
-    handle = check_stream(device, stream, "wait_external")
-    device._live()
-    return capture(device, handle).payload(native)
+    handle = check_stream(context, stream, "wait_external")
+    return capture(context, handle).payload(native)
 
 
-def capture(device: Device, handle: int) -> Captured:
+def capture(context: Context, handle: int) -> Captured:
     """Return an event of ours behind all that is on a vendor's stream now."""
-    native = device._native
+    native = context.native
     native.bind()
     adopted = native.adopt_stream(handle)
     try:
-        captured = Captured(device._context.events.take())
+        captured = Captured(context.events.take())
         native.record_event(captured.event.handle, adopted)
     finally:
         native.release_stream(adopted)
@@ -305,7 +321,6 @@ def _record_adopted(stream: int, native: NativeDevice, handle: int, _owner: obje
 
 def notify(
     queue: StreamQueue,
-    device: Device,
     stream: object,
     event: object,
     waits: Waits,
@@ -313,15 +328,16 @@ def notify(
 ) -> Submission:
     """Order others' work behind a queue; see `Queue.notify_external`."""
     _check_one(stream, event, "notify_external")
-    check_features(device, "notify_external")
-    native = device._native
+    context = queue._context
+    check_features(context, "notify_external")
+    native = context.native
     deadline = None if timeout is None else sync.monotonic() + as_seconds(timeout)
     payload: Payload = (None, (), None)
     handle = 0
     if event is not None:
         payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None
     else:
-        handle = check_stream(device, stream, "notify_external")
+        handle = check_stream(context, stream, "notify_external")
     marker = queue._submit("notify_external", payload, waits, ())
     if not _await_issue([marker], deadline):
         message = (
@@ -341,10 +357,10 @@ def notify(
     return marker
 
 
-def let_stream_wait(device: Device, handle: int) -> None:
+def let_stream_wait(context: Context, handle: int) -> None:
     """Make a vendor's stream wait for all that was submitted to a device and goes by itself."""
-    settle(device._context)
-    _let_wait(device._native, handle, issued(device._context))
+    settle(context)
+    _let_wait(context.native, handle, issued(context))
 
 
 def _let_wait(native: NativeDevice, handle: int, points: list[Event]) -> None:

@@ -17,7 +17,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from hal._base import sync
 from hal._base.workers import Dispatcher, Pool, report
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.semaphore import Callback
     from hal._engine.stream import StreamQueue
-    from hal._memory.heap import Heap
 
 __all__ = [
     "BUDGET",
@@ -66,6 +65,14 @@ __all__ = [
     "watch",
     "workers",
 ]
+
+
+class Reapable(Protocol):
+    """What has something to free that a finaliser left."""
+
+    def reap(self) -> None:
+        """Free it; a native free may block until its device is idle."""
+
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -478,7 +485,7 @@ def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B
     return True
 
 
-def reap_later(heap: Heap) -> None:
+def reap_later(heap: Reapable) -> None:
     """Have the progress thread free what finalisers left; a finaliser may call this (I10).
 
     It takes no lock, so it cannot start the thread: the allocation did.

@@ -38,11 +38,10 @@ from hal._engine.operation import (
     Operation,
     is_over,
 )
-from hal._engine.replay import Plan
+from hal._engine.plan import Plan
 from hal._engine.steps import Step
 from hal._engine.submission import Submission
 from hal._engine.timelines import DROP, GARBAGE, HOST, ISSUE, LOSE, Timeline, Timepoint, Work
-from hal._memory.storage import note_uses
 from hal.errors import (
     CancelledError,
     DeviceLostError,
@@ -720,11 +719,12 @@ class StreamQueue(HostOperations):
 def _start(step: Step, operation: Submission, waits: Waits) -> None:
     """Refuse an operation, or issue it or have it stand in line."""
     queue = operation._queue
-    if queue._context.is_lending:
+    provider = queue._context.provider
+    if provider is not None:
         step.noted = operation
-        note_uses(operation, operation._resources)
+        provider.note(operation, operation._resources)
         if operation._is_host and operation._kind != "call":  # those arguments are the user's
-            note_uses(operation, operation._arguments)
+            provider.note(operation, operation._arguments)
     with timelines.lock:
         if queue._closed:
             queue._context.refuse(queue._name)

@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from hal._buffers.buffer import Buffer
+from hal._engine.plan import NOTHING, Payload
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE, MAX_GRID, run_on_host
 from hal._kernels.launch_shape import check_block, three
 from hal._memory import peers
+from hal._memory.access import check_buffer, late_address, storage_of
 from hal._memory.extent import Extent
 from hal._memory.storage import Storage
 from hal._memory.usage import DISPATCH, INDIRECT, READ, WRITE
 from hal._programs.parameters import ParameterBlock, Resolver
-from hal._transfers import transfers
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import IndirectLaunchNode
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = ["Grid", "check_counts", "check_dispatch", "check_kernel", "check_launch"]
 
@@ -39,7 +40,7 @@ class _Buffers:
 
     __slots__ = ("_device", "_kernel", "late", "used")
 
-    def __init__(self, device: Device, kernel: Kernel) -> None:
+    def __init__(self, device: DeviceCore, kernel: Kernel) -> None:
         self._device = device
         self._kernel = kernel
         self.used: list[object] = []
@@ -51,10 +52,10 @@ class _Buffers:
             return None
         device, signature = self._device, self._kernel._signature
         need = DISPATCH | (READ if parameter in signature.constants else WRITE)
-        storage = transfers.storage_of(device, argument, need)
+        storage = storage_of(device, argument, need)
         if storage is None:  # words are formatted only on failure
             what = f"{self._kernel.name}: argument {parameter!r}"
-            storage = transfers.check_buffer(device, argument, what, need)
+            storage = check_buffer(device, argument, what, need)
         self.used.append(storage)
         base = storage.address
         address = argument._offset if base is None else base + argument._offset
@@ -69,13 +70,13 @@ class _Buffers:
 
 
 def check_dispatch(
-    device: Device,
+    device: DeviceCore,
     kernel: Kernel,
     grid: Grid,
     block: SupportsIndex | Sequence[SupportsIndex] | None,
     args: Sequence[object] | Mapping[str, object],
     shared_memory: SupportsIndex | None,
-) -> tuple[transfers.Payload, bool]:
+) -> tuple[Payload, bool]:
     """Check a launch; return its payload, and whether that is a host operation.
 
     See `Queue.dispatch`.
@@ -91,7 +92,7 @@ def check_dispatch(
     where: object = blocks
     if blocks is None:
         what = f"dispatch of {kernel.name!r}: the grid"
-        storage = transfers.check_buffer(device, grid, what, INDIRECT)
+        storage = check_buffer(device, grid, what, INDIRECT)
         assert isinstance(grid, Extent)  # noqa: S101 - for the type checker
         check_counts(grid, kernel)
         used.append(storage)
@@ -102,9 +103,9 @@ def check_dispatch(
         function = device._launch_indirect
         is_host = "indirect_dispatch" not in device._native.features
     elif not all(blocks):
-        return transfers.NOTHING, False
+        return NOTHING, False
     arguments = (kernel._function, where, threads, shared, parameters.address)
-    payload: transfers.Payload = (function, arguments, used)
+    payload: Payload = (function, arguments, used)
     if is_host:
         payload = (_launch_on_host, (device, late, parameters, arguments), used)
     elif late:
@@ -115,7 +116,7 @@ def check_dispatch(
 
 
 def check_launch(
-    device: Device,
+    device: DeviceCore,
     kernel: Kernel,
     grid: object,
     block: SupportsIndex | Sequence[SupportsIndex] | None,
@@ -176,7 +177,7 @@ def _resolve(
 ) -> tuple[Any, ...]:
     """Fill in addresses that memory has got meanwhile; return the launch's arguments."""
     for index, storage, offset in late:
-        address = transfers.late_address(storage) + offset
+        address = late_address(storage) + offset
         if index < 0:
             function, _, *rest = arguments
             arguments = (function, address, *rest)
@@ -197,7 +198,7 @@ def _launch_late(
 
 
 def _launch_on_host(
-    device: Device, late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
+    device: DeviceCore, late: _Late, parameters: ParameterBlock, arguments: tuple[Any, ...]
 ) -> None:
     """Launch over a grid in memory, which the host reads."""
     node = IndirectLaunchNode(*_resolve(late, parameters, arguments))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,6 +24,7 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = ["Executable", "Kernel", "check_signature", "load_executable", "read_image"]
 
@@ -64,7 +65,7 @@ class Kernel:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceCore,
         module: Module,
         name: str,
         signature: Signature | None,
@@ -103,7 +104,7 @@ class Kernel:
     @property
     def device(self) -> Device:
         """The device that the kernel was loaded on."""
-        return self._device
+        return cast("Device", self._device)
 
     @property
     def signature(self) -> Signature:
@@ -140,7 +141,7 @@ class Executable(Mapping[str, Kernel]):
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceCore,
         image: bytes,
         module: Module,
         kernels: dict[str, Kernel],
@@ -240,7 +241,7 @@ class Executable(Mapping[str, Kernel]):
 
 
 def load_executable(
-    device: Device,
+    device: DeviceCore,
     image: bytes,
     signatures: Mapping[str, Signature] | None,
     known: Mapping[str, KernelEntry] | None = None,
@@ -313,7 +314,7 @@ def _check_symbol(name: object, what: str) -> str:
     return text
 
 
-def _global_variable(device: Device, module: Module, name: str, dtype: DTypeLike) -> Buffer:
+def _global_variable(device: DeviceCore, module: Module, name: str, dtype: DTypeLike) -> Buffer:
     device._native.bind()
     address, size = device._native.get_global(module.handle, name)
     element = as_dtype(dtype)

@@ -17,7 +17,7 @@ from hal.errors import DeviceLostError, HalError, OperationError
 from hal.native import IndirectLaunchNode
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = ["COUNTS_ALIGNMENT", "COUNTS_SIZE", "MAX_GRID", "run_on_host"]
 
@@ -33,7 +33,7 @@ _Counts: Final = ctypes.c_uint32 * 3
 
 
 def run_on_host(
-    device: Device,
+    device: DeviceCore,
     calls: Iterable[tuple[Callable[..., object], Any]],
     moves: Container[int] = (),
 ) -> None:
@@ -63,7 +63,7 @@ def run_on_host(
         raise
 
 
-def _end(device: Device, stream: int) -> None:
+def _end(device: DeviceCore, stream: int) -> None:
     """Wait until a stream is idle, since its work uses memory, and destroy it.
 
     What cannot be freed goes with the device.
@@ -76,7 +76,7 @@ def _end(device: Device, stream: int) -> None:
         raise
 
 
-def _launch(device: Device, stream: int, node: IndirectLaunchNode) -> None:
+def _launch(device: DeviceCore, stream: int, node: IndirectLaunchNode) -> None:
     """Read a grid and launch over it."""
     native = device._native
     counts = _Counts()

@@ -17,8 +17,8 @@ from hal._programs.program import is_device
 from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
-    from hal.protocols import Waits
+    from hal._engine.fence import Waits
+    from hal._memory.core import DeviceCore
 
 __all__ = ["Output", "Printed", "PrintedLine"]
 
@@ -99,7 +99,7 @@ class Output(Buffer, OutputPlace):
 
     __slots__ = ()
 
-    def __init__(self, device: Device, size: int = 1 << 16) -> None:
+    def __init__(self, device: DeviceCore, size: int = 1 << 16) -> None:
         """Allocate and clear the memory; blocks until it is ready on every queue."""
         size = check_index(size, "the size of an output")
         if size < _LEAST - HEADER:

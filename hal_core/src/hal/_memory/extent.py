@@ -21,7 +21,7 @@ from hal.arguments import as_dtype, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = [
     "Extent",
@@ -55,7 +55,7 @@ class Extent:
 
     def __init__(
         self,
-        device: Device,
+        device: DeviceCore,
         storage: Storage,
         offset: int,
         size: int,

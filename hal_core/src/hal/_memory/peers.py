@@ -7,20 +7,19 @@ close cancels those that have not begun, and waits for the others.
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import sync
 from hal._engine import progress, timelines
+from hal._engine.context import Context, Visit, closed_before
 from hal._engine.operation import CANCELLED
-from hal._engine.replay import Housed, Replay
+from hal._engine.plan import Payload
+from hal._memory.replay import Housed, Replay
 from hal._memory.storage import Storage, lend
 from hal._memory.usage import DISPATCH, explain_refusal
 from hal.errors import (
     ArgumentTypeError,
-    CancelledError,
     InvalidArgumentError,
     UnimplementedError,
 )
@@ -28,16 +27,13 @@ from hal.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hal._devices.device import Device
-    from hal._engine.context import Context
     from hal._engine.steps import Step
     from hal._engine.submission import Submission
     from hal._engine.timelines import Work
+    from hal._memory.core import DeviceCore
     from hal._memory.extent import Extent
-    from hal._transfers.transfers import Payload
 
 __all__ = [
-    "Visit",
     "can_access",
     "check_guest",
     "enable_access",
@@ -54,38 +50,10 @@ _NAP_SECONDS: Final = 0.001
 _GRACE_SECONDS: Final = 0.25
 """How long another thread may need to drop what the operations of a lost device held."""
 
-_numbers = itertools.count()
+# What the public methods do
 
 
-class Visit:
-    """One operation's use of the memory of `host`, another device's context."""
-
-    __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
-
-    def __init__(self, host: Context, guest: Context) -> None:
-        self.host = host
-        self.guest = guest
-        self.begun = False
-        self._number = next(_numbers)
-        host.visits[self._number] = weakref.ref(self)
-
-    def begin(self) -> None:
-        """Begin the use; raise if the memory is gone. Called by the thread that issues."""
-        with timelines.lock:
-            if not self.host.refuses_visits:
-                self.begun = True
-                return
-        raise _closed_before(self.host)
-
-    def __del__(self) -> None:
-        # One bytecode of the dictionary's own, and no lock (I10).
-        self.host.visits.pop(self._number, None)
-
-
-# Public methods
-
-
-def can_access(device: Device, other: object) -> bool:
+def can_access(device: DeviceCore, other: object) -> bool:
     """Return whether kernels of a device could use another's memory; see `Device.can_access`."""
     peer = _check_device(device, other, "can_access")
     if peer is device:
@@ -96,7 +64,7 @@ def can_access(device: Device, other: object) -> bool:
     return bool(device._native.can_access_peer(peer._native))
 
 
-def enable_access(device: Device, other: object) -> None:
+def enable_access(device: DeviceCore, other: object) -> None:
     """Let kernels of a device use another's memory; see `Device.enable_access`."""
     peer = _check_device(device, other, "enable_access")
     if peer is device or peer._context in device._access:
@@ -112,13 +80,13 @@ def enable_access(device: Device, other: object) -> None:
         device._access = device._access | {peer._context}
 
 
-def is_peer(device: Device, other: Device) -> bool:
+def is_peer(device: DeviceCore, other: DeviceCore) -> bool:
     """Return whether the driver copies between two devices."""
     return device._native.domain is other._native.domain and _FEATURE in device._native.features
 
 
-def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str) -> Storage:
-    """Return the storage of another device's buffer that a kernel may use; raise if it may not."""
+def check_guest(device: DeviceCore, buffer: Extent, what: str, need: int, where: str) -> Storage:
+    """Return the storage of another device's buffer that a kernel may use, or raise why not."""
     owner = buffer._device
     storage = buffer._live()
     if need & DISPATCH and owner._context in device._access:
@@ -136,7 +104,7 @@ def check_guest(device: Device, buffer: Extent, what: str, need: int, where: str
 # Operations
 
 
-def find_hosts(device: Device, used: object) -> frozenset[Context]:
+def find_hosts(device: DeviceCore, used: object) -> frozenset[Context]:
     """Return the contexts of other devices whose storages an operation keeps alive."""
     found: set[Context] = set()
     rest = [used]
@@ -153,7 +121,7 @@ def find_hosts(device: Device, used: object) -> frozenset[Context]:
 
 
 def guard(
-    device: Device,
+    device: DeviceCore,
     payload: Payload,
     *,
     is_host: bool = False,
@@ -166,7 +134,7 @@ def guard(
 
 
 def visit(
-    device: Device,
+    device: DeviceCore,
     payload: Payload,
     hosts: Iterable[Context],
     *,
@@ -176,7 +144,7 @@ def visit(
     function, arguments, resources = payload
     lend((arguments, resources))
     visits = tuple([Visit(host, device._context) for host in hosts])
-    if type(function) is Replay:
+    if isinstance(function, Replay):
         function.visits = visits
         return function, arguments, (resources, visits)
     run = _run_on_host if is_host else _run
@@ -249,7 +217,7 @@ def _cancel(host: Context, guest: Context, work: Work) -> None:
     for queue in guest.queues:
         for operation in queue._unissued():
             if _visits(operation, host):
-                queue._drop_unissued(operation, CANCELLED, _closed_before(host), work)
+                queue._drop_unissued(operation, CANCELLED, closed_before(host), work)
 
 
 def _visits(operation: Submission, host: Context) -> bool:
@@ -259,24 +227,18 @@ def _visits(operation: Submission, host: Context) -> bool:
     if isinstance(function, Housed):
         arguments = function.arguments
         function = function.inner
-    if type(function) is Replay:
+    if isinstance(function, Replay):
         visits = function.visits
     elif function is _run or function is _run_on_host:
         visits = arguments[0]
     return any(each.host is host for each in visits)
 
 
-def _closed_before(host: Context) -> CancelledError:
-    return CancelledError(
-        f"the operation uses memory of {host.name}, which was closed before it was issued"
-    )
-
-
 # Messages
 
 
-def _check_device(device: Device, other: object, what: str) -> Device:
-    """Return an open device that is an argument of another's method."""
+def _check_device(device: DeviceCore, other: object, what: str) -> DeviceCore:
+    """Return an open device that is another's argument."""
     if not isinstance(other, type(device)):
         message = f"{what} takes a device, not {type(other).__name__}"
         raise ArgumentTypeError(message)
@@ -285,7 +247,7 @@ def _check_device(device: Device, other: object, what: str) -> Device:
     return other
 
 
-def _why_not(device: Device, other: Device) -> str:
+def _why_not(device: DeviceCore, other: DeviceCore) -> str:
     if device._native.domain is not other._native.domain:
         return "they are devices of different drivers"
     if _FEATURE not in device._native.features:
@@ -293,8 +255,8 @@ def _why_not(device: Device, other: Device) -> str:
     return "the hardware has no connection between them that kernels can use"
 
 
-def _advice(device: Device, other: Device) -> str:
-    """Describe how to get memory of `other` to `device`."""
+def _advice(device: DeviceCore, other: DeviceCore) -> str:
+    """Describe how memory of `other` gets to `device`."""
     if is_peer(device, other):
         return "copy it to a buffer of this device first, with queue.copy()"
     return "copy it there through the host first, as in device.upload(buffer.numpy())"

@@ -14,7 +14,7 @@ from hal.errors import HalError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "MemoryUse", "describe_heaps", "query"]
 
@@ -127,7 +127,7 @@ class MemoryQuery:
     reason: str
 
 
-def describe_heaps(device: Device) -> tuple[MemoryHeap, ...]:
+def describe_heaps(device: DeviceCore) -> tuple[MemoryHeap, ...]:
     """Return the kinds of memory; see `Device.heaps`."""
     native = device._native
     try:
@@ -153,7 +153,7 @@ def describe_heaps(device: Device) -> tuple[MemoryHeap, ...]:
     return tuple(heaps)
 
 
-def query(device: Device, index: int, denied: int, size: int) -> MemoryQuery:
+def query(device: DeviceCore, index: int, denied: int, size: int) -> MemoryQuery:
     """Answer a query that was checked; see `Device.query_memory`."""
     memory = MEMORY_TYPES[index]
     need = block_size(max(size, 1))
@@ -180,11 +180,11 @@ def query(device: Device, index: int, denied: int, size: int) -> MemoryQuery:
     )
 
 
-def _is_visible(device: Device, index: int) -> bool:
+def _is_visible(device: DeviceCore, index: int) -> bool:
     return index != 0 or "host_visible_device_memory" in device.features
 
 
-def _largest(device: Device, total: int) -> int:
+def _largest(device: DeviceCore, total: int) -> int:
     limit = device._heap.memory_limit
     return total if limit is None else min(total, limit)
 

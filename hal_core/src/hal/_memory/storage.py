@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from hal._base.compiled import mypyc_attr
 from hal._base.failures import keep
@@ -21,10 +21,9 @@ from hal.errors import ClosedError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._buffers.buffer import Buffer
-    from hal._commands.slots import Slots
     from hal._engine.operation import Operation
     from hal._engine.submission import Submission
+    from hal._memory.extent import Extent
     from hal._memory.heap import Heap
 
 __all__ = ["GIVEN_BACK", "Handle", "Module", "Storage", "Transient", "lend", "note_uses"]
@@ -84,7 +83,7 @@ class Storage:
         self.memory = memory
         self.host_address = host_address
         self.source: Submission | None = None
-        self.parts: list[weakref.ref[Buffer]] | None = None
+        self.parts: list[weakref.ref[Extent]] | None = None
 
     def publish(self) -> None:
         """Publish the address of its block."""
@@ -93,12 +92,12 @@ class Storage:
             self.host_address = block.host_address
             self.address = block.address
 
-    def add_part(self, part: Buffer) -> None:
+    def add_part(self, part: Extent) -> None:
         """Note a buffer that is part of an alloca's."""
         with self._heap._lock:
             self._add_part(part)
 
-    def _add_part(self, part: Buffer) -> None:
+    def _add_part(self, part: Extent) -> None:
         parts = self.parts
         if parts is None:
             parts = self.parts = []
@@ -167,7 +166,7 @@ class Transient(Storage):
         self.index = index
         self.pool = heap.pool_of(size, index)
         self.is_async = is_async
-        self.recordings: list[weakref.ref[Slots]] = []
+        self.recordings: list[weakref.ref[Any]] = []
         self.asked: tuple[int, int, int] | None = None
         self.tried: tuple[int, int, int] | None = None
         self.uses: list[Operation] | None = []

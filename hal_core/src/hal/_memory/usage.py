@@ -24,7 +24,6 @@ __all__ = [
     "check_memory",
     "check_rights",
     "describe_rights",
-    "explain_range",
     "explain_refusal",
     "index_of",
     "mapping_need",
@@ -119,14 +118,6 @@ def explain_refusal(what: str, missing: int) -> str:
         f"{what}: the buffer must not be {verb}: its access is without {right!r}; "
         f"allocate it with access={right!r} or 'all'"
     )
-
-
-def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
-    """Describe a range outside a thing of `size` bytes; None means all from `start` on."""
-    asked = f"the offset is {shown(start)}"
-    if length is not None:
-        asked = f"bytes {shown(start)} to {shown(start + length)} were asked for"
-    return f"{what}: {asked}, and {thing} has {size} bytes"
 
 
 def describe_rights(denied: int) -> str:

@@ -6,15 +6,15 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from hal._backends import registry
 from hal._base import sync
 from hal._base.failures import placed
-from hal._devices.lifecycle import refuse_after_fork
+from hal._base.process import refuse_after_fork
 from hal._programs.compile_errors import explained
 from hal._programs.image_tables import read_definitions, read_image_table
-from hal._programs.program import Program, ProgramImage, is_device, target_of
+from hal._programs.program import Program, ProgramImage, Target, is_device, target_of
 from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare, suffix
 from hal.arguments import as_items, as_text
 from hal.errors import (
@@ -26,20 +26,17 @@ from hal.errors import (
 )
 from hal.native import CompiledImage, CompileRequest, NativeCompiler
 
-if TYPE_CHECKING:
-    from hal._devices.device import Device
-
-__all__ = ["Target", "compile_program", "describe", "explaining"]
+__all__ = ["TargetLike", "compile_program", "describe", "explaining"]
 
 _Result = TypeVar("_Result")
 
-Target: TypeAlias = "str | Device"
+TargetLike: TypeAlias = str | Target
 
 
 def compile_program(
     source: Source,
     *,
-    target: Target | Sequence[Target],
+    target: TargetLike | Sequence[TargetLike],
     filename: str = "kernel.cpp",
     defines: Mapping[str, object] | None = None,
     options: Options = (),

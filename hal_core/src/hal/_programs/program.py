@@ -13,7 +13,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from hal._backends import registry
 from hal._base.whole_files import read_whole, write_whole
@@ -28,9 +28,6 @@ from hal.errors import (
     UnimplementedError,
 )
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
-
-if TYPE_CHECKING:
-    from hal._devices.device import Device
 
 __all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "is_device", "target_of"]
 
@@ -131,7 +128,7 @@ class Program:
         said = (f"{each.name}:\n{each.log.rstrip()}\n" for each in self.images if each.log.strip())
         return "".join(said)
 
-    def image_for(self, device: Device) -> ProgramImage:
+    def image_for(self, device: Target) -> ProgramImage:
         """Return the image that suits a device best, without loading it.
 
         Raises `OperationError` with the program's targets and the device's if
@@ -144,7 +141,7 @@ class Program:
         if best is None or not _rank(best, device):
             message = (
                 f"the program has images for {', '.join(self.targets) or 'nothing'}, and none of "
-                f"them runs on {device._name} ({device.info.name}); compile it with target="
+                f"them runs on {device.name} ({device.info.name}); compile it with target="
                 f"'{target_of(device)}'"
             )
             raise OperationError(message)
@@ -237,6 +234,22 @@ class Program:
         return f"<Program {', '.join(self.entry_points)} for {', '.join(self.targets)}>"
 
 
+class Target(Protocol):
+    """What a program is compiled for and chosen by: an open device."""
+
+    @property
+    def name(self) -> str:
+        """The backend and the index."""
+
+    @property
+    def backend(self) -> str:
+        """The backend's name."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What the hardware is."""
+
+
 def is_device(value: object) -> bool:
     """Return whether an object is a device, or has all of a device that matters here."""
     return hasattr(value, "info") and isinstance(getattr(value, "backend", None), str)
@@ -250,7 +263,7 @@ def compiler_or_none(backend: str) -> NativeCompiler | None:
         return None
 
 
-def target_of(device: Device) -> str:
+def target_of(device: Target) -> str:
     """Return the target to compile for to run on a device, as in ``"cuda:sm_90"``.
 
     Without the backend's compiler it is the device's own architecture.
@@ -264,7 +277,7 @@ def target_of(device: Device) -> str:
     return f"{device.backend}:{target}"
 
 
-def _rank(image: ProgramImage, device: Device) -> int:
+def _rank(image: ProgramImage, device: Target) -> int:
     """Return how well an image suits a device; 0 if it does not."""
     if image.backend != device.backend:
         return 0

@@ -18,14 +18,15 @@ import numpy as np
 
 from hal._base.checks import check_index, check_range
 from hal._buffers.buffer import Buffer
+from hal._engine.plan import Payload
+from hal._memory.access import check_buffer, late_address
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import view_of
-from hal._transfers import transfers
 from hal.arguments import as_path, shown
 from hal.errors import InvalidArgumentError, OperationError
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
 
 __all__ = ["CHUNK", "File", "read", "write"]
@@ -89,21 +90,21 @@ class File:
         return f"File({self._path!r}, offset={self._offset}{size})"
 
 
-def write(device: Device, buffer: Buffer, file: File, offset: object) -> transfers.Payload:
+def write(device: DeviceCore, buffer: Buffer, file: File, offset: object) -> Payload:
     """Check a write from a file to a buffer; see `Queue.write`."""
-    storage = transfers.check_buffer(device, buffer, "write", TRANSFER_TARGET)
+    storage = check_buffer(device, buffer, "write", TRANSFER_TARGET)
     return _to_buffer, _arguments(device, storage, buffer, file, offset, "write"), None
 
 
-def read(device: Device, buffer: Buffer, file: File, offset: object) -> transfers.Payload:
+def read(device: DeviceCore, buffer: Buffer, file: File, offset: object) -> Payload:
     """Check a read from a buffer to a file; see `Queue.read`."""
-    storage = transfers.check_buffer(device, buffer, "read", TRANSFER_SOURCE)
+    storage = check_buffer(device, buffer, "read", TRANSFER_SOURCE)
     return _to_file, _arguments(device, storage, buffer, file, offset, "read"), None
 
 
 def _arguments(
-    device: Device, storage: Storage, buffer: Buffer, file: File, offset: object, what: str
-) -> tuple[Device, Storage, int, int, File]:
+    device: DeviceCore, storage: Storage, buffer: Buffer, file: File, offset: object, what: str
+) -> tuple[DeviceCore, Storage, int, int, File]:
     start, length = check_range(buffer._size, offset, file._size, what)
     if file._offset + length > _MAX_OFFSET:
         message = f"{what}: {file!r} and {length} bytes are more than a file can have"
@@ -111,11 +112,11 @@ def _arguments(
     return device, storage, buffer._offset + start, length, file
 
 
-def _to_buffer(device: Device, storage: Storage, start: int, length: int, file: File) -> None:
-    """Copy from a file into memory; runs on a thread of the pool."""
+def _to_buffer(device: DeviceCore, storage: Storage, start: int, length: int, file: File) -> None:
+    """Copy from a file into memory; on a thread of the pool."""
     if not length:
         return
-    address = transfers.late_address(storage) + start
+    address = late_address(storage) + start
     with _Opened("write", file, length, os.O_RDONLY) as opened:
         opened.check_length()
         if storage.host_address is not None:
@@ -124,11 +125,11 @@ def _to_buffer(device: Device, storage: Storage, start: int, length: int, file: 
             device._staging.write(address, length, opened.fill)
 
 
-def _to_file(device: Device, storage: Storage, start: int, length: int, file: File) -> None:
-    """Copy from memory into a file; runs on a thread of the pool."""
+def _to_file(device: DeviceCore, storage: Storage, start: int, length: int, file: File) -> None:
+    """Copy from memory into a file; on a thread of the pool."""
     if not length:
         return
-    address = transfers.late_address(storage) + start
+    address = late_address(storage) + start
     with _Opened("read", file, length, os.O_WRONLY | os.O_CREAT) as opened:
         if storage.host_address is not None:
             opened.drain(_host_memory(storage, start, length), 0)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, TypeAlias
 
+from hal._engine.plan import Payload
 from hal._memory.extent import no_address
 from hal._memory.storage import Storage
 from hal.errors import OperationError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
-    from hal._transfers.transfers import Payload
+    from hal._memory.core import DeviceCore
 
 __all__ = ["Place", "is_between_hosts", "move"]
 
@@ -27,7 +27,7 @@ Place: TypeAlias = tuple[int, Storage | None]
 """Bytes from the beginning of a storage, or an address where the storage is None."""
 
 
-def is_between_hosts(device: Device, target: Storage, source: Storage) -> bool:
+def is_between_hosts(device: DeviceCore, target: Storage, source: Storage) -> bool:
     """Return whether a native copy between two storages would block its caller."""
     return (
         not device._pageable

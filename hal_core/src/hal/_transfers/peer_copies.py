@@ -6,21 +6,23 @@ from typing import TYPE_CHECKING
 
 from hal._base.checks import check_range
 from hal._buffers.buffer import Buffer
+from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
+from hal._memory.access import check_buffer, late_address
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._transfers.host_copies import is_between_hosts, move
-from hal._transfers.transfers import CHUNK, NOTHING, Payload, check_buffer, late_address
+from hal._transfers.transfers import CHUNK
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
     from hal.native import NativeDevice
 
 __all__ = ["copy", "is_between_devices"]
 
 
-def is_between_devices(device: Device, source: object, target: object) -> bool:
+def is_between_devices(device: DeviceCore, source: object, target: object) -> bool:
     """Return whether a copy on a queue of `device` is from or to another device's memory."""
     return (
         source.__class__ is Buffer
@@ -30,7 +32,7 @@ def is_between_devices(device: Device, source: object, target: object) -> bool:
 
 
 def copy(
-    device: Device,
+    device: DeviceCore,
     source: Buffer,
     target: Buffer,
     offsets: tuple[object, object],

@@ -9,46 +9,40 @@ instead (M1), whose function is called without a stream, on a thread of the pool
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal._base.checks import check_range
 from hal._buffers.buffer import Buffer
-from hal._engine.replay import Plan, Replay
+from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
-from hal._memory.extent import Extent, no_address
+from hal._memory.access import check_buffer, late_address
+from hal._memory.extent import Extent
+from hal._memory.replay import Replay
 from hal._memory.storage import Storage
-from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET, explain_refusal
+from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
 from hal._memory.views import HostView, view_of
 from hal._programs.elements import same_elements
 from hal._transfers.host_copies import Place, is_between_hosts, move
 from hal._transfers.patterns import NATIVE, pattern_of
-from hal.arguments import memory_hint
-from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._devices.device import Device
+    from hal._memory.core import DeviceCore
 
 __all__ = [
     "CHUNK",
-    "NOTHING",
     "SMALL",
-    "Payload",
     "capture",
-    "check_buffer",
     "copy",
     "fill",
-    "late_address",
     "read",
-    "storage_of",
     "update",
     "write",
 ]
-
-Payload: TypeAlias = tuple[Callable[..., object] | Plan | None, tuple[Any, ...], object]
 
 CHUNK: Final = 1 << 30
 """The most bytes of one native fill or copy."""
@@ -57,11 +51,9 @@ SMALL: Final = 64 << 10
 """The most bytes that a write captures during the call."""
 
 
-NOTHING: Final[Payload] = (None, (), None)
-"""Enqueues nothing: zero sizes and barriers still order and signal (C4)."""
-
-
-def fill(device: Device, buffer: object, value: object, offset: object, size: object) -> Payload:
+def fill(
+    device: DeviceCore, buffer: object, value: object, offset: object, size: object
+) -> Payload:
     """Check a fill; see `Queue.fill`."""
     storage = check_buffer(device, buffer, "fill", TRANSFER_TARGET)
     extent, base = cast("Extent", buffer), storage.address
@@ -73,8 +65,7 @@ def fill(device: Device, buffer: object, value: object, offset: object, size: ob
         return NOTHING
     start += first
     if width > NATIVE:
-        wide = _WideFill(device, storage, start - (base or 0), length, pattern, width)
-        return Replay(wide, None, len(wide.parts)), (), storage
+        return _WideFill(device, storage, start - (base or 0), length, pattern, width), (), storage
     if base is not None and length <= CHUNK:
         return device._fill, (start, pattern, width, length // width), storage
     arguments = (start, pattern, width, length // width, device._fill)
@@ -105,7 +96,9 @@ def check_fill(
     return start, length, pattern, width
 
 
-def update(device: Device, buffer: Buffer, data: object, offset: object) -> tuple[Payload, bool]:
+def update(
+    device: DeviceCore, buffer: Buffer, data: object, offset: object
+) -> tuple[Payload, bool]:
     """Check an update and capture its bytes; see `Queue.update`, and `write`."""
     storage = check_buffer(device, buffer, "update", TRANSFER_TARGET)
     host = _bytes_of(data, "update", buffer._dtype)
@@ -118,7 +111,9 @@ def update(device: Device, buffer: Buffer, data: object, offset: object) -> tupl
     return _from_host(device, storage, start, np.array(host, copy=True))
 
 
-def write(device: Device, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
+def write(
+    device: DeviceCore, buffer: Buffer, array: object, offset: object
+) -> tuple[Payload, bool]:
     """Check a write; return its payload, and whether that is a host operation.
 
     See `Queue.write`.
@@ -134,7 +129,7 @@ def write(device: Device, buffer: Buffer, array: object, offset: object) -> tupl
     return _from_host(device, storage, start, host)
 
 
-def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
+def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> tuple[Payload, bool]:
     """Check a read; return its payload, and whether that is a host operation.
 
     See `Queue.read`.
@@ -161,7 +156,7 @@ def read(device: Device, buffer: Buffer, array: object, offset: object) -> tuple
 
 
 def copy(
-    device: Device,
+    device: DeviceCore,
     source: object,
     target: object,
     offsets: tuple[object, object],
@@ -199,37 +194,8 @@ def copy(
     return _copy(device._copy, written, read, length, None), False
 
 
-def check_buffer(
-    device: Device, buffer: object, what: str, need: int = 0, where: str = "queue"
-) -> Storage:
-    """Return the storage of an open buffer that `device` may use so; raise otherwise.
-
-    `need` has bits of `hal._memory.usage`; `where` names the part of the call that must
-    belong to the device. Keep the result alive, not the buffer's own attribute, which
-    another thread may clear meanwhile.
-    """
-    if not isinstance(buffer, Extent):
-        message = f"{what} takes a buffer, not {type(buffer).__name__}{memory_hint(buffer)}"
-        raise ArgumentTypeError(message)
-    if buffer._device is not device:
-        return peers.check_guest(device, buffer, what, need, where)
-    storage = storage_of(device, buffer, need)
-    if storage is None:
-        buffer._live()
-        raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
-    return storage
-
-
-def storage_of(device: Device, buffer: Extent, need: int) -> Storage | None:
-    """Return the storage of an open buffer of `device` that may be used so; None for others."""
-    storage = buffer._storage
-    if buffer._device is not device or device._closed or buffer._denied & need:
-        return None
-    return storage
-
-
-def capture(device: Device, host: NDArray[np.uint8]) -> tuple[int, object]:
-    """Return the place of a copy of host bytes that `copy_from_host` never blocks for.
+def capture(device: DeviceCore, host: NDArray[np.uint8]) -> tuple[int, object]:
+    """Return where a copy of host bytes stands that `copy_from_host` never blocks for.
 
     Also returns what keeps it alive. May make a native allocation, so it is for
     recordings; submissions do not use it.
@@ -239,14 +205,6 @@ def capture(device: Device, host: NDArray[np.uint8]) -> tuple[int, object]:
         return copied.ctypes.data, copied
     keeper = device._heap.allocate(host.size or 1, _HOST)
     return _put(keeper, host), keeper
-
-
-def late_address(storage: Storage) -> int:
-    """Return a storage's address when an operation is issued; raise if it has none."""
-    address = storage.address
-    if address is None:
-        raise no_address(storage, OperationError)
-    return address
 
 
 _HOST: Final = 1
@@ -282,7 +240,7 @@ def _copy(
 
 
 def _from_host(
-    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+    device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[Payload, bool]:
     """Return the payload of a copy from memory that does not change until then."""
     if device._pageable:
@@ -298,7 +256,7 @@ def _from_host(
 
 
 def _capture_and_write(
-    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+    device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[Payload, bool]:
     """Return the payload of a copy from memory that may change at once, without native calls."""
     if not device._pageable and storage.memory is not MemoryType.HOST:
@@ -321,7 +279,7 @@ def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
 
 
 def _pinned(
-    device: Device, storage: Storage, start: int, host: NDArray[np.uint8]
+    device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
 ) -> tuple[int, Storage] | None:
     """Return the device's address of an array in its own, pinned or imported memory.
 
@@ -346,8 +304,8 @@ def _pinned(
     return place, keeper
 
 
-def _sees(device: Device, storage: Storage) -> bool:
-    """Return whether a storage is in a device's address space; pinned memory is the driver's."""
+def _sees(device: DeviceCore, storage: Storage) -> bool:
+    """Return whether a device has a storage in its address space: pinned memory is the driver's."""
     if storage._heap is device._heap:
         return True
     owner = storage._heap._context
@@ -358,8 +316,8 @@ def _sees(device: Device, storage: Storage) -> bool:
     )
 
 
-def _guarded(device: Device, pinned: tuple[int, Storage], payload: Payload) -> Payload:
-    """Return a payload that visits the other device whose pinned memory it uses, if any."""
+def _guarded(device: DeviceCore, pinned: tuple[int, Storage], payload: Payload) -> Payload:
+    """Return a payload that visits the device whose pinned memory it uses, if that is another."""
     return payload if pinned[1]._heap is device._heap else peers.guard(device, payload)
 
 
@@ -393,32 +351,34 @@ def _fill_in_parts(
         function(stream, address + start * width, pattern, width, number)
 
 
-class _WideFill:
-    """A pattern that no native fill takes: one element is filled, then copied behind itself.
+class _WideFill(Replay):
+    """A pattern that no native fill takes: one element is filled, and copied behind itself.
 
     Each part is a native call: its start, and the bytes that it copies, 0 for a fill.
     """
 
-    __slots__ = ("_device", "_pattern", "_start", "_storage", "parts")
+    __slots__ = ("_device", "_parts", "_pattern", "_start", "_storage")
 
     def __init__(
-        self, device: Device, storage: Storage, start: int, size: int, pattern: int, width: int
+        self, device: DeviceCore, storage: Storage, start: int, size: int, pattern: int, width: int
     ) -> None:
         self._device = device
         self._storage = storage
         self._start = start
         self._pattern = pattern
-        self.parts = [(part, 0) for part in range(0, width, NATIVE)]
+        parts = [(part, 0) for part in range(0, width, NATIVE)]
         done = width
         while done < size:
             count = min(done, size - done, CHUNK)
-            self.parts.append((done, count))
+            parts.append((done, count))
             done += count
+        super().__init__(len(parts))
+        self._parts = parts
 
-    def replay(self, _: Replay, stream: int, first: int, last: int) -> None:
-        """Make some of the native calls."""
+    def replay(self, stream: int, start: int, end: int) -> None:
+        """Make the native calls from `start` to before `end`."""
         address = late_address(self._storage) + self._start
-        for done, count in self.parts[first:last]:
+        for done, count in self._parts[start:end]:
             if count:
                 self._device._copy(stream, address + done, address, count)
             else:
@@ -436,14 +396,16 @@ def _copy_in_parts(
 # Run on a thread of the pool
 
 
-def _write_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+def _write_staged(
+    device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]
+) -> None:
     def fill(memory: memoryview, position: int) -> None:
         np.copyto(np.frombuffer(memory, np.uint8), host[position : position + len(memory)])
 
     device._staging.write(late_address(storage) + start, host.size, fill)
 
 
-def _read_staged(device: Device, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
+def _read_staged(device: DeviceCore, storage: Storage, start: int, host: NDArray[np.uint8]) -> None:
     def drain(memory: memoryview, position: int) -> None:
         np.copyto(host[position : position + len(memory)], np.frombuffer(memory, np.uint8))
 

@@ -1,0 +1,54 @@
+"""Whether a device may use a buffer so, and where its memory is (rules M1 to M3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hal._memory import peers
+from hal._memory.extent import Extent, no_address
+from hal._memory.usage import explain_refusal
+from hal.arguments import memory_hint
+from hal.errors import ArgumentTypeError, InvalidArgumentError, OperationError
+
+if TYPE_CHECKING:
+    from hal._memory.core import DeviceCore
+    from hal._memory.storage import Storage
+
+__all__ = ["check_buffer", "late_address", "storage_of"]
+
+
+def check_buffer(
+    device: DeviceCore, buffer: object, what: str, need: int = 0, where: str = "queue"
+) -> Storage:
+    """Return the storage of an open buffer that `device` may use so; raise otherwise.
+
+    `need` are bits of `hal._memory.usage`, `where` is what belongs to the device, in
+    words. Keep what is returned alive, not the buffer's own attribute, which
+    another thread may clear meanwhile.
+    """
+    if not isinstance(buffer, Extent):
+        message = f"{what} takes a buffer, not {type(buffer).__name__}{memory_hint(buffer)}"
+        raise ArgumentTypeError(message)
+    if buffer._device is not device:
+        return peers.check_guest(device, buffer, what, need, where)
+    storage = storage_of(device, buffer, need)
+    if storage is None:
+        buffer._live()
+        raise InvalidArgumentError(explain_refusal(what, buffer._denied & need))
+    return storage
+
+
+def storage_of(device: DeviceCore, buffer: Extent, need: int) -> Storage | None:
+    """Return the storage of an open buffer of `device` that may be used so; None for others."""
+    storage = buffer._storage
+    if buffer._device is not device or device._closed or buffer._denied & need:
+        return None
+    return storage
+
+
+def late_address(storage: Storage) -> int:
+    """Return a storage's address when an operation is issued, or raise why it has none."""
+    address = storage.address
+    if address is None:
+        raise no_address(storage, OperationError)
+    return address

@@ -1,0 +1,127 @@
+"""What the parts of a device know of it: the base of `hal._devices.device.Device`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from hal._engine.external import External
+from hal._memory.heap import Heap
+from hal._memory.staging import Staging
+from hal.errors import ClosedError
+from hal.native import DeviceInfo, NativeDevice
+
+if TYPE_CHECKING:
+    from hal._engine.context import Context
+    from hal._memory.settings import MemorySettings
+
+__all__ = ["DeviceCore"]
+
+
+class DeviceCore:
+    """The native device with its context, memory and primitives; it makes no faces.
+
+    Buffers, kernels and recordings type against this class, so that their packages need not
+    import the one that makes them. Their public ``device`` is always a `Device`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_access",
+        "_backend",
+        "_closed",
+        "_command_buffer",
+        "_context",
+        "_copy",
+        "_copy_from_host",
+        "_copy_to_host",
+        "_external",
+        "_fill",
+        "_heap",
+        "_instances",
+        "_launch",
+        "_launch_indirect",
+        "_name",
+        "_native",
+        "_pageable",
+        "_staging",
+    )
+
+    def __init__(self, backend: str, name: str, context: Context, settings: MemorySettings) -> None:
+        native: NativeDevice = context.native
+        self._backend = backend
+        self._name = name
+        self._native = native
+        # One bound method for all operations: a new one for each would be one more
+        # object for the collector to walk while they are pending.
+        self._fill: Callable[..., object] = native.fill
+        self._copy: Callable[..., object] = native.copy
+        self._copy_from_host: Callable[..., object] = native.copy_from_host
+        self._copy_to_host: Callable[..., object] = native.copy_to_host
+        self._launch: Callable[..., object] = native.launch
+        self._launch_indirect: Callable[..., object] = native.launch_indirect
+        self._closed = False
+        self._command_buffer = "auto"
+        self._context = context
+        self._heap = Heap(context, settings)
+        staging = settings.staging
+        if settings.memory_limit is not None:
+            staging = min(staging, settings.memory_limit // 4)
+        self._staging = Staging(context, self._heap, staging)
+        self._external = External(context)
+        # Contexts of the devices whose memory kernels may use, besides ours
+        self._access: frozenset[Context] = frozenset()
+        # What owns the graph instances of each recording that lives (`hal._commands.lease`)
+        self._instances: WeakSet[Any] = WeakSet()
+        self._pageable = "pageable_copies" in native.features
+
+    @property
+    def name(self) -> str:
+        """Return the backend and the index, as in ``"cuda:1"``.
+
+        Where the same device is open several times, representations, errors
+        and the names of queues tell them apart: ``"cuda:1 (2)"`` is the second.
+        """
+        return self._name.partition(" ")[0]
+
+    @property
+    def backend(self) -> str:
+        """Return the backend's name."""
+        return self._backend
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Return what the hardware is."""
+        return self._native.info
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Return the optional features that work natively, out of `hal.native.FEATURES`."""
+        return self._native.features
+
+    # What the packages between this one and `hal._devices` call
+
+    @property
+    def queue(self) -> Any:  # noqa: ANN401 - a `Queue`, which this package cannot name
+        """The compute queue."""
+        raise NotImplementedError
+
+    @property
+    def queues(self) -> Any:  # noqa: ANN401 - `Queues`
+        """The queues ``compute``, ``upload`` and ``download``."""
+        raise NotImplementedError
+
+    def allocate(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - a `Buffer`
+        """Allocate memory; see `Device.allocate`."""
+        raise NotImplementedError
+
+    def upload(self, array: object) -> Any:  # noqa: ANN401 - a `Buffer`
+        """Copy a host array to a new buffer; see `Device.upload`."""
+        raise NotImplementedError
+
+    def _live(self) -> None:
+        """Raise unless the device is open."""
+        if self._closed:
+            message = f"{self._name} is closed; open it again with hal.create_device({self.name!r})"
+            raise ClosedError(message)

@@ -1,0 +1,102 @@
+"""The core's packages import one way, type-only imports included (issue: the house)."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = ROOT / "hal_core" / "src" / "hal"
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+BACK = {
+    pair
+    for contract in CONTRACTS["contracts"]
+    for pair in contract.get("ignore_imports", ())
+}  # fmt: skip
+"""The imports that run back: a buffer's `device` is of the class that users know."""
+
+
+def module_of(path):
+    return ".".join(path.relative_to(CORE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in sorted(CORE.rglob("*.py"))}
+
+
+def imports_of(path):
+    """Yield each module that a file imports, with whether that is for types alone."""
+
+    def visit(node, is_typing):
+        for child in ast.iter_child_nodes(node):
+            is_block = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, is_typing) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                for alias in child.names:
+                    name = f"{child.module}.{alias.name}"
+                    yield (name if name in MODULES else child.module), is_typing
+            else:
+                yield from visit(child, is_typing or is_block)
+
+    yield from visit(ast.parse(path.read_text("utf-8")), is_typing=False)
+
+
+def room_of(module):
+    """Return what stands for a module in the graph: its package, or a public file itself."""
+    parts = module.split(".")
+    return ".".join(parts[:2])
+
+
+def graph(files):
+    """Return which room imports which, without the imports that run back."""
+    rooms = {}
+    for name, path in files.items():
+        for target, _ in imports_of(path):
+            there = room_of(target)
+            if target in MODULES and there != room_of(name) and f"{name} -> {target}" not in BACK:
+                rooms.setdefault(room_of(name), set()).add(there)
+    return rooms
+
+
+def test_no_circle_between_packages():
+    files = {name: path for name, path in MODULES.items() if name != "hal"}
+    rooms = graph(files)
+    assert len(rooms) > 15
+    tuple(graphlib.TopologicalSorter(rooms).static_order())  # raises CycleError with the circle
+
+
+def test_a_circle_is_found(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from hal._devices.device import Device\n"
+    )
+    files = {name: path for name, path in MODULES.items() if name != "hal"}
+    files["hal._base.circle"] = tmp_path / "a.py"
+    with pytest.raises(graphlib.CycleError):
+        tuple(graphlib.TopologicalSorter(graph(files)).static_order())
+
+
+@pytest.mark.parametrize("pair", sorted(BACK))
+def test_what_runs_back_is_the_type_of_a_property(pair):
+    """Such an import serves the annotation of one property, and nothing that runs."""
+    source, target = pair.split(" -> ")
+    tree = ast.parse(MODULES[source].read_text("utf-8"))
+    assert dict(imports_of(MODULES[source]))[target], "for types only"
+    name = target.rsplit(".", 1)[1].capitalize()
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
+    properties = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(
+            isinstance(each, ast.Name) and each.id == "property" for each in node.decorator_list
+        )
+        and isinstance(node.returns, ast.Name)
+        and node.returns.id == name
+    ]
+    assert [each.returns for each in properties] == uses
+    assert len(uses) == 1
