@@ -88,7 +88,7 @@ def of_function(error: BaseException, function: object, place: str) -> BaseExcep
     name = getattr(function, "__qualname__", None) or told(function)
     try:
         steps = traceback.extract_tb(_traceback.__get__(error))
-        ours = os.path.dirname(__file__) + os.sep
+        ours = os.path.dirname(os.path.dirname(__file__)) + os.sep
         theirs = [each for each in steps if not each.filename.startswith(ours)]
         lines = "".join(traceback.format_list(theirs)).rstrip()
     except Exception:  # noqa: BLE001 - it reads files
