@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hal._base import sync
 from hal._base.failures import fresh, keep
@@ -17,10 +16,13 @@ from hal._engine.steps import Step
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CANCEL, HOST, ISSUE, LOSE, Work
-from hal.errors import CancelledError, ClosedError, DeadlineExceededError, DeviceLostError, HalError
+from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
-__all__ = ["Context", "MemoryProvider", "Visit", "closed_before", "wait_idle"]
+if TYPE_CHECKING:
+    from hal._engine.visits import Visit
+
+__all__ = ["Context", "MemoryProvider", "wait_idle"]
 
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
@@ -76,7 +78,7 @@ class Context:
         self.events = EventPool(native)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
-        # What operations of other devices have to do with our memory, see `Visit`
+        # What operations of other devices have to do with our memory, see `hal._engine.visits`
         self.visits: dict[int, weakref.ref[Visit]] = {}
         self.refuses_visits = False
         # Operations that wait for memory, and what finds it once there is an alloca (M3)
@@ -372,38 +374,3 @@ def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
             raise
         except HalError:
             continue  # its error is its own
-
-
-_numbers = itertools.count()
-
-
-class Visit:
-    """One operation's use of the memory of `host`, another device's context."""
-
-    __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
-
-    def __init__(self, host: Context, guest: Context) -> None:
-        self.host = host
-        self.guest = guest
-        self.begun = False
-        self._number = next(_numbers)
-        host.visits[self._number] = weakref.ref(self)
-
-    def begin(self) -> None:
-        """Begin the use, or raise that the memory is gone; by whoever issues the operation."""
-        with timelines.lock:
-            if not self.host.refuses_visits:
-                self.begun = True
-                return
-        raise closed_before(self.host)
-
-    def __del__(self) -> None:
-        # One bytecode of the dictionary's own, and no lock (I10).
-        self.host.visits.pop(self._number, None)
-
-
-def closed_before(host: Context) -> CancelledError:
-    """Return what an operation fails with that uses memory of a closed device."""
-    return CancelledError(
-        f"the operation uses memory of {host.name}, which was closed before it was issued"
-    )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import sync
 from hal._engine import progress, timelines
-from hal._engine.context import Context, Visit, closed_before
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
+from hal._engine.visits import Visit, closed_before
 from hal._memory.replay import Housed, Replay
 from hal._memory.storage import Storage, lend
 from hal._memory.usage import DISPATCH, explain_refusal
@@ -27,6 +27,7 @@ from hal.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hal._engine.context import Context
     from hal._engine.steps import Step
     from hal._engine.submission import Submission
     from hal._engine.timelines import Work

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hal._engine.plan import Plan
 
 if TYPE_CHECKING:
-    from hal._engine.context import Visit
     from hal._engine.operation import Operation
+    from hal._engine.visits import Visit
     from hal._memory.storage import Transient
 
 __all__ = ["Housed", "Replay"]
