@@ -20,6 +20,10 @@ BACK = {
 """The imports that run back: a buffer's `device` is of the class that users know."""
 
 
+LONGEST = 600
+"""Lines of a file at the most: what is longer holds more than one concept."""
+
+
 def module_of(path):
     return ".".join(path.relative_to(CORE.parent).with_suffix("").parts).removesuffix(".__init__")
 
@@ -78,6 +82,11 @@ def test_a_circle_is_found(tmp_path):
     files["hal._base.circle"] = tmp_path / "a.py"
     with pytest.raises(graphlib.CycleError):
         tuple(graphlib.TopologicalSorter(graph(files)).static_order())
+
+
+def test_no_file_is_too_long():
+    lengths = {name: len(path.read_text("utf-8").splitlines()) for name, path in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 
 @pytest.mark.parametrize("pair", sorted(BACK))

@@ -141,12 +141,12 @@ STATE = (
         "every queue is the compute queue",
         ["queues/test_several.py::test_a_device_has_three_queues_q3"],
         (
-            "hal._devices.device",
+            "hal._devices.queue",
             "self.upload: Final = made[1]",
             "self.upload: Final = made[0]",
         ),
         (
-            "hal._devices.device",
+            "hal._devices.queue",
             "self.download: Final = made[2]",
             "self.download: Final = made[0]",
         ),
@@ -176,7 +176,7 @@ STATE = (
         "a device is opened once",
         ["devices/test_devices.py::test_each_open_makes_a_device_of_its_own"],
         (
-            "hal._devices.device",
+            "hal._devices.create",
             "        device = Device(backend.name, native, limit, settings)\n",
             '        known = globals().setdefault("known", {})\n        device = known.get(spec) or known.setdefault(spec, Device(backend.name, native, limit, settings))\n',
         ),
@@ -284,8 +284,8 @@ STATE = (
         ),
         (
             "hal._devices.device",
-            "def create_device(spec: str",
-            "class _Eager(CommandBuffer):\n    def fill(self, buffer, *given, **named):\n        super().fill(buffer, *given, **named)\n        if isinstance(buffer, Buffer):\n            self.device.queue.fill(buffer, *given, **named)\n\n\ndef create_device(spec: str",
+            "_naming: Final = ",
+            "class _Eager(CommandBuffer):\n    def fill(self, buffer, *given, **named):\n        super().fill(buffer, *given, **named)\n        if isinstance(buffer, Buffer):\n            self.device.queue.fill(buffer, *given, **named)\n\n\n_naming: Final = ",
         ),
     ),
 )

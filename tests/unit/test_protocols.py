@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import hal
 from hal import native, protocols
-from hal._devices.device import Queues
+from hal._devices.queue import Queues
 from hal._engine.semaphore import Callback
 
 ROOT = Path(__file__).parents[2]

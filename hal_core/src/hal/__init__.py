@@ -21,8 +21,8 @@ from hal._buffers.buffer import Buffer as Buffer
 from hal._commands.command_buffer import CommandBuffer as CommandBuffer
 from hal._commands.events import CommandEvent as CommandEvent
 from hal._commands.slots import Slot as Slot
+from hal._devices.create import create_device as create_device
 from hal._devices.device import Device as Device
-from hal._devices.device import create_device as create_device
 from hal._devices.dump import dump as dump
 from hal._devices.lifecycle import install as _install
 from hal._devices.queue import Queue as Queue

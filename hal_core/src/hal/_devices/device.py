@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
@@ -13,17 +12,14 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hal._backends import registry
 from hal._base import sync
 from hal._base.checks import check_index
-from hal._base.process import refuse_after_fork
 from hal._buffers import exports
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
-from hal._commands.recording import check_mode
 from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
-from hal._devices.queue import Queue
+from hal._devices.queue import Queue, Queues
 from hal._engine import external, progress, steps, timelines
 from hal._engine.context import Context, wait_idle
 from hal._engine.semaphore import Semaphore, create_semaphore
@@ -34,7 +30,7 @@ from hal._memory import peers
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation, shape_of
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
-from hal._memory.settings import MemorySettings, take_settings
+from hal._memory.settings import MemorySettings
 from hal._memory.usage import BufferUsage, check_memory, check_rights
 from hal._programs.compile import compile_program, describe, explaining
 from hal._programs.program import MAGIC, Program
@@ -47,53 +43,27 @@ from hal.arguments import (
     as_mapping,
     as_name,
     as_seconds,
-    number_of,
-    shown,
 )
 from hal.errors import (
     ArgumentTypeError,
-    BackendUnavailableError,
     HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
 from hal.native import (
-    FEATURES,
     CompiledImage,
     CompileRequest,
     MemoryType,
     NativeDevice,
 )
 
-__all__ = ["Device", "Queues", "create_device"]
+__all__ = ["Device"]
 
 _NAP_SECONDS: Final = 0.001
-_TRIM_SECONDS: Final = 1.0
-"""How long `Device.trim` waits for a moment in which no thread asks an event."""
 """Pause between two looks at another thread that is closing the device."""
 
-
-class Queues:
-    """Hold the three queues that every device has, each with a stream of its own (Q3)."""
-
-    __slots__ = ("compute", "download", "upload")
-
-    def __init__(self, device: Device, context: Context) -> None:
-        made: list[Queue] = []
-        try:
-            for name in ("compute", "upload", "download"):
-                made.append(Queue(device, context, f"{device._name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
-        except BaseException:
-            for queue in made:
-                with contextlib.suppress(HalError):
-                    context.native.destroy_stream(queue._stream)
-            raise
-        self.compute: Final = made[0]
-        self.upload: Final = made[1]
-        self.download: Final = made[2]
-
-    def __repr__(self) -> str:
-        return f"<Queues {self.compute.name}, {self.upload.name}, {self.download.name}>"
+_TRIM_SECONDS: Final = 1.0
+"""How long `Device.trim` waits for a moment in which no thread asks an event."""
 
 
 class Device(DeviceCore):
@@ -605,52 +575,3 @@ def _take_name(device: Device, name: str) -> str:
             taken = f"{name} ({number})"
         _names[taken] = device
     return taken
-
-
-def create_device(spec: str = "cpu", **parameters: object) -> Device:
-    """Open a device.
-
-    `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
-    if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
-    the core: ``max_in_flight``, the native launches that a queue issues before the
-    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit``,
-    ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
-    ``async_allocations``, ``"true"`` or ``"false"``, and ``pool_reuse``, ``"any"``,
-    ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
-    ``"graph"``, ``"stream"`` or ``"auto"``, how recordings are run that do not say
-    (C4). All others go to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
-    `PluginError`, `NotFoundError` for an index or a UUID,
-    `InvalidArgumentError` for a parameter that nobody knows, and
-    `UnimplementedError` for graphs on a device without them.
-    """
-    refuse_after_fork()
-    backend, driver, index, given = registry.resolve(spec, parameters)
-    rest = dict(given)
-    limit_text = rest.pop("max_in_flight", None)
-    limit = None
-    if limit_text is not None:
-        limit = number_of(limit_text)
-        if limit < 1:
-            message = f"max_in_flight is a number of 1 or more, not {shown(limit_text)}"
-            raise InvalidArgumentError(message)
-    mode = rest.pop("command_buffer", "auto")
-    check_mode(mode, FEATURES, spec)
-    settings = take_settings(rest)
-    try:
-        native = driver.open_device(index, rest)
-    except (BackendUnavailableError, InvalidArgumentError):
-        raise
-    except HalError as error:
-        message = f"{backend.name}:{index} cannot be opened: {error}"
-        raise BackendUnavailableError(
-            message, native_name=error.native_name, native_code=error.native_code
-        ) from error
-    try:
-        check_mode(mode, native.features, f"{backend.name}:{index}")
-        device = Device(backend.name, native, limit, settings)
-    except BaseException:
-        with contextlib.suppress(HalError):  # the first error is the one to tell
-            native.close()
-        raise
-    device._command_buffer = mode
-    return device

@@ -6,8 +6,9 @@ valid input.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self, SupportsFloat, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, SupportsFloat, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._kernels.executable import Kernel
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "Queues"]
 
 Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 
@@ -474,3 +475,26 @@ class Queue(StreamQueue):
 
 def _flush(step: Step, queue: Queue, _: None) -> None:
     step.work.append((ISSUE, queue))
+
+
+class Queues:
+    """Hold the three queues that every device has, each with a stream of its own (Q3)."""
+
+    __slots__ = ("compute", "download", "upload")
+
+    def __init__(self, device: Device, context: Context) -> None:
+        made: list[Queue] = []
+        try:
+            for name in ("compute", "upload", "download"):
+                made.append(Queue(device, context, f"{device._name}/{name}", ordered=True))  # noqa: PERF401 - those made are to be known
+        except BaseException:
+            for queue in made:
+                with contextlib.suppress(HalError):
+                    context.native.destroy_stream(queue._stream)
+            raise
+        self.compute: Final = made[0]
+        self.upload: Final = made[1]
+        self.download: Final = made[2]
+
+    def __repr__(self) -> str:
+        return f"<Queues {self.compute.name}, {self.upload.name}, {self.download.name}>"

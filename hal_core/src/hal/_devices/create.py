@@ -1,0 +1,65 @@
+"""Open devices by their specifications."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hal._backends import registry
+from hal._base.process import refuse_after_fork
+from hal._commands.recording import check_mode
+from hal._devices.device import Device
+from hal._memory.settings import take_settings
+from hal.arguments import number_of, shown
+from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
+from hal.native import FEATURES
+
+__all__ = ["create_device"]
+
+
+def create_device(spec: str = "cpu", **parameters: object) -> Device:
+    """Open a device.
+
+    `spec` is a backend and an index, ``"cpu"``, ``"cuda:1"``, with parameters
+    if wanted, ``"cuda?max_in_flight=64"``, or a device's UUID. Parameters of
+    the core: ``max_in_flight``, the native launches that a queue issues before the
+    rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit``,
+    ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
+    ``async_allocations``, ``"true"`` or ``"false"``, and ``pool_reuse``, ``"any"``,
+    ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
+    ``"graph"``, ``"stream"`` or ``"auto"``, how recordings are run that do not say
+    (C4). All others go to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
+    `PluginError`, `NotFoundError` for an index or a UUID,
+    `InvalidArgumentError` for a parameter that nobody knows, and
+    `UnimplementedError` for graphs on a device without them.
+    """
+    refuse_after_fork()
+    backend, driver, index, given = registry.resolve(spec, parameters)
+    rest = dict(given)
+    limit_text = rest.pop("max_in_flight", None)
+    limit = None
+    if limit_text is not None:
+        limit = number_of(limit_text)
+        if limit < 1:
+            message = f"max_in_flight is a number of 1 or more, not {shown(limit_text)}"
+            raise InvalidArgumentError(message)
+    mode = rest.pop("command_buffer", "auto")
+    check_mode(mode, FEATURES, spec)
+    settings = take_settings(rest)
+    try:
+        native = driver.open_device(index, rest)
+    except (BackendUnavailableError, InvalidArgumentError):
+        raise
+    except HalError as error:
+        message = f"{backend.name}:{index} cannot be opened: {error}"
+        raise BackendUnavailableError(
+            message, native_name=error.native_name, native_code=error.native_code
+        ) from error
+    try:
+        check_mode(mode, native.features, f"{backend.name}:{index}")
+        device = Device(backend.name, native, limit, settings)
+    except BaseException:
+        with contextlib.suppress(HalError):  # the first error is the one to tell
+            native.close()
+        raise
+    device._command_buffer = mode
+    return device
