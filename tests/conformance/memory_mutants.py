@@ -133,9 +133,9 @@ MEMORY = (
         [f"{STARVING}test_nobody_takes_the_memory_from_before_it_m3"],
         ("hal._engine.context", "            if not queue._ordered:\n", "            if True:\n"),
         (
-            "hal._engine.stream",
-            "            if self._ordered:\n                self._backlog.appendleft(operation)\n",
-            "            if False:\n                pass\n",
+            "hal._engine.issuing",
+            "        if queue._ordered:\n            queue._backlog.appendleft(operation)\n",
+            "        if False:\n            pass\n",
         ),
     ),
     (
@@ -147,9 +147,9 @@ MEMORY = (
             "                return None\n                backlog.popleft()",
         ),
         (
-            "hal._engine.stream",
-            "            if self._ordered:\n                self._backlog.appendleft(operation)\n",
-            "            if True:\n                self._backlog.appendleft(operation)\n",
+            "hal._engine.issuing",
+            "        if queue._ordered:\n            queue._backlog.appendleft(operation)\n",
+            "        if True:\n            queue._backlog.appendleft(operation)\n",
         ),
     ),
     (

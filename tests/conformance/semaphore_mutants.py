@@ -39,7 +39,7 @@ SEMAPHORES = (
         "a signal comes when the work is issued",
         [WRITTEN, f"{RUNNING}test_values_of_running_work_are_not_seen_s7"],
         (
-            "hal._engine.stream",
+            "hal._engine.issuing",
             "semaphore._publish(value, operation, step.work)",
             "semaphore._advance(value, step.work)",
         ),

@@ -1,4 +1,4 @@
-"""Issue operations on a native stream (design section 5).
+"""Submit operations, have them stand in line, and claim them for issue (design section 5).
 
 A queue has one native stream, a ring of issued operations, and a backlog of
 those that are not issued yet. What guards what:
@@ -12,18 +12,18 @@ those that are not issued yet. What guards what:
   holder looks there again before it lets go, under the same lock. So no
   submission ever blocks on another (Q1) and no thread holds two queues.
 
-What breaks off part-way is brought to its end from what its step says (`_put_right`).
+What is claimed is put on the native stream by `hal._engine.issuing`. What breaks off part-way
+is brought to its end from what its step says (`_put_right`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from hal._base.failures import as_failure
 from hal._engine import progress, timelines
 from hal._engine.host_calls import HostOperations
+from hal._engine.issuing import break_off, issue, issue_from, publish
 from hal._engine.operation import (
     CANCELLED,
     DEFERRED,
@@ -41,10 +41,9 @@ from hal._engine.operation import (
 from hal._engine.plan import Plan
 from hal._engine.steps import Step
 from hal._engine.submission import Submission
-from hal._engine.timelines import DROP, GARBAGE, HOST, ISSUE, LOSE, Timeline, Timepoint, Work
+from hal._engine.timelines import DROP, GARBAGE, HOST, ISSUE, Timeline, Timepoint, Work
 from hal.errors import (
     CancelledError,
-    DeviceLostError,
     HalError,
     InvalidArgumentError,
     ReentrantCallError,
@@ -52,7 +51,6 @@ from hal.errors import (
 
 if TYPE_CHECKING:
     from hal._engine.context import Context
-    from hal._engine.events import Event
 
 __all__ = ["StreamQueue"]
 
@@ -60,9 +58,6 @@ Waits: TypeAlias = "tuple[Timepoint | Submission, ...]"
 """Checked waits. A submission that is issued needs no semaphore to be waited for."""
 
 _ids = itertools.count()
-
-_FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
-"""What takes memory or gives some back when it is issued: the next one may find some, too."""
 
 _HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear: now and then."""
@@ -246,17 +241,7 @@ class StreamQueue(HostOperations):
             if self._issuing is not None:
                 return 0  # the baton's holder looks again before it lets go
             operation = self._next(step)
-        return 0 if operation is None else self._issue_from(operation, step, budget)
-
-    def _issue_from(self, first: Operation, step: Step, budget: int) -> int:
-        """Issue a claimed operation and what is ready behind it; lets the baton go."""
-        operation: Operation | None = first
-        count = 0
-        while operation is not None:
-            count += 1
-            operation = self._issue(operation, step, count < budget)
-        step.queue = None
-        return count
+        return 0 if operation is None else issue_from(self, operation, step, budget)
 
     def _next(self, step: Step) -> Operation | None:
         """Claim the next operation that may be issued; under the lock."""
@@ -374,125 +359,6 @@ class StreamQueue(HostOperations):
         self._issuing = operation
         operation._state = ISSUING
 
-    def _issue(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
-        """Make the native calls of a claimed operation and publish its signals.
-
-        Holds the baton. Returns the next operation, claimed, if there is one
-        and `more` are wanted; else the baton is let go.
-        """
-        native, stream = self._native, self._stream
-        waits, function, arguments = (
-            operation._stream_waits,
-            operation._function,
-            operation._arguments,
-        )
-        shared = operation._shared
-        event = None
-        left = 0
-        is_starved = False
-        operation._is_begun = True
-        try:
-            if shared is None:
-                native.bind()
-            if waits:
-                for point in waits:
-                    native.wait_event(stream, point._event.handle)
-                    self._seen[point._queue._id] = point._sequence
-            if function is None:
-                for placement in arguments:
-                    placement.issue(operation, 0)
-                    is_starved = placement.is_starved
-            elif isinstance(function, Plan):
-                room = self._limit - (self._launched - self._retired)
-                made = function.issue(operation, max(room, 1))
-                operation._launches = made + (len(waits) if waits else 0)
-                left = function.left
-                is_starved = function.is_starved
-            else:
-                _enqueue(function, stream, arguments)
-            if shared is None and not is_starved:
-                event = self._context.events.take()
-                native.record_event(event.handle, stream)
-        except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
-            failure = as_failure(error, "the operation was issued")
-            return self._break_off(operation, event, failure, step, more)
-        event = event or shared
-        with timelines.lock:
-            self._release_waits(operation)
-            if is_starved or event is None:
-                self._starve(operation, step)
-                return None
-            if left:
-                self._put_back(operation, event, step)
-                return None
-            self._enter_ring(operation, event)
-            if self._context.starved and operation._kind in _FEEDS:
-                self._context.feed_some(step.work)
-            return self._publish(operation, step, more)
-
-    def _publish(self, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
-        """Publish the signals of what is in the ring, and look for more; under the lock."""
-        operation._shared = None  # it is the ring's now
-        if operation._state == ISSUING:
-            operation._state = ISSUED
-        if self._context.lost is not None:
-            self._abandon(self._context.lost, step.work)
-        elif operation._state == ISSUED:
-            for timepoint in operation._signals:
-                semaphore, value = timepoint._semaphore, timepoint._value
-                semaphore._publish(value, operation, step.work)
-            if self._context.starved:
-                self._want(operation, step.work)  # its end may give memory back
-        return self._look_again(step, more)
-
-    def _put_back(self, operation: Operation, event: Event, step: Step) -> None:
-        """Put an operation that is issued in part at the head of the backlog; under the lock.
-
-        Its part is in the ring as an operation without a handle and signals. The baton is
-        let go until enough of what is in flight has retired: nobody is held up (Q1).
-        """
-        part = Operation(self, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
-        part._state = ISSUED
-        part._launches = operation._launches
-        part._dependencies = operation._dependencies
-        self._enter_ring(part, event)
-        if self._context.starved:
-            self._want(part, step.work)
-        operation._stream_waits = operation._shared = None
-        operation._is_begun = False
-        if self._context.lost is not None:
-            self._abandon(self._context.lost, step.work)
-        else:
-            self._backlog.appendleft(operation)
-            if not self._ordered:
-                self._pending[operation] = None
-            operation._state = PARTLY
-            self._go_on(operation, step.work)
-        self._issuing = None
-
-    def _starve(self, operation: Operation, step: Step) -> None:
-        """Put an operation back for which there is no memory; under the lock (M3).
-
-        Nothing of it is enqueued, and its signals stay reserved. In an ordered queue all
-        behind it waits, too; in an unordered one it leaves the backlog.
-        """
-        shared, operation._shared = operation._shared, None
-        if shared is not None:
-            shared.release()
-        operation._stream_waits = None
-        operation._is_begun = False
-        if self._context.lost is not None:
-            self._abandon(self._context.lost, step.work)
-        else:
-            if self._ordered:
-                self._backlog.appendleft(operation)
-            else:
-                self._pending[operation] = None
-            self._context.starve(operation, step.work)
-            operation._state = STARVED
-            self._go_on(operation, step.work)
-        self._issuing = None
-
     def _go_on(self, operation: Operation, work: Work) -> None:
         """Have somebody look at the backlog again, or cancel an operation that went back late.
 
@@ -501,14 +367,6 @@ class StreamQueue(HostOperations):
         work.append((ISSUE, self))
         if self._closed:
             self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)
-
-    @staticmethod
-    def _release_waits(operation: Operation) -> None:
-        """Give back the events that an operation has made the stream wait for; under the lock."""
-        waits = operation._stream_waits
-        while waits:  # taken out first, so that none is given back twice around a Ctrl-C
-            point = waits.pop()  # which stays among the dependencies
-            point._event.release()
 
     def _look_again(self, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
         """Claim the next operation, or let the baton go; under the lock."""
@@ -522,74 +380,6 @@ class StreamQueue(HostOperations):
         self._issuing = None
         return None
 
-    def _break_off(
-        self,
-        operation: Operation,
-        event: Event | None,
-        failure: BaseException,
-        step: Step,
-        more: bool,  # noqa: FBT001 - internal
-    ) -> Operation | None:
-        """Fail an operation whose issue broke off part-way; keep its resources until idle.
-
-        The signals fail now. What the stream got of the work still runs: `event`, or
-        another one, is recorded behind it, or the stream drained (Q5).
-        """
-        lost: DeviceLostError | None = None
-        if isinstance(failure, DeviceLostError):
-            event, lost = None, failure  # no event of a lost context is used again
-        else:
-            event, lost = self._mark_end(event)
-        work = step.work
-        with timelines.lock:
-            self._release_waits(operation)
-            shared, operation._shared = operation._shared, None
-            if shared is not None:
-                shared.release()
-            # It may break off before its waits reached the stream, so that its
-            # event says nothing of what it depended on. It has failed anyway.
-            work.append((DROP, operation._dependencies))
-            operation._dependencies = None
-            self._finish(operation, FAILED, failure, work)
-            if event is not None:
-                self._enter_ring(operation, event)
-            else:
-                operation._retired = True
-                work.append((GARBAGE, [operation]))
-            if lost is not None:
-                work.append((LOSE, (self._context, lost)))
-            return self._look_again(step, more and lost is None)
-
-    def _mark_end(self, event: Event | None) -> tuple[Event | None, DeviceLostError | None]:
-        """Record an event behind what is on the stream, or wait until the stream is idle.
-
-        `event`, if given, or a new one. Returns it if it is recorded, else gives it back; and
-        what the device is lost by if neither can be done.
-        """
-        native, stream = self._native, self._stream
-        try:
-            native.bind()
-            if event is None:
-                event = self._context.events.take()
-            native.record_event(event.handle, stream)
-        except Exception as first:  # noqa: BLE001 - whatever a plugin raises there
-            as_failure(first, "an event was recorded")
-        else:
-            return event, None
-        if event is not None:
-            with timelines.lock:
-                event.release()
-        try:
-            native.synchronize_stream(stream)
-        except Exception as second:  # noqa: BLE001 - as above
-            error = as_failure(second, "the stream was drained")
-            if isinstance(error, DeviceLostError):
-                return None, error
-            lost = DeviceLostError(f"{self._name} can no longer tell when its work ends: {error}")
-            lost.__cause__ = error
-            return None, lost
-        return None, None
-
     def _put_right(self, step: Step) -> None:
         """Let the baton go that a broken step left in the step's hands; no lock held.
 
@@ -602,7 +392,7 @@ class StreamQueue(HostOperations):
                 return
             if operation in self._ring:
                 self._sequence, self._launched = operation._sequence, operation._launched
-                self._publish(operation, step, more=False)
+                publish(self, operation, step, more=False)
                 return
             if operation._state in {PARTLY, STARVED} or is_over(operation):
                 self._go_on(operation, step.work)
@@ -615,9 +405,9 @@ class StreamQueue(HostOperations):
                 operation._state = ISSUING
                 _reserve(operation._signals)
         if operation._is_begun:
-            self._break_off(operation, None, failure, step, more=False)
+            break_off(self, operation, None, failure, step, more=False)
         else:
-            self._issue(operation, step, more=False)
+            issue(self, operation, step, more=False)
 
     @staticmethod
     def _disown(operation: Operation) -> None:
@@ -749,7 +539,7 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
             queue._stand_in_line(operation, waits, step.work)
         step.operation = None
     if step.queue is not None:
-        queue._issue_from(operation, step, progress.BUDGET)
+        issue_from(queue, operation, step, progress.BUDGET)
         if not queue._sequence & _HARVEST_MASK:
             queue._context.harvest_some(queue, step)
 
@@ -763,21 +553,6 @@ def _start_late(step: Step, operation: Submission, waits: Waits) -> None:
         with timelines.lock:
             if operation._state == PENDING:
                 operation._queue._drop_unissued(operation, FAILED, error, step.work)
-
-
-def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:
-    """Make an operation's native call; without a star, which costs twice as much."""
-    count = len(arguments)
-    if count == 4:  # noqa: PLR2004 - a fill
-        function(stream, arguments[0], arguments[1], arguments[2], arguments[3])
-    elif count == 5:  # noqa: PLR2004 - a dispatch
-        function(stream, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4])
-    elif count == 3:  # noqa: PLR2004 - a copy
-        function(stream, arguments[0], arguments[1], arguments[2])
-    elif count == 2:  # noqa: PLR2004 - a graph
-        function(stream, arguments[0], arguments[1])
-    else:
-        function(stream, *arguments)
 
 
 def _closed_before(operation: Operation) -> CancelledError:

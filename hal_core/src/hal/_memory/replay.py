@@ -19,7 +19,7 @@ class Replay(Plan):
     """Many native calls of one operation: a recording's, or those of a long fill.
 
     A native stream blocks its caller when too many launches are in flight, so the
-    queue issues a long replay in parts (`hal._engine.stream`).
+    queue issues a long replay in parts (`hal._engine.issuing`).
     """
 
     __slots__ = ("_done", "visits")

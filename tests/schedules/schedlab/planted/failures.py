@@ -52,15 +52,15 @@ FAILURES = (
         "fault/2",
         (
             Patch(
-                "_engine.stream",
-                "            if event is not None:\n"
-                "                self._enter_ring(operation, event)\n"
-                "            else:\n"
-                "                operation._retired = True",
-                "            if False:\n"
-                "                self._enter_ring(operation, event)\n"
-                "            else:\n"
-                "                operation._retired = True",
+                "_engine.issuing",
+                "        if event is not None:\n"
+                "            queue._enter_ring(operation, event)\n"
+                "        else:\n"
+                "            operation._retired = True",
+                "        if False:\n"
+                "            queue._enter_ring(operation, event)\n"
+                "        else:\n"
+                "            operation._retired = True",
             ),
         ),
     ),
@@ -69,9 +69,9 @@ FAILURES = (
         "refused wait_event",
         (
             Patch(
-                "_engine.stream",
-                "            work.append((DROP, operation._dependencies))\n"
-                "            operation._dependencies = None\n",
+                "_engine.issuing",
+                "        work.append((DROP, operation._dependencies))\n"
+                "        operation._dependencies = None\n",
                 "",
             ),
         ),
@@ -81,9 +81,9 @@ FAILURES = (
         "refused wait_event",
         (
             Patch(
-                "_engine.stream",
-                "            self._release_waits(operation)\n            shared, operation._shared",
-                "            shared, operation._shared",
+                "_engine.issuing",
+                "        _release_waits(operation)\n        shared, operation._shared",
+                "        shared, operation._shared",
             ),
         ),
     ),

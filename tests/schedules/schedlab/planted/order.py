@@ -91,16 +91,16 @@ ORDER = (
         "chain/unordered",
         (
             Patch(
-                "_engine.stream",
-                "                native.record_event(event.handle, stream)\n"
-                "        except Exception as error:  # noqa: BLE001 - raised again",
-                "                with timelines.lock:\n"
-                "                    operation._event = event\n"
-                "                    operation._sequence = self._sequence + 1\n"
-                "                    for s, v in operation._signals:\n"
-                "                        s._publish(v, operation, step.work)\n"
-                "                native.record_event(event.handle, stream)\n"
-                "        except Exception as error:  # noqa: BLE001 - raised again",
+                "_engine.issuing",
+                "            native.record_event(event.handle, stream)\n"
+                "    except Exception as error:  # noqa: BLE001 - raised again",
+                "            with timelines.lock:\n"
+                "                operation._event = event\n"
+                "                operation._sequence = queue._sequence + 1\n"
+                "                for s, v in operation._signals:\n"
+                "                    s._publish(v, operation, step.work)\n"
+                "            native.record_event(event.handle, stream)\n"
+                "    except Exception as error:  # noqa: BLE001 - raised again",
             ),
         ),
     ),
@@ -122,17 +122,22 @@ ORDER = (
         (
             Patch(
                 "_engine.stream",
-                "        self._issuing = None\n        return None\n\n    def _break_off",
-                "        return None\n\n    def _break_off",
+                "        self._issuing = None\n        return None\n\n    def _put_right",
+                "        return None\n\n    def _put_right",
             ),
             Patch(
-                "_engine.stream",
-                "        step.queue = None\n        return count",
-                "        progress.drain(step)\n"
-                "        with timelines.lock:\n"
-                "            self._issuing = None\n"
-                "        step.queue = None\n"
-                "        return count",
+                "_engine.issuing",
+                "from hal._engine import timelines\n",
+                "from hal._engine import progress, timelines\n",
+            ),
+            Patch(
+                "_engine.issuing",
+                "    step.queue = None\n    return count",
+                "    progress.drain(step)\n"
+                "    with timelines.lock:\n"
+                "        queue._issuing = None\n"
+                "    step.queue = None\n"
+                "    return count",
             ),
         ),
     ),
@@ -141,9 +146,9 @@ ORDER = (
         "chain/two",
         (
             Patch(
-                "_engine.stream",
-                "        step.queue = None\n        return count",
-                "        return count",
+                "_engine.issuing",
+                "    step.queue = None\n    return count",
+                "    return count",
             ),
         ),
     ),
@@ -254,11 +259,11 @@ ORDER = (
         "refused wait_event",
         (
             Patch(
-                "_engine.stream",
-                "                    native.wait_event(stream, point._event.handle)\n"
-                "                    self._seen[point._queue._id] = point._sequence\n",
-                "                    self._seen[point._queue._id] = point._sequence\n"
-                "                    native.wait_event(stream, point._event.handle)\n",
+                "_engine.issuing",
+                "                native.wait_event(stream, point._event.handle)\n"
+                "                queue._seen[point._queue._id] = point._sequence\n",
+                "                queue._seen[point._queue._id] = point._sequence\n"
+                "                native.wait_event(stream, point._event.handle)\n",
             ),
         ),
     ),
