@@ -133,8 +133,8 @@ STATE = (
         ["queues/test_order.py::test_both_kinds_of_queue_say_what_they_are_q2"],
         (
             "hal._engine.stream",
-            '        """Return whether the queue is first-in first-out (Q2)."""\n        return self._ordered',
-            '        """Return whether the queue is first-in first-out (Q2)."""\n        return True',
+            '        """Whether the queue is first-in first-out (Q2)."""\n        return self._ordered',
+            '        """Whether the queue is first-in first-out (Q2)."""\n        return True',
         ),
     ),
     (

@@ -1,1 +1,1 @@
-"""The faces that make everything else, and how they end with the process."""
+"""Devices and queues, which make everything else, and their end with the process."""

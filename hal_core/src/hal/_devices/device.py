@@ -340,7 +340,7 @@ class Device(DeviceCore):
     def _load_program(
         self, program: Program, signatures: Mapping[str, Signature] | None
     ) -> Executable:
-        """Load the best image of a program, unless that was done."""
+        """Create a semaphore, as `hal.create_semaphore` does: it belongs to no device (S3)."""
         best = program.image_for(self)
         if signatures is not None:
             return load_executable(self, best.image, signatures, best.kernels)
@@ -512,7 +512,7 @@ class Device(DeviceCore):
             sync.nap(_NAP_SECONDS)
 
     def _begin_end(self, step: Step) -> bool:
-        """Have `step` close the device, unless another one does; under the lock."""
+        """The kinds of memory, and how much of each is free now."""
         closer = self._closer
         if closer is not None and closer is not step and closer.mark.locked():
             return False
@@ -553,7 +553,7 @@ def _end(
     device._timers.close()
     device._external.close()
     device._staging.close()
-    # Work that goes on after a time-out keeps its context: it is left behind.
+    # Block until everything submitted so far has ended; see `Queue.wait_idle`.
     left = device._heap.close(release_context=not abandoned)
     lifecycle.remove(device)
     _names.pop(device._name, None)
@@ -561,13 +561,21 @@ def _end(
 
 
 _names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
-"""Open devices, and those that are being opened, by their names."""
+"""Close every queue as `Queue.close` does and free all native objects (Q6).
+
+Memory that a numpy view still shows is kept until the view is gone
+(M2). Returns a line for everything that had to be left behind; empty if all
+went well. May be called twice, and from ``with``: while another thread
+closes the device it waits for that, at most `timeout` seconds, and
+returns a line if that was too short. Must not be called from a host
+call of its own queues: it would wait for itself.
+"""
 
 _naming: Final = sync.OwnedLock()
 
 
 def _take_name(device: Device, name: str) -> str:
-    """Return a name that no other open device has."""
+    """Close the device; return lines for abandoned work, and for what views still show."""
     number, taken = 1, name
     with steps.unheld(_naming):
         while taken in _names:

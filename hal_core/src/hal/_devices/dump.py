@@ -1,4 +1,4 @@
-"""What every operation of the process waits for (rule S9)."""
+"""A report of what every operation of the process waits for (rule S9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["dump"]
 
 _DEVICES: Final = 16
-"""How many devices are told of, how many queues of each, and operations of each kind in a queue."""
+"""The most devices reported, queues of each, and operations of each kind in a queue."""
 _QUEUES: Final = 16
 _OPERATIONS: Final = 3
 
@@ -33,11 +33,11 @@ class _Writable(Protocol):
 def dump(file: _Writable | None = None) -> str:
     """Return what the operations of all open devices do and wait for; also write it to `file`.
 
-    Each queue that has something to do is listed with its oldest operations,
+    Each busy queue is listed with its oldest operations,
     and who has promised what they wait for, or "nobody". For people to read:
-    the text may change between versions. It is cut off where there is too much
+    the text may change between versions. It is shortened where there is too much
     of a kind. Never waits for a device. Any thread may call it, also while
-    others hang. Raises `ArgumentTypeError` for what has no ``write``.
+    others hang. Raises `ArgumentTypeError` for an object without ``write``.
     """
     if file is not None and not callable(getattr(file, "write", None)):
         message = f"dump writes to a text stream, as sys.stderr is one, not to {shown(file)}"
@@ -72,7 +72,7 @@ def _of_device(device: Device) -> Iterator[str]:
 
 
 def _counts(queue: StreamQueue) -> dict[str, list[Operation]]:
-    """Return the operations of a queue by what they are doing; under the lock."""
+    """Return the operations of a queue by their state; under the lock."""
     issuing = [] if queue._issuing is None else [queue._issuing]
     return {
         "issued": [*queue._ring, *issuing],

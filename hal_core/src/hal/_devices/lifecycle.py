@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "devices", "install", "remove"]
 
 devices: dict[Device, None] = {}
-"""Every open device of this process; what is not closed before is closed at exit."""
+"""Every open device of this process; those that are not closed before are closed at exit."""
 
 _EXIT_SECONDS = 10.0
 """How long the exit hook lets the work of all devices end."""
@@ -29,16 +29,16 @@ _SPECIAL = frozenset(
 """Methods that refuse in a forked child though their names are not public."""
 
 _opened = False
-"""Whether this process has opened a device, or a process that it was forked from."""
+"""Whether this process, or one that it was forked from, has opened a device."""
 
 
 def install(public_classes: tuple[type, ...]) -> None:
-    """Register the exit hook, and what is done in a forked child.
+    """Register the exit hook, and the changes to make in a forked child.
 
     A child has its parent's handles but none of its threads, and a driver's
     context does not survive the fork. So after a device was opened every call
-    in the child raises. Replacing the methods costs nothing where nobody
-    forks, which a check in every call would. Before that it only lacks what
+    in the child raises. Replacing the methods costs nothing without a fork,
+    unlike a check in every call. If no device was opened, the child only drops what
     threads of the parent held or were.
     """
     atexit.register(_close_all)
@@ -62,13 +62,13 @@ def remove(device: Device) -> None:
 
 
 def _close_all() -> None:
-    """Close every device, and tell on standard error what is abandoned."""
+    """Close every device, and report abandoned work on standard error."""
     try:
-        for device in list(devices):  # no device's work waits for what another's will never do
+        for device in list(devices):  # devices must not wait for each other's cancelled work
             device._context.cancel()
         _close_by(sync.monotonic() + _EXIT_SECONDS)
     except KeyboardInterrupt:
-        _close_by(sync.monotonic())  # who presses Ctrl-C does not want to wait
+        _close_by(sync.monotonic())  # Ctrl-C means: do not wait
     finally:
         reaper.process.is_ending = True
 
@@ -77,14 +77,14 @@ def _close_by(deadline: float) -> None:
     """Close the devices that are open; their work ends by `deadline` or is abandoned."""
     for device in list(devices):
         for line in device._end(deadline)[0]:
-            with contextlib.suppress(Exception):  # nobody may be there to read it
+            with contextlib.suppress(Exception):  # stderr may be gone
                 sys.stderr.write(f"hal: abandoned at exit: {line}\n")
 
 
 def _disable(public_classes: tuple[type, ...]) -> None:
     process.note_fork()
     atexit.unregister(_close_all)
-    # A thread that no longer exists may hold the lock: nobody may wait for it.
+    # A thread that no longer exists may hold the lock: no thread may wait for it.
     timelines.replace_lock(_RefusingLock())
     for kind in {base for each in public_classes for base in each.__mro__[:-1]}:
         for name, member in list(vars(kind).items()):
@@ -97,7 +97,7 @@ def _disable(public_classes: tuple[type, ...]) -> None:
 
 
 class _RefusingLock:
-    """Stand for the timeline lock in a forked child."""
+    """A substitute for the timeline lock in a forked child, which refuses every call."""
 
     def __enter__(self) -> None:
         process.refuse()

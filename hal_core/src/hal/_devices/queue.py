@@ -1,4 +1,4 @@
-"""Define queues: the operations that users submit (rules Q1 to Q6).
+"""Queues: the operations that users submit (rules Q1 to Q6).
 
 Every argument is checked here, once; the engine and the backends may assume
 valid input.
@@ -48,20 +48,20 @@ Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 
 
 class Queue(StreamQueue):
-    """Submit operations to one native stream of a device.
+    """A queue of operations for one native stream of a device.
 
     Every method that submits returns a `Submission` at once, whatever its
     waits (Q1), and takes keyword-only ``wait`` (timepoints, submissions and
     fences, all of which the operation waits for) and ``signal`` (timepoints
-    that it brings about when it has ended). Any thread may submit. What an
-    operation uses is kept alive until it has retired (Q5).
+    that it signals when it has ended). Any thread may submit. An operation keeps
+    what it uses alive until it has retired (Q5).
 
     An ordered queue runs its operations first-in first-out; in an unordered
     one only waits order them (Q2).
 
     Errors of every submitting method: `ArgumentTypeError` and
     `InvalidArgumentError` for arguments, `ClosedError` for a closed queue,
-    device or buffer; nothing has changed then. What fails later fails the
+    device or buffer; nothing has changed then. Later failures fail the
     submission and its signals.
     """
 
@@ -81,12 +81,12 @@ class Queue(StreamQueue):
 
     @property
     def device(self) -> Device:
-        """Return the device that the queue belongs to."""
+        """The device that the queue belongs to."""
         return self._device
 
     @property
     def closed(self) -> bool:
-        """Return whether the queue was closed."""
+        """Whether the queue was closed."""
         return self._closed
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Write a pattern over `size` bytes of a buffer from `offset` on; None is the rest.
+        """Write a pattern over `size` bytes of a buffer from `offset` on; None means the rest.
 
         `value` is 1, 2, 4, 8 or 16 bytes, a numpy scalar, or a number that is
         converted to the buffer's dtype. `size` is a multiple of the pattern's
@@ -122,7 +122,7 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Write the bytes that `data` (bytes-like or an array) holds now, during the call."""
+        """Write the current bytes of `data` (bytes-like or an array), captured during the call."""
         payload, is_host = transfers.update(self._device, buffer, data, offset)
         waits, signals = check_lists(wait, signal)
         return self._submit("update", payload, waits, signals, is_host)
@@ -138,11 +138,11 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Copy `size` bytes between buffers; None is all of the source's rest.
+        """Copy `size` bytes between buffers; None means all of the source's rest.
 
         The ranges must not overlap, unless they are the same, which is a no-op
         that still orders. One of the two may be another device's of
-        the same driver, where this one has the feature ``"peer_access"``;
+        the same driver, if this one has the feature ``"peer_access"``;
         nothing has to be enabled for that, but until `Device.enable_access` the
         driver may stage it through the host's memory. Closing that device cancels the
         copy, if it was not issued, and waits for it otherwise. From pinned to
@@ -169,16 +169,16 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Copy a C-contiguous host array, or a `File`, into a buffer, from `offset` bytes on.
 
-        An array of up to 64 KiB is taken during the call. A larger one is kept
+        An array of up to 64 KiB is captured during the call. A larger one is kept
         alive, and must stay unchanged until the operation has ended; use
         `update` for bytes that change at once.
 
         A file is opened and read when the operation runs, as a host operation
-        (see `call`). What goes wrong then (no such file, a directory, too
+        (see `call`). An error then (no such file, a directory, too
         short, not allowed) fails the submission with an `OperationError` whose
         cause is the `OSError`. A file that is too short is noticed before
         anything is written, unless it is cut off meanwhile; after any other
-        failure the range holds anything.
+        failure the content of the range is undefined.
         """
         if type(array) is File:
             payload = files.write(self._device, buffer, array, offset)
@@ -202,12 +202,12 @@ class Queue(StreamQueue):
         The array's bytes are undefined until the operation has ended.
 
         A file is opened when the operation runs, as a host operation (see
-        `call`), and made where there is none, readable and writable for all
-        that the umask lets. Its bytes outside of the range stay: it is never
-        cut off, and a gap before the range reads as zeros. What goes wrong
+        `call`), and created if it does not exist, readable and writable for
+        everyone that the umask allows. Bytes outside of the range stay: the file is never
+        truncated, and a gap before the range reads as zeros. An error
         then (not allowed, a directory, no space left) fails the submission
-        with an `OperationError` whose cause is the `OSError`; the range holds
-        anything then. The operating system writes the bytes to the disk later.
+        with an `OperationError` whose cause is the `OSError`; the content of the range
+        is undefined then. The operating system writes the bytes to the disk later.
         Zero bytes touch no file.
         """
         if type(array) is File:
@@ -238,7 +238,7 @@ class Queue(StreamQueue):
 
         A grid that is a buffer holds three 32-bit numbers, 12 bytes at a
         multiple of 4, which are read when the kernel is launched and have no
-        other limits than the device's. Where the device cannot do that
+        limits other than the device's. If the device cannot read them
         (``"indirect_dispatch"`` is not in `Device.features`) the host does, in
         a host operation (see `call`).
         """
@@ -253,22 +253,22 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Call a host function, on a thread of ours, in the place of an operation.
+        """Call a host function, on a thread of ours, as an operation.
 
-        It may block, submit and wait; it must not wait for what stands behind
-        it in an ordered queue, for its own submission, or for what these
-        bring about. 256 calls run at once at the most, or as many as the
-        system starts threads for: beyond that one that blocks until a later
-        one has run blocks for good. Return what is to be waited for instead.
-        What it raises fails the submission and its signals. Raises
+        It may block, submit and wait; it must not wait for operations behind
+        it in an ordered queue, for its own submission, or for their
+        signals. At most 256 calls run at once, or as many as the
+        system starts threads for: beyond that a call that blocks until a later
+        one has run blocks for good. Return what to wait for instead.
+        Its exceptions fail the submission and its signals. Raises
         `OperationError` if there is no thread, and none can be started.
 
         If it returns a timepoint, a submission, a fence, or a list or tuple of
         them, the operation ends when all of that is reached, and fails with
-        the first failure among them, as if it had waited there; no thread is
-        held meanwhile. A list that mixes them with other things fails it with
-        `ArgumentTypeError`, and something that its own signals would have to
-        bring about with `InvalidArgumentError` (S1). Anything else is dropped.
+        the first failure among them, as if it had waited there, but holds no thread
+        meanwhile. A list that mixes them with other things fails it with
+        `ArgumentTypeError`, and a wait for its own signals
+        with `InvalidArgumentError` (S1). Any other result is dropped.
         """
         as_function(function, "call()")
         waits, signals = check_lists(wait, signal)
@@ -319,14 +319,14 @@ class Queue(StreamQueue):
         `Buffer.allocation` is the submission. The memory is reserved when that
         is issued. Without memory the alloca keeps its place in the queue until
         earlier work has given enough back; it fails with `OutOfMemoryError`
-        when nothing that runs or is issued on the device can. What uses the
-        buffer on another queue must wait for the allocation: an operation that
+        when no running or issued work on the device can. Operations on
+        other queues that use the buffer must wait for the allocation: one that
         is issued before fails, and one that is only not ordered behind it may
         meet an earlier use of the same memory. If the allocation fails (out of
-        memory, a failed wait, cancelled), what uses the buffer fails with the
+        memory, a failed wait, cancelled), operations that use the buffer fail with the
         same error. `dtype` and `memory` as in `Device.allocate`; the content is
         undefined. Give the memory back with `dealloca`, or drop the buffer.
-        Never blocks. Raises, here already, `OutOfMemoryError` for more than the
+        Never blocks. Raises, already during the call, `OutOfMemoryError` for more than the
         ``memory_limit``, or than the device has of device memory.
         """
         return _alloca.alloca(self._device, self, size, dtype, memory, *check_lists(wait, signal))
@@ -335,17 +335,17 @@ class Queue(StreamQueue):
         """End the use of a buffer of `alloca`, on any queue of its device.
 
         The buffer and its parts are unusable from now on: they raise
-        `ClosedError`. What was submitted before goes on. When this is issued
-        the memory is given back: what follows in this queue may have it, and
-        what waits past this on others. If something that uses it is not ordered
+        `ClosedError`. Operations submitted before go on. When this is issued
+        the memory is given back: later operations of this queue may have it, and
+        those that wait past this on others. If something that uses it is not ordered
         before this (on another queue, by a view, by another library), the
         memory comes back when all that has ended. A buffer whose allocation has
-        failed may be given back as any other. On another queue this must wait
+        failed may be given back like any other. On another queue this must wait
         for the allocation: issued before, it fails with `OperationError`.
         Raises `ClosedError` for a buffer that was given back or closed, and
         `InvalidArgumentError` for a part, a buffer that `alloca` did not make
         or of another device, one that a living recording uses directly, and
-        where `signal` has the value that the buffer's own allocation waits for.
+        if `signal` has the value that the buffer's own allocation waits for.
         """
         return _alloca.dealloca(self._device, self, buffer, *check_lists(wait, signal))
 
@@ -357,7 +357,7 @@ class Queue(StreamQueue):
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
         """Take the device's time when it gets here, after `wait` and the operations before.
 
-        The result is a submission, and says with `Timestamp.seconds_since`
+        The result is a submission whose `Timestamp.seconds_since` tells
         how long after another one it was. Raises `UnimplementedError` on a
         device without the feature ``"timestamps"``.
         """
@@ -378,10 +378,10 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Let what follows wait for work of another library (docs/interop.md).
+        """Make later operations wait for work of another library (docs/interop.md).
 
-        For all that is on its `stream` now, during this call: an object with
-        ``__cuda_stream__``, or the vendor's handle as an int. Or for its
+        They wait for everything that is on its `stream` now, during this call: an object with
+        ``__cuda_stream__``, or the vendor's handle as an int. Or they wait for its
         `event`, an object with ``.handle`` or the vendor's handle, as it was
         recorded when this operation is issued, which is at once unless it has
         to wait; an event that was never recorded counts as complete. Both are
@@ -389,7 +389,7 @@ class Queue(StreamQueue):
         or the operation was issued (an event's handle; an object is kept).
 
         Never waits on the host. Raises `UnimplementedError` on a device
-        without the feature ``"external_streams"``, and `OperationError` where
+        without the feature ``"external_streams"``, and `OperationError` if
         the driver refuses the handle.
         """
         waits, signals = check_lists(wait, signal)
@@ -405,30 +405,30 @@ class Queue(StreamQueue):
         wait: Waits = (),
         timeout: SupportsFloat | None = None,
     ) -> Submission:
-        """Let work of another library wait for this queue (docs/interop.md).
+        """Make work of another library wait for this queue (docs/interop.md).
 
-        What is put on its `stream` from now on begins when all that was
+        Work put on its `stream` from now on begins when everything
         submitted to this queue so far, and `wait`, has ended. Or its `event`
         is recorded behind that, for others to wait for. Both as in
-        `wait_external`. In an unordered queue only `wait`, and what was issued
-        so far, is waited for.
+        `wait_external`. In an unordered queue it waits only for `wait` and for what
+        was issued so far.
 
-        No stream can wait for what was not issued, so this blocks until it
-        is: at once, unless it waits for a value that nobody has promised, for
+        No stream can wait for operations that are not issued, so this blocks until they
+        are: no time, unless they wait for a value that nobody has promised, for
         a host operation or for room on the native stream. Raises
         `DeadlineExceededError` after `timeout` seconds (0: never blocks), with
         no order established, and the failure of `wait`; the other errors are
-        those of `wait_external`. Returns the submission that was waited for.
+        those of `wait_external`. Returns the submission that it waited for.
         """
         waits, _ = check_lists(wait, ())
         return external.notify(self, stream, event, waits, timeout)
 
     @property
     def stream_handle(self) -> int:
-        """Return the vendor's handle of the native stream: a ``cudaStream_t``, a ``hipStream_t``.
+        """The vendor's handle of the native stream: a ``cudaStream_t``, a ``hipStream_t``.
 
-        What others put on it is ordered with what was issued here; the queue
-        does not know of it, nor waits for it when it is closed, which ends the
+        Foreign work on it is ordered with the operations issued here; the queue
+        neither knows of it nor waits for it when it is closed, which ends the
         stream. Raises `ClosedError` then, and `UnimplementedError` on a device
         without the feature ``"external_streams"``.
         """
@@ -436,33 +436,33 @@ class Queue(StreamQueue):
 
     @property
     def __cuda_stream__(self) -> Callable[[], tuple[int, int]]:
-        """Return how CUDA libraries take `stream_handle`; an AttributeError elsewhere."""
+        """The `stream_handle` in CUDA libraries' form; raises AttributeError elsewhere."""
         return external.cuda_stream(self)
 
     def flush(self) -> None:
-        """Issue what is ready now; submissions make progress without it. Never blocks."""
+        """Issue ready operations now; submissions make progress without it. Never blocks."""
         try:
             act(_flush, self, None)
         except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
             put_off(_flush, self, None)
 
     def wait_idle(self, timeout: SupportsFloat | None = None) -> None:
-        """Block until every operation submitted so far has ended, well or not.
+        """Block until every operation submitted so far has ended, successfully or not.
 
-        For `timeout` seconds at most; None is for ever. Raises
-        `DeadlineExceededError`; the operations' own errors are theirs.
+        Blocks for at most `timeout` seconds; None means forever. Raises
+        `DeadlineExceededError`, and not the operations' own errors.
         """
         wait_idle([self], None if timeout is None else as_seconds(timeout))
 
     def close(self, timeout: SupportsFloat = 10.0) -> tuple[str, ...]:
-        """Cancel what is not issued, wait for what is, and give the stream back (Q6).
+        """Cancel what is not issued, wait for what is, and free the stream (Q6).
 
-        A recording that is issued in parts (Q1) is cancelled behind the last of those
-        that are: what it writes is undefined then. If all takes more than `timeout`
+        A recording that is issued in parts (Q1) is cancelled behind the last issued
+        part: the content of what it writes is undefined then. If all this takes more than `timeout`
         seconds the device is marked lost. Returns a line for every operation that had
-        to be abandoned, none if all went well. May be called twice, and from ``with``:
-        while another thread closes the queue it waits for that, `timeout` seconds at
-        most, and returns a line if that was too short.
+        to be abandoned; empty if all went well. May be called twice, and from ``with``:
+        while another thread closes the queue it waits for that, at most `timeout` seconds,
+        and returns a line if that was too short.
         """
         return self._context.close_queue(self, sync.monotonic() + as_seconds(timeout))
 

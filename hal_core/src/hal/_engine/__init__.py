@@ -1,1 +1,1 @@
-"""Values, operations, issue, retire, wait: the design's section 5. No buffer here."""
+"""Timelines, operations, issue, retirement and waiting: the design's section 5. Knows no buffer."""

@@ -1,7 +1,7 @@
 """Await a semaphore's value in asyncio (rule S8).
 
 A module of its own, since it is never compiled: compiled coroutines pass exceptions on
-by a signature that Python 3.12 warns of.
+through a signature that Python 3.12 warns about.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Reached"]
 
 
 class Reached:
-    """Await a value in asyncio."""
+    """An awaitable for a semaphore's value."""
 
     __slots__ = ("_semaphore", "_value")
 
@@ -51,12 +51,12 @@ async def _await_value(semaphore: Semaphore, value: int) -> None:
 
     if semaphore.poll(value):
         return
-    progress.start()  # who closes a coroutine cannot
+    progress.start()  # the closing of a coroutine cannot start it
     callback = semaphore.on_reached(value, arrive)
     try:
         await future
     except GeneratorExit:
-        # The collector closes what nobody awaits any more, wherever it runs: also on a thread
+        # The collector closes abandoned coroutines, wherever it runs: also on a thread
         # that holds the timeline lock, which must not be taken here (I10).
         progress.cancel_later(callback)
         raise

@@ -1,4 +1,4 @@
-"""Hold what the queues of one native context share, and end it (rules S5, Q6)."""
+"""The state that the queues of one native context share, and its end (rules S5, Q6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
 _left_behind: list[object] = []
-"""What operations use that were abandoned while they ran: it can never be given back."""
+"""Resources of operations that were abandoned while they ran: these can never be given back."""
 
 
 class MemoryProvider:
@@ -84,11 +84,11 @@ class Context:
         # Operations that wait for memory, and what finds it once there is an alloca (M3)
         self.starved: dict[StreamQueue, dict[Operation, None]] = {}
         self.provider: MemoryProvider | None = None
-        self.epoch = 0  # another number whenever operations have been let go
+        self.epoch = 0  # changes whenever operations have dropped their resources
         self._rotation = 0
 
     def refuse(self, what: str) -> NoReturn:
-        """Raise why nothing can be submitted to a closed queue; under the lock."""
+        """Raise why a closed queue takes no submission; under the lock."""
         if self.lost is not None:
             raise fresh(self.lost)
         message = f"{what} is closed; create another with hal.create_device or create_queue"
@@ -109,12 +109,12 @@ class Context:
         progress.act(_harvest, self.queues, None)
 
     def starve(self, operation: Operation, work: Work) -> None:
-        """Note an operation that there is no memory for; under the lock."""
+        """Note an operation that found no memory; under the lock."""
         self.post(operation, work)
         self.starved.setdefault(operation._queue, {})[operation] = None
 
     def post(self, operation: Operation, work: Work) -> None:
-        """Have memory looked for, for an operation; under the lock."""
+        """Have memory searched for an operation; under the lock."""
         provider = self.provider
         assert provider is not None  # noqa: S101 - the first alloca has made it
         provider.wanted.append(operation)
@@ -123,15 +123,15 @@ class Context:
             provider.is_posted = True
 
     def feed(self) -> None:
-        """Have those try again that there was no memory for: some was given back, perhaps."""
+        """Have starved operations try again: memory may have been given back."""
         if self.starved:
             progress.act(_feed, self, None)
 
     def feed_some(self, work: Work) -> None:
-        """Have the one of each queue try again that has waited the longest; under the lock.
+        """Have the longest waiting operation of each queue try again; under the lock.
 
-        What becomes of it, and who is next then, follows: if it finds memory its issue feeds
-        again, if it fails its end does, and else something runs that will. All at once would
+        Its outcome decides who is next: if it finds memory its issue feeds
+        again, if it fails its end does, and otherwise running work will. Retrying all at once would
         cost an unordered queue the square of their number.
         """
         for queue in list(self.starved):
@@ -140,7 +140,7 @@ class Context:
                 break
 
     def feed_one(self, operation: Operation, work: Work) -> None:
-        """Have an operation try again; under the lock. In this order: it can be done again."""
+        """Have an operation try again; under the lock. This order allows it to be repeated."""
         queue = operation._queue
         if operation._state == STARVED:
             work.append((ISSUE, queue))
@@ -150,7 +150,7 @@ class Context:
         self.forget(operation)
 
     def forget(self, operation: Operation) -> None:
-        """Take an operation out of the starved ones; under the lock."""
+        """Remove an operation from the starved ones; under the lock."""
         same = self.starved.get(operation._queue)
         if same is not None:
             same.pop(operation, None)
@@ -162,9 +162,9 @@ class Context:
         progress.act(_lose, self, keep(error))
 
     def _lose(self, error: BaseException, work: Work) -> None:
-        """Do what `lose` does with an error that is fit to be kept; under the lock.
+        """Lose the context with an error that is fit to be kept; under the lock.
 
-        Also the rest of what broke off part-way.
+        Also completes a loss that broke off part-way.
         """
         if self.lost is None:
             self.lost = error
@@ -180,18 +180,18 @@ class Context:
         return progress.act(_close_queues, queues, deadline)
 
     def close_queue(self, queue: StreamQueue, deadline: float) -> tuple[str, ...]:
-        """Do what `close_queues` does, or say that another thread still does it at `deadline`."""
+        """Close one queue like `close_queues`, or report the other thread that is closing it."""
         abandoned = self.close_queues([queue], deadline)
         if not abandoned and _is_left(queue):
             return (f"{queue.name}, which another thread is still closing",)
         return abandoned
 
     def cancel(self) -> None:
-        """Refuse new operations and cancel what is not issued: the first part of a close."""
+        """Refuse new operations and cancel those not issued: the first part of a close."""
         progress.act(_cancel, self.queues, None)
 
     def wait_for_calls(self, deadline: float) -> bool:
-        """Wait until no other thread is in a native call; return whether none is."""
+        """Wait until no other thread is in a native call; return whether that is so."""
         while steps.users(self):
             if sync.monotonic() >= deadline:
                 return False
@@ -199,7 +199,7 @@ class Context:
         return True
 
     def _close_ours(self, ours: list[StreamQueue], deadline: float) -> tuple[str, ...]:
-        """Do what `close_queues` does for queues that no other thread is closing."""
+        """Do the work of `close_queues` for queues that no other thread is closing."""
         progress.act(_cancel, ours, None)
         abandoned: tuple[str, ...] = ()
         while True:
@@ -224,7 +224,7 @@ class Context:
         return abandoned
 
     def _wait_for(self, running: list[Operation], seconds: float) -> None:
-        """Wait a while for something of `running` to end."""
+        """Wait for a while until one of `running` may have ended."""
         last = running[-1]
         if not isinstance(last, Submission) or last._state != ISSUED:
             # In another thread's hands, or failed and kept for its resources only.
@@ -234,10 +234,10 @@ class Context:
             # It was asked just now.
             waiting.wait_all((last._as_timepoint(),), seconds)
         except HalError:
-            return  # it is looked at again, whatever became of it
+            return  # the caller looks at it again, whatever its outcome
 
     def give_up(self, abandoned: tuple[str, ...]) -> None:
-        """Lose the context: what uses it did not end in time."""
+        """Lose the context: its operations did not end in time."""
         error = DeviceLostError(
             f"{self.name} was closed while {len(abandoned)} operations were still running and "
             f"did not end in time: {', '.join(abandoned[:8])}"
@@ -261,7 +261,8 @@ class Context:
             self.native.bind()
             for queue in queues:
                 queue._notifier.close()
-                # Given up before it is destroyed: a Ctrl-C leaves one behind, and frees none twice.
+                # Cleared before it is destroyed: a Ctrl-C leaks the stream, and destroys none
+                # twice.
                 stream, queue._stream = queue._stream, 0
                 if stream and queue._borrowed is None:
                     self.native.destroy_stream(stream)
@@ -269,10 +270,10 @@ class Context:
                     self.native.release_stream(stream)
                 queue._borrowed = None
         except HalError as error:
-            self.lose(error)  # what cannot be given back goes with it, and close goes on
+            self.lose(error)  # what cannot be freed goes with it, and close goes on
 
     def trim_events(self, deadline: float) -> None:
-        """Destroy the events that nobody holds, unless others are asking some until `deadline`."""
+        """Destroy the events that nobody holds, unless other threads ask some until `deadline`."""
         idle = self.events.take_idle()
         if self.lost is None and self.wait_for_calls(deadline):
             self.native.bind()
@@ -282,7 +283,7 @@ class Context:
     def close_events(self) -> None:
         """Destroy the events; no thread is in a native call on one."""
         try:
-            if self.events.size:  # else another close has come this far
+            if self.events.size:  # else another close has already been here
                 self.native.bind()
                 self.events.close()
         except HalError as error:
@@ -314,7 +315,7 @@ def _lose(step: Step, context: Context, error: BaseException) -> None:
 
 
 def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
-    """Refuse new operations and cancel what is not issued."""
+    """Refuse new operations and cancel those not issued."""
     with timelines.lock:
         step.work += [(CANCEL, queue) for queue in queues]
         for queue in queues:
@@ -322,10 +323,10 @@ def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
 
 
 def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
-    """Close the queues that nobody else is closing, and wait for who closes the others.
+    """Close the queues that nobody else is closing, and wait for the threads that close the others.
 
-    Each call in here has a step of its own: a signal handler may run between them, and what
-    an interrupt leaves another close does.
+    Each call in here has a step of its own: a signal handler may run between them, and another
+    close completes what an interrupt leaves.
     """
     step.calm = True
     abandoned: tuple[str, ...] = ()
@@ -336,7 +337,7 @@ def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tup
                 queue._closer = step
         if ours:
             abandoned += ours[0]._context._close_ours(ours, deadline)
-        # Another thread may be closing the others: none is closed before all are.
+        # Another thread may be closing the others; all of them must be closed.
         if not any(map(_is_left, queues)) or sync.monotonic() >= deadline:
             return abandoned
         sync.nap(_NAP_SECONDS)
@@ -349,19 +350,19 @@ def _may_close(queue: StreamQueue, step: Step) -> bool:
 
 
 def _is_left(queue: StreamQueue) -> bool:
-    """Return whether a queue is there, and not being closed further up on this stack."""
+    """Return whether a queue still exists and is not being closed further up this stack."""
     return not queue._gone and not steps.is_mine(queue._closer)
 
 
 def _is_there(queue: StreamQueue) -> bool:
-    """Return whether a queue's native stream was not destroyed or left behind; under the lock."""
+    """Return whether a queue's native stream was neither destroyed nor left behind; the lock."""
     return not queue._gone
 
 
 def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
-    """Block until everything submitted so far to `queues` has ended, well or not.
+    """Block until everything submitted so far to `queues` has ended, successfully or not.
 
-    Raises `DeadlineExceededError` after `timeout` seconds; None is for ever.
+    Raises `DeadlineExceededError` after `timeout` seconds; None means forever.
     """
     deadline = None if timeout is None else sync.monotonic() + timeout
     with timelines.lock:
@@ -373,4 +374,4 @@ def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
         except DeadlineExceededError:
             raise
         except HalError:
-            continue  # its error is its own
+            continue  # its error is reported by itself

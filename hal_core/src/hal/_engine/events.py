@@ -1,6 +1,6 @@
-"""Pool and count native events (design section 5, "Events").
+"""Native events, pooled and counted (design section 5, "Events").
 
-An event has one native handle. Whoever keeps it (the ring, a list of stream
+An event has one native handle. Each user of it (the ring, a list of stream
 waits, a thread that asks it, a notifier) holds a count; at zero it returns to
 the pool. A never-recorded or recycled event counts as complete, so an event is
 handed to others only once it was recorded (I1), and an answer is trusted only
@@ -18,7 +18,7 @@ __all__ = ["Event", "EventPool"]
 
 
 class Event:
-    """Count the holders of one native event."""
+    """A native event and the count of its holders."""
 
     __slots__ = ("_pool", "count", "handle")
 
@@ -28,14 +28,14 @@ class Event:
         self.count = 0
 
     def release(self) -> None:
-        """Give up one count; the last returns the event. Under the timeline lock."""
+        """Drop one count; the last one returns the event to the pool. Under the timeline lock."""
         self.count -= 1
         if not self.count:
             self._pool._free.append(self)
 
 
 class EventPool:
-    """Keep one device's events for use again."""
+    """The events of one device, kept for reuse."""
 
     __slots__ = ("_all", "_free", "_native")
 
@@ -67,7 +67,7 @@ class EventPool:
         self._free.clear()
 
     def take_idle(self) -> list[Event]:
-        """Take out all events that nobody holds; a thread may be asking one still."""
+        """Remove and return all events that nobody holds; a thread may be asking one still."""
         with timelines.lock:
             idle, self._free = self._free, []
         return idle
@@ -78,7 +78,7 @@ class EventPool:
             self._free += events
 
     def destroy(self, events: list[Event]) -> None:
-        """Destroy events that were taken out; nobody asks one any more, and the device is bound."""
+        """Destroy removed events; nobody asks one any more, and the device is bound."""
         while events:
             event = events.pop()
             del self._all[event]
@@ -86,5 +86,5 @@ class EventPool:
 
     @property
     def size(self) -> int:
-        """Return how many native events exist."""
+        """The number of existing native events."""
         return len(self._all)

@@ -1,7 +1,7 @@
-"""What a wait still waits for, in words, and who has promised it (rule S9).
+"""Describe what a wait still waits for, and who has promised it (rule S9).
 
-It is made while everything goes on: the timeline lock is held for a look at one thing
-at a time, and no more is looked at and told than anybody would read.
+The description is made while everything goes on: it holds the timeline lock for a look at
+one thing at a time, and stops at the length that a person would read.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
 
 _WIDTH: Final = 8
-"""How many unmet waits of one list are told."""
+"""How many unmet waits of one list are described."""
 
 _TOLD: Final = 24
-"""How many unmet waits are told in all."""
+"""How many unmet waits are described in total."""
 
 _LOOKED: Final = 10_000
-"""How many operations of a queue are looked through for who has promised a value."""
+"""How many operations of a queue are searched for the one that has promised a value."""
 
 
 _Promise: TypeAlias = "tuple[int, Operation]"
-"""A value, and the operation that will bring it."""
+"""A value, and the operation that will signal it."""
 
 
 def describe_wait(groups: Sequence[Sequence[Timepoint]]) -> str:
@@ -69,28 +69,28 @@ def describe_wait(groups: Sequence[Sequence[Timepoint]]) -> str:
 
 
 def describe_operation(operation: Operation) -> str:
-    """Return what an operation does and waits for, nothing if it has ended. No lock held."""
+    """Return an operation's state and waits; empty if it has ended. No lock held."""
     if operation._state >= DONE or operation._retired:
         return ""
     return _Account().story(operation, ())
 
 
 def _unmet(entries: Iterable[Timepoint]) -> list[Timepoint]:
-    """Return what is not reached, once each."""
+    """Return the waits that are not reached, once each."""
     return list(dict.fromkeys(each for each in entries if each._semaphore._value < each._value))
 
 
 class _Account:
-    """What is told of one wait."""
+    """The description of one wait."""
 
     def __init__(self) -> None:
         self._left = _TOLD
         self._known: dict[Timeline, list[_Promise]] = {}
         self._unread = self._read()
-        self._limit = ""  # says that not everything was looked through
+        self._limit = ""  # says that the search was cut short
 
     def told(self, entries: list[Timepoint], path: tuple[Operation, ...]) -> list[str]:
-        """Tell of unmet waits; `path` led to them."""
+        """Describe unmet waits; `path` led to them."""
         lines: list[str] = []
         for entry in entries[:_WIDTH]:
             if not self._left:
@@ -110,7 +110,7 @@ class _Account:
         return head + self.story(operation, path)
 
     def story(self, operation: Operation, path: tuple[Operation, ...]) -> str:
-        """Describe what an operation is doing, and what it waits for; `path` led to it."""
+        """Describe an operation's state, and what it waits for; `path` led to it."""
         text = f"{operation._describe()}, which {_state(operation)}"
         if operation in path:
             return text + ", as said before: they wait for each other"
@@ -131,7 +131,7 @@ class _Account:
         return text
 
     def _promise(self, timeline: Timeline, value: int) -> Operation | None:
-        """Return the operation that will bring `value`."""
+        """Return the operation that will signal `value`."""
         with timelines.lock:
             covering = timeline._covering(value)
         if covering is not None:
@@ -149,7 +149,7 @@ class _Account:
         return None
 
     def _read(self) -> Iterator[tuple[Timeline, _Promise]]:
-        """Go through what the queues of all devices have not ended, once."""
+        """Search the unended operations of all devices' queues, once."""
         queues = [queue for context in list(contexts) for queue in context.queues]
         for queue in queues:
             with timelines.lock:
@@ -162,10 +162,10 @@ class _Account:
             for operation in found:
                 for timepoint in operation._signals:
                     if timepoint._semaphore._owner is not None:
-                        continue  # that tells by itself
+                        continue  # it describes itself
                     yield timepoint._semaphore, (timepoint._value, operation)
 
 
 def _state(operation: Operation) -> str:
-    """Describe what an operation is doing."""
+    """Describe an operation's state."""
     return _STATES.get(operation._state, "has ended")

@@ -1,9 +1,9 @@
 """Order our queues against the streams and events of other libraries (rules I1, Q6).
 
-What is theirs is never destroyed and never owned: a stream or an event is
+Foreign streams and events are never destroyed and never owned: each is
 adopted for one native call, or for as long as a queue runs on it. An event of
-ours is recorded on their stream, or waited for there, only when that means
-something: a record is made during the call, and a wait once the work of ours
+ours is recorded on a foreign stream, or waited for there, only when that means
+something: a record is made during the call, and a wait once our work
 has been issued. Nothing here is on the path of an ordinary submission.
 """
 
@@ -61,9 +61,9 @@ _LONG_SECONDS: Final = 0.001
 
 
 class Captured:
-    """Hold an event of ours that was recorded on somebody else's stream.
+    """An event of ours that was recorded on a foreign stream.
 
-    Nobody but operations that wait for it knows the event, so that the last
+    Only operations that wait for it know the event, so the last
     of them gives it back from a finaliser, which takes no lock (I10).
     """
 
@@ -71,18 +71,18 @@ class Captured:
 
     def __init__(self, event: Event, keeper: object = None) -> None:
         self.event = event
-        self.keeper = keeper  # what has to live as long
+        self.keeper = keeper  # kept alive as long as this
 
     def __del__(self) -> None:
         self.event.release()
 
     def payload(self, native: NativeDevice) -> Payload:
-        """Return what makes a queue wait for it."""
+        """Return the payload that makes a queue wait for it."""
         return _wait_captured, (native, self), self
 
 
 class External:
-    """Hold the native streams of a device on which it meets those of others."""
+    """The native streams on which a device meets foreign streams."""
 
     __slots__ = ("_all", "_context", "_free", "_lock", "_outgoing")
 
@@ -90,7 +90,7 @@ class External:
         self._context = context
         self._free: list[int] = []
         self._all: list[int] = []
-        self._lock = sync.OwnedLock()  # held over the calls on the outgoing stream
+        self._lock = sync.OwnedLock()  # held during the calls on the outgoing stream
         self._outgoing = 0
 
     def take(self) -> Intake:
@@ -109,10 +109,10 @@ class External:
             try:
                 queue._submit("wait_external", payload, (), ())
             except ClosedError:
-                continue  # nothing will run there
+                continue  # closed: it will run nothing
 
     def outgoing(self) -> int | None:
-        """Return a vendor's stream that ends with all that was issued so far; None: all has ended.
+        """Return a vendor's stream that ends with everything issued so far; None: all has ended.
 
         The same one each time; it lives as long as the device.
         """
@@ -141,7 +141,7 @@ class External:
 
 
 class Intake:
-    """Hold a stream of `External` until what was enqueued on it has ended."""
+    """The owner of a stream of `External` until what was enqueued on it has ended."""
 
     __slots__ = ("_external", "stream")
 
@@ -153,7 +153,7 @@ class Intake:
         self._external._free.append(self.stream)
 
     def capture(self) -> Captured:
-        """Return an event behind what was enqueued so far, which keeps the stream."""
+        """Return an event behind everything enqueued so far, which keeps the stream."""
         context = self._external._context
         context.native.bind()
         captured = Captured(context.events.take(), self)
@@ -168,12 +168,12 @@ _HANDLE_BITS: Final = 64
 
 
 def is_external(context: Context) -> bool:
-    """Return whether a device can meet the streams of others."""
+    """Return whether a device can be ordered against foreign streams."""
     return _FEATURE in context.native.features
 
 
 def check_features(context: Context, what: str) -> None:
-    """Raise unless a device can meet the streams of others."""
+    """Raise unless a device can be ordered against foreign streams."""
     if not is_external(context):
         message = (
             f"{what}: {context.name} knows no streams of others (the feature {_FEATURE!r}); "
@@ -183,7 +183,7 @@ def check_features(context: Context, what: str) -> None:
 
 
 def check_stream(context: Context, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
-    """Return the vendor's handle of a stream: an int, or what has ``__cuda_stream__``."""
+    """Return the vendor's handle of a stream: an int, or an object with ``__cuda_stream__``."""
     if isinstance(given, int) and not isinstance(given, bool):
         return _not_negative(as_int(given, f"{what} takes a handle as an int"), what)
     protocol = getattr(given, "__cuda_stream__", None)
@@ -207,7 +207,7 @@ def check_stream(context: Context, given: Any, what: str) -> int:  # noqa: ANN40
 
 
 def _check_event(given: Any, what: str) -> int:  # noqa: ANN401 - another library's
-    """Return the vendor's handle of an event: an int, or what has it as ``handle``."""
+    """Return the vendor's handle of an event: an int, or an object's ``handle``."""
     number: Any = given if isinstance(given, int) else getattr(given, "handle", None)
     if isinstance(number, bool) or not hasattr(number, "__int__"):
         message = (
@@ -240,7 +240,7 @@ def _check_one(stream: object, event: object, what: str) -> None:
         raise ArgumentTypeError(message)
 
 
-# Our streams, for them
+# Our streams for other libraries
 
 
 def stream_handle(queue: StreamQueue) -> int:
@@ -269,7 +269,7 @@ class _NoCudaStreamError(UnimplementedError, AttributeError):
     """Report that a queue has no such stream; ``hasattr`` says no then."""
 
 
-# Our queue waits for them
+# Our queue waits for foreign work
 
 
 def wait_payload(context: Context, stream: object, event: object) -> Payload:
@@ -284,7 +284,7 @@ def wait_payload(context: Context, stream: object, event: object) -> Payload:
 
 
 def capture(context: Context, handle: int) -> Captured:
-    """Return an event of ours behind all that is on a vendor's stream now."""
+    """Return an event of ours behind everything that is on a vendor's stream now."""
     native = context.native
     native.bind()
     adopted = native.adopt_stream(handle)
@@ -316,7 +316,7 @@ def _record_adopted(stream: int, native: NativeDevice, handle: int, _owner: obje
         native.release_event(event)
 
 
-# They wait for our queue
+# Foreign work waits for our queue
 
 
 def notify(
@@ -326,7 +326,7 @@ def notify(
     waits: Waits,
     timeout: SupportsFloat | None,
 ) -> Submission:
-    """Order others' work behind a queue; see `Queue.notify_external`."""
+    """Order foreign work behind a queue; see `Queue.notify_external`."""
     _check_one(stream, event, "notify_external")
     context = queue._context
     check_features(context, "notify_external")
@@ -358,13 +358,13 @@ def notify(
 
 
 def let_stream_wait(context: Context, handle: int) -> None:
-    """Make a vendor's stream wait for all that was submitted to a device and goes by itself."""
+    """Make a vendor's stream wait for all work of a device that needs no further action."""
     settle(context)
     _let_wait(context.native, handle, issued(context))
 
 
 def _let_wait(native: NativeDevice, handle: int, points: list[Event]) -> None:
-    """Make a vendor's stream wait for recorded events, and give their counts back."""
+    """Make a vendor's stream wait for recorded events, and drop their counts."""
     if not points:
         return
     try:
@@ -394,14 +394,14 @@ def _newest(context: Context) -> list[Operation]:
 
 
 def give_back(points: list[Event]) -> None:
-    """Give counted events back."""
+    """Drop the counts of events."""
     with timelines.lock:
         for event in points:
             event.release()
 
 
 def _await_issue(operations: list[Submission], deadline: float | None) -> bool:
-    """Wait until operations were issued, or for the host's own until they have ended."""
+    """Wait until operations are issued, or until host operations have ended."""
     pause = _SHORT_SECONDS
     while any(each._state < (DONE if each._is_host else ISSUED) for each in operations):
         if deadline is not None and sync.monotonic() >= deadline:
@@ -412,7 +412,7 @@ def _await_issue(operations: list[Submission], deadline: float | None) -> bool:
 
 
 def settle(context: Context) -> None:
-    """Block until what needs nobody's doing any more is on its stream, or done by the host."""
+    """Block until work that needs no further action is on its stream, or done by the host."""
     with timelines.lock:
         ready = [operation for queue in context.queues for operation in _ready(queue)]
     _await_issue(ready, None)
@@ -421,7 +421,7 @@ def settle(context: Context) -> None:
 def _ready(queue: StreamQueue) -> list[Submission]:
     """Return the operations of a queue that are about to be issued; under the lock.
 
-    Host functions, and what stands behind them, may take for ever.
+    Not host functions and what stands behind them, which may take forever.
     """
     found = [] if queue._issuing is None else [queue._issuing]
     found += [each for each in queue._hosts if each._kind != "call"]

@@ -1,4 +1,4 @@
-"""Define fences: sets of timepoints that are waited for together."""
+"""Fences: sets of timepoints that are waited for together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]
 
 
 class Fence:
-    """Hold a set of timepoints, one value (the highest) per semaphore; immutable.
+    """A set of timepoints, one value (the highest) per semaphore; immutable.
 
-    It stands in any wait list and is reached once all of its timepoints are.
+    It may stand in any wait list and is reached once all of its timepoints are.
     An empty fence is reached. Model: IREE's ``iree_hal_fence_t``.
     """
 
@@ -62,13 +62,13 @@ class Fence:
 
 
 Waits: TypeAlias = Iterable[Timepoint | Submission | Fence] | Timepoint | Submission | Fence
-"""What a wait list may be: timepoints, submissions and fences, or a single one."""
+"""A wait list: timepoints, submissions and fences, or a single one."""
 
 
 def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
     """Return a wait list as timepoints.
 
-    Raises `ArgumentTypeError` for anything that is no timepoint, submission
+    Raises `ArgumentTypeError` for anything but a timepoint, submission
     or fence, or an iterable of them.
     """
     if isinstance(waits, Timepoint):
@@ -95,10 +95,10 @@ _RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions 
 
 
 def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
-    """Block until every timepoint is reached, for `timeout` seconds at most.
+    """Block until every timepoint is reached, for at most `timeout` seconds.
 
-    None is for ever; an empty list returns at once. Raises the failure of a
-    failed semaphore of the set as soon as there is one, afresh, and
+    None means forever; an empty list returns at once. Raises the failure of a
+    failed semaphore of the set as soon as there is one, as a fresh exception, and
     `DeadlineExceededError` at the time-out (S6).
     """
     waiting.wait_all(wait_entries(timepoints), timeout)
@@ -107,7 +107,7 @@ def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:
 def wait_any(timepoints: Waits, timeout: SupportsFloat | None = None) -> int | None:
     """Block until a timepoint is reached and return its index; errors as `wait_all`.
 
-    The lowest index where several are. None, at once, for an empty list. A
+    Returns the lowest index if several are reached, and None, at once, for an empty list. A
     fence counts as a whole. A failure in the set ends the wait even if
     another entry is reached (S6).
     """

@@ -1,8 +1,8 @@
-"""Run host operations: functions of the user's and file transfers (rules Q2, Q4).
+"""Host operations: functions of the user's and file transfers (rules Q2, Q4).
 
 A host operation has no place on a native stream. It is issued once everything
-that it waits for is reached, runs on a thread of the pool, and brings its
-signals about when it has ended. A function that returns something to wait for
+that it waits for is reached, runs on a thread of the pool, and makes its
+signals when it has ended. A function that returns something to wait for
 *defers* its end to that: the thread goes back to the pool, and the operation is
 registered like one that is not issued yet. The timeline lock guards all of it.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["HostOperations"]
 
 _Outcome: TypeAlias = "tuple[Timepoint, ...] | BaseException"
-"""What a function has returned to wait for, or raised."""
+"""The waits that a function has returned, or the exception that it raised."""
 
 
 class HostOperations(Ring):
-    """Hold the issued host operations of one queue."""
+    """The issued host operations of one queue."""
 
     __slots__ = ("_hosts",)
 
@@ -50,15 +50,15 @@ class HostOperations(Ring):
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises
             culprit = arguments[0] if operation._kind == "call" else function
             outcome = of_function(raised, culprit, operation._describe())
-        del function, arguments  # what it used is free as soon as it has ended
+        del function, arguments  # its resources are free as soon as it has ended
         progress.act(_return, operation, outcome)
 
     def _defer(
         self, operation: Operation, entries: tuple[Timepoint, ...], work: Work
     ) -> BaseException | None:
-        """Register for what a function has returned; under the lock.
+        """Register for the waits that a function has returned; under the lock.
 
-        Returns what the operation fails with at once, if it does.
+        Returns the operation's failure if it fails at once.
         """
         for timepoint in operation._signals:
             semaphore, value = timepoint._semaphore, timepoint._value
@@ -81,9 +81,9 @@ class HostOperations(Ring):
         return None
 
     def _resume(self, operation: Operation, index: int, work: Work) -> None:
-        """Look again at a wait of a deferred operation, and end it after the last; under the lock.
+        """Check a wait of a deferred operation again, and end it after the last; under the lock.
 
-        Twice for one wait, around a Ctrl-C, is the same as once.
+        Idempotent: a Ctrl-C may repeat it for one wait.
         """
         waits = operation._waits
         error: BaseException | None = None
@@ -92,7 +92,7 @@ class HostOperations(Ring):
             timeline, value = timepoint._semaphore, timepoint._value
             if timeline._failure is None:
                 if timeline._value < value:
-                    return  # released for what it waited for before its issue
+                    return  # released for a wait of before its issue
                 operation._unresolved &= ~(1 << index)
                 if operation._unresolved:
                     return
@@ -106,7 +106,7 @@ class HostOperations(Ring):
     def _end_host(self, operation: Operation, error: BaseException | None, work: Work) -> None:
         """End an issued host operation, whose function runs no more; under the lock.
 
-        Its state comes last: until then what is cut short is done again.
+        Sets its state last: until then an interrupted end is repeated.
         """
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
@@ -128,7 +128,7 @@ def _begin(_: Step, operation: Operation, __: None) -> bool:
     """Return whether the calling thread is to call the function of a host operation."""
     with timelines.lock:
         if operation._state != SENT:
-            return False  # it was sent off twice, around a Ctrl-C; or the device was lost
+            return False  # it was sent twice, around a Ctrl-C; or the device was lost
         operation._state = RUNNING
         return True
 
@@ -148,7 +148,7 @@ def _return(step: Step, operation: Operation, outcome: _Outcome) -> None:
 
 
 def _awaited(result: object) -> tuple[Timepoint, ...]:
-    """Return what a function's result defers the end to; nothing for a value that is dropped."""
+    """Return the waits that a function's result defers the end to; empty for other results."""
     kinds = (Timepoint, Submission, Fence)
     if isinstance(result, kinds):
         return Fence(result)._entries

@@ -17,7 +17,7 @@ __all__ = ["Notifier"]
 
 
 class Notifier:
-    """Hold the notify stream of one queue; only the progress thread arms it."""
+    """The notify stream of one queue; only the progress thread arms it."""
 
     IDLE: Final = 0
     """Nothing of the queue is wanted."""
@@ -37,7 +37,7 @@ class Notifier:
         self.arming = False
 
     def arm(self, event: Event, function: int, argument: int) -> int:
-        """Have ``function(argument)`` called after `event`, whose count this gives up."""
+        """Have ``function(argument)`` called after `event`, and drop its count."""
         native = self._native
         state = self.BEHIND
         try:
@@ -48,7 +48,7 @@ class Notifier:
             native.notify(self._stream, function, argument)
             state = self.ARMED
         except Exception:  # noqa: BLE001, S110 - whatever a plugin raises there
-            pass  # what is wrong with the device will be seen by whoever asks the event
+            pass  # the thread that asks the event will see what is wrong with the device
         finally:
             with timelines.lock:
                 self.arming = False
@@ -61,5 +61,5 @@ class Notifier:
         """Destroy the stream, once it has posted for all that it was armed for."""
         if self._stream:
             self._native.synchronize_stream(self._stream)
-            stream, self._stream = self._stream, 0  # given up first: none is destroyed twice
+            stream, self._stream = self._stream, 0  # cleared first: never destroyed twice
             self._native.destroy_stream(stream)

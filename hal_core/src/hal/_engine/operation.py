@@ -1,4 +1,4 @@
-"""Define operations: what a queue keeps of each submission."""
+"""Operations: the record that a queue keeps of each submission."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SENT: Final = 5
 RUNNING: Final = 6
 """A host operation whose function runs."""
 DEFERRED: Final = 7
-"""A host operation that has returned, and ends with what it returned to wait for."""
+"""A host operation that has returned, and ends with the waits that it returned."""
 DONE: Final = 8
 FAILED: Final = 9
 CANCELLED: Final = 10
 
 
 class Operation:
-    """One operation of a queue; `hal.Submission` is what its user sees of it."""
+    """One operation of a queue; `hal.Submission` is its user's view."""
 
     # One object for the handle and the operation: a submission is made for
     # every operation, and a second object would cost a fifth of the budget.
@@ -75,25 +75,25 @@ class Operation:
     ) -> None:
         self._queue = queue
         self._kind = kind
-        # What to call, its arguments after the stream, and what to keep alive. Nothing
-        # to call means that nothing is enqueued; then the arguments are storages to
-        # publish. The collector walks everything that is pending: no container is kept.
+        # The function, its arguments after the stream, and the resources to keep alive. Without a
+        # function nothing is enqueued; then the arguments are storages to publish. The collector
+        # walks everything that is pending, so no container is kept.
         self._function, self._arguments, self._resources = payload
-        # What it stands in line for; most never do
+        # The waits that it stands in line for; mostly empty
         self._waits: tuple[Timepoint, ...] = ()
         self._signals = signals
         self._is_host = is_host
         self._state = PENDING
         self._is_begun = False  # a native call of it was made, or may have been
         self._launches = 1  # native launches of the part that is on the stream (Q1)
-        # The waits that are neither recorded nor reached, a bit each: releasing one
-        # twice, as around a Ctrl-C, is the same as once.
+        # The waits that are neither recorded nor reached, one bit each, so that releasing one
+        # twice, as around a Ctrl-C, does no harm.
         self._unresolved = 0
         self._retired = False  # natively complete, and counted so in its queue
         self._private: Timepoint | None = None
-        # The event of the operation before it, whose end is its own: nothing is enqueued
+        # The event of the operation before it, if nothing is enqueued: both end together
         self._shared: Event | None = None
-        # Operations, on whatever queue, that must retire before this one does
+        # Operations, on any queue, that must retire before this one does
         self._dependencies: list[Operation] | None = None
         # The following are set when they first mean something:
         # _stream_waits, _sequence, _event, _error, _launched
@@ -127,19 +127,19 @@ class Operation:
 
 
 def is_over(operation: Operation) -> bool:
-    """Return whether nothing of an operation runs any more, or ever will."""
+    """Return whether no part of an operation runs, or ever will."""
     if operation._retired or operation._state < DONE:
         return operation._retired
     if not operation._is_begun:
         return True
-    # It may never have entered the ring: its launches say when those that were made have retired.
+    # It may never have entered the ring: its launch count tells when its launches have retired.
     return getattr(operation, "_launched", 1 << 62) <= operation._queue._retired
 
 
 def is_behind(operation: Operation, queue: StreamQueue) -> bool:
-    """Return whether what a queue issues from now on runs after an operation has ended.
+    """Return whether the queue's next operations run after an operation has ended.
 
-    For the holder of the queue's baton; for others it is a guess.
+    Exact for the holder of the queue's baton; a guess for others.
     """
     if is_over(operation):
         return True

@@ -1,12 +1,12 @@
-"""Do what follows once the locks are let go, and what nobody waits for.
+"""Follow-up work after the locks are released, and work that no thread waits for.
 
-`act` runs a call that changes the engine inside a step of its thread, and `drain` works
-off what follows from its changes, without recursion: what one entry causes joins the
-same list. What breaks off, wherever and by whatever, is left in its step. There is one
-way to put it right, `_put_right`, by whoever comes next: the thread's next call, or the
-progress thread.
+`act` runs a call that changes the engine inside a step of its thread, and `drain` does the
+work that follows from its changes, without recursion: follow-ups of one entry join the
+same list. A call that breaks off, anywhere and for any reason, leaves its work in its step.
+Only `_put_right` repairs it, called by whichever thread comes next: the same thread with
+its next call, or the progress thread.
 
-The *progress thread*, started on first need and asleep without need, takes over what
+The *progress thread* starts lazily and sleeps while it has nothing to do. It takes over what
 exceeds a caller's budget (Q1) and serves awaits, callbacks, waits across drivers,
 sleeping host waiters, backlogs and frees. It runs no user code.
 """
@@ -82,37 +82,37 @@ BUDGET: Final = 64
 """Operations that one call issues for others before it hands over (rule Q1)."""
 
 _NET_SECONDS: Final = 0.1
-"""Longest sleep while something is watched: after a device error nobody is notified."""
+"""Longest sleep while something is watched: after a device error no driver notifies."""
 
 _SHORT_SECONDS: Final = 0.001
 """Sleep while a notification for earlier work stands behind one for later work."""
 
 _REAP: Final = 100
 _UNHOOK: Final = 101
-"""The kinds of a heap to be reaped and a callback to be taken back; others: `timelines`."""
+"""The kinds of a heap to be reaped and of a callback to be cancelled; others: `timelines`."""
 
 dispatcher = Dispatcher("hal-dispatcher")
-"""What runs callbacks, in the order in which they are appended."""
+"""Runs callbacks, in the order in which they are appended."""
 _pool = Pool("hal-host-call", 256)
-"""What runs functions of the user's."""
+"""Runs functions of the user's."""
 workers = Pool("hal-worker", 64)
-"""What runs host work of ours, which no function of the user's holds up."""
+"""Runs host work of ours, which user functions cannot delay."""
 
 _broken: Final[deque[Step]] = deque()
 """Steps that were left with something to do."""
 
 
 def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
-    """Call ``function(step, first, second)`` inside a step, and do what follows from it.
+    """Call ``function(step, first, second)`` inside a step, and do the work that follows.
 
     Every change of the engine is made in here. No lock held. Raises what the function
-    raises; what it had begun then is brought to its end by whoever comes next.
-    `ReentrantCallError` as `hal._engine.steps.begin`.
+    raises; the next call or the progress thread completes what it had begun then.
+    Raises `ReentrantCallError` as `hal._engine.steps.begin` does.
     """
     step = steps.begin()
     try:
         with step.mark:
-            # As the last call may have left them, if it was broken off.
+            # The last call may have left them, if it was broken off.
             step.calm = False
             step.contexts = ()
             if step.is_open():
@@ -124,8 +124,9 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
             act(_nothing, None, None)
     except BaseException:
         if step.is_open():
-            # Somebody comes, whatever becomes of this thread; and it is put right at once, if
-            # there is room on the stack. An interrupt in here loses nothing, either.
+            # The list comes first: another thread repairs it, whatever happens to this one. Then it
+            # is repaired at once, if there is room on the stack. An interrupt in here loses
+            # nothing.
             _broken.append(step)
             _progress.ring()
             if function is not _nothing:
@@ -138,7 +139,7 @@ def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
 def _do_later(step: Step) -> None:
     """Make the calls that were put off to the end of a step, in their order.
 
-    One that is cut short is made again: it leaves the list once its changes are made.
+    A call leaves the list once its changes are made, so an interrupted one is repeated.
     """
     later = step.later
     while later:
@@ -147,7 +148,7 @@ def _do_later(step: Step) -> None:
         try:
             call.function(step, call.first, call.second)
         except HalError as error:
-            if not is_again:  # else it was made, perhaps, before it was cut short
+            if not is_again:  # else it may have been made before it was interrupted
                 step.calm = True
                 report(call.function, error)  # its caller has returned long ago
                 step.calm = False
@@ -156,16 +157,17 @@ def _do_later(step: Step) -> None:
 
 
 def _nothing(_: Step, __: None, ___: None) -> None:
-    """Do nothing but what `act` does of itself."""
+    """Do nothing: `act` repairs broken steps by itself."""
 
 
 def _put_right(broken: Step, step: Step) -> None:
-    """Take over what a broken step has left, which may be the caller's own."""
+    """Take over the work of a broken step, which may be the caller's own."""
     with timelines.lock:
         if broken is not step:
             if broken.mark.locked():
                 return  # its thread has come back, and goes on with it
-            # Into the new hands first: what stands in both is done twice, which is as once.
+            # Added here before it is cleared there: work that stands in both is repeated,
+            # harmlessly.
             step.work += broken.work
             broken.work = []
             step.operation, broken.operation = broken.operation, None
@@ -211,7 +213,7 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
     rest: Work = []
     position = 0
     # `work` grows while it is worked off, so its length is read each time. It is cleared
-    # when all of it is done: each entry may be done again.
+    # only when all of it is done, because each entry may be repeated.
     while position < len(work):
         kind, item = entry = work[position]
         if kind == WAKE:
@@ -222,7 +224,7 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
             else:
                 budget -= _release(item, budget, work)
                 if budget <= 0:
-                    work.append(entry)  # what is left comes after what is ready now
+                    work.append(entry)  # the rest comes after the operations that are ready now
         elif kind == ISSUE:
             if budget > 0:
                 budget -= item._pump(step, budget)
@@ -247,9 +249,9 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
 
 
 def _end_work(step: Step, budget: int) -> None:
-    """Let go of what has ended, and see to those that wait for memory."""
+    """Drop what has ended, and serve the operations that wait for memory."""
     work = step.work
-    # What is let go may run code of the user's, which may call hal.
+    # Dropping may run code of the user's, which may call hal.
     step.calm = True
     hungry: Context | None = None
     for kind, item in work:
@@ -257,7 +259,7 @@ def _end_work(step: Step, budget: int) -> None:
             for operation in item:
                 operation._let_go()
             if item:
-                context = item[0]._queue._context  # that of all of them
+                context = item[0]._queue._context  # the context of all of them
                 context.epoch += 1
                 if context.starved:
                     hungry = context
@@ -265,7 +267,7 @@ def _end_work(step: Step, budget: int) -> None:
         work.clear()
         step.calm = False
         return
-    # What follows joins the list before the rest leaves it: else a Ctrl-C would lose who waits.
+    # Follow-ups join the list before the others leave it: else a Ctrl-C would lose a waiter.
     count = len(work)
     step.calm = False
     with timelines.lock:
@@ -282,7 +284,7 @@ def _end_work(step: Step, budget: int) -> None:
 
 
 def _release(batch: Batch, budget: int, work: Work) -> int:
-    """Release the next operations of a batch; return how many those were."""
+    """Release the next operations of a batch; return their number."""
     with timelines.lock:
         batch.take(budget)
         for operation, index in batch.some:
@@ -293,10 +295,10 @@ def _release(batch: Batch, budget: int, work: Work) -> int:
 
 
 def _retire(operation: Operation, step: Step) -> None:
-    """Retire an operation whose event is complete, and first what it depends on elsewhere."""
+    """Retire an operation whose event is complete, after its dependencies on other devices."""
     work = step.work
-    # Each operation stands on what it waits for: in the work list they would be asked for again
-    # and again, twice as often for every device in between.
+    # A stack, in which each operation stands on what it waits for: in the work list they would
+    # be asked again and again, twice as often for every device in between.
     stack = [operation]
     while stack:
         foreign = None
@@ -320,7 +322,7 @@ def _retire(operation: Operation, step: Step) -> None:
 
 
 def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
-    """Do an entry of a kind that is rare."""
+    """Do an entry of a rare kind."""
     work = step.work
     if kind == RAISE:
         semaphore, value = item
@@ -344,7 +346,7 @@ def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
     elif kind == CANCEL:
         with timelines.lock:
             item._cancel(work)
-    # DROP needs nothing: it is dropped with the list.
+    # DROP needs nothing: the object is dropped with the list.
 
 
 class _Progress:
@@ -356,7 +358,7 @@ class _Progress:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, without a thread."""
+        """Start over, without a thread."""
         self._inbox: deque[tuple[int, Any]] = deque()
         self._watched: dict[StreamQueue, None] = {}
         self._starting = sync.Lock()
@@ -364,7 +366,7 @@ class _Progress:
 
     @property
     def is_asked(self) -> bool:
-        """Return whether work was handed to it that it has not begun."""
+        """Whether work was handed to it that it has not begun."""
         return bool(self._inbox)
 
     def post(self, work: Work) -> None:
@@ -373,16 +375,16 @@ class _Progress:
         self.ring()
 
     def ring(self) -> None:
-        """Have the thread look; nothing is raised."""
+        """Have the thread look for work; raises nothing."""
         bell = self._bell
         if bell is not None:
             bell.ring()
             return
-        with contextlib.suppress(Exception):  # who comes next starts it
+        with contextlib.suppress(Exception):  # the next caller starts it
             self.start()
 
     def note(self, kind: int, item: object) -> None:
-        """Note what a finaliser leaves, with no lock taken: appends, and posts at the most."""
+        """Note what a finaliser releases, without a lock: appends, and at most posts."""
         self._inbox.append((kind, item))
         if self._bell is not None:
             self._bell.ring()
@@ -395,7 +397,7 @@ class _Progress:
             if self._bell is None:
                 bell = sync.Doorbell()
                 sync.start_thread("hal-progress", functools.partial(self._run, bell))
-                self._bell = bell  # only now: if that failed, the next one tries again
+                self._bell = bell  # only now: if the start failed, the next caller tries again
                 bell.ring()
 
     def _run(self, bell: sync.Doorbell) -> None:
@@ -409,10 +411,10 @@ class _Progress:
             was_rung = bell.wait(pause if self._watched else 3600.0)
 
     def turn(self, step: Step, bell: sync.Doorbell, *, was_rung: bool) -> float:
-        """Do what there is to do; return how long to sleep at most."""
+        """Do the pending work; return the longest time to sleep."""
         inbox, watched = self._inbox, self._watched
         self._mend(step, was_rung=was_rung)
-        # Small steps, so that a flood does not hold up the watched.
+        # Small steps, so that a flood does not delay watched queues.
         count = min(len(inbox), BUDGET)
         for _ in range(count):
             kind, item = inbox.popleft()
@@ -439,7 +441,7 @@ class _Progress:
         return pause
 
     def _mend(self, step: Step, *, was_rung: bool) -> None:
-        """Put right what broken steps have left; without news, look at all of them."""
+        """Repair broken steps; without news, look at all steps."""
         while _broken:
             _put_right(_broken.popleft(), step)
         if not was_rung:
@@ -456,15 +458,15 @@ _progress = _Progress()
 
 
 def watch(queue: StreamQueue) -> None:
-    """Have the progress thread retire what is wanted of `queue`."""
+    """Have the progress thread retire the wanted operations of `queue`."""
     _progress.post([(WATCH, queue)])
 
 
 def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
-    """Call ``function(step, first, second)`` as soon as this thread is out of a call of ours.
+    """Call ``function(step, first, second)`` as soon as this thread's call of ours ends.
 
-    For a call that interrupts another one on its thread (`hal._engine.steps.is_inside`). What has
-    broken off by then is first brought to its end.
+    For a call that interrupts another one on its thread (`hal._engine.steps.is_inside`). First
+    completes what has broken off by then.
     """
     later = Later(function, first, second)
     step = steps.interrupted()
@@ -475,9 +477,9 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
 
 
 def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
-    """Call ``function(step, first, second)`` after what the progress thread has to do, if it has.
+    """Call ``function(step, first, second)`` after the progress thread's pending work, if any.
 
-    Returns whether it has anything to do. No lock held.
+    Returns whether it has any. No lock held.
     """
     if not _progress.is_asked:
         return False
@@ -494,7 +496,7 @@ def reap_later(heap: Reapable) -> None:
 
 
 def cancel_later(callback: Callback) -> None:
-    """Have the progress thread take a callback back; a finaliser may call this, as `reap_later`."""
+    """Have the progress thread cancel a callback; a finaliser may call this, as `reap_later`."""
     _progress.note(_UNHOOK, callback)
 
 
@@ -504,7 +506,7 @@ def start() -> None:
 
 
 def renew() -> None:
-    """Forget the threads, which are the parent's, and what they hold; for a forked child."""
+    """Forget the parent's threads and what they hold; for a forked child."""
     timelines.replace_lock(sync.OwnedLock())
     steps.renew()
     _broken.clear()
@@ -514,5 +516,5 @@ def renew() -> None:
 
 
 def start_for(kind: str) -> None:
-    """Have a thread that can run host operations of a kind; as `start`."""
+    """Ensure that there is a thread for host operations of a kind; like `start`."""
     (_pool if kind == "call" else workers).start()

@@ -1,11 +1,11 @@
 """Retire what a native stream has completed (design section 5, "Who retires").
 
-A ring holds the issued operations of one stream in its order. Whoever asks an
-event and finds it complete retires all up to it: first what those depend on,
-on whatever queue, so that retirement is causal (I3). The timeline lock guards
+A ring holds the issued operations of one stream in its order. A thread that asks an
+event and finds it complete retires everything up to it: first the dependencies,
+on any queue, so that retirement is causal (I3). The timeline lock guards
 everything here; events are asked outside of it (I5).
 
-Nobody who asks an event keeps it from being used again: an answer counts only if
+Asking an event does not keep it from being reused: an answer counts only if
 its operation has not retired meanwhile, and until then the event is its own.
 """
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Ring"]
 
 Answer = bool | HalError
-"""What asking an event gives: whether it is complete, or an error."""
+"""The answer of an event: whether it is complete, or an error."""
 
 _UNANSWERED: Final = 64
 """How many events in a row may answer with an error before the device counts as lost."""
 
 
 class Ring:
-    """Hold the operations in flight on one native stream."""
+    """The operations in flight on one native stream."""
 
     __slots__ = (
         "_backlog",
@@ -68,10 +68,10 @@ class Ring:
         self._retired = 0
         self._backlog: deque[Operation] = deque()  # see `hal._engine.stream`
         self._issuing: Operation | None = None  # the baton, see `hal._engine.stream`
-        self._leader: HostWaiter | None = None  # who polls it for all, see `hal._engine.waiting`
-        self._wanted: set[int] = set()  # sequences that somebody asleep waits for
+        self._leader: HostWaiter | None = None  # which polls for all, see `hal._engine.waiting`
+        self._wanted: set[int] = set()  # sequences that sleeping waiters wait for
         self._watched = False  # by the progress thread
-        self._unanswered = 0  # errors in a row that asking events raised
+        self._unanswered = 0  # errors in a row from asking events
         self._notifier = Notifier(context.native)
         self._dead = False  # its native stream is being destroyed
 
@@ -101,7 +101,7 @@ class Ring:
         """Note in the step that an operation's event is going to be asked.
 
         Returns False if it has retired. No event of the context is destroyed until the
-        step says otherwise.
+        step is done with it.
         """
         with timelines.lock:
             if operation._retired:
@@ -110,7 +110,7 @@ class Ring:
             return True
 
     def _query(self, operation: Operation) -> Answer:
-        """Return whether an operation's event is complete, or the error of asking it."""
+        """Return whether an operation's event is complete, or the error from asking it."""
         try:
             self._native.bind()
             return self._native.query_event(operation._event.handle)
@@ -118,7 +118,7 @@ class Ring:
             return as_failure(error, "its event was asked")
 
     def _heed(self, operation: Operation, answer: Answer, step: Step) -> bool:
-        """Do what the answer of an event means; return whether its operation has retired."""
+        """Act on the answer of an event; return whether its operation has retired."""
         if answer is not False:
             if answer is True:
                 step.work.append((RETIRE, operation))
@@ -128,7 +128,7 @@ class Ring:
         return operation._retired
 
     def _harvest(self, step: Step) -> None:
-        """Retire all that has completed, in stream order; never blocks."""
+        """Retire everything that has completed, in stream order; never blocks."""
         low = self._at(0)
         if low is None or not self._ask(low, step):
             return
@@ -165,14 +165,14 @@ class Ring:
             self._ring.popleft()
 
     def _retire_through(self, operation: Operation, work: Work) -> Operation | None:
-        """Retire an operation, all before it, and what those depend on; under the lock.
+        """Retire an operation, all before it, and their dependencies; under the lock.
 
-        Its event is complete, so the events of all those are, too (I3). What
-        one depends on retires first, on whatever queue, and passes its failure
+        Its event is complete, so the events of all those are, too (I3). A
+        dependency retires first, on any queue, and passes its failure
         on. What they kept alive is dropped outside of the lock.
 
         Returns an operation of another context that must be asked first: if that
-        device is lost, its work did not end well, whatever this stream says.
+        device is lost, its work has failed, whatever this stream says.
         """
         garbage: list[Operation] = []
         work.append((GARBAGE, garbage))
@@ -204,9 +204,9 @@ class Ring:
         return None
 
     def _retire_head(self, head: Operation, garbage: list[Operation], work: Work) -> None:
-        """Publish the end of the oldest operation and take it out of the ring; under the lock.
+        """Publish the end of the oldest operation and remove it from the ring; under the lock.
 
-        In this order: what a Ctrl-C cuts short can be done again.
+        The order of steps lets an interrupted call be repeated.
         """
         if head._state == ISSUED:
             self._finish(head, DONE, None, work)
@@ -223,8 +223,8 @@ class Ring:
     ) -> None:
         """End an operation: its signals, its registrations, its handle; under the lock.
 
-        The one way in which an operation ends, with an error, which `keep` has made fit to
-        be kept, unless `state` is `DONE`. In this order: what is cut short can be done again.
+        The only way in which an operation ends: with an error, which `keep` has made fit to
+        be kept, unless `state` is `DONE`. The order of steps lets an interrupted call be repeated.
         """
         if operation._state >= DONE:
             return
@@ -247,7 +247,7 @@ class Ring:
         """Fail an operation whose event cannot be asked; under the lock (O2).
 
         It stays in the ring: a later event tells when its work has ended. Returns the error
-        that the device is lost by, if it is: by this one, or after too many in a row.
+        that loses the device, if any: this one, or one after too many in a row.
         """
         if isinstance(error, DeviceLostError):
             return error

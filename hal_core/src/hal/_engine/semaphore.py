@@ -1,4 +1,4 @@
-"""Define timeline semaphores, the public face of a timeline (rules S1 to S9)."""
+"""Timeline semaphores, the public face of a timeline (rules S1 to S9)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Callback", "Semaphore", "create_semaphore"]
 
 
 class Semaphore(Timeline):
-    """Hold a 64-bit value that only rises; hosts and queues wait for it and signal it.
+    """A 64-bit value that only rises; hosts and queues wait for it and signal it.
 
     Made by `hal.create_semaphore`. Belongs to no device and outlives them all
-    (S3). Every method may be called from any thread, and none blocks but
-    `wait`. Models: ``VkSemaphore`` of type timeline, IREE's HAL semaphore.
+    (S3). Every method may be called from any thread, and only `wait`
+    blocks. Models: ``VkSemaphore`` of type timeline, IREE's HAL semaphore.
     """
 
     __slots__ = ("__weakref__",)
@@ -44,7 +44,7 @@ class Semaphore(Timeline):
         """Return the value; all work that it depends on has retired and is visible (S7).
 
         Asks the events of the work in flight first. Raises the failure of a
-        failed semaphore, afresh.
+        failed semaphore, as a fresh exception.
         """
         if self._points and not steps.is_inside():
             progress.act(_harvest, self, None)
@@ -66,12 +66,12 @@ class Semaphore(Timeline):
         return self._value >= value
 
     def wait(self, value: SupportsIndex, timeout: SupportsFloat | None = None) -> None:
-        """Block until `value` is reached, for `timeout` seconds at most; None is for ever.
+        """Block until `value` is reached, for at most `timeout` seconds; None means forever.
 
         Raises the failure of a failed semaphore, also for a value that it had
         reached (S4), and `DeadlineExceededError` at the time-out, whose text
-        tells who has promised the value (S9). Ctrl-C ends the wait. Must not
-        be called from a callback of `on_reached`, which it would hold up.
+        says who has promised the value (S9). Ctrl-C ends the wait. Must not
+        be called from a callback of `on_reached`, which would delay other callbacks.
         """
         if type(value) is not int or not 0 <= value <= MAX_VALUE:
             value = check_value(value)
@@ -84,7 +84,7 @@ class Semaphore(Timeline):
         waiting.wait_all((Timepoint(self, value),), timeout)
 
     def signal(self, value: SupportsIndex) -> None:
-        """Raise the value to `value` at once and let go whoever waits for it.
+        """Raise the value to `value` at once and release its waiters.
 
         Issues at most 64 released operations itself and leaves the rest to
         the progress thread (Q1). Raises `InvalidArgumentError`, and changes
@@ -99,11 +99,12 @@ class Semaphore(Timeline):
             progress.put_off(_signal, self, value)
 
     def fail(self, error: BaseException) -> None:
-        """Fail for good: every wait, also for a reached value, raises `error` afresh.
+        """Fail for good: every wait, also for a reached value, raises a fresh copy of `error`.
 
         The first failure wins; a later one is dropped. `error` is kept
-        without its traceback: one like it, if it has one. Raises `ArgumentTypeError` if it is no
-        exception.
+        without its traceback; if it has one, a copy is kept. Raises `ArgumentTypeError` if it is
+        not
+        an exception.
         """
         if not isinstance(error, BaseException):
             message = f"fail() takes an exception, not {type(error).__name__}"
@@ -121,14 +122,14 @@ class Semaphore(Timeline):
 
         Always on a dispatcher thread of ours, in the order in which values
         were reached; never inline (S8). Returns a handle whose ``cancel()``
-        takes the callback back. What the function raises goes to
+        cancels the callback. Exceptions of the function go to
         `sys.unraisablehook`. Raises `OperationError` if the system starts no
         thread for it.
         """
         value = check_value(value)
         function = as_function(function, "on_reached()")
         if not steps.is_inside():
-            progress.dispatcher.start()  # raises if there is no thread to be had
+            progress.dispatcher.start()  # raises if no thread can be started
         callback = Callback(self, value, function)
         try:
             progress.act(_register, self, callback)
@@ -146,7 +147,7 @@ class Semaphore(Timeline):
 
 
 class Callback:
-    """Take back a function that `Semaphore.on_reached` was given."""
+    """The handle of a callback that `Semaphore.on_reached` registered."""
 
     __slots__ = ("_function", "_semaphore", "_value")
 
@@ -161,11 +162,11 @@ class Callback:
         self._function: Callable[[HalError | None], object] | None = function
 
     def cancel(self) -> bool:
-        """Return True if the function had not been sent off and now never will be."""
+        """Cancel the callback; return True if it had not been dispatched and now never will be."""
         return progress.act(_cancel, self, None)
 
     def _cancel(self, step: Step) -> bool:
-        """Do what `cancel` does, inside a step."""
+        """Cancel the callback, inside a step."""
         with timelines.lock:
             found = self._semaphore._forget(self._value, self)
             if found:
@@ -180,7 +181,7 @@ class Callback:
         work.append((timelines.CALLBACK, None))
 
     def _run(self, failure: BaseException | None) -> None:
-        """Call the function, once however often it was sent off; on the dispatcher."""
+        """Run the callback at most once, even if dispatched twice; on the dispatcher."""
         function = progress.act(_take_function, self, None)
         if function is not None:
             try:
@@ -201,7 +202,7 @@ def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Sema
     """Create a timeline semaphore that belongs to no device (rule S3).
 
     `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
-    pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for others.
+    pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else.
     """
     title = None if name is None else as_name(name, "a semaphore")
     return Semaphore(check_value(initial), title)

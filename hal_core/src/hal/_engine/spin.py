@@ -1,8 +1,8 @@
-"""Ask for one operation's end for a moment, before its waiter does anything dearer (rule S6).
+"""Poll one operation's end for a moment, before its waiter does anything more costly (rule S6).
 
 Most waits are for work that was submitted just now and ends within microseconds. They
 need no registration, no list and no leader: the event is asked, and what has ended is
-retired. Who is not served by then waits as `hal._engine.waiting` says.
+retired. A waiter that is not served by then goes on as in `hal._engine.waiting`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["EAGER_TURNS", "POLL_SECONDS", "spin_for", "spin_for_operation"]
 
 POLL_SECONDS: Final = 100e-6
-"""How long a waiter polls before it sleeps: about what a wake-up costs."""
+"""How long a waiter polls before it sleeps: about the cost of a wake-up."""
 
 EAGER_TURNS: Final = 4
-"""How often it asks before it gives the processor up in between: what short work takes.
+"""How often it asks before it starts to yield the processor in between: enough for short work.
 
-A driver's call lets the interpreter lock go by itself.
+A driver's call releases the interpreter lock by itself.
 """
 
 
 def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> None:
-    """Ask what is recorded to bring `value`, unless somebody polls its queue by now."""
+    """Poll the operation recorded to signal `value`, unless another thread polls its queue."""
     seconds = _limit(timeout)
     progress.act(_spin_for_value, (timeline, value), seconds)
 
 
 def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
-    """Ask for the end of an operation, if it is on a stream and nobody polls its queue by now."""
+    """Poll the end of an operation that is on a stream, unless another thread polls its queue."""
     progress.act(_spin, operation, _limit(timeout))
 
 
@@ -63,7 +63,7 @@ def _spin(step: Step, operation: Operation, seconds: float) -> None:
         step.contexts = queue._contexts
     turns = 0
     begun = 0.0
-    step.calm = True  # nothing of ours is in its hands: a signal handler may call anything
+    step.calm = True  # no engine state in its hands: a signal handler may call anything
     while True:
         answer = queue._query(operation)
         if answer is not False or operation._retired:

@@ -1,17 +1,17 @@
 """Follow every call of ours to its end, however it is left (rule O3, design section 5 "Recovery").
 
-A call that changes the engine runs inside a *step* of its thread. The step writes down
+A call that changes the engine runs inside a *step* of its thread. The step records
 what the call has in hand before it is touched: the operation that is being submitted or
 issued, the host wait that is registered, and the list of what follows from its changes.
 An interrupt, a full stack or an error of ours may break the call off anywhere. Then the
-step still says what is left, each piece of which can be done again from its beginning,
-and whoever comes next brings it to its end: the same thread with its next call, or the
-progress thread (`hal._engine.progress`).
+step still says what is left, each piece of which can be repeated from its beginning,
+and the next call of the same thread, or the progress thread
+(`hal._engine.progress`), completes it.
 
 Whether a step is broken needs no bookkeeping that could itself be interrupted: its
 *mark* is a lock of C's own that a ``with`` holds as long as the call runs. What is left
-in a step whose mark is free is left for good. Handlers in each function that put their
-own half right were the alternative, and are wrong as soon as a second interrupt comes.
+in a step whose mark is free is left for good. The rejected alternative, a handler in each
+function that repairs its own half, is wrong as soon as a second interrupt comes.
 
 The mark also tells a signal handler, a finaliser or a callback of a weak reference that
 it has interrupted a call of ours on its own thread (`begin`).
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class Later:
-    """A call that a signal handler or a finaliser has made, to be made at the end of a step."""
+    """A call by a signal handler or a finaliser, put off to the end of a step."""
 
     __slots__ = ("first", "function", "is_begun", "second")
 
@@ -68,9 +68,9 @@ class Step:
     mark
         Held while the call runs.
     work
-        What follows from the changes made so far, see `hal._engine.progress.drain`.
+        The follow-ups of the changes made so far, see `hal._engine.progress.drain`.
     operation
-        The operation that is being submitted: nobody knows of it before it stands in line.
+        The operation that is being submitted, which only this step knows before it stands in line.
     noted
         The operation that memory of `Queue.alloca` is being told of: until it is `operation`,
         too, it may still be refused.
@@ -81,15 +81,15 @@ class Step:
     contexts
         The contexts of native calls that hold no baton, such as asking an event.
     calm
-        Nothing of the engine's is in this thread's hands just now, as while it sleeps:
+        Whether this thread has no engine state in its hands just now, as while it sleeps:
         a signal handler may call anything.
     inner
         The step of such a call.
     later
         Calls that were put off to its end.
     awaited
-        Operations that memory is looked for again for when its work is done: what follows
-        from it may give some back.
+        Operations whose search for memory is repeated when its work is done, which
+        may give some back.
     """
 
     __slots__ = (
@@ -131,7 +131,7 @@ class Step:
         )
 
     def has_put_off(self, operation: Operation) -> bool:
-        """Return whether a submission is one that was put off: it is made again, not taken back."""
+        """Return whether a submission is one that was put off: it is repeated, not taken back."""
         return any(call.first is operation for call in self.later)
 
 
@@ -140,7 +140,7 @@ _steps: Final[dict[int, Step]] = {}
 
 
 def renew() -> None:
-    """Forget the steps of all threads; for a forked child, which has none of them."""
+    """Forget the steps of all threads, of which a forked child has none."""
     _steps.clear()
 
 
@@ -167,12 +167,12 @@ def begin() -> Step:
 
 
 def is_inside() -> bool:
-    """Return whether this thread is in the middle of a call of ours: what changes is put off."""
+    """Return whether this thread is in the middle of a call of ours: changes are put off."""
     return timelines.lock._is_owned() or interrupted() is not None
 
 
 def interrupted() -> Step | None:
-    """Return the step of this thread's call that is being interrupted, if one is."""
+    """Return the step of this thread's interrupted call, if any."""
     step = _steps.get(sync.get_ident())
     while step is not None and step.mark.locked():
         if not step.calm:
@@ -182,7 +182,7 @@ def interrupted() -> Step | None:
 
 
 def is_mine(step: Step | None) -> bool:
-    """Return whether a step is one of this thread's: somebody asks from inside of it."""
+    """Return whether a step is one of this thread's, which a call inside of it asks."""
     mine = _steps.get(sync.get_ident())
     while mine is not None and mine is not step:
         mine = mine.inner
@@ -201,14 +201,14 @@ def all_steps() -> list[Step]:
 
 
 def users(context: Context) -> int:
-    """Return how many threads are in a native call of a context that holds no baton."""
+    """Return how many threads are in a native call of a context without a baton."""
     return sum(1 for step in all_steps() if context in step.contexts and step.mark.locked())
 
 
 def unheld(lock: Any) -> Any:  # noqa: ANN401 - a lock, given back as it is
-    """Return an `OwnedLock`, for ``with``; raises if this thread holds it, which it would wait for.
+    """Return an `OwnedLock` for ``with``; raise if this thread holds it, which would deadlock.
 
-    `ReentrantCallError`: a signal handler or a finaliser asks for what its thread is doing.
+    Raises `ReentrantCallError`: a signal handler or a finaliser needs what its thread is changing.
     """
     if lock._is_owned():
         raise reentrant()
@@ -216,7 +216,7 @@ def unheld(lock: Any) -> Any:  # noqa: ANN401 - a lock, given back as it is
 
 
 def reentrant() -> ReentrantCallError:
-    """Return what a call raises that has interrupted another one and cannot be put off."""
+    """Return the error of a call that has interrupted another one and cannot be put off."""
     return ReentrantCallError(
         "a signal handler or a finaliser called hal in the middle of a call of hal's on the same "
         "thread, for something that cannot be put off; signal a semaphore or submit there, and do "

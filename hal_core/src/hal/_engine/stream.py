@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamQueue"]
 
 Waits: TypeAlias = "tuple[Timepoint | Submission, ...]"
-"""Checked waits. A submission that is issued needs no semaphore to be waited for."""
+"""Checked waits. An issued submission can be waited for without a semaphore."""
 
 _ids = itertools.count()
 
@@ -64,7 +64,7 @@ _HARVEST_MASK: Final = 63
 
 
 class StreamQueue(HostOperations):
-    """Order operations on one native stream; the engine under `hal.Queue`."""
+    """The order of operations on one native stream; the engine under `hal.Queue`."""
 
     __slots__ = (
         "__weakref__",
@@ -93,21 +93,21 @@ class StreamQueue(HostOperations):
         borrowed: tuple[int, object] | None = None,
     ) -> None:
         super().__init__(context)
-        # The vendor's handle of a stream that is not ours, and what keeps it alive
+        # The vendor's handle of a borrowed stream, and what keeps it alive
         self._borrowed = borrowed
         # Whether others have the stream's handle, and may put work of theirs between ours
         self._shown = borrowed is not None
         self._domain = context.native.domain
         self._name = name
         self._ordered = ordered
-        self._id = next(_ids)  # never used again, unlike id()
+        self._id = next(_ids)  # never reused, unlike id()
         self._limit = context.max_in_flight
         self._closed = False
         self._closer: Step | None = None  # the step of the call that closes it
         self._owner: Step | None = None  # the step that took the baton last
         self._gone = False  # the native stream is destroyed, or was left behind
-        # The backlog holds, if ordered: all that are not issued, in order; if
-        # unordered: those that are ready, and this all that are not issued.
+        # If ordered, the backlog holds all that are not issued, in order; if
+        # unordered, those that are ready, and this all that are not issued.
         self._pending: dict[Operation, None] = {}
         # Queue id -> highest sequence of that queue that this stream has waited for
         self._seen: dict[int, int] = {}
@@ -120,12 +120,12 @@ class StreamQueue(HostOperations):
 
     @property
     def name(self) -> str:
-        """Return the queue's name, with its device's in front."""
+        """The queue's name, with its device's in front."""
         return self._name
 
     @property
     def ordered(self) -> bool:
-        """Return whether the queue is first-in first-out (Q2)."""
+        """Whether the queue is first-in first-out (Q2)."""
         return self._ordered
 
     # Submission
@@ -143,7 +143,7 @@ class StreamQueue(HostOperations):
         if is_host:
             progress.start_for(kind)
         operation: Submission
-        if make is None:  # by its name: that is a plain call where this is compiled
+        if make is None:  # by its name: a plain call where this is compiled
             operation = Submission(self, kind, payload, signals, is_host)
         else:
             operation = make(self, kind, payload, signals, is_host)
@@ -181,11 +181,11 @@ class StreamQueue(HostOperations):
     def _resolve(
         self, operation: Operation, index: int, timeline: Timeline, value: int, work: Work
     ) -> bool:
-        """Return True if a wait stops the issue no longer, else register it; under the lock."""
+        """Return True if a wait no longer prevents the issue, else register it; under the lock."""
         if timeline._value >= value:
             return True
         if operation._is_host:
-            # Nothing of the host's can wait on a stream: only "reached" will do (M1).
+            # A host operation cannot wait on a stream: only "reached" will do (M1).
             timeline._until_reached(value, work).hold_back(value, operation, index)
             return False
         if self._point(timeline, value) is not None:
@@ -225,7 +225,7 @@ class StreamQueue(HostOperations):
             self._drop_unissued(operation, FAILED, timeline._failure, work)
         elif self._resolve(operation, index, timeline, value, work):
             if operation._unresolved == bit:
-                # In this order: what a Ctrl-C cuts short can be done again. An
+                # This order lets an interrupted call be repeated. An
                 # operation may stand in the backlog twice; it is issued once.
                 if not self._ordered:
                     self._backlog.append(operation)
@@ -236,7 +236,7 @@ class StreamQueue(HostOperations):
     # Issue
 
     def _pump(self, step: Step, budget: int) -> int:
-        """Issue what is ready, `budget` operations at most; return how many those were."""
+        """Issue ready operations, at most `budget`; return their number."""
         with timelines.lock:
             if self._issuing is not None:
                 return 0  # the baton's holder looks again before it lets go
@@ -261,7 +261,7 @@ class StreamQueue(HostOperations):
                 return None
             if self._ordered and (self._hosts or (operation._is_host and ring)):
                 # A host operation begins when all before it has ended, and all
-                # after it begins when it has: first-in first-out, without a stream.
+                # after it begins when it has ended: first-in first-out, without a stream.
                 if ring:
                     self._want(ring[-1], step.work)
                 return None
@@ -282,7 +282,7 @@ class StreamQueue(HostOperations):
         """Return whether the stream takes an operation's launches without blocking (Q1)."""
         in_flight = self._launched - self._retired
         if isinstance(operation._function, Plan):
-            # Half of the limit at once, for each part of it takes an event.
+            # Half of the limit at once, since each part takes an event.
             need = min(operation._function.left, max(self._limit // 2, 1))
             return in_flight + need <= self._limit or not self._ring
         return in_flight < self._limit
@@ -308,7 +308,7 @@ class StreamQueue(HostOperations):
                 point = None if operation._is_host else self._point(timeline, value)
             elif wait._state == DONE:
                 continue
-            else:  # what has failed is looked at in line
+            else:  # failures are handled in line
                 point = None if operation._is_host else self._point_of(wait)
             if point is None:
                 return False
@@ -333,7 +333,7 @@ class StreamQueue(HostOperations):
             for point in stream_waits:
                 point._event.count += 1
         elif operation._function is None and self._ring and not self._shown:
-            # It ends when what is before it does: no event of its own is recorded.
+            # It ends when the operation before it does: no event of its own is recorded.
             shared = self._ring[-1]._event
             shared.count += 1
             operation._shared = shared
@@ -352,7 +352,7 @@ class StreamQueue(HostOperations):
     def _take_baton(self, operation: Operation, step: Step) -> None:
         """Have the step issue an operation; under the lock.
 
-        In this order: the step knows of the queue before the baton is its own.
+        The order matters: the step knows of the queue before the baton is its own.
         """
         step.queue = self
         self._owner = step
@@ -360,16 +360,16 @@ class StreamQueue(HostOperations):
         operation._state = ISSUING
 
     def _go_on(self, operation: Operation, work: Work) -> None:
-        """Have somebody look at the backlog again, or cancel an operation that went back late.
+        """Have the backlog looked at again, or cancel an operation that went back late.
 
-        Under the lock. Closing the queue cancelled what stood in the backlog then.
+        Under the lock. Closing the queue cancelled the backlog of that time.
         """
         work.append((ISSUE, self))
         if self._closed:
             self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)
 
     def _look_again(self, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
-        """Claim the next operation, or let the baton go; under the lock."""
+        """Claim the next operation, or release the baton; under the lock."""
         if self._backlog:
             if more:
                 operation = self._next(step)
@@ -381,10 +381,10 @@ class StreamQueue(HostOperations):
         return None
 
     def _put_right(self, step: Step) -> None:
-        """Let the baton go that a broken step left in the step's hands; no lock held.
+        """Release the baton that a broken step left in the step's hands; no lock held.
 
-        What the stream has got whole is published, what it has got in part fails, and
-        what it has got nothing of is issued.
+        An operation that is on the stream as a whole is published, one that is there in part
+        fails, and one that is not there at all is issued.
         """
         with timelines.lock:
             operation = self._issuing
@@ -400,7 +400,7 @@ class StreamQueue(HostOperations):
                 return
             failure: BaseException = CancelledError(f"{operation._describe()} was interrupted")
             if operation._state >= DONE:
-                failure = operation._error  # it was being broken off, and is followed by no event
+                failure = operation._error  # it was being broken off, and no event follows it
             else:
                 operation._state = ISSUING
                 _reserve(operation._signals)
@@ -411,10 +411,10 @@ class StreamQueue(HostOperations):
 
     @staticmethod
     def _disown(operation: Operation) -> None:
-        """End an operation that was refused, or broke off before anybody had it; no lock held.
+        """End an operation that was refused, or broke off before any queue had it; no lock held.
 
-        Its signals and what it was to end are left alone. Memory that was told of it does not
-        wait for it any more.
+        Its signals and the allocation that it was to end stay as they are. Memory that noted it
+        does not wait for it any more.
         """
         with timelines.lock:
             is_known = operation._state != PENDING
@@ -438,13 +438,13 @@ class StreamQueue(HostOperations):
     ) -> None:
         """End an operation that was not issued, or not all of it; under the lock.
 
-        Its state comes last: until then what is cut short is done again.
+        Sets its state last: until then an interrupted call is repeated.
         """
         if self._backlog and self._issuing is None:
             work.append((ISSUE, self))
         work.append((GARBAGE, [operation]))
         if operation._state == PARTLY:
-            # Parts of it are on the stream, perhaps: it is over when what is there has retired.
+            # Parts of it may be on the stream: it is over when the work there has retired.
             operation._is_begun = True
             operation._launched = self._launched
             operation._retired = not self._ring
@@ -454,7 +454,7 @@ class StreamQueue(HostOperations):
         self._finish(operation, state, error, work)
 
     def _in_use(self) -> list[object]:
-        """Return what the issued operations keep alive; under the lock."""
+        """Return the resources of the issued operations; under the lock."""
         operations = list(self._ring)
         if self._issuing is not None:
             operations.append(self._issuing)
@@ -488,7 +488,7 @@ class StreamQueue(HostOperations):
         return cast("list[Submission]", found)
 
     def _running(self) -> list[Operation]:
-        """Return what is issued, or being issued, and has not retired; under the lock."""
+        """Return the operations that are issued, or being issued, and unretired; under the lock."""
         found = [*self._ring, *self._hosts]
         if self._issuing is not None:
             found.append(self._issuing)
@@ -528,13 +528,13 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
         elif (
             not queue._backlog
             and queue._issuing is None
-            and operation._state == PENDING  # else it was put off, and this is done again
+            and operation._state == PENDING  # else it was put off, and this is a repeat
             and not operation._is_host
             and not (queue._ordered and queue._hosts)
             and queue._has_room(operation)
             and queue._claim(operation, waits, step)
         ):
-            pass  # the short way: nothing stands before it, so it is issued at once
+            pass  # fast path: nothing stands before it, so it is issued at once
         elif operation._state == PENDING:
             queue._stand_in_line(operation, waits, step.work)
         step.operation = None
@@ -545,7 +545,7 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
 
 
 def _start_late(step: Step, operation: Submission, waits: Waits) -> None:
-    """Submit what was put off; whoever has its handle hears of a refusal there."""
+    """Submit an operation that was put off; its handle reports a refusal."""
     try:
         if operation._state == PENDING:
             _start(step, operation, waits)
@@ -562,7 +562,7 @@ def _closed_before(operation: Operation) -> CancelledError:
 
 
 def _reserve(signals: tuple[Timepoint, ...]) -> None:
-    """Reserve the values of an operation that is claimed (S1); under the lock."""
+    """Reserve the values of a claimed operation (S1); under the lock."""
     for timepoint in signals:
         semaphore, value = timepoint._semaphore, timepoint._value
         if semaphore._failure is None and semaphore._reserved < value:

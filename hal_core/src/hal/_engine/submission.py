@@ -1,4 +1,4 @@
-"""Define submissions: the handle of one operation."""
+"""Submissions: the handles of operations."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _STATES: Final = {
     FAILED: "failed",
     CANCELLED: "cancelled",
 }
-"""What its user hears; all others are ``"issued"``."""
+"""The states that users see; all others are ``"issued"``."""
 
 
 class Submission(Operation):
-    """Follow one operation of a queue to its end; returned by every queue operation.
+    """The handle of an operation of a queue; returned by every queue operation.
 
-    It is no value of a shared semaphore: a failed submission fails its own
+    It is not a value of a shared semaphore: a failed submission fails its own
     handle and its own signals, nothing else. It can stand in any wait list,
     and is awaitable in asyncio. Any thread may use it. Dropping it changes
     nothing for the operation.
@@ -55,35 +55,35 @@ class Submission(Operation):
 
     @property
     def state(self) -> str:
-        """Return ``"pending"``, ``"issued"``, ``"done"``, ``"failed"`` or ``"cancelled"``."""
+        """One of ``"pending"``, ``"issued"``, ``"done"``, ``"failed"`` and ``"cancelled"``."""
         self._look()
         return _STATES.get(self._state, "issued")
 
     @property
     def done(self) -> bool:
-        """Return whether it has ended, well or not; asks the device, never blocks."""
+        """Whether it has ended, successfully or not; asks the device, never blocks."""
         return self._state >= DONE or self._look()
 
     @property
     def error(self) -> HalError | None:
-        """Return what it failed with or was cancelled by, afresh; None while it did not."""
+        """The error that it failed with or was cancelled by, as a fresh exception; else None."""
         self._look()
         return fresh(self._error) if self._state > DONE else None
 
     @property
     def kind(self) -> str:
-        """Return the name of the queue's method that submitted it."""
+        """The name of the queue's method that submitted it."""
         return self._kind
 
     @property
     def queue(self) -> Queue:
-        """Return the queue that it was submitted to."""
+        """The queue that it was submitted to."""
         return cast("Queue", self._queue)
 
     def wait(self, timeout: SupportsFloat | None = None) -> None:
-        """Block until it is done, for `timeout` seconds at most; None is for ever.
+        """Block until it is done, for at most `timeout` seconds; None means forever.
 
-        Raises its error afresh, or `DeadlineExceededError`. Ctrl-C ends the wait.
+        Raises its error as a fresh exception, or `DeadlineExceededError`. Ctrl-C ends the wait.
         """
         if timeout is not None:
             timeout = as_seconds(timeout)
@@ -110,10 +110,10 @@ class Submission(Operation):
         return timepoint
 
     def _make_timepoint(self) -> Timepoint:
-        """Do what `_as_timepoint` does; under the lock."""
+        """Create the timepoint; under the lock."""
         timepoint = self._private
         if timepoint is None:
-            # Made whole before it is known to anybody: a Ctrl-C between leaves nothing.
+            # Completed before it is published: a Ctrl-C between leaves nothing.
             semaphore = Semaphore(0, self._describe())
             timepoint = Timepoint(semaphore, 1)
             state = self._state

@@ -1,6 +1,6 @@
 """Wait on the host for everything that was submitted to a device before a call (rule M2).
 
-What every function of a buffer does that blocks by itself, unless it is told what to wait for.
+Every function of a buffer that blocks does this, unless told what to wait for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _calling: set[int] = set()
 
 
 def call(function: Callable[..., object], *arguments: Any) -> object:  # noqa: ANN401 - the user's
-    """Call a host function; what it blocks for by itself leaves its own operation out."""
+    """Call a host function; its own waits exclude its operation."""
     thread = sync.get_ident()
     _calling.add(thread)
     try:
@@ -35,10 +35,10 @@ def call(function: Callable[..., object], *arguments: Any) -> object:  # noqa: A
 
 
 def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> float | None:
-    """Block until everything that was submitted to a context so far has ended, well or not.
+    """Block until everything submitted to a context so far has ended, successfully or not.
 
-    Returns how many seconds of `timeout` are left. The errors of operations
-    are theirs. In a host function this waits for nothing: its own operation,
+    Returns how many seconds of `timeout` are left. Errors of operations are not
+    raised here. In a host function this waits for nothing: its own operation,
     and what stands behind it, cannot end before it does. Raises
     `DeadlineExceededError`, which says that `what` has waited.
     """
@@ -60,7 +60,7 @@ def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> f
         except DeadlineExceededError:
             raise _too_late(context, operations[index:], seconds, what) from None
         except HalError:
-            continue  # its error is its own
+            continue  # its error is reported by itself
     return None if deadline is None else max(deadline - sync.monotonic(), 0.0)
 
 

@@ -1,10 +1,10 @@
-"""Keep timelines: values that only rise, their recorded points, and who waits.
+"""Timelines: values that only rise, their recorded points, and their waiters.
 
 One process-wide lock, `lock`, guards the values, points and waiters of every
-timeline and the states of every operation. It is a leaf: nothing is called
-under it but the bookkeeping of this package, never a native primitive, never
-user code (invariant I5). Every method here expects it held, and puts what
-follows from a change into a `Work` list (see `hal._engine.progress.drain`).
+timeline and the states of every operation. It is a leaf: only the bookkeeping
+of this package runs under it, never a native primitive, never
+user code (invariant I5). Every method here expects it held, and puts the follow-ups
+of a change into a `Work` list (see `hal._engine.progress.drain`).
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class _Lock:
         self._release()
 
 
-# Not compiled, only a lock of C's own is taken and held with no Ctrl-C in between.
+# Interpreted, only a lock of C's own is taken and held with no Ctrl-C in between.
 lock: Final = _Lock() if is_compiled(__file__) else cast("_Lock", sync.OwnedLock())
 """The timeline lock. Taken inside of steps only, never twice by a thread (`hal._engine.steps`)."""
 
 
 def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
-    """Have the timeline lock be `other` from now on, whoever holds it; for a forked child."""
+    """Replace the timeline lock, even while it is held; for a forked child."""
     if is_compiled(__file__):
         lock._acquire, lock._release = other.acquire, other.release
         lock._is_owned = other._is_owned
@@ -86,7 +86,7 @@ CALLBACK: Final = 4
 HOST: Final = 5
 """A host operation to be sent to the pool."""
 GARBAGE: Final = 6
-"""A list of operations that have ended: what they hold is dropped."""
+"""A list of operations that have ended: their resources are dropped."""
 RAISE: Final = 7
 """A semaphore and the value that the host raises it to."""
 FAIL: Final = 8
@@ -94,21 +94,21 @@ FAIL: Final = 8
 RETIRE: Final = 9
 """An issued operation whose event is complete."""
 ANSWER: Final = 10
-"""An issued operation and the error that asking its event raised."""
+"""An issued operation and the error from asking its event."""
 LOSE: Final = 11
-"""A context and the error that it is lost by."""
+"""A context and the error that loses it."""
 CANCEL: Final = 12
-"""A queue that is being closed: what it has not issued is cancelled."""
+"""A queue that is being closed: its unissued operations are cancelled."""
 DROP: Final = 13
 """An object whose last reference may be this one: it is dropped under no lock."""
 LATER: Final = 14
 """A call that was put off (`hal._engine.steps.Later`), for the progress thread."""
 
 Work: TypeAlias = list[tuple[int, Any]]
-"""What follows from a change: ``(kind, item)``, kinds as above.
+"""The follow-ups of a change: ``(kind, item)``, kinds as above.
 
-An entry is appended before what it stands for is begun, and each can be done again from
-its beginning: what is broken off part-way, by Ctrl-C, is done again by whoever comes next.
+An entry is appended before its work begins, and each can be repeated from
+its beginning: the next call or the progress thread repeats an interrupted one.
 """
 
 
@@ -116,10 +116,10 @@ _numbers = itertools.count(1)
 
 
 class Watcher(Protocol):
-    """Whoever is told at once of what it is registered for: a thread, a callback."""
+    """A waiter that is told at once when its value comes: a thread, a callback."""
 
     def _notice(self, index: int, work: Work) -> None:
-        """Put what the release of wait `index` asks for into `work`."""
+        """Add the effects of the release of wait `index` to `work`."""
 
 
 class Batch:
@@ -146,18 +146,18 @@ class Batch:
             # One call of C's, so that what leaves the iterator is in the list.
             self.some.extend(itertools.islice(self._rest, most))
         except RuntimeError:
-            # It was still registered, around a Ctrl-C, and somebody left it. Releasing an
-            # operation twice is the same as once.
+            # It was still registered, around a Ctrl-C, and an operation has left it. Releasing an
+            # operation twice is harmless.
             self._rest = iter(list(self._bucket.items()))
             self.some.extend(itertools.islice(self._rest, most))
 
 
 class Waiters:
-    """Keep who waits for which value; every step costs the same for any number of them.
+    """The waiters for each value; every step costs the same for any number of them.
 
-    A bucket per distinct value and kind of waiter, and a heap of their keys,
-    in which removed ones may linger: they are passed over, and cleared out
-    once they are the greater part. Watchers are told one by one; operations
+    A bucket per distinct value and kind of waiter, and a heap of their keys.
+    Removed keys may linger in the heap: they are skipped, and purged once
+    they are the greater part. Watchers are told one by one; operations
     are released by the bucket, since there may be a hundred thousand.
     """
 
@@ -194,14 +194,14 @@ class Waiters:
         return False
 
     def any_up_to(self, value: int) -> bool:
-        """Return whether someone waits for `value` or less."""
+        """Return whether any waiter waits for `value` or less."""
         keys = self._keys
         while keys and keys[0] not in self._buckets:
             heapq.heappop(keys)
         return bool(keys) and keys[0] <= value << 1 | 1
 
     def take(self, value: int, work: Work) -> None:
-        """Release all who wait for `value` or less."""
+        """Release all waiters for `value` or less."""
         keys = self._keys
         last = value << 1 | 1
         while keys and keys[0] <= last:
@@ -226,7 +226,7 @@ class Waiters:
 
 
 class Timeline:
-    """Hold a value, the operations that will raise it, and who waits for it."""
+    """A value, the operations that will raise it, and its waiters."""
 
     __slots__ = (
         "_failure",
@@ -241,7 +241,9 @@ class Timeline:
 
     def __init__(self, initial: int, name: str | None) -> None:
         self._name = name
-        self._owner: Operation | None = None  # whose end it stands for, until that has come
+        self._owner: Operation | None = (
+            None  # the operation whose end it stands for, until that has come
+        )
         self._value = initial
         self._reserved = initial  # the highest value reserved or signalled (S1)
         self._failure: BaseException | None = None
@@ -252,7 +254,7 @@ class Timeline:
 
     @property
     def name(self) -> str:
-        """Return the name given at creation, or a number that is never used again."""
+        """The name given at creation, or a number that is never reused."""
         if self._name is None:
             self._name = f"semaphore {next(_numbers)}"
         return self._name
@@ -289,13 +291,13 @@ class Timeline:
                 waiters.take(MAX_VALUE, work)
 
     def _publish(self, value: int, operation: Operation, work: Work) -> None:
-        """Record that `operation`, whose event is recorded, will bring `value`."""
+        """Record that `operation`, whose event is recorded, will signal `value`."""
         if value <= self._value or self._failure is not None:
             return
         points = self._points
         if points and points[-1][0] >= value:
             # Two queues reserve in one order and may publish in the other. An equal
-            # value is this one's own: its publication was broken off, and is done again.
+            # value is this one's own: its publication was broken off, and is repeated.
             if points[self._position(value)][0] != value:
                 insort(points, (value, operation))
         else:
@@ -318,20 +320,20 @@ class Timeline:
         if not count or points[-1][0] < value:
             return count
         if count == 1 or points[-2][0] < value:
-            return count - 1  # as in a chain, which waits for what came last
+            return count - 1  # as in a chain, which waits for the last point
         return bisect_left(points, (value,))
 
     def _until_recorded(self) -> Waiters:
-        """Return the register of those who wait until a value is recorded or reached."""
+        """Return the register of those that wait until a value is recorded or reached."""
         if self._recorded is None:
             self._recorded = Waiters()
         return self._recorded
 
     def _until_reached(self, value: int, work: Work) -> Waiters:
-        """Return the register of those who wait until a value is reached.
+        """Return the register of those that wait until a value is reached.
 
-        Has somebody retire what will bring `value`, if that is known by now;
-        if not, the publication will.
+        Has the operation that will signal `value` retired, if that is known by now;
+        if not, its publication will.
         """
         operation = self._covering(value)
         if operation is not None:
@@ -350,7 +352,7 @@ class Timeline:
         )
 
     def _forget(self, value: int, waiter: object) -> bool:
-        """Take a registration back; return whether there was one."""
+        """Remove a registration; return whether there was one."""
         found = False
         for waiters in (self._recorded, self._reached):
             if waiters is not None and waiters.discard(value, waiter):
@@ -359,11 +361,11 @@ class Timeline:
 
 
 class Timepoint:
-    """Name a value of a semaphore: something to wait for, or to signal.
+    """A value of a semaphore: something to wait for, or to signal.
 
     Made by `Semaphore.at`. Immutable, equal to another of the same semaphore
-    and value, and unpacked as a pair. It is always valid, so that nobody who
-    gets one checks it again.
+    and value, and unpacked as a pair. It is always valid, so that its
+    users never check it again.
     """
 
     __slots__ = ("_semaphore", "_value")
@@ -380,12 +382,12 @@ class Timepoint:
 
     @property
     def semaphore(self) -> Semaphore:
-        """Return the semaphore."""
+        """The semaphore."""
         return self._semaphore
 
     @property
     def value(self) -> int:
-        """Return the value, 0 to 2**63 - 1."""
+        """The value, 0 to 2**63 - 1."""
         return self._value
 
     def __iter__(self) -> Iterator[Any]:
@@ -404,7 +406,7 @@ class Timepoint:
 
 
 def check_value(value: object) -> int:
-    """Return a semaphore's value as an int, or raise what is wrong with it."""
+    """Return a semaphore's value as an int; raise if it is not one."""
     number = value if type(value) is int else as_int(value, "a semaphore's value is an int")
     if not 0 <= number <= MAX_VALUE:
         message = f"a semaphore's value is 0 to 2**63 - 1; {shown(number)} was asked for"

@@ -1,8 +1,8 @@
-"""Take the time on native streams: the feature "timestamps" (rule Q4).
+"""Timestamps on native streams: the feature "timestamps" (rule Q4).
 
-A timer is a native event with timing, of a pool of its own, so that the events
+A timer is a native event with timing, from a pool of its own, so that the events
 that order work stay the cheap ones. It goes back to the pool when both the
-operation that records it and the handle that its time is asked of are gone.
+operation that records it and the handle that reads its time are gone.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["Timer", "TimerPool", "Timestamp", "check_timestamps", "record"]
 
 
 class TimerPool:
-    """Keep one device's timers for use again."""
+    """The timers of one device, kept for reuse."""
 
     __slots__ = ("_all", "_closed", "_context", "_free", "_lock", "_native")
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._native = context.native
-        self._lock = sync.OwnedLock()  # held over the reading of timers, which close ends
+        self._lock = sync.OwnedLock()  # held while timers are read, which close ends
         self._free: list[int] = []
         self._all: list[int] = []
         self._closed = False
 
     def take(self) -> int:
-        """Return a timer that nobody uses; the device is bound. Its caller gives it back."""
+        """Return an unused timer; the device is bound. The caller gives it back."""
         try:
             return self._free.pop()
         except IndexError:
@@ -46,7 +46,7 @@ class TimerPool:
         return timer
 
     def give_back(self, timer: int) -> None:
-        """Keep a timer for use again; a finaliser may call this (I10)."""
+        """Keep a timer for reuse; a finaliser may call this (I10)."""
         self._free.append(timer)
 
     def elapsed(self, first: Timer, second: Timer) -> float:
@@ -72,7 +72,7 @@ class TimerPool:
 
 
 class Timer:
-    """Hold one timer from its record on, for its operation and its handle."""
+    """The owner of one timer from its record on, for its operation and its handle."""
 
     __slots__ = ("_pool", "handle")
 
@@ -88,7 +88,7 @@ class Timer:
 class Timestamp(Submission):
     """The time at which a device got to a place of a queue; made by `Queue.timestamp`.
 
-    A submission, which can be waited for as any other. It keeps a native
+    A submission, which can be waited for like any other. It keeps a native
     timer as long as it lives.
     """
 
@@ -99,7 +99,7 @@ class Timestamp(Submission):
     def seconds_since(self, earlier: Timestamp) -> float:
         """Return how much later than `earlier` this was, in seconds; negative if it was before.
 
-        As the device's clock has it, to a microsecond or better. Both are of
+        Measured by the device's clock, to a microsecond or better. Both must be of
         the same device, on any of its queues. Never blocks. Raises
         `InvalidArgumentError` if one of them has not ended (wait for it
         first) or is of another device, its error if one has failed, and
@@ -129,7 +129,7 @@ class Timestamp(Submission):
 
 
 def check_timestamps(native: NativeDevice, name: str) -> None:
-    """Raise unless a device takes timestamps."""
+    """Raise unless a device supports timestamps."""
     if "timestamps" not in native.features:
         message = (
             f"{name} takes no timestamps (the feature 'timestamps'); measure on the host, around "

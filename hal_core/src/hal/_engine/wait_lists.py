@@ -27,9 +27,9 @@ def check_lists(
 ) -> tuple[Waits, _Pairs]:
     """Check a wait and a signal list, and return them as tuples.
 
-    Each semaphore stands once in each, and is signalled above what it is
-    waited for (S1). On the hottest path: lists of one or two are looked at
-    first, in which submissions stay what they are.
+    Each semaphore stands once in each, and is signalled above the value that it is
+    waited for (S1). On the hottest path, so lists of one or two, in which submissions
+    stay as they are, come first.
     """
     waits: Waits = ()
     signals: _Pairs = ()
@@ -39,7 +39,7 @@ def check_lists(
             waits = tuple(wait) if _are_plain(wait) else _distinct(wait_entries(wait))
     elif kind is Submission or kind is Timepoint:
         waits = (wait,)
-    elif wait is not None:  # what an array or a text is, its truth does not tell
+    elif wait is not None:  # not by truthiness: arrays raise, and strings are iterable
         waits = _distinct(wait_entries(wait))
     kind = type(signal)
     if (kind is not tuple and kind is not list) or len(signal) > 1:
@@ -53,7 +53,7 @@ def check_lists(
         semaphore, value = timepoint._semaphore, timepoint._value
         for each in waits:
             other = each if isinstance(each, Timepoint) else each._private
-            if other is None:  # nobody has its semaphore
+            if other is None:  # its semaphore does not exist yet
                 continue
             waited, least = other._semaphore, other._value
             if waited is semaphore and value <= least:
@@ -82,14 +82,14 @@ def _are_plain(wait: Any) -> bool:  # noqa: ANN401
 
 
 def _distinct(waits: _Pairs) -> _Pairs:
-    """Return timepoints of distinct semaphores, which two mostly are."""
+    """Return timepoints of distinct semaphores; two mostly are distinct."""
     if len(waits) < 2 or (len(waits) == 2 and waits[0]._semaphore is not waits[1]._semaphore):  # noqa: PLR2004
         return waits
     return Fence(waits)._entries
 
 
 def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
-    """Return a signal list as pairs, or raise what is wrong with it."""
+    """Return a signal list as pairs; raise if it is malformed."""
     if signal is None:
         return ()
     if isinstance(signal, Timepoint):

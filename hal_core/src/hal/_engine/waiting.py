@@ -1,14 +1,14 @@
-"""Let host threads wait for timepoints (rules S6 and S9, design section 5 "Who retires").
+"""Host threads that wait for timepoints (rules S6 and S9, design section 5 "Who retires").
 
 A waiter first polls: it asks the event of the smallest covering point of every
 queue that has one, letting other threads run, for 100 microseconds, and then after
-naps for 10 milliseconds at most. One waiter at a time polls a queue, its *leader*.
+naps for at most 10 milliseconds. One waiter at a time polls a queue, its *leader*.
 Then, or at once if there is nothing to ask, it registers, has the progress thread
 notified of what is recorded, and sleeps at a gate of its own until that opens or its
-time is up: who sleeps costs nothing. The condition is always "failed, or reached",
+time is up: sleeping costs nothing. The condition is always "failed, or reached",
 never the event alone, which may have been recorded again for others.
 
-A wait for many looks at them, registers and leaves in short holds of the lock.
+A wait for many entries looks at them, registers and leaves in short holds of the lock.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ __all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
 Entries: TypeAlias = Sequence[Timepoint]
 
 _NAP_SECONDS: Final = 10e-3
-"""How long it asks again after naps before it is notified: some of what a notification costs.
+"""How long it keeps asking after naps before it is notified: a few times a notification's cost.
 
 A driver's thread wakes the progress thread, which wakes the waiter: 20 microseconds
 each on an idle processor, and ten times that on a virtual machine.
 """
 
 _NAP_PART: Final = 1 / 16
-"""How long a nap is, as part of the wait so far; it is late by half of that on average."""
+"""The length of a nap, as part of the wait so far; it is late by half of that on average."""
 
 _HOLD: Final = 64
-"""How many entries are looked at, registered or taken back in one hold of the timeline lock."""
+"""How many entries are looked at, registered or removed in one hold of the timeline lock."""
 
 _LONGEST_SECONDS: Final = 1e6
-"""The longest time-out that the system is given; a longer one is none."""
+"""The longest time-out that is passed to the system; a longer one counts as forever."""
 
 
 def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
@@ -65,7 +65,7 @@ def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int
 
 
 def poll_all(entries: Entries) -> bool:
-    """Return whether all entries are reached, raising the first failure among them."""
+    """Return whether all entries are reached; raise the first failure among them."""
     if not steps.is_inside():
         progress.act(_ask_all, entries, None)
     is_reached = all(each._semaphore._value >= each._value for each in entries)
@@ -90,7 +90,7 @@ def _find_failure(entries: Entries) -> BaseException | None:
 
 
 def _ask_all(step: Step, entries: Entries, _: None) -> None:
-    """Retire what has finished on every queue that is to bring one of the entries."""
+    """Retire what has finished on every queue that will signal one of the entries."""
     queues: dict[StreamQueue, None] = {}
     for start in range(0, len(entries), _HOLD):
         with timelines.lock:
@@ -105,9 +105,9 @@ def _ask_all(step: Step, entries: Entries, _: None) -> None:
 class HostWaiter:
     """One thread's wait until all entries of any of several groups are reached.
 
-    What was reached stays so, hence each group is a list that only shrinks,
-    and only its last entry is looked at: a wait for many costs what it
-    counts, not that for every turn.
+    A reached entry stays reached, so each group is a list that only shrinks,
+    and only its last entry is looked at: waiting for n entries is O(n) in total,
+    not per poll.
     """
 
     __slots__ = (
@@ -129,20 +129,20 @@ class HostWaiter:
         self._groups = groups
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
-        # What a turn has found: a failure, else the group that is reached, else what to poll,
+        # The result of a turn: a failure, else the group that is reached, else what to poll,
         # else where to sleep
         self._failure: BaseException | None = None
         self._index: int | None = None
         self._points: list[Operation] = []
         self._gate: sync.Gate | None = None
-        self._is_asleep = False  # nobody has opened the gate
+        self._is_asleep = False  # the gate was not opened
         self._registered: list[Timepoint] = []
         self._missing = 0  # notices that must come until it is woken
         self._leads: list[StreamQueue] = []
-        self._is_led = False  # somebody else polls a queue that it waits for
+        self._is_led = False  # another waiter polls a queue that it waits for
 
     def wait(self, timeout: float | None) -> int:
-        """Block as `wait_groups` says."""
+        """Block as `wait_groups` does."""
         if timeout is not None:
             self._deadline = sync.monotonic() + timeout
         progress.act(_wait, self, None)
@@ -157,7 +157,7 @@ class HostWaiter:
         """Wait until a group is reached, something has failed, or the time is up."""
         may_poll = to_check = True
         is_late = False
-        step.waiter = self  # whoever comes next has it leave, if this breaks off
+        step.waiter = self  # the next call has it leave, if this breaks off
         while True:
             may_sleep = not is_late and self._remaining() > 0
             turn = self._turn(step.work, may_poll, to_check, may_sleep)
@@ -181,7 +181,7 @@ class HostWaiter:
             may_poll = not is_late
             if is_late:
                 for entries in self._unmet:
-                    _ask_all(step, entries, None)  # S6: it is looked at once more
+                    _ask_all(step, entries, None)  # S6: read once more
         self.leave()
         step.waiter = None
 
@@ -198,7 +198,7 @@ class HostWaiter:
     ) -> Iterator[bool]:
         """Look; if nothing is reached and nothing has failed, prepare to poll or to sleep.
 
-        Under the lock, which the caller lets go for a moment where this yields False.
+        Under the lock, which the caller releases for a moment where this yields False.
         """
         left = _HOLD
         self._is_asleep = False
@@ -240,11 +240,11 @@ class HostWaiter:
         self._stop_leading()
 
     def _go_to_sleep(self, work: Work) -> Iterator[bool]:
-        """Register for every entry that is not reached; as `_turn`."""
+        """Register for every entry that is not reached; otherwise like `_turn`."""
         self._gate = sync.Gate()
         self._is_asleep = True
         counting = len(self._unmet) == 1 and len(self._unmet[0]) > 1
-        # Woken by the last one; until all are registered, it is itself one more to come.
+        # Woken by the last notice; until all are registered, registration counts as one more.
         self._missing = 1 if counting else 0
         known: set[tuple[Timeline, int]] | None = set() if counting else None
         left = _HOLD
@@ -270,8 +270,8 @@ class HostWaiter:
     def _points_to_ask(self) -> list[Operation]:
         """Return operations of the queues that this waiter leads, to be asked; under the lock.
 
-        The smallest covering point of every queue that has one. Who waits for any
-        of very many leaves it to the progress thread.
+        They are the smallest covering point of every queue that has one. A waiter for any
+        of very many leaves them to the progress thread.
         """
         points: list[Operation] = []
         self._is_led = False
@@ -307,7 +307,7 @@ class HostWaiter:
         ended: list[tuple[Operation, Answer]] = []
         turns = 0
         begun = 0.0
-        step.calm = True  # nothing of ours is in its hands: a signal handler may call anything
+        step.calm = True  # no engine state in its hands: a signal handler may call anything
         while True:
             for operation in points:
                 answer = operation._queue._query(operation)
@@ -374,16 +374,16 @@ class HostWaiter:
         position = len(self._registered)
         self._registered.append(timepoint)
         if known is not None or timeline._covering(value) is not None:
-            # The progress thread retires it, if nobody else does before.
+            # The progress thread retires it, unless another thread does so before.
             timeline._until_reached(value, work).watch(value, self, position)
         else:
             timeline._until_recorded().watch(value, self, position)
 
     def _take_back(self) -> None:
-        """Take the last registration back; under the lock."""
+        """Remove the last registration; under the lock."""
         timepoint = self._registered[-1]
         timeline, value = timepoint._semaphore, timepoint._value
-        if timeline._value < value:  # else it was taken out
+        if timeline._value < value:  # else it was removed
             timeline._forget(value, self)
         self._registered.pop()
 
@@ -395,7 +395,7 @@ class HostWaiter:
         self._leads.clear()
 
     def leave(self) -> None:
-        """Leave no registration and no lead behind; twice is the same as once.
+        """Leave no registration and no lead behind; idempotent.
 
         No lock held; any thread, once the waiting one is out of the wait.
         """

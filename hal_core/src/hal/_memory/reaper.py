@@ -395,10 +395,7 @@ class Reaper(Allocator):
             with contextlib.suppress(HalError):
                 native.bind()
                 native.synchronize_stream(self._stream)
-                stream, self._stream = (
-                    self._stream,
-                    0,
-                )  # cleared first, so that it is never destroyed twice
+                stream, self._stream = self._stream, 0  # cleared first: never destroyed twice
                 native.destroy_stream(stream)
         self._native_closed = True
         native.close()

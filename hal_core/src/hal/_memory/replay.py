@@ -34,7 +34,7 @@ class Replay(Plan):
         raise NotImplementedError
 
     def issue(self, operation: Operation, most: int) -> int:
-        """Make the next native calls, `most` at most, and return how many those were."""
+        """Make the next native calls, at most `most`, and return their number."""
         if not self._done:
             for visit in self.visits:
                 visit.begin()
@@ -46,14 +46,14 @@ class Replay(Plan):
 
 
 class Housed(Plan):
-    """An execution with temporaries: their memory is reserved before it and given back behind it.
+    """An execution with temporaries: reserves their memory before it and gives it back behind it.
 
     Attributes
     ----------
     storage
         The memory of the temporaries.
     inner
-        What is executed.
+        The execution.
     """
 
     __slots__ = ("arguments", "inner", "storage")

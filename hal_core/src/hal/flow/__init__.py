@@ -1,8 +1,8 @@
 """Order work by the bytes that it uses: tracked buffers, transfers, virtual devices.
 
-A layer over queues and semaphores, made of nothing but hal's public classes.
-Start with `Flow`; docs/flow.md has the whole of it. Whoever wants raw queues
-never needs it.
+A layer over queues and semaphores, made only of hal's public classes.
+Start with `Flow`; docs/flow.md describes all of it. Programs that use raw queues
+never need it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define tracked buffers: memory that knows what work uses it."""
+"""Tracked buffers: memory that knows what work uses it."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class TrackedBuffer:
         shape: tuple[int, ...] | None = None,
     ) -> None:
         self.flow = flow
-        # For the modules of this package. The memory behind them is the flow's to order: whoever
-        # wants to use it in another way calls `release`.
+        # For the modules of this package. The flow orders the memory behind them: call `release`
+        # before using it in another way.
         self.history = history
         self.raw = raw
         self.start = start
@@ -67,36 +67,36 @@ class TrackedBuffer:
 
     @property
     def size(self) -> int:
-        """Return the size in bytes."""
+        """The size in bytes."""
         return self.stop - self.start
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Return the numpy type of an element."""
+        """The numpy type of an element."""
         return self.raw.dtype
 
     @property
     def device(self) -> hal.Device:
-        """Return the device that owns the memory."""
+        """The device that owns the memory."""
         return self.history.lanes.device
 
     @property
     def closed(self) -> bool:
-        """Return whether it is tracked no more: closed or released."""
+        """Whether it is no longer tracked: closed or released."""
         return self.history.raw is None or self.raw.closed
 
     @property
     def written(self) -> hal.Fence:
-        """Return what is reached once the bytes are what was written last.
+        """A fence that is reached once the bytes are what was written last.
 
         It fails with the work that wrote them. Wait for it on the host, or in
-        another library; a later write is not held up by whoever does.
+        another library; a later write does not wait for you.
         """
         return self.flow.fence(self, readers=False)
 
     @property
     def used(self) -> hal.Fence:
-        """Return what is reached once nothing that was submitted uses the bytes any more."""
+        """A fence that is reached once no work submitted so far uses the bytes any more."""
         return self.flow.fence(self, readers=True)
 
     def __repr__(self) -> str:
@@ -121,12 +121,12 @@ class TrackedBuffer:
     def numpy(self, *, timeout: float | None = None) -> NDArray[Any]:
         """Copy to a new array, once the work that writes the bytes has ended.
 
-        Blocks for `timeout` seconds at most. Raises what that work failed with.
+        Blocks for at most `timeout` seconds. Raises the failure of that work.
         """
         return self.flow.to_host(self).result(timeout)
 
     def release(self) -> tuple[hal.Buffer, hal.Fence]:
-        """Track no more; return the raw buffer, and what to wait for before using it in any way.
+        """Stop tracking; return the raw buffer, and what to wait for before using it in any way.
 
         This buffer and its parts are closed for the flow. Raises
         `InvalidArgumentError` for a part, also for one of all bytes.
@@ -136,16 +136,16 @@ class TrackedBuffer:
     def recover(self) -> None:
         """Forget work that has failed, and come after everything that was submitted so far.
 
-        Work on the bytes of a failed operation fails with the same error,
-        until this. What the bytes hold is undefined then: write them. Waits
-        for nothing, and applies to the whole memory that this is a part of.
+        Until this, work on the bytes of a failed operation fails with the same error.
+        The content of the bytes is undefined then: write them. Does not wait, and applies
+        to the whole memory that this is a part of.
         """
         self.flow.recover(self)
 
     def close(self) -> None:
-        """Let the memory go, once all that uses it has ended; of a part, the part only.
+        """Release the memory, once all that uses it has ended; of a part, the part only.
 
-        A part is what `subspan` returns, of all bytes, too. May be called
+        A part is what `subspan` returns, even of all bytes. May be called
         twice. Using the buffer afterwards raises `ClosedError`.
         """
         if self.raw is self.history.raw:  # not a part, however large
@@ -154,7 +154,7 @@ class TrackedBuffer:
 
 
 def _hint(value: object) -> str:
-    """Return how what has memory of its own becomes a tracked buffer."""
+    """Return how to make a tracked buffer of an object that has memory of its own."""
     hint = memory_hint(value)
     if isinstance(value, np.ndarray):
         return "; copy the array to the device first, with flow.from_host(array)"
@@ -162,7 +162,7 @@ def _hint(value: object) -> str:
 
 
 def not_tracked(value: object, what: str) -> HalError:
-    """Return why something cannot stand for a tracked buffer."""
+    """Return why an object cannot stand for a tracked buffer."""
     if isinstance(value, hal.Buffer):
         return ArgumentTypeError(
             f"{what} takes a tracked buffer, and this one is raw: nobody knows what work uses it; "

@@ -1,4 +1,4 @@
-"""Define contexts: the named memory of a device, and what it is linked with."""
+"""Contexts: the named memory of a device, and the programs linked with it."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ _holders: Final = Holders()
 
 
 class Context:
-    """Hold named memory of one device, and link programs against it.
+    """The named memory of one device, against which programs are linked.
 
-    A context sees its own names and those of the contexts that it comes from:
+    A context sees its own names and those of its ancestors:
     related contexts share that memory. A name belongs to one context of a
-    flow and a device while that lives; declaring it again in a context that
-    comes from there shares the memory if both declarations are equal, and is
-    an error otherwise, as is any use from a context that does not. Memory
-    that is local to a call belongs to nobody and is exempt.
+    flow and a device while that lives. Declaring it again in a descendant
+    shares the memory if both declarations are equal, and is
+    an error otherwise, as is any use from an unrelated context. Memory
+    that is local to a call belongs to no context and is exempt.
 
     What a name's `MemoryMode` does not allow raises `InvalidArgumentError`:
-    of kernels when they are linked, of the host when it asks. Any thread may
+    for kernels when they are linked, for the host when it asks. Any thread may
     use a context; all work goes through the flow, ordered by the bytes.
 
     Parameters
     ----------
     flow
-        What runs the work.
+        The flow that runs the work.
     device
         One of the flow's; None for the first.
     name
-        What errors call it.
+        Its name in errors.
 
     Attributes
     ----------
     parent
-        The context that it comes from, or None.
+        Its parent context, or None.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Context:
         self._closed = False
 
     def child(self, name: str = "child") -> Context:
-        """Return a context that comes from this one."""
+        """Return a child of this context."""
         self._check_open()
         own = as_name(name, "a context")
         made = Context(self.flow, device=self.device, name=f"{self.name}/{own}")
@@ -83,12 +83,12 @@ class Context:
 
     @property
     def closed(self) -> bool:
-        """Return whether it was closed."""
+        """Whether it was closed."""
         return self._closed
 
     @property
     def names(self) -> Mapping[str, Memory]:
-        """Return what is declared here and in the contexts that this one comes from."""
+        """The names declared here and in its ancestors."""
         found: dict[str, Memory] = {}
         for context in reversed(list(self.line())):
             found.update((name, each.memory) for name, each in dict(context.own).items())
@@ -107,8 +107,8 @@ class Context:
         """Declare a name with memory of `size` bytes, whose content is undefined.
 
         Raises `InvalidArgumentError` for a constant, which needs a content, and
-        for a name that is declared otherwise, or by a context that this one
-        does not come from.
+        for a name that is declared otherwise, or by a context that is not an
+        ancestor of this one.
         """
         memory = Memory(size, dtype, mode)
         if memory.mode is MemoryMode.CONSTANT:
@@ -119,7 +119,7 @@ class Context:
     def from_host(
         self, name: str, array: object, *, mode: str | MemoryMode = MemoryMode.HOSTED
     ) -> None:
-        """Declare a name with the content of an array (or what numpy makes one of).
+        """Declare a name with the content of an array, or of an array-like object.
 
         Returns at once; the array may change then. Raises as `allocate`, and
         for a name that is declared already: it has its content.
@@ -136,10 +136,10 @@ class Context:
     ) -> None:
         """Declare a name for a buffer of the flow, which stays the caller's too.
 
-        What the caller does with it is ordered with the context's work, and
-        not held against the mode. Raises as `from_host`, and for bytes that
-        another name has, of any context of the flow's, if kernels only read
-        one of both: a constant, or what is volatile.
+        The caller's own uses of it are ordered with the context's work, and exempt
+        from the mode. Raises as `from_host`, and for bytes that
+        another name has, in any context of the flow's, if kernels only read
+        one of both: a constant, or volatile memory.
         """
         self.flow.check(buffer, f"adopt {shown(name)}")
         if buffer.device is not self.device:
@@ -151,7 +151,7 @@ class Context:
         memory = Memory(buffer.size, buffer.dtype, mode)
         self._declare(name, memory, lambda: buffer, is_lent=True)
 
-    # What the host does
+    # Host operations
 
     def write(
         self, name: str, array: object, *, offset: int = 0, wait: Waits = (), signal: Signals = ()
@@ -165,10 +165,10 @@ class Context:
         return self.flow.to_host(self._for_host(name, "read", is_written=False), wait=wait)
 
     def numpy(self, name: str, *, timeout: float | None = None) -> NDArray[Any]:
-        """Do what `read` does, and wait for it, for `timeout` seconds at most."""
+        """Read as `read` does, and wait for it, for at most `timeout` seconds."""
         return self.read(name).result(timeout)
 
-    # What the device does
+    # Device operations
 
     def fill(
         self, name: str, value: object, *, wait: Waits = (), signal: Signals = ()
@@ -203,31 +203,31 @@ class Context:
         allocate: Mapping[str, Memory] | None = None,
         name: str | None = None,
     ) -> Routine:
-        """Bind code to names of this context; return what can be called, with a child context.
+        """Bind code to names of this context; return a callable routine with a child context.
 
         Parameters
         ----------
         code
             A program, which is loaded on the device unless it is already, or
-            what was loaded; a kernel; or a recording of the flow's with slots.
+            an executable; a kernel; or a recording of the flow's with slots.
         entry
             Of a program: the kernel's name, or a list of `Step`, which run
             as one command buffer.
         grid, block, shared_memory
             As for `Flow.dispatch`; without a grid `Routine.run` takes it.
         buffers
-            Which name each pointer of the kernel takes; the parameter's own
+            The name that each pointer of the kernel takes; the parameter's own
             name unless given. Of a recording: the name for each slot.
         scalars
-            Values for other parameters, as they are now; those that are not
+            The current values for other parameters; those that are not
             here stay open.
         reads, writes
             As for `Flow.dispatch`, by parameter.
         allocate
-            What the child context gets, unless this one sees the same
+            Declarations for the child context, unless this one sees the same
             declaration of the name already.
         name
-            What the child context is called; the kernel's name unless given.
+            The child context's name; the kernel's name unless given.
 
         Raises
         ------
@@ -237,7 +237,7 @@ class Context:
             A mode does not allow what the code does with a name; a local is
             read before the code has written it; a declaration does not agree.
         ArgumentTypeError, ClosedError
-            For what is no code; for what is gone. Nothing has changed then.
+            For anything but code; for closed objects. Nothing has changed then.
         """
         self._check_open()
         title = None if name is None else as_name(name, "a routine")
@@ -266,9 +266,9 @@ class Context:
     # The end
 
     def close(self) -> None:
-        """Let this context's own memory go, once all that uses it has ended, and its names.
+        """Release this context's own memory, once all that uses it has ended, and its names.
 
-        Contexts that come from it go on without them. May be called twice.
+        Its descendants go on without them. May be called twice.
         """
         with _holders.lock:
             self._closed = True
@@ -296,14 +296,14 @@ class Context:
     # For the modules of this package
 
     def line(self) -> Iterable[Context]:
-        """Yield this context and those that it comes from, the nearest first."""
+        """Yield this context and its ancestors, the nearest first."""
         each: Context | None = self
         while each is not None:
             yield each
             each = each.parent
 
     def find(self, name: str) -> Named:
-        """Return what a name stands for; raise where it is not this context's to use."""
+        """Return what a name stands for; raise if this context may not use it."""
         self._check_open()
         name = as_text(name, "a name of a context's memory is a str")
         with _holders.lock:
@@ -337,14 +337,14 @@ class Context:
         return found
 
     def for_work(self, name: str, deed: str) -> TrackedBuffer:
-        """Return what the device fills and copies to; raise if nobody may write it."""
+        """Return the target of a device's fill or copy; raise if it may not be written."""
         found = self.find(name)
         if found.buffer is None or found.memory.mode is MemoryMode.CONSTANT:
             refuse(name, found.memory.mode, deed, self.name)
         return found.buffer
 
     def allocate_all(self, wanted: Mapping[str, Memory]) -> None:
-        """Declare what a routine brings along."""
+        """Make the declarations that a routine brings along."""
         rule = "link: allocate is a mapping of names to hal.flow.Memory"
         for name, memory in as_mapping(wanted, rule).items():
             if not isinstance(memory, Memory):
@@ -385,7 +385,7 @@ class Context:
             raise InvalidArgumentError(message)
         if self._has(name, memory, has_content=has_content):
             return
-        named = Named(memory, make(), self.name, is_lent)  # which takes its time: under no lock
+        named = Named(memory, make(), self.name, is_lent)  # slow: under no lock
         try:
             with _holders.lock:
                 self._claim(name, named, has_content=has_content)
@@ -394,7 +394,7 @@ class Context:
                 named.close()
 
     def _claim(self, name: str, named: Named, *, has_content: bool) -> None:
-        """Take a name, unless another thread has declared the same; under the lock."""
+        """Claim a name, unless another thread has declared the same; under the lock."""
         if self._has(name, named.memory, has_content=has_content):
             return
         if named.buffer is not None:

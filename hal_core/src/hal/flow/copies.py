@@ -1,4 +1,4 @@
-"""Copy between buffers, of one device or of two."""
+"""Copies between buffers, of one device or of two."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["Copies", "check_bytes", "index_of"]
 
 _SLOTS: Final = 4
-"""Pieces of pinned memory that a copy from device to device through the host goes through."""
+"""The pieces of pinned memory for a copy from device to device through the host."""
 
 
 class Copies(Scheduler):
-    """Copy directly, or through the host; under `hal.flow.Flow`."""
+    """Direct copies, and copies through the host; base of `hal.flow.Flow`."""
 
     def __init__(
         self, devices: Sequence[AnyDevice], trace: Trace | None, chunk: int, *, peers: bool
@@ -44,8 +44,8 @@ class Copies(Scheduler):
     ) -> TrackedBuffer:
         """Copy a buffer to another, or to a new one on a device; return that at once.
 
-        On the source's download queue where that device reaches the other's
-        memory (`hal.Device.can_access`). Elsewhere, and between backends, in
+        The copy is on the source's download queue if that device reaches the other's
+        memory (`hal.Device.can_access`). Elsewhere, and between backends, it goes in
         pieces through pinned memory of the host, up to four of them: the
         source's download queue and the target's upload queue work at once.
         """
@@ -71,7 +71,7 @@ class Copies(Scheduler):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Copy `size` bytes between buffers of any devices; None is all of the source's rest.
+        """Copy `size` bytes between buffers of any devices; None means all of the source's rest.
 
         On one device it is `hal.Queue.copy`, on the compute queue, and the
         ranges must not overlap. Between devices see `device_to_device`, which
@@ -113,14 +113,14 @@ class Copies(Scheduler):
         )
 
     def _reaches(self, device: hal.Device, other: hal.Device) -> bool:
-        """Return whether a device reaches the memory of another one directly; see that it does."""
+        """Return whether a device reaches another's memory directly; enable that if it does."""
         if not self._peers:
             return False
         known = self._connected.get((device, other))
         if known is None:
             known = device.can_access(other)
             if known:
-                # A driver may stage copies through the host itself until then.
+                # Until then a driver may itself stage copies through the host.
                 device.enable_access(other)
             self._connected[device, other] = known
         return known
@@ -136,7 +136,7 @@ class Copies(Scheduler):
         signal: Signals,
     ) -> hal.Submission:
         """Copy between devices, piece by piece through the host."""
-        # Raises for what is outside of the buffers.
+        # Raises for ranges outside the buffers.
         part = source.raw.subspan(source_offset, size, dtype=np.uint8)
         room = target.raw.subspan(target_offset, size, dtype=np.uint8)
         history, start = source.history, source.start + source_offset
@@ -227,7 +227,7 @@ def index_of(number: object, what: str) -> int:
 
 
 def check_bytes(name: str, value: object, least: int) -> int:
-    """Return a number of bytes, or raise that it is none."""
+    """Return a number of bytes; raise if it is not one."""
     number = as_int(value, f"{name} is a number of bytes")
     if number < least:
         message = f"{name} is a number of bytes, {least} or more, not {shown(number)}"

@@ -1,4 +1,4 @@
-"""Define flows: they send work to queues, and wait for exactly what it must come after."""
+"""Flows: they send work to queues, and wait for exactly what it must come after."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ __all__ = ["Flow"]
 
 
 class Flow(Merges):
-    """Run work on one or several devices, in the order that the bytes ask for.
+    """An executor of work on one or several devices, in the order that the bytes require.
 
-    Work goes to the upload, the compute or the download queue of the device
-    that its buffers are on, by its kind: `write` and `update` to the first,
-    `read` to the last, all other to the compute queue; ``queue=`` names
+    Work goes to the upload, the compute or the download queue of its buffers'
+    device, by its kind: `write` and `update` to the first,
+    `read` to the last, everything else to the compute queue; ``queue=`` names
     another one of them, or is an ordered queue. It waits for the last writer
-    of what it reads, and for the last writer and all readers since of what it
-    writes, on whatever device; for ``wait=`` besides; and for nothing else but
-    what stands before it in its queue. Every method that submits returns a
+    of the bytes it reads, and for the last writer and all readers since of those it
+    writes, on any device; also for ``wait=``; and for nothing else except
+    the work before it in its queue. Every method that submits returns a
     `hal.Submission` at once, which may be waited for, and dropped.
 
     A failure stays with the bytes: work that comes after failed work fails
     with the same error, without running, until `TrackedBuffer.recover`.
 
-    Any thread may use a flow, but no finaliser and no signal handler; work is
-    ordered as it is submitted. Errors of the submitting methods are those of
-    the `hal.Queue`'s, and besides `ArgumentTypeError` for a raw buffer,
+    Any thread may use a flow, but finalisers and signal handlers may not; work is
+    ordered as it is submitted. The submitting methods raise the errors of
+    `hal.Queue`'s, and also `ArgumentTypeError` for a raw buffer,
     `InvalidArgumentError` for another flow's and `ClosedError` for one that
     was released; nothing has changed then.
 
     Parameters
     ----------
     devices
-        Where the work runs; the first one is where `allocate` and `from_host`
-        put what does not say. They stay the caller's, to close after the flow.
+        The devices that run the work; `allocate` and `from_host` use the first one
+        by default. They stay the caller's, to close after the flow.
     chunk
-        Bytes that a copy between devices moves at once where it goes through
+        Bytes per piece of a copy between devices that goes through
         the host, 1 or more.
     snapshot
         Bytes up to which `write` copies a host array during the call unless
         told otherwise, 0 or more.
     peers
         Whether devices that reach each other's memory copy directly; False
-        sends all through the host.
+        sends all copies through the host.
     trace
         Called with each submission and the list of what it waits for, on the
         submitting thread, under no lock.
@@ -107,10 +107,10 @@ class Flow(Merges):
         return TrackedBuffer(self, lanes.track(raw), raw)
 
     def adopt(self, raw: hal.Buffer, *, after: Waits = ()) -> TrackedBuffer:
-        """Track a raw buffer, which nobody uses in another way until `TrackedBuffer.release`.
+        """Track a raw buffer, which must not be used in another way until `TrackedBuffer.release`.
 
-        `after` is all that was submitted for it and has not ended: everything
-        that the flow does with the bytes comes after that. Raises
+        `after` is everything that was submitted for it and has not ended: all the flow's
+        work on the bytes comes after that. Raises
         `InvalidArgumentError` for memory that is tracked already, by any flow,
         and for a device that is not the flow's.
         """
@@ -139,7 +139,7 @@ class Flow(Merges):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Do what `hal.Queue.fill` does, on the compute queue."""
+        """Fill as `hal.Queue.fill` does, on the compute queue."""
         if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
             self.check(buffer, "fill")
         history, raw = buffer.history, buffer.raw
@@ -173,12 +173,12 @@ class Flow(Merges):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Do what `hal.Queue.dispatch` does, on the compute queue, with tracked buffers.
+        """Launch a kernel as `hal.Queue.dispatch` does, on the compute queue, with tracked buffers.
 
         The kernel reads the whole of each buffer whose parameter is a pointer
         to const, and reads and writes every other one. `reads` names
-        parameters that are only read, `writes` such as are written whatever
-        their type says. Memory that a kernel finds in another way is not seen.
+        parameters that are only read, `writes` those that are written whatever
+        their type says. Memory that a kernel finds in another way is not tracked.
         """
         if not isinstance(kernel, hal.Kernel):
             message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
@@ -213,8 +213,8 @@ class Flow(Merges):
             where = self._use(grid, kernel, accesses, is_written=False)
         lanes = self._lanes.get(kernel.device) or self.lanes_of(kernel.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
-        # What `run` does, with no call for memory that is used as a whole: calls are what tracking
-        # costs, and a program dispatches more than anything else.
+        # The work of `run`, with no call for memory that is used as a whole: calls are the cost of
+        # tracking, and a program dispatches more than anything else.
         found: list[Any] = []
         with self._lock:
             try:
@@ -274,9 +274,9 @@ class Flow(Merges):
         hazards: str = "auto",
         command_buffer: str | None = None,
     ) -> Recording:
-        """Start a recording that takes tracked buffers, and knows what it reads and writes.
+        """Start a recording that takes tracked buffers, and tracks its reads and writes.
 
-        As `hal.Device.record`, but that ``hazards`` is ``"auto"`` unless given.
+        As `hal.Device.record`, but ``hazards`` is ``"auto"`` unless given.
         """
         self.check_open()
         commands = self.lanes_of(device).device.record(
@@ -285,7 +285,7 @@ class Flow(Merges):
         return Recording(self, commands)
 
     def pipeline(self, recording: Recording, *, depth: int = 3) -> Pipeline:
-        """Return what runs a recording over many inputs, `depth` of which are on their way.
+        """Return a pipeline that runs a recording over many inputs, `depth` of them in flight.
 
         Allocates `depth` buffers for each slot that has a size.
         """
@@ -305,10 +305,10 @@ class Flow(Merges):
     ) -> hal.Submission:
         """Run a recording with tracked buffers in its slots, on the compute queue.
 
-        One of `record` knows itself what it does with its slots. A raw command
+        One made by `record` knows its use of its slots. A raw command
         buffer reads and writes all of them, and must use tracked memory by
-        slot only. `reads` are slots that are only read, `writes` such as are
-        written, whatever was recorded. A slot for what kernels print takes a
+        slot only. `reads` are slots that are only read, `writes` those that are
+        written, whatever was recorded. A slot for the output of kernels takes a
         `hal.Output`, one for each run.
         """
         recorded = commands.commands if isinstance(commands, Recording) else commands
@@ -336,7 +336,7 @@ class Flow(Merges):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Do what `hal.Queue.call` does, in the place of work that uses these buffers."""
+        """Call a host function as `hal.Queue.call` does, in the order of these buffers."""
         as_function(function, "call")
         return self.submit(
             lambda lane, waits: lane.call(function, *arguments, wait=waits, signal=signal),
@@ -358,10 +358,10 @@ class Flow(Merges):
         """Have `function` submit one raw operation that uses these buffers.
 
         It is called during the call with the queue and a wait list, which it
-        passes on, and returns the submission; it must not use the flow. What
-        it raises is passed on; later work then comes after all that was
+        passes on, and returns the submission; it must not use the flow. Its
+        exceptions are passed on; later work then comes after everything
         submitted so far. The queue is the compute queue of the first buffer's
-        device unless given. `TrackedBuffer.raw` is what the operation takes.
+        device unless given. The operation takes `TrackedBuffer.raw`.
         """
         as_function(function, "submit")
         accesses: list[Access] = []
@@ -402,7 +402,7 @@ class Flow(Merges):
         *,
         is_written: bool,
     ) -> hal.Buffer:
-        """Add what a kernel does with a buffer; return the raw one."""
+        """Add a kernel's use of a buffer; return the raw one."""
         if value.__class__ is not TrackedBuffer or value.flow is not self:
             self.check(value, f"dispatch of {kernel.name!r}")
         accesses.append(value.writing if is_written else value.reading)

@@ -1,4 +1,4 @@
-"""Know which context has the memory of a name, so that no other takes the name for its own."""
+"""The owner context of each name, so that no other takes the name for its own."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Named(NamedTuple):
     Attributes
     ----------
     memory
-        What was declared.
+        The declaration.
     buffer
         The memory; None where each call has its own.
     owner
-        What the context that has it is called.
+        The name of the context that has it.
     is_lent
-        Whether the memory stays somebody else's to close.
+        Whether closing the memory stays the caller's task.
     """
 
     memory: Memory
@@ -39,18 +39,18 @@ class Named(NamedTuple):
     is_lent: bool
 
     def close(self) -> None:
-        """Let the memory go, unless it is somebody else's; may be called twice."""
+        """Release the memory, unless it is lent; may be called twice."""
         if self.buffer is not None and not self.is_lent:
             self.buffer.close()
 
 
 class Holders:
-    """Remember, for each flow and device, who has a name, while that context lives.
+    """The context that has each name, for each flow and device, while that context lives.
 
     Attributes
     ----------
     lock
-        Held by whoever calls a method, and while a context's own names change.
+        Held by callers of the methods, and while a context's own names change.
     """
 
     __slots__ = ("_places", "lock")
@@ -62,12 +62,12 @@ class Holders:
         ] = weakref.WeakKeyDictionary()
 
     def of(self, context: Context, name: str) -> Context | None:
-        """Return who has a name in the flow and on the device of a context."""
+        """Return the owner of a name in the flow and on the device of a context."""
         places = self._places.get(context.flow)
         return None if places is None else places.get((context.device, name))
 
     def take(self, context: Context, name: str) -> None:
-        """Give a name that nobody has to a context."""
+        """Give an unowned name to a context."""
         places = self._places.setdefault(context.flow, weakref.WeakValueDictionary())
         places[context.device, name] = context
 
@@ -82,7 +82,7 @@ class Holders:
                 yield name, named
 
     def leave(self, context: Context, names: Iterable[str]) -> None:
-        """Take from a context the names that it has."""
+        """Remove the names that a context has."""
         for name in names:
             if self.of(context, name) is context:
                 del self._places[context.flow][context.device, name]

@@ -1,4 +1,4 @@
-"""Guard host arrays that work in flight reads or writes: nobody changes them unnoticed."""
+"""Guards of host arrays that work in flight reads or writes, against unnoticed changes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Bytes", "HeldArray", "ReadsInFlight", "bytes_of", "is_constant"]
 Bytes = NDArray[np.uint8]
 
 _MANY: Final = 64
-"""Reads in flight from which on those that have ended are looked for."""
+"""The number of reads in flight from which ended ones are purged."""
 
 _lock = threading.Lock()
 _held: dict[int, dict[int, _Hold]] = {}
-"""Of each array that owns memory, by id, those that were made read-only, by id."""
+"""For each array that owns memory, by id: the arrays that were made read-only, by id."""
 
 
 def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
-    """Return the bytes of an array or a bytes-like object, and whether nobody can change them.
+    """Return the bytes of an array or a bytes-like object, and whether they are immutable.
 
-    They are copied where they have gaps. Raises `ArgumentTypeError`.
+    Copies them if they have gaps. Raises `ArgumentTypeError`.
     """
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
@@ -52,14 +52,14 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
 
 
 def is_constant(data: object) -> bool:
-    """Return whether these are contiguous bytes that nobody can change, or an array of them."""
+    """Return whether these are contiguous immutable bytes, or an array of them."""
     if isinstance(data, np.ndarray):
         return isinstance(_owner(data), bytes) and bool(data.flags.c_contiguous)
     return type(data) is bytes
 
 
 def _owner(array: NDArray[Any]) -> object:
-    """Return what the memory of an array belongs to."""
+    """Return the object that owns an array's memory."""
     owner: object = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
@@ -67,7 +67,7 @@ def _owner(array: NDArray[Any]) -> object:
 
 
 class _Hold:
-    """An array that was made read-only, and for whom."""
+    """An array that was made read-only, and its holders."""
 
     __slots__ = ("array", "holders")
 
@@ -77,11 +77,11 @@ class _Hold:
 
 
 class HeldArray:
-    """Keep an array from being changed until `end`, or find out that it was.
+    """A guard that prevents changes to an array until `end`, or detects them.
 
-    The array and all that it is a view of are made read-only, where numpy can
-    undo that. There may be other views of the same memory, which nobody can
-    find: a checksum, taken now and at the end, tells whether they were used.
+    The array and everything that it is a view of are made read-only, where numpy can
+    undo that. There may be other views of the same memory, which cannot be
+    found: a checksum, taken now and at the end, detects their use.
     """
 
     __slots__ = ("_bytes", "_checksum", "_root")
@@ -95,7 +95,7 @@ class HeldArray:
             chain.append(each)
             each = each.base
         try:
-            # Of memory that is not numpy's own a flag cannot always be set again.
+            # If numpy does not own the memory, a cleared flag cannot always be set again.
             if each is None and chain and chain[-1].flags.owndata:
                 with _lock:
                     self._make_read_only(chain)
@@ -112,7 +112,7 @@ class HeldArray:
         for array in chain:
             hold = holds.get(id(array))
             if hold is None and not array.flags.writeable:
-                continue  # it was so before
+                continue  # it was read-only before
             if hold is None:
                 hold = holds[id(array)] = _Hold(array)
                 _held[root] = holds
@@ -120,28 +120,28 @@ class HeldArray:
             array.flags.writeable = False
 
     def end(self) -> None:
-        """Let the array be changed again; may be called twice."""
+        """Allow changes to the array again; may be called twice."""
         with _lock:
             root, self._root = self._root, None
             if root is not None:
                 self._let_go(id(root))
 
     def _let_go(self, root: int) -> None:
-        """Hold nothing of the memory of one array; with the lock."""
+        """Release all holds on the memory of one array; with the lock."""
         holds = _held.get(root, {})
         for hold in holds.values():
             hold.holders.discard(self)
-        # A view can be written to once what it is a view of can: that may be held still.
+        # A view becomes writable only after its base, which may still be held.
         while free := [key for key, hold in holds.items() if _is_free(hold, holds)]:
             for key in free:
                 array = holds.pop(key).array
-                with contextlib.suppress(ValueError):  # somebody else has locked it meanwhile
+                with contextlib.suppress(ValueError):  # other code has locked it meanwhile
                     array.flags.writeable = True
         if not holds:
             _held.pop(root, None)
 
     def verify(self, transfer: hal.Submission) -> None:
-        """Raise what a transfer failed with, and `OperationError` if the array was changed."""
+        """Raise a transfer's failure, or `OperationError` if the array was changed."""
         error = transfer.error
         if error is not None:
             raise error
@@ -155,7 +155,7 @@ class HeldArray:
 
 
 class ReadsInFlight:
-    """Know which host arrays are being filled by reads of buffers. Any thread may use it."""
+    """The host arrays that reads of buffers are filling. Any thread may use it."""
 
     __slots__ = ("_guard", "_lanes")
 
@@ -164,22 +164,22 @@ class ReadsInFlight:
         self._guard = threading.Lock()
 
     def add(self, target: Any, submission: hal.Submission, queue: hal.Queue) -> None:  # noqa: ANN401 - the queue has checked it
-        """Note a read into a C-contiguous array, or what has the buffer protocol."""
+        """Note a read into a C-contiguous array, or into an object with the buffer protocol."""
         size = target.nbytes if isinstance(target, np.ndarray) else memoryview(target).nbytes
         if not size:
             return
         try:
             start = ctypes.addressof(ctypes.c_char.from_buffer(target))
-        except (TypeError, ValueError):  # types that only numpy has; this costs four times as much
+        except (TypeError, ValueError):  # types that only numpy has; four times as slow
             start = target.ctypes.data
         lane = self._lanes.get(queue)
         if lane is None:
             lane = self._lanes.setdefault(queue, _Reads())
             for other in [each for each in list(self._lanes) if each.closed]:
                 self._lanes.pop(other, None)  # a queue ends its work before it is closed
-        # The submission keeps the memory as long as that is of interest.
+        # The submission keeps the memory alive as long as it matters.
         lane.reads.append((start, start + size, submission))
-        # Somebody who is at it already does it for all.
+        # Another thread that is at it does it for all.
         if len(lane.reads) > lane.limit and self._guard.acquire(blocking=False):
             try:
                 lane.forget()
@@ -200,7 +200,7 @@ class ReadsInFlight:
 
 
 class _Reads:
-    """Hold the reads of one queue, in its order, in which they end, too."""
+    """The reads of one queue, in its order, which is also the order of their ends."""
 
     __slots__ = ("limit", "reads")
 
@@ -209,7 +209,7 @@ class _Reads:
         self.limit = _MANY
 
     def forget(self) -> None:
-        """Forget those that have ended; one thread at a time."""
+        """Forget ended reads; one thread at a time."""
         reads = self.reads
         while reads and reads[0][2].done:
             reads.popleft()
@@ -217,12 +217,12 @@ class _Reads:
 
 
 def _is_free(hold: _Hold, holds: dict[int, _Hold]) -> bool:
-    """Return whether nobody holds an array, nor what it is a view of."""
+    """Return whether nobody holds an array or anything that it is a view of."""
     return not hold.holders and id(hold.array.base) not in holds
 
 
 def _bounds(host: Any) -> tuple[int, int]:  # noqa: ANN401
-    """Return the addresses that the bytes of an array lie between, with its gaps."""
+    """Return the first and last address of an array's bytes, with its gaps."""
     array = np.asarray(host if isinstance(host, np.ndarray) else memoryview(host))
     low = array.ctypes.data
     high = low + array.itemsize if array.size else low

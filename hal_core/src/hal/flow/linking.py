@@ -1,4 +1,4 @@
-"""Link code against a context: check what it does with the names, once."""
+"""Link code against a context: check its use of the names, once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["link_kernels", "link_recording"]
 
 Given = tuple[Any, Any, Any, Any, Any, Any, Any]
-"""What `Context.link` got for a single kernel: the fields of `Step` behind the kernel."""
+"""The arguments of `Context.link` for a single kernel: the fields of `Step` behind the kernel."""
 
 
 def link_kernels(
     context: Context, code: object, entry: str | Sequence[Step] | None, given: Given
 ) -> Routine:
-    """Check what kernels do with a context's names; return the routine."""
+    """Check the use of a context's names by kernels; return the routine."""
     steps = _steps(code, entry, given)
     if not steps:
         message = "link: there is no step"
@@ -75,7 +75,7 @@ def link_kernels(
             if is_written:
                 written.append(name)
             buffers.setdefault(name, False)
-        # What the same kernel writes is there for the next one.
+        # The next kernel finds what the kernel before it writes.
         buffers.update(dict.fromkeys(written, True))
     return Routine(context, steps, None, tuple(locals_), names, buffers, tuple(scalars), output)
 
@@ -118,7 +118,7 @@ def link_recording(
     buffers: Any,  # noqa: ANN401 - checked here
     others: Sequence[object],
 ) -> Routine:
-    """Check what a recording does with a context's names; return the routine."""
+    """Check the use of a context's names by a recording; return the routine."""
     if any(each is not None and each != () for each in others) or isinstance(buffers, Mapping):
         message = (
             "link: a recording takes buffers=[...], a name for each slot, and nothing else that "
@@ -161,7 +161,7 @@ def link_recording(
 
 
 def _check_names(step: Step) -> None:
-    """Raise for buffers and scalars that the kernel has not."""
+    """Raise for buffers and scalars that the kernel does not have."""
     kernel = kernel_of(step)
     pointers = {each.name for each in kernel.signature.parameters if is_buffer(each, step)}
     others = {each.name for each in kernel.signature.parameters} - pointers
@@ -186,7 +186,7 @@ def _read_before(name: str, user: str) -> InvalidArgumentError:
 
 
 def _kernel(code: object, entry: str | hal.Kernel | None) -> hal.Kernel:
-    """Return the kernel that is meant."""
+    """Return a step's kernel."""
     if isinstance(entry, hal.Kernel):
         return entry
     if isinstance(code, hal.Kernel) and entry is None:

@@ -1,4 +1,4 @@
-"""Define merge buffers: where a device finds what another one has, to merge it with its own."""
+"""Merge buffers: bring another device's data to a device, to merge it with its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MergeMode: TypeAlias = Literal["copy", "streaming"]
 
 
 class Merges(Transfers):
-    """Keep one merge buffer for each device; under `hal.flow.Flow`."""
+    """One merge buffer for each device; base of `hal.flow.Flow`."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class Merges(Transfers):
         }
 
     def merge_buffer(self, device: AnyDevice | None = None) -> MergeBuffer:
-        """Return the merge buffer of a device, always the same one; None is the first device."""
+        """Return the merge buffer of a device, always the same one; None means the first device."""
         self.check_open()
         return self._merges[self.lanes_of(device).device]
 
     def close(self, timeout: float = 10.0) -> None:
-        """Give back what the flow made for itself; work that was submitted goes on.
+        """Free what the flow made for itself; work that was submitted goes on.
 
-        Waits for `timeout` seconds at most until held arrays are given back.
-        May be called twice. Buffers stay what they are, and can be released.
+        Waits for at most `timeout` seconds until held arrays are given back.
+        May be called twice. Buffers stay as they are, and can be released.
         """
         seconds = as_seconds(timeout)
         for merge in self._merges.values():
@@ -63,11 +63,11 @@ class Merges(Transfers):
 
 
 class MergeBuffer:
-    """Bring one buffer at a time, of any device, to where a device's kernels can read it.
+    """Memory that brings one buffer at a time, of any device, to a device's kernels.
 
     Made by `Flow.merge_buffer`; there is one for each device of a flow. Its
-    memory is reused, and grows. `load` says what it is to hold, and `expect`
-    is what a kernel takes, at the moment when its work is scheduled::
+    memory is reused, and grows. `load` sets its content, and `expect`
+    returns the argument of a kernel, at the moment when its work is scheduled::
 
         merge.load(theirs, "streaming")
         flow.dispatch(add, grid=1, args=(merge.expect(theirs), ours))
@@ -78,7 +78,7 @@ class MergeBuffer:
     Attributes
     ----------
     device
-        Whose kernels read it.
+        The device whose kernels read it.
     """
 
     __slots__ = (
@@ -105,17 +105,17 @@ class MergeBuffer:
 
     @property
     def source(self) -> TrackedBuffer | None:
-        """Return what was loaded last, or None."""
+        """The buffer loaded last, or None."""
         return self._source
 
     @property
     def mode(self) -> MergeMode:
-        """Return what becomes of it: ``"streaming"`` where kernels read it in place."""
+        """The mode in effect: ``"streaming"`` if kernels read the source in place."""
         return "streaming" if self._is_in_place else "copy"
 
     @property
     def capacity(self) -> int:
-        """Return how many bytes of memory of its own it has."""
+        """The bytes of its own memory."""
         whole = self._whole
         return 0 if whole is None else whole.size
 
@@ -124,17 +124,17 @@ class MergeBuffer:
         return f"<MergeBuffer of {self.device.name} {self.capacity} bytes, {held}>"
 
     def load(self, source: TrackedBuffer, mode: MergeMode = "copy") -> hal.Submission | None:
-        """Have it hold `source`, a buffer or a part of one, in the place of what it held.
+        """Hold `source`, a buffer or a part of one, instead of the previous content.
 
-        With ``"copy"`` it holds the bytes as they are now, in memory of its
-        own; that work is returned. With ``"streaming"`` it stands for the
-        source as it is when it is expected, and None is returned: in place
-        where the device's kernels reach that memory (it is their own, or
+        With ``"copy"`` it holds the current bytes, in memory of its
+        own, and returns the copy. With ``"streaming"`` it stands for the
+        source as it is when it is expected, and returns None: in place
+        if the device's kernels reach that memory (it is their own, or
         `hal.Device.can_access`, in a flow with ``peers``). Elsewhere streaming
         becomes copying, by each `expect`, and `mode` says so.
 
-        What `expect` returned before is closed, unless it is a source, with the
-        parts of it, and what was recorded with it is refused. Raises as
+        Closes what `expect` returned before, unless it is a source, with the
+        parts of it; work recorded with it is refused. Raises as
         `Flow.copy` and `Flow.allocate`; nothing is held then.
         """
         as_choice(mode, ("copy", "streaming"), "load: mode")
@@ -154,7 +154,7 @@ class MergeBuffer:
             return copied
 
     def expect(self, source: TrackedBuffer) -> TrackedBuffer:
-        """Return what a kernel reads in the place of `source`, if that is what is held.
+        """Return the argument that stands for `source`, if that is held.
 
         For work that is scheduled next: the following `load` closes it, unless
         it is the source itself, and work that is scheduled afterwards with it,
@@ -186,7 +186,7 @@ class MergeBuffer:
                 self._whole.recover()
 
     def close(self) -> None:
-        """Let its memory go, once all that uses it has ended. The next `load` makes another."""
+        """Release its memory, once all that uses it has ended. The next `load` makes another."""
         with self._lock:
             self._empty()
             whole, self._whole = self._whole, None
@@ -195,13 +195,14 @@ class MergeBuffer:
 
     def _empty(self) -> None:
         """Hold nothing; under the lock."""
-        # First: if a Ctrl-C comes between, other memory is used from now on.
+        # First: after a Ctrl-C here, other memory is used from now on.
         whole, self._whole = self._whole, None
         part, self._part, self._source = self._part, None, None
         self._is_in_place = self._is_late = False
         if part is not None and whole is not None:
-            # Before the memory is written again: whoever holds the part, or what was made of it,
-            # is refused from now on, or has scheduled its work, which the flow remembers.
+            # Before the memory is written again: from now on, users of the part, or of what was
+            # made
+            # of it, are refused; work scheduled already is remembered by the flow.
             whole = self._flow.renew(whole)
             part.close()
         self._whole = whole

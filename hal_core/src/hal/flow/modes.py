@@ -1,4 +1,4 @@
-"""Define what may be done with the named memory of a context, and by whom."""
+"""The modes of a context's named memory: who may read and write it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemoryMode(enum.Enum):
     """Who reads and writes a name, and how long its bytes last."""
 
     CONSTANT = "constant"
-    """Has its content from the start; nobody writes it."""
+    """Has its content from the start; never written."""
     HOSTED = "hosted"
     """The host and kernels read and write it."""
     DEVICE = "device"
@@ -27,11 +27,11 @@ class MemoryMode(enum.Enum):
     LOCAL = "local"
     """Lasts for one call, in which it is written before it is read."""
     VOLATILE = "volatile"
-    """The host, or whoever shares it, changes it between calls; kernels only read it."""
+    """The host, or another owner, changes it between calls; kernels only read it."""
 
 
 class Rights(NamedTuple):
-    """What a mode allows."""
+    """The uses that a mode allows."""
 
     kernels_write: bool
     host_writes: bool
@@ -48,17 +48,17 @@ _RIGHTS: Final = {
 
 
 def rights_of(mode: MemoryMode) -> Rights:
-    """Return what a mode allows."""
+    """Return the uses that a mode allows."""
     return _RIGHTS[mode]
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Memory:
-    """Declare a name's memory: `size` bytes of a `dtype`, used as its mode says.
+    """A declaration of a name's memory: `size` bytes of a `dtype`, used as its mode says.
 
     Two declarations of a name agree when they are equal. Raises
-    `InvalidArgumentError` for a mode that there is not, and for a size that is
-    no number of elements; `ArgumentTypeError` for what is no type of elements,
+    `InvalidArgumentError` for an unknown mode, and for a size that is
+    not a whole number of elements; `ArgumentTypeError` for anything but an element type,
     and for Python objects, which device memory cannot hold.
 
     Attributes
@@ -66,7 +66,7 @@ class Memory:
     size
         Bytes.
     dtype
-        What they are taken for.
+        The element type.
     mode
         A `MemoryMode`, or its value.
     """

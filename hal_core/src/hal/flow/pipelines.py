@@ -1,4 +1,4 @@
-"""Define pipelines: a recording that runs over many inputs, several of which are on their way."""
+"""Pipelines: a recording that runs over many inputs, several of them in flight."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _DEEPEST: Final = 1024
 
 
 class _Set:
-    """Hold the buffers that one input on its way uses, and what has used them last.
+    """The buffers that one input in flight uses, and their last users.
 
-    Nobody else has these buffers, so what waits for what is known beforehand,
-    and costs no more than by hand: an upload comes after the execution before,
+    Nobody else has these buffers, so the waits are known beforehand,
+    and cost no more than by hand: an upload comes after the execution before,
     or the download of what it writes; an execution after its uploads and the
-    downloads before; a download after its execution. What failed is in the
-    way of all that comes later in the same set, so the last of it tells. It
-    is noted before a trace is told, which may raise.
+    downloads before; a download after its execution. A failure stops
+    all later work in the same set, so the last of it tells. It
+    is noted before the trace is called, which may raise.
     """
 
     __slots__ = ("buffers", "execution", "is_doubtful", "others", "reads", "uploads")
@@ -47,25 +47,25 @@ class _Set:
             for slot in slots
         ]
         self.uploads: list[hal.Submission] = []  # since the last execution
-        self.execution: list[hal.Submission] = []  # the last one, if there was one
-        self.reads: dict[int, hal.Submission] = {}  # of what the last execution has made
+        self.execution: list[hal.Submission] = []  # the last one, if any
+        self.reads: dict[int, hal.Submission] = {}  # of the last execution's results
         self.others: list[hal.Submission] = []  # reads of buffers that are not its own
         self.is_doubtful = False
 
     def ends(self) -> list[hal.Submission]:
-        """Return what ends after all that it was used for."""
+        """Return the submissions that end after all uses of the set."""
         return [*self.others, *self.reads.values(), *self.uploads, *self.execution]
 
     def execute(
         self, queue: hal.Queue, commands: hal.CommandBuffer, table: Sequence[Any], waits: list[Any]
     ) -> hal.Submission:
-        """Submit an execution, which comes after all that the set was used for."""
+        """Submit an execution, which comes after all uses of the set."""
         execution = queue.execute(commands, bindings=table, wait=waits)
         self.uploads, self.execution, self.reads, self.others = [], [execution], {}, []
         return execution
 
     def settle(self, lanes: Lanes) -> None:
-        """Come after everything: an error came between, and what was submitted is not known."""
+        """Come after everything: after an error, what was submitted is unknown."""
         others = [lanes.upload.barrier(), lanes.download.barrier()]
         self.execution = [lanes.compute.barrier(wait=[*others, *self.ends()])]
         self.uploads, self.reads, self.others = [], {}, []
@@ -73,20 +73,20 @@ class _Set:
 
 
 class Pipeline:
-    """Run a recording over many inputs, while others are uploaded and results come back.
+    """A recording that runs over many inputs, while others are uploaded and results come back.
 
     Made by `Flow.pipeline`. It has some sets of buffers, of which each `run`
     takes the next: so the upload queue fills one while the kernels use another
-    and a third is downloaded. A set is used again as soon as its bytes are
+    and a third is downloaded. A set is reused as soon as its bytes are
     free. One thread at a time. Close it, or use it in a with-statement, before
     the flow.
 
     Attributes
     ----------
     recording
-        What it runs.
+        The recording that it runs.
     depth
-        How many sets there are.
+        The number of sets.
     """
 
     __slots__ = (
@@ -142,11 +142,11 @@ class Pipeline:
         """Upload inputs, run the recording, download outputs; return at once.
 
         Both by slot. An input is an array, which `Flow.write` copies into the
-        buffer of the slot, or a tracked buffer (for what kernels print a
-        `hal.Output`), which is bound in its place; a slot without a size needs
-        one of those. An output is what `Flow.read` takes. Returns the
+        buffer of the slot, or a tracked buffer (for the output of kernels a
+        `hal.Output`), which is bound instead; a slot without a size needs
+        one of those. An output is a target of `Flow.read`. Returns the
         downloads, in order, or if there are none the execution. Raises as
-        those methods do, and `ClosedError` after `close`; what was submitted
+        those methods do, and `ClosedError` after `close`; work submitted
         before an error goes on, and the next run of that set comes after it.
         """
         if self._closed:
@@ -169,7 +169,7 @@ class Pipeline:
         try:
             return self._submit(mine, table, accesses, inputs, outputs)
         except BaseException:
-            # A flow's own methods tell the trace before they return what they have submitted.
+            # A flow's own methods call the trace before they return what they have submitted.
             mine.is_doubtful = True
             raise
 
@@ -209,7 +209,7 @@ class Pipeline:
             ends.append(end)
         return ends or [execution]
 
-    # What a flow's own methods do, for buffers that need not be looked up
+    # The work of a flow's own methods, for buffers that need not be looked up
 
     def _upload(
         self,
@@ -241,9 +241,9 @@ class Pipeline:
             trace(operation, waits)
 
     def wait(self, timeout: SupportsFloat | None = None) -> None:
-        """Block until all runs so far have ended, for `timeout` seconds at most; None is for ever.
+        """Block until all runs so far have ended, at most `timeout` seconds; None means forever.
 
-        Raises what one of them failed with, now and in every later call, or
+        Raises the failure of one of them, now and in every later call, or
         `DeadlineExceededError`.
         """
         deadline = None if timeout is None else time.monotonic() + as_seconds(timeout)
@@ -256,7 +256,7 @@ class Pipeline:
                 end.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
-        """Let its buffers go, once all that uses them has ended. May be called twice."""
+        """Release its buffers, once all that uses them has ended. May be called twice."""
         self._closed = True
         for buffer in itertools.chain(*(each.buffers for each in self._sets)):
             if buffer is not None:
@@ -264,7 +264,7 @@ class Pipeline:
 
 
 def _not_bound(slots: Collection[int], unbound: Sequence[object]) -> HalError:
-    """Return what is wrong with slots: there are none of this number, or they have no buffer."""
+    """Return what is wrong with slots: an unknown number, or no buffer."""
     unknown = [slot for slot in unbound if slot not in slots]
     if unknown:
         return InvalidArgumentError(

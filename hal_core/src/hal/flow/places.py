@@ -1,8 +1,8 @@
-"""Know which memory of a device is tracked, by whatever flow, so that none is tracked twice.
+"""The tracked memory of each device, across all flows, so that none is tracked twice.
 
-What a flow allocates is only noted, which costs next to nothing: nobody else
-has it yet. It gets its place among the others once somebody adopts memory.
-Nothing is kept alive, and what is gone is dropped.
+A flow's own allocation is only noted, which costs next to nothing: nobody else
+has it yet. It gets its place among the others once memory is adopted.
+Nothing is kept alive, and dead entries are dropped.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["Places", "places_of"]
 
 _MANY: Final = 64
-"""Memories from which on those that are tracked no more are looked for."""
+"""The number of memories from which untracked ones are purged."""
 
 _Place: TypeAlias = "tuple[int, int, weakref.ref[History]]"
-"""An address, the one behind the last byte, and who tracks what is between."""
+"""An address, the one behind the last byte, and the history that tracks the bytes between."""
 
 _lock: Final = threading.Lock()
 
 
 class Places:
-    """Hold the memory of one device that is tracked. Any thread may use it.
+    """The tracked memory of one device. Any thread may use it.
 
-    One without an address yet, from `Queue.alloca`, is told by its buffer
-    until it has one, and parts of it are not.
+    Memory without an address yet, from `Queue.alloca`, is identified by its buffer
+    until it has one; parts of it are not recognised.
     """
 
     __slots__ = ("_limit", "_lock", "_noted", "_places")
@@ -42,21 +42,21 @@ class Places:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._noted: list[weakref.ref[History]] = []
-        self._places: list[_Place] = []  # sorted, and apart from each other
+        self._places: list[_Place] = []  # sorted, and disjoint
         self._limit = _MANY
 
     def __len__(self) -> int:
         return len(self._noted) + len(self._places)
 
     def note(self, history: History) -> None:
-        """Remember memory that nobody else can have tracked."""
+        """Note memory that nobody else can have tracked."""
         with self._lock:
             self._noted.append(weakref.ref(history))
             if len(self._noted) > self._limit:
                 self._prune()
 
     def adopt(self, history: History) -> None:
-        """Remember anybody's memory; raise `InvalidArgumentError` if some is tracked already."""
+        """Note anybody's memory; raise `InvalidArgumentError` if some is tracked already."""
         raw = history.raw
         assert raw is not None  # noqa: S101 - it was just made
         with self._lock:
@@ -75,7 +75,7 @@ class Places:
                 self._prune()
 
     def _settle(self) -> None:
-        """Put in their places those that were noted, and have an address."""
+        """Sort in the noted memory that has an address."""
         left, found = [], []
         for reference in self._noted:
             raw = _tracked(reference)
@@ -96,7 +96,7 @@ class Places:
         self._noted = left
 
     def _put(self, place: _Place) -> None:
-        """Insert a place in the place of those that it overlaps, which are tracked no more."""
+        """Insert a place instead of those that it overlaps, which are not tracked any more."""
         if _has_bytes(place):
             start, stop, _ = place
             near = self._find(start, stop)
@@ -127,7 +127,7 @@ class Places:
             raise InvalidArgumentError(message)
 
     def _prune(self) -> None:
-        """Drop what is tracked no more."""
+        """Drop memory that is not tracked any more."""
         self._noted = [each for each in self._noted if _tracked(each) is not None]
         self._places = [each for each in self._places if _tracked(each[2]) is not None]
         self._limit = max(_MANY, 2 * len(self))
@@ -142,7 +142,7 @@ def _has_bytes(place: _Place) -> bool:
 
 
 def _tracked(reference: weakref.ref[History]) -> hal.Buffer | None:
-    """Return the memory of a history, or None if that tracks none any more."""
+    """Return the memory of a history, or None if it tracks none any more."""
     history = reference()
     raw = None if history is None else history.raw
     return None if raw is None or raw.closed else raw

@@ -1,4 +1,4 @@
-"""Define recordings that know what they read and write, of slots and of tracked buffers."""
+"""Recordings that track their reads and writes, of slots and of tracked buffers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _WRITTEN: Final = 2
 
 
 class Recording:
-    """Record operations that are run together, as `hal.CommandBuffer` does, and note their uses.
+    """A recording of operations that run together, like `hal.CommandBuffer`, with their uses.
 
-    Made by `Flow.record`, executed by `Flow.execute`. It takes the slots of
-    its own, and tracked buffers: those are part of every execution. A slot
-    counts as a whole: what one part of it is used for, all of its buffer is.
+    Made by `Flow.record`, executed by `Flow.execute`. It takes its own slots,
+    and tracked buffers: those are part of every execution. A slot
+    counts as a whole: a use of a part is a use of all of its buffer.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Recording:
 
     @property
     def slots(self) -> Sequence[hal.Slot]:
-        """Return the slots, in order, which stand for the buffers of `Flow.execute`."""
+        """The slots, in order, which stand for the buffers of `Flow.execute`."""
         return self.commands.slots
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class Recording:
         size: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Record what `Flow.fill` does."""
+        """Record a `Flow.fill`."""
         target = self._raw(buffer, "fill")
         self.commands.fill(target, value, offset=offset, size=size, name=name)
         self._note(buffer, _WRITTEN)
@@ -114,7 +114,7 @@ class Recording:
         offset: int = 0,
         name: str | None = None,
     ) -> None:
-        """Record what `Flow.update` does; the bytes are taken now."""
+        """Record a `Flow.update`; captures the bytes now."""
         self.commands.update(self._raw(buffer, "update"), data, offset=offset, name=name)
         self._note(buffer, _WRITTEN)
 
@@ -128,7 +128,7 @@ class Recording:
         size: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Record what `Flow.copy` does on one device."""
+        """Record a `Flow.copy` on one device."""
         self.commands.copy(
             self._raw(source, "copy: the source"),
             self._raw(target, "copy: the target"),
@@ -152,7 +152,7 @@ class Recording:
         writes: Sequence[str] = (),
         name: str | None = None,
     ) -> None:
-        """Record what `Flow.dispatch` does; the arguments are packed now."""
+        """Record a `Flow.dispatch`; packs the arguments now."""
         given, used = kernel_arguments(kernel, args, reads, writes)
         for key, value, _ in used:
             given[key] = self._raw(value, "dispatch")
@@ -170,7 +170,7 @@ class Recording:
             writes=writes,
             name=name,
         )
-        for _, value, is_written in sorted(used, key=itemgetter(2)):  # what it reads was there
+        for _, value, is_written in sorted(used, key=itemgetter(2)):  # reads first
             self._note(value, _WRITTEN if is_written else _READ)
 
     def barrier(self) -> None:
@@ -190,15 +190,15 @@ class Recording:
         self.commands.wait_events(*events)
 
     def reset_event(self, event: hal.CommandEvent) -> None:
-        """Make an event not signalled, so that it can be signalled again."""
+        """Reset an event to not signalled, so that it can be signalled again."""
         self.commands.reset_event(event)
 
     def group(self, name: str) -> AbstractContextManager[object]:
-        """Return a context that puts `name` in front of the names of commands."""
+        """Return a context that prefixes `name` to the names of commands."""
         return self.commands.group(name)
 
     def end(self) -> None:
-        """End the recording, which leaving its ``with`` block does."""
+        """End the recording; leaving its ``with`` block does so too."""
         self.commands.end()
 
     def _raw(self, value: object, what: str) -> Any:  # noqa: ANN401 - a buffer or a slot
@@ -227,7 +227,7 @@ def kernel_arguments(
 ) -> tuple[Any, list[tuple[Any, Any, bool]]]:
     """Return a copy of a kernel's arguments, and the buffers and slots among them.
 
-    Of each its index or name, itself, and whether the kernel writes it.
+    Each of these with its index or name, and whether the kernel writes it.
     """
     if not isinstance(kernel, hal.Kernel):
         message = f"dispatch takes a kernel (program['name']), not {type(kernel).__name__}"
@@ -253,7 +253,7 @@ def kernel_arguments(
 
 
 def constants_of(kernel: hal.Kernel, reads: Iterable[str], writes: Iterable[str]) -> frozenset[str]:
-    """Return the parameters that a kernel only reads, after what the caller says about them."""
+    """Return the parameters that a kernel only reads, after the caller's corrections."""
     constants = kernel.signature.constants
     if reads is _NO_NAMES and writes is _NO_NAMES:
         return constants
@@ -261,7 +261,7 @@ def constants_of(kernel: hal.Kernel, reads: Iterable[str], writes: Iterable[str]
 
 
 def is_memory(value: object) -> bool:
-    """Return whether something is a buffer, tracked or not, or a slot."""
+    """Return whether an object is a buffer, tracked or not, or a slot."""
     if isinstance(value, hal.Output):  # one run's own: nobody waits for it
         return False
     return isinstance(value, (TrackedBuffer, hal.Slot, hal.Buffer))
@@ -270,7 +270,7 @@ def is_memory(value: object) -> bool:
 def _narrowed(
     kernel: hal.Kernel, constants: frozenset[str], reads: Iterable[str], writes: Iterable[str]
 ) -> frozenset[str]:
-    """Return the parameters that a kernel only reads, with what the caller says about them."""
+    """Return the parameters that a kernel only reads, with the caller's corrections."""
     what = f"dispatch of {kernel.name!r}: reads and writes"
     read, written = frozenset(as_names(reads, what)), frozenset(as_names(writes, what))
     pointers = {each.name for each in kernel.signature.parameters if each.kind in {"ptr", "any"}}
@@ -289,7 +289,7 @@ def bound_accesses(
     writes: Iterable[int],
     accesses: list[Access],
 ) -> tuple[hal.Buffer, ...] | dict[int, hal.Buffer]:
-    """Return the raw buffers to bind, and add what an execution does with them."""
+    """Return the raw buffers to bind, and add an execution's accesses to them."""
     if isinstance(commands, Recording):
         uses = commands.uses
         if commands.direct:
@@ -333,7 +333,7 @@ def bound_buffer(
     use: int,
     accesses: list[Access],
 ) -> hal.Buffer:
-    """Return the raw buffer to bind, and add what is done with it."""
+    """Return the raw buffer to bind, and add the accesses to it."""
     if isinstance(buffer, hal.Output):  # one run's own: nobody waits for it
         return buffer
     if buffer.__class__ is not TrackedBuffer or buffer.flow is not scheduler:
@@ -346,7 +346,7 @@ def bound_buffer(
 
 
 def _narrowed_slots(uses: list[int], reads: Iterable[int], writes: Iterable[int]) -> list[int]:
-    """Return what slots are used for, with what the caller says about them."""
+    """Return the uses of slots, with the caller's corrections."""
     narrowed = uses.copy()
     for use, slots in ((_READ, reads), (_WRITTEN, writes)):
         for index in as_items(slots, "execute: reads and writes are lists of slots"):

@@ -1,4 +1,4 @@
-"""Define routines: kernels and command buffers whose buffers are bound, to be called."""
+"""Routines: callable kernels and command buffers whose buffers are bound."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Routine", "Step", "check_output", "is_buffer", "kernel_of", "listed"]
 
 _KEPT: Final = 8
-"""Recordings of a routine that are kept, each with its scalars."""
+"""The most recordings that a routine keeps, each with its scalars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Step:
     writes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Check what was given, and keep copies of what may change."""
+        """Check the fields, and keep copies of values that may change."""
         what = "a step"
         if not isinstance(self.kernel, hal.Kernel):
             as_text(self.kernel, f"{what}: kernel is one, or a name")
@@ -72,8 +72,8 @@ class Step:
 class Routine:
     """Code whose buffers are bound to the names of a context; made by `Context.link`.
 
-    Calling it with the scalars that are open runs it, through the flow: after
-    whatever wrote what it reads, and so on. Any thread may call it.
+    Calling it with the open scalars runs it, through the flow: after
+    the writers of what it reads, and so on. Any thread may call it.
 
     Attributes
     ----------
@@ -104,13 +104,13 @@ class Routine:
         self._steps = steps
         self._recording = recording
         self._slots = slots
-        self._names = names  # of which modes and sizes were looked at
-        self._output = output  # which of the scalars kernels print to; "" for none
+        self._names = names  # whose modes and sizes were checked
+        self._output = output  # the scalar that kernels print to; "" for none
         self._kept: dict[tuple[object, ...], Recording] = {}
         self._lock = threading.Lock()
 
     def __call__(self, **scalars: object) -> hal.Submission:
-        """Do what `run` does, with the scalars by name."""
+        """Run it as `run` does, with the scalars by name."""
         return self.run(scalars)
 
     def run(
@@ -122,15 +122,15 @@ class Routine:
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Run it once; return at once, with what to wait for if somebody has to.
+        """Run it once; return at once, with a submission to wait for.
 
         `grid` is for a single kernel that was linked without. Memory that is
         local to the call is taken now, and given back when the call has ended.
-        Several kernels are recorded for each set of scalars, but for where
-        they print to; the last eight sets are kept. Raises `ArgumentTypeError`
-        for missing and surplus scalars, `ClosedError` also where a name means
-        other memory than when it was linked, and what `Flow.dispatch` and
-        `Flow.execute` do.
+        Several kernels are recorded for each set of scalars, apart from their
+        output; the last eight sets are kept. Raises `ArgumentTypeError`
+        for missing and surplus scalars, `ClosedError` also if a name means
+        other memory than when it was linked, and the errors of `Flow.dispatch` and
+        `Flow.execute`.
         """
         rule = "run: scalars are a mapping of names to values"
         values = {} if scalars is None else as_mapping(scalars, rule)
@@ -163,7 +163,7 @@ class Routine:
             )
         finally:
             for buffer in taken:
-                buffer.close()  # goes when the work that uses it has ended
+                buffer.close()  # freed when the work that uses it has ended
 
     def __repr__(self) -> str:
         return f"<Routine {self.context.name}({', '.join(self.scalars)})>"
@@ -226,7 +226,7 @@ class Routine:
     ) -> Recording:
         """Return the recording for these scalars, made unless it is kept.
 
-        What kernels print to is each call's own, and the last slot.
+        Each call has its own output, bound to the last slot.
         """
         keys = [_key(has_output if name == self._output else values[name]) for name in self.scalars]
         key = None if None in keys else tuple(keys)
@@ -260,9 +260,9 @@ class Routine:
 
 
 def _key(value: object) -> tuple[object, ...] | None:
-    """Return what tells a scalar from others, or None for what may change by itself.
+    """Return a key that distinguishes a scalar from others, or None if it may change by itself.
 
-    1, 1.0 and True are equal, and so are 0.0 and -0.0: types and bytes count.
+    1, 1.0 and True are equal, and so are 0.0 and -0.0, so types and bytes count.
     """
     kind = type(value)
     if kind in {int, float, bool, bytes}:
@@ -275,12 +275,12 @@ def _key(value: object) -> tuple[object, ...] | None:
 def is_buffer(parameter: Any, step: Step) -> bool:  # noqa: ANN401 - a parameter of a signature
     """Return whether a parameter takes memory."""
     if parameter.name == kernel_of(step).signature.output:
-        return False  # where it prints to, which is a scalar
+        return False  # its output, which is a scalar
     return parameter.kind == "ptr" or (parameter.kind == "any" and parameter.name in step.buffers)
 
 
 def check_output(value: object, user: str) -> hal.Output | None:
-    """Return what kernels print to, or raise that it is neither an output nor None."""
+    """Return the output of kernels; raise if it is neither an output nor None."""
     if value is None or isinstance(value, hal.Output):
         return value
     message = f"{user}: what kernels print to is a hal.Output or None, not {type(value).__name__}"
@@ -288,7 +288,7 @@ def check_output(value: object, user: str) -> hal.Output | None:
 
 
 def kernel_of(step: Step) -> hal.Kernel:
-    """Return the kernel of a step that was linked."""
+    """Return the kernel of a linked step."""
     kernel = step.kernel
     assert isinstance(kernel, hal.Kernel)  # noqa: S101 - `Context.link` has put it there
     return kernel

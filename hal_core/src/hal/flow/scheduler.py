@@ -1,4 +1,4 @@
-"""Find out what work comes after, submit it so, and remember it."""
+"""Find what work comes after, submit it with these waits, and remember it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ AnyDevice: TypeAlias = hal.Device | VirtualDevice
 Trace: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
 
 NOTHING: Final = ()
-"""The empty list, as which it is told from all others that have to be looked at."""
+"""The empty list, distinguished by identity from lists that have to be looked at."""
 _LANES: Final = ("upload", "compute", "download")
 
 
 class Scheduler:
-    """Order work by the bytes that it uses; under `hal.flow.Flow`.
+    """The order of work by the bytes that it uses; base of `hal.flow.Flow`.
 
-    One lock makes one step of: finding what an operation comes after,
+    One lock makes three things one step: finding what an operation comes after,
     submitting it, which never waits, and remembering it.
     """
 
@@ -44,31 +44,31 @@ class Scheduler:
         self._closed = False
         self._lanes = {device: Lanes(device) for device in map(_opened, devices)}
         self._first = next(iter(self._lanes.values()))
-        # All that work has ever gone to, but for some that were closed since
+        # All queues that work has ever gone to, except some that were closed since
         self._queues: dict[hal.Queue, None] = {}
         for lanes in self._lanes.values():
             self._queues.update(dict.fromkeys((lanes.upload, lanes.compute, lanes.download)))
 
     @property
     def devices(self) -> tuple[hal.Device, ...]:
-        """Return the devices."""
+        """The devices."""
         return tuple(self._lanes)
 
     @property
     def closed(self) -> bool:
-        """Return whether it was closed."""
+        """Whether it was closed."""
         return self._closed
 
     def wait_idle(self, timeout: float | None = None) -> None:
-        """Block until all work on the flow's queues has ended, for `timeout` seconds at most.
+        """Block until all work on the flow's queues has ended, for at most `timeout` seconds.
 
-        All of it, well or not, also what others have submitted there. Raises
-        `DeadlineExceededError`; the work's own errors are the work's.
+        Waits for all of it, failed or not, also for work that others have submitted there. Raises
+        `DeadlineExceededError`, and not the work's own errors.
         """
         hal.Fence([queue.barrier() for queue in self._open_queues()]).wait(timeout)
 
     def release(self, buffer: TrackedBuffer) -> tuple[hal.Buffer, hal.Fence]:
-        """Do what `TrackedBuffer.release` does."""
+        """Release a buffer; see `TrackedBuffer.release`."""
         self.check(buffer, "release")
         history = buffer.history
         if buffer.raw is not history.raw:
@@ -84,14 +84,14 @@ class Scheduler:
         return buffer.raw, fence
 
     def recover(self, buffer: TrackedBuffer) -> None:
-        """Do what `TrackedBuffer.recover` does."""
+        """Recover a buffer; see `TrackedBuffer.recover`."""
         self.check(buffer, "recover")
         with self._lock:
             buffer.history.doubt()
             self._settle(buffer.history)
 
     def fence(self, buffer: TrackedBuffer, *, readers: bool) -> hal.Fence:
-        """Return what `TrackedBuffer.written` is, or with `readers`, `TrackedBuffer.used`."""
+        """Return `TrackedBuffer.written`, or with `readers`, `TrackedBuffer.used`."""
         readers = as_flag(readers, "fence: readers")
         self.check(buffer, "used" if readers else "written")
         with self._lock:
@@ -108,7 +108,7 @@ class Scheduler:
         submit: Callable[[list[Any]], hal.Submission],
         wait: Waits = (),
     ) -> hal.Submission:
-        """Submit what has these accesses, with all that it comes after."""
+        """Submit work with these accesses, after everything that it has to wait for."""
         found: list[Any] = []
         with self._lock:
             try:
@@ -132,7 +132,7 @@ class Scheduler:
         return TrackedBuffer(buffer.flow, history, buffer.raw)
 
     def check(self, buffer: object, what: str) -> None:
-        """Raise unless this is a tracked buffer of this flow that is tracked still."""
+        """Raise unless an object is a buffer that this flow tracks."""
         if not isinstance(buffer, TrackedBuffer):
             raise not_tracked(buffer, what)
         if buffer.flow is not self:
@@ -145,7 +145,7 @@ class Scheduler:
             self.refuse(f"{what}: the buffer")
 
     def refuse(self, what: str) -> None:
-        """Raise that a buffer is tracked no more."""
+        """Raise that a buffer is not tracked any more."""
         message = f"{what} was released or closed, and is tracked no more"
         raise ClosedError(message)
 
@@ -156,7 +156,7 @@ class Scheduler:
             raise ClosedError(message)
 
     def lanes_of(self, device: AnyDevice | None) -> Lanes:
-        """Return the queues of a device of this flow; None is the first one."""
+        """Return the queues of a device of this flow; None means the first one."""
         if device is None:
             return self._first
         opened = _opened(device)
@@ -202,7 +202,7 @@ class Scheduler:
         found += [each for each in history.origin if each not in found]
 
     def _settle(self, history: History) -> None:
-        """Have a memory of which not all is known come after everything; under the lock."""
+        """Have a memory with unknown work come after everything; under the lock."""
         if history.is_doubtful:
             history.forget(tuple(hal.Fence([queue.barrier() for queue in self._open_queues()])))
 
@@ -211,7 +211,7 @@ class Scheduler:
 
 
 def extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it
-    """Add what a caller wants to be waited for, besides, to a wait list."""
+    """Add a caller's own waits to a wait list."""
     if isinstance(wait, (hal.Timepoint, hal.Submission, hal.Fence)):
         found.append(wait)
     elif wait is not None:
@@ -226,7 +226,7 @@ def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> Non
 
 
 def _opened(device: object) -> hal.Device:
-    """Return the device itself, of a virtual one, too."""
+    """Return the device itself, also for a virtual one."""
     opened = device.device if isinstance(device, VirtualDevice) else device
     if not isinstance(opened, hal.Device):
         message = f"a flow takes devices (hal.create_device), not {type(device).__name__}"

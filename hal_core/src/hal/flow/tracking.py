@@ -1,13 +1,13 @@
-"""Remember who wrote the bytes of a memory last, and who has read them since.
+"""The last writer of a memory's bytes, and its readers since.
 
 A `History` is as cheap as two attributes while its memory is used as a whole.
-Once a part is used it keeps an interval list, and it goes back when the whole
-is written. What it remembers is bounded: a read on an ordered queue stands for
-all earlier ones on that queue, and of parts only those whose work has not
+Once a part is used it keeps an interval list, until the whole
+is written. Its size is bounded: a read on an ordered queue stands for
+all earlier ones on that queue, and of reads of parts only those that have not
 ended keep intervals of their own.
 
-Whoever writes comes after all readers; where there are any, they came after
-the writer themselves. Nothing here takes a lock: `hal.flow.flow` does.
+A writer comes after all readers; if there are any, they came after
+the last writer themselves. Nothing here takes a lock: `hal.flow.flow` does.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Readers: TypeAlias = dict[hal.Queue, hal.Submission] | None
 Wait: TypeAlias = hal.Submission | hal.Timepoint
 
 _MANY: Final = 64
-"""Intervals from which on those that nobody needs any more are looked for."""
+"""The number of intervals from which useless ones are purged."""
 
 _FEW: Final = 8
-"""Readers up to which none is looked at: of queues that were closed, they stay."""
+"""The number of readers up to which none is checked: readers of closed queues stay."""
 
 
 class Lanes:
-    """Hold the queues that work on one device's buffers goes to, by its kind."""
+    """The queues for work on one device's buffers, by its kind."""
 
     __slots__ = ("compute", "device", "download", "places", "upload")
 
@@ -55,7 +55,7 @@ class Lanes:
 
 
 class _Interval:
-    """Know who wrote a range of bytes last, and who has read it since."""
+    """The last writer of a range of bytes, and its readers since."""
 
     __slots__ = ("readers", "stop", "writer")
 
@@ -66,22 +66,22 @@ class _Interval:
 
 
 class History:
-    """Remember the last writer and the readers since, of `size` bytes.
+    """The last writer and the readers since, of `size` bytes.
 
     Attributes
     ----------
     raw
-        The buffer, or None once it is tracked no more.
+        The buffer, or None once it is no longer tracked.
     lanes
         The queues of its device.
     special
         Whether an access has more to look at than writers and readers: it is
-        tracked no more, there is an `origin`, or it `is_doubtful`.
+        no longer tracked, there is an `origin`, or it `is_doubtful`.
     origin
         What every access waits for until it is reached, besides the rest.
     is_doubtful
-        Whether work may have been submitted that is not remembered here: a
-        Ctrl-C came between.
+        Whether work may have been submitted that is not remembered here,
+        because of a Ctrl-C.
     writer, readers
         Of the whole memory, while `intervals` is None.
     """
@@ -115,7 +115,7 @@ class History:
         self._limit = _MANY
 
     def collect(self, start: int, stop: int, found: list[Wait], *, writes: bool) -> None:
-        """Add to `found` whom an access to the bytes from `start` up to `stop` comes after."""
+        """Add the predecessors of an access to the bytes from `start` up to `stop` to `found`."""
         intervals = self.intervals
         if intervals is None:
             if start < stop:
@@ -165,7 +165,7 @@ class History:
         return found
 
     def forget(self, origin: tuple[hal.Timepoint, ...]) -> None:
-        """Remember nothing but what every access has to wait for."""
+        """Forget everything except what every access has to wait for."""
         self.writer = self.readers = self.intervals = None
         self.origin = origin
         self.is_doubtful = False
@@ -181,21 +181,21 @@ class History:
         self.is_doubtful = self.special = True
 
     def end(self) -> None:
-        """Track no more."""
+        """Stop tracking."""
         self.special = True
         self.raw = None
 
     def renew(self) -> History:
-        """End, and return another of the same memory, which goes on with what this remembers.
+        """Stop, and return another history of the same memory, with everything remembered here.
 
-        So what was made of this is refused, and what it was used for is waited for.
+        So users of this one are refused, and its past uses are waited for.
         """
         other = copy(self)
         self.end()
         return other
 
     def _split(self, place: int, intervals: list[_Interval]) -> int:
-        """Return the index of the first interval from `place` on, after cutting one across it."""
+        """Split the interval across `place`; return the index of the first one from there on."""
         index = bisect_left(self._starts, place)
         if index < len(self._starts) and self._starts[index] == place:
             return index
@@ -209,7 +209,7 @@ class History:
         return index
 
     def _sweep(self, intervals: list[_Interval]) -> None:
-        """Drop what has ended well, and join neighbours that have become the same."""
+        """Drop successfully ended work, and join neighbours that have become the same."""
         ended: dict[hal.Submission, bool] = {}
         starts: list[int] = []
         kept: list[_Interval] = []
@@ -244,9 +244,9 @@ def collect(
     queue: hal.Queue,
     look: Callable[[History, list[Wait]], None],
 ) -> None:
-    """Add to `found` whom these accesses by work on a queue come after.
+    """Add to `found` the predecessors of these accesses by work on a queue.
 
-    `look` adds what there is besides, of a history that is special. Takes no
+    `look` adds the rest for a special history. Makes no
     call for memory that is used as a whole.
     """
     for history, start, stop, writes in accesses:
@@ -263,8 +263,9 @@ def collect(
                 if reader not in found:
                     found.append(reader)
         elif writer is not None and writer not in found:
-            # Much is written once and read often: a queue that reads it again asks whether it has
-            # still to wait. The first time it does not, since it mostly has.
+            # Much is written once and read often, so a queue that reads it again checks whether it
+            # still
+            # has to wait. The first time it does not check, since it mostly has to.
             if readers is not None and queue in readers and writer.state == "done":
                 history.writer = None
             else:
@@ -296,7 +297,7 @@ def _collect(
 
 
 def _with(readers: Readers, queue: hal.Queue, operation: hal.Submission) -> Readers:
-    """Return readers with another one."""
+    """Return readers with another one added."""
     if readers is not None and len(readers) > _FEW and queue not in readers:
         readers = _left(readers)
     if readers is None:
@@ -306,12 +307,12 @@ def _with(readers: Readers, queue: hal.Queue, operation: hal.Submission) -> Read
 
 
 def _left(readers: dict[hal.Queue, hal.Submission]) -> Readers:
-    """Return the readers that have not ended well."""
+    """Return the readers that have not ended successfully."""
     return {queue: one for queue, one in readers.items() if one.state != "done"} or None
 
 
 def _is_over(operation: hal.Submission, known: dict[hal.Submission, bool]) -> bool:
-    """Return whether an operation has ended well, asking each once."""
+    """Return whether an operation has ended successfully; asks each only once."""
     answer = known.get(operation)
     if answer is None:
         answer = known[operation] = operation.state == "done"

@@ -1,4 +1,4 @@
-"""Move bytes between host arrays and devices."""
+"""Transfers between host arrays and devices."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from hal.protocols import Signals, Waits
 __all__ = ["Download", "Transfers"]
 
 Place: TypeAlias = tuple[History, int] | None
-"""Whose memory, from which byte on; None for what its owner keeps in order himself."""
+"""A history and an offset in its memory; None if the owner orders the accesses."""
 
 _SMALL: Final = 64 << 10
-"""Bytes that an update takes best."""
+"""The most bytes that an update handles best."""
 
 
 class Download:
-    """A host array that is on its way; awaitable.
+    """A host array whose transfer is in flight; awaitable.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Download:
 
 
 class Transfers(Copies):
-    """Schedule transfers like any other work; under `hal.flow.Flow`."""
+    """Transfers, scheduled like any other work; base of `hal.flow.Flow`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Transfers(Copies):
         super().__init__(devices, trace, chunk, peers=peers)
         self._snapshot = check_bytes("snapshot", snapshot, 0)
         self.reads_in_flight = ReadsInFlight()
-        # By device: an unordered queue for what follows the end of a transfer
+        # By device: an unordered queue for work that follows the end of a transfer
         self._keepers: dict[hal.Device, hal.Queue] = {}
 
     def write(
@@ -96,15 +96,15 @@ class Transfers(Copies):
     ) -> hal.Submission:
         """Copy a host array, or a `hal.File`, into a buffer, from `offset` bytes on.
 
-        With ``hold=False`` the array's bytes are taken during the call,
-        through pinned memory of its size, and it may change at once. With
+        With ``hold=False`` the array's bytes are captured during the call,
+        in pinned memory of its size, and it may change at once. With
         ``hold=True`` it is not copied: it is made read-only, with all that it
         is a view of, until the returned submission has ended, so that numpy
-        refuses to change it. Where memory is not numpy's own, or was changed
-        through another view, that is found out by a checksum, and fails the
+        refuses to change it. If memory is not numpy's own, or was changed
+        through another view, a checksum detects that, and fails the
         returned submission with `OperationError`. Without `hold` arrays of up
-        to `Flow`'s ``snapshot`` bytes are copied, larger ones held, and those
-        for which no pinned memory is left. Bytes that nobody can change are
+        to `Flow`'s ``snapshot`` bytes are copied; larger ones are held, and so are those
+        for which no pinned memory is left. Immutable bytes are
         neither.
 
         Runs on the upload queue. An array that a `read` is still filling is
@@ -128,7 +128,7 @@ class Transfers(Copies):
         wait: Waits = (),
         signal: Signals = (),
     ) -> hal.Submission:
-        """Do what `write` does with ``hold=False``."""
+        """Write as `write` does with ``hold=False``."""
         return self.write(
             buffer, data, offset=offset, hold=False, queue=queue, wait=wait, signal=signal
         )
@@ -175,11 +175,11 @@ class Transfers(Copies):
         hold: bool | None = None,
         wait: Waits = (),
     ) -> TrackedBuffer:
-        """Copy a host array (or what numpy makes one of) to a buffer; return that at once.
+        """Copy a host array, or an array-like object, to a buffer; return that at once.
 
         `target` is a buffer, or the device for a new one of the array's dtype
-        and shape; None is the flow's first. `hold` as in `write`.
-        `TrackedBuffer.written` is what to wait for, if somebody has to.
+        and shape; None means the flow's first. `hold` as in `write`.
+        Wait for `TrackedBuffer.written` if necessary.
         """
         host = as_array(array, "from_host")
         if isinstance(target, TrackedBuffer):
@@ -201,17 +201,17 @@ class Transfers(Copies):
         return Download(array, self.read(buffer, array, wait=wait))
 
     def close(self, timeout: float = 10.0) -> None:
-        """Give back what the flow made for itself; work that was submitted goes on.
+        """Free what the flow made for itself; work that was submitted goes on.
 
-        Waits for `timeout` seconds at most until held arrays are given back.
-        May be called twice. Buffers stay what they are, and can be released.
+        Waits for at most `timeout` seconds until held arrays are given back.
+        May be called twice. Buffers stay as they are, and can be released.
         """
         deadline = time.monotonic() + as_seconds(timeout)
         self._closed = True
         for queue in self._keepers.values():
             if queue.device.closed:
                 continue
-            # What still goes on ends in its queue, which its device closes.
+            # Work that still goes on ends in its queue, which its device closes.
             with contextlib.suppress(DeadlineExceededError):
                 queue.wait_idle(max(0.0, deadline - time.monotonic()))
                 queue.close(max(0.0, deadline - time.monotonic()))
@@ -221,7 +221,7 @@ class Transfers(Copies):
     def write_raw(
         self, raw: hal.Buffer, array: object, lane: hal.Queue, wait: list[hal.Submission]
     ) -> hal.Submission:
-        """Do what `write` does, with a raw buffer that its owner keeps in order."""
+        """Write as `write` does, to a raw buffer whose owner orders the accesses."""
         return self._write(raw, array, lane, None, wait=wait)
 
     def _write(
@@ -303,7 +303,7 @@ class Transfers(Copies):
         wait: Waits,
         signal: Signals,
     ) -> hal.Submission:
-        """Write an array that is held; return what ends when it is given back."""
+        """Write an array that is held; return the submission that ends when it is given back."""
         keeper = self._keeper(raw.device)
         held = HeldArray(array, host)
 
@@ -316,7 +316,7 @@ class Transfers(Copies):
                 raise
 
         try:
-            # What comes after the write comes after the check, too.
+            # Work after the write comes after the check, too.
             return self.run(accesses, lane, submit, wait)
         except BaseException:
             held.end()
@@ -324,7 +324,7 @@ class Transfers(Copies):
 
 
 def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> hal.Submission:
-    """Return what ends when a transfer has ended and its array was given back and looked at."""
+    """Return a submission that ends when a transfer's array was given back and checked."""
     given_back = hal.create_semaphore(name=f"host array of {transfer.queue.name}")
 
     def give_back(_: object) -> None:
@@ -339,7 +339,7 @@ def _end_with(transfer: hal.Submission, held: HeldArray, keeper: hal.Queue) -> h
 
 
 def _access(place: Place, size: int) -> tuple[Access, ...]:
-    """Return what is to be tracked of writing `size` bytes at a place."""
+    """Return the access to track for writing `size` bytes at a place."""
     if place is None:
         return ()
     history, start = place
@@ -347,7 +347,7 @@ def _access(place: Place, size: int) -> tuple[Access, ...]:
 
 
 def _size_of(array: object) -> int | None:
-    """Return the bytes that a read fills; None for all that there are."""
+    """Return the bytes that a read fills; None means all that there are."""
     if isinstance(array, hal.File):
         return array.size
     try:

@@ -1,4 +1,4 @@
-"""Define virtual devices: several logical devices on one physical device."""
+"""Virtual devices: several logical devices on one physical device."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hal.errors import (
 __all__ = ["VirtualDevice", "virtual_devices"]
 
 _MOST: Final = 1024
-"""Virtual devices of one call."""
+"""The most virtual devices of one call."""
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
-"""Sequences that are one value; `hal.create_device` says which of them are a limit."""
+"""Sequences that are a single value; `hal.create_device` decides which are a valid limit."""
 
 
 class _Physical:
-    """What the virtual devices of one physical device have in common.
+    """The state that the virtual devices of one physical device share.
 
     Attributes
     ----------
@@ -42,14 +42,14 @@ class _Physical:
         self.lost: HalError | None = None
 
     def add(self, member: VirtualDevice) -> None:
-        """Take a virtual device in."""
+        """Add a virtual device."""
         self._members.append(member)
 
     def look(self) -> bool:
         """Return whether the hardware is gone; if one device has noticed, all end."""
         if self.lost is None:
             for member in self._members:
-                # One that a close has given up is lost alone.
+                # A device that a close has given up is lost alone.
                 if member.device.lost and not member.gave_up:
                     self._lose(member)
                     break
@@ -73,12 +73,12 @@ class VirtualDevice:
     Made by `virtual_devices`. Its `device` is a `hal.Device` of its own: with
     its own queues, each first-in first-out, its own memory accounting and
     limit, and its own failures. Kernels and buffers of one cannot be used on
-    another, as on devices of their own. Any thread may use it.
+    another, as on separate devices. Any thread may use it.
 
     Attributes
     ----------
     device
-        What work is given to; `hal.flow.Flow` takes the virtual device itself.
+        The device to give work to; `hal.flow.Flow` takes the virtual device itself.
     name
         The physical device's name and a number, as in ``"cpu:0#1"``.
     """
@@ -93,27 +93,27 @@ class VirtualDevice:
 
     @property
     def lost(self) -> bool:
-        """Return whether it is gone: it alone, or with the hardware, which takes all."""
+        """Whether it is gone: it alone, or with the hardware, which takes all."""
         return self._physical.look() or self.device.lost
 
     @property
     def gave_up(self) -> bool:
-        """Return whether it is lost alone: a close, also of a queue, had to leave work behind."""
+        """Whether it is lost alone: a close, also of a queue, had to leave work behind."""
         if self.device.lost:
             try:
-                self.device.queue.barrier().wait()  # fails with what the device was lost with
+                self.device.queue.barrier().wait()  # fails with the device's own error
             except DeviceLostError as error:
                 return error.given_up
         return False
 
     @property
     def closed(self) -> bool:
-        """Return whether it was closed."""
+        """Whether it was closed."""
         return self.device.closed
 
     @property
     def is_idle(self) -> bool:
-        """Return whether everything submitted so far has ended, well or not; never blocks.
+        """Whether everything submitted so far has ended, successfully or not; never blocks.
 
         Raises `DeviceLostError` and `ClosedError`.
         """
@@ -130,16 +130,16 @@ class VirtualDevice:
         return self.device.statistics()
 
     def wait_idle(self, timeout: float | None = None) -> None:
-        """Block until everything submitted so far has ended, for `timeout` seconds at most.
+        """Block until everything submitted so far has ended, for at most `timeout` seconds.
 
-        Raises `DeadlineExceededError`, `DeviceLostError` and `ClosedError`; the
-        work's own errors are the work's.
+        Raises `DeadlineExceededError`, `DeviceLostError` and `ClosedError`, and not
+        the work's own errors.
         """
         self._check()
         self.device.wait_idle(timeout)
 
     def __await__(self) -> Generator[Any, None, None]:
-        """Wait in asyncio for all work on the upload, compute and download queue, well or not."""
+        """Wait in asyncio for all work on the upload, compute and download queue, failed or not."""
         self._check()
         queues = self.device.queues
         barriers = [queue.barrier() for queue in (queues.upload, queues.compute, queues.download)]
@@ -177,7 +177,7 @@ class VirtualDevice:
             message = f"{self.name} is closed; open others with hal.flow.virtual_devices"
             raise ClosedError(message)
         if self.device.lost:
-            self.device.queue.barrier().wait()  # fails with what the device was lost with
+            self.device.queue.barrier().wait()  # fails with the device's own error
 
 
 def virtual_devices(
@@ -191,8 +191,8 @@ def virtual_devices(
 
     `spec` and `parameters` as for `hal.create_device`. `memory_limit` is how
     much each may hold, in bytes or as in ``"64M"``, or a list with the limit
-    of each; None is no limit but the device's. Raises what
-    `hal.create_device` does, and `InvalidArgumentError`; nothing is left open
+    of each; None means that only the device limits it. Raises the errors of
+    `hal.create_device`, and `InvalidArgumentError`; nothing is left open
     then.
     """
     rule = "count is how many virtual devices to open"
