@@ -103,7 +103,7 @@ class DiskCache:
                 os.close(handle)
         except OSError as error:
             if error.errno is None:
-                raise  # of a signal's handler (O3)
+                raise  # from a signal handler (O3)
             return None
         digest, content = data[:_DIGEST], data[_DIGEST:]
         return content if hashlib.sha256(content).digest() == digest else None

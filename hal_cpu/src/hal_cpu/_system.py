@@ -30,7 +30,7 @@ def refusals(doing: str, kind: type[HalError] = OperationError) -> Iterator[None
         yield
     except OSError as error:
         if error.errno is None:
-            raise  # of a signal's handler (O3)
+            raise  # from a signal handler (O3)
         number = error.errno
         path = f": {error.filename!r}" if error.filename else ""
         way_out = f"; {_WAYS_OUT[number]}" if number in _WAYS_OUT else ""

@@ -36,7 +36,7 @@ def check_range(whole: int, offset: object, size: object, what: str) -> tuple[in
 
 
 def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:
-    """State that a thing of `size` bytes lacks those asked for; None is all from `start` on."""
+    """Describe a range outside a thing of `size` bytes; None means all from `start` on."""
     asked = f"the offset is {shown(start)}"
     if length is not None:
         asked = f"bytes {shown(start)} to {shown(start + length)} were asked for"

@@ -69,7 +69,7 @@ def transient(device: DeviceCore, size: int, index: int) -> Transient:
     heap.refuse_reentrance()
     heap.check_possible(size, index)
     if context.provider is None:
-        progress.workers.start()  # a thread that finds memory must be there when it is needed
+        progress.workers.start()  # the thread that finds memory must exist before it is needed
         context.provider = Provider(context, heap)
     return Transient(heap, size, index, is_async=heap.is_async and not index)
 
@@ -81,7 +81,7 @@ def dealloca(
     waits: Waits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
-    """Check and submit the end of an allocation; see `Queue.dealloca`."""
+    """Check and submit a deallocation; see `Queue.dealloca`."""
     storage = check_buffer(device, buffer, "dealloca")
     if not isinstance(storage, Transient) or storage.source is None:
         message = "dealloca takes a buffer of alloca; close() ends the use of others"
@@ -107,7 +107,7 @@ def dealloca(
 
 
 def _payload(plan: Plan, storage: Transient) -> Payload:
-    """Return what is submitted; only the driver's allocator has something enqueued."""
+    """Return the payload; only the driver's allocator enqueues anything."""
     return (plan, (), storage) if storage.is_async else (None, (plan,), storage)
 
 

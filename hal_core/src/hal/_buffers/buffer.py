@@ -61,7 +61,7 @@ class Buffer(Extent):
 
     @property
     def device(self) -> Device:
-        """Return the device that owns the memory."""
+        """The device that owns the memory."""
         return cast("Device", self._device)
 
     @property

@@ -55,7 +55,7 @@ _ALIGNMENT: Final = 4
 
 
 def module_storage(device: DeviceCore, module: Module, address: int, size: int) -> Storage:
-    """Return a storage over a variable of a loaded module, which stays loaded with it."""
+    """Return a storage over a variable of a loaded module, which keeps the module loaded."""
     visible = "host_visible_device_memory" in device.features
     host = address if visible else None
     return device._heap.adopt(address, size, MemoryType.DEVICE, host, module)
@@ -293,7 +293,7 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
 
 
 def _obstacle(device: DeviceCore, tensor: dlpack.Tensor) -> str:
-    """Return why a host tensor cannot be the device's memory as it is, or nothing."""
+    """Return why the device cannot use a host tensor's memory as it is; empty if it can."""
     if not tensor.is_contiguous:
         return (
             f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "

@@ -72,7 +72,7 @@ def order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | Non
 
 
 def stream_of_producer(device: DeviceCore) -> int | None:
-    """Return a stream that ends when all that was submitted so far has; None if that has ended."""
+    """Return a stream that ends when everything submitted so far has; None if that has ended."""
     if not is_external(device._context):
         wait_before(device._context, None, "__cuda_array_interface__")
         return None
@@ -84,7 +84,7 @@ def stream_of_producer(device: DeviceCore) -> int | None:
 
 
 def memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
-    """Return the kind of this device's memory that a tensor's place is, if it can be shared."""
+    """Return the kind of this device's memory at a tensor's place, if it can be shared."""
     if not is_external(device._context):
         return None
     for memory in (MemoryType.DEVICE, MemoryType.SHARED):
@@ -109,7 +109,7 @@ def take_dlpack(
 
 
 def take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
-    """Return a buffer over what has ``__cuda_array_interface__``; see `Device.from_dlpack`."""
+    """Return a buffer over a ``__cuda_array_interface__``; see `Device.from_dlpack`."""
     place = device._native.dlpack_device(MemoryType.DEVICE)
     if place is None or place[0] != _CUDA or not is_external(device._context):
         message = (

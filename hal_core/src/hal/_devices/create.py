@@ -26,10 +26,10 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
     ``async_allocations``, ``"true"`` or ``"false"``, and ``pool_reuse``, ``"any"``,
     ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
-    ``"graph"``, ``"stream"`` or ``"auto"``, how recordings are run that do not say
+    ``"graph"``, ``"stream"`` or ``"auto"``, how recordings run that do not say
     (C4). All others go to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
     `PluginError`, `NotFoundError` for an index or a UUID,
-    `InvalidArgumentError` for a parameter that nobody knows, and
+    `InvalidArgumentError` for an unknown parameter, and
     `UnimplementedError` for graphs on a device without them.
     """
     refuse_after_fork()
@@ -58,7 +58,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         check_mode(mode, native.features, f"{backend.name}:{index}")
         device = Device(backend.name, native, limit, settings)
     except BaseException:
-        with contextlib.suppress(HalError):  # the first error is the one to tell
+        with contextlib.suppress(HalError):  # the first error is the one to report
             native.close()
         raise
     device._command_buffer = mode

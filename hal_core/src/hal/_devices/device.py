@@ -1,4 +1,4 @@
-"""Define devices: what is opened, and what makes everything else."""
+"""Devices: opened by users, and makers of everything else."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class Device(DeviceCore):
         max_in_flight: int | None,
         settings: MemorySettings | None = None,
     ) -> None:
-        progress.start()  # whoever waits relies on it, and cannot do without
+        progress.start()  # waiters need the progress thread
         name = _take_name(self, f"{backend}:{native.info.index}")
         context = Context(native, name, max_in_flight or native.max_in_flight)
         super().__init__(backend, name, context, settings or MemorySettings())
-        self._closer: Step | None = None  # of the call that closes it
+        self._closer: Step | None = None  # the step of the call that closes it
         self._queue_count = 0
         self._timers = TimerPool(context)
-        # What `load` has loaded of each program that lives, and a lock so that it is done once
+        # What `load` has loaded for each living program, and a lock so that it is done once
         self._loaded: WeakKeyDictionary[Program, Executable] = WeakKeyDictionary()
         self._loading = sync.OwnedLock()
         self._queues = Queues(self, self._context)
@@ -99,22 +99,22 @@ class Device(DeviceCore):
 
     @property
     def queue(self) -> Queue:
-        """Return the compute queue."""
+        """The compute queue."""
         return self._queues.compute
 
     @property
     def queues(self) -> Queues:
-        """Return the queues ``compute``, ``upload`` and ``download``."""
+        """The queues ``compute``, ``upload`` and ``download``."""
         return self._queues
 
     @property
     def closed(self) -> bool:
-        """Return whether the device was closed."""
+        """Whether the device was closed."""
         return self._closed
 
     @property
     def lost(self) -> bool:
-        """Return whether the native context is gone; every submission fails then."""
+        """Whether the native context is gone; every submission fails then."""
         return self._context.lost is not None
 
     def __repr__(self) -> str:
@@ -136,13 +136,13 @@ class Device(DeviceCore):
     def create_queue(
         self, *, name: str | None = None, ordered: bool = True, stream: object = None
     ) -> Queue:
-        """Create a queue with a native stream of its own; ``ordered=False`` as Q2 says.
+        """Create a queue with a native stream of its own; ``ordered=False`` as in Q2.
 
-        With `stream`, of another library and of this device, on that one: an
+        With `stream`, the queue uses a stream of another library, on this device: an
         object with ``__cuda_stream__``, which is kept alive, or the vendor's
         handle as an int, whose stream must live until the queue is closed.
         Operations that are issued and the library's own work run in the order
-        in which both got there. Closing the queue waits for its operations
+        in which they reached the stream. Closing the queue waits for its operations
         and leaves the stream as it is. Raises `UnimplementedError` then on a
         device without the feature ``"external_streams"``.
         """
@@ -164,7 +164,7 @@ class Device(DeviceCore):
         return queue
 
     def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore:
-        """Do what `hal.create_semaphore` does: semaphores belong to no device (S3)."""
+        """Create a semaphore, as `hal.create_semaphore` does: it belongs to no device (S3)."""
         return create_semaphore(initial, name=name)
 
     def allocate(
@@ -178,16 +178,16 @@ class Device(DeviceCore):
     ) -> Buffer:
         """Allocate `size` bytes, whose content is undefined; may block.
 
-        `dtype` is what `Buffer.numpy` and fills take the bytes for; `size` is
+        `dtype` is the element type for `Buffer.numpy` and fills; `size` is
         a multiple of its item size. `memory` is ``"device"``, ``"host"``
         (pinned, reached by the device) or ``"shared"`` (M1). `usage` and
-        `access` (``"all"``, ``"read"`` or ``"write"``) say what the buffer may be
-        used for: anything else is refused when it is submitted, recorded or
+        `access` (``"all"``, ``"read"`` or ``"write"``) restrict the buffer's
+        use: anything else is refused when it is submitted, recorded or
         mapped. Kernels may use any buffer with ``DISPATCH``.
 
         The memory comes from the cache if it has a block of the size, without
         a native call. Raises `OutOfMemoryError` after finished work was
-        retired and everything unused given back.
+        retired and all unused memory given back.
         """
         self._live()
         length, index, element, shape = check_allocation(size, dtype, memory, "allocate")
@@ -204,7 +204,7 @@ class Device(DeviceCore):
         array gives a buffer of access ``"read"``. May block. Raises
         `UnimplementedError` on a device without the feature ``"host_import"``,
         `InvalidArgumentError` for an array with gaps or without bytes, and
-        `OperationError` where the driver refuses the memory.
+        `OperationError` if the driver refuses the memory.
         """
         self._live()
         if release is not None:
@@ -233,7 +233,7 @@ class Device(DeviceCore):
         return Buffer(self, storage, 0, array.nbytes, array.dtype, array.shape, denied)
 
     def upload(self, array: object) -> Buffer:
-        """Copy a host array (or what numpy makes one of) to a new buffer of its dtype and shape.
+        """Copy a host array, or an array-like object, to a new buffer of its dtype and shape.
 
         Blocks until the buffer is ready on every queue.
         """
@@ -258,10 +258,10 @@ class Device(DeviceCore):
     ) -> Executable:
         """Compile portable kernel source (docs/kernels.md) for this device and load it; blocks.
 
-        `filename` is what errors call the source; `defines` are macros;
-        `options` go to the backend's compiler as they are. Several sources,
+        `filename` is the source's name in errors; `defines` are macros;
+        `options` go to the backend's compiler unchanged. Several sources,
         by name, are compiled side by side and linked, as `hal.compile` does.
-        `trace` is whether ``HAL_TRACE`` logs, or for which threads. Loading
+        `trace` says whether ``HAL_TRACE`` logs, or for which threads. Loading
         may wait for the device, as in `load`. Raises `CompilationError`, with
         the user's lines and the compiler's log.
         """
@@ -285,7 +285,7 @@ class Device(DeviceCore):
             reason = ""
             try:
                 self._native.compile(CompileRequest("", filename, (), ""))
-            except HalError as error:  # who lacks a compiler says how to get one
+            except HalError as error:  # the backend says how to get its compiler
                 reason = f" ({error})"
             message = (
                 f"{self._name} compiles no kernel source{reason}; load an image with device.load()"
@@ -303,8 +303,8 @@ class Device(DeviceCore):
     ) -> Executable:
         """Load a program or an image, the latter from bytes or from a file; blocks.
 
-        On a GPU that may last until all work on the device has ended, that of
-        other queues and libraries too: CUDA loads code so, and unloads it so
+        On a GPU this may wait until all work on the device has ended, including that of
+        other queues and libraries: CUDA loads code that way, and unloads it that way
         some time after the last use of the executable. So load what you need
         before you submit work, never while a kernel runs that waits for what
         this thread does next, and keep the executable as long as you use it.
@@ -314,10 +314,10 @@ class Device(DeviceCore):
         while it lives, all calls return the same executable, which has one
         set of variables. Every load of anything else has variables of its own.
 
-        `signatures` says what parameters kernels have, by name, as in
-        ``{"saxpy": "(f32 a, const f32* x, f32* y, i32 n)"}``; what it leaves out
-        is as the image says. A kernel of which neither tells takes numpy
-        scalars and buffers of its parameters' sizes only (C5). Raises
+        `signatures` gives the parameters of kernels, by name, as in
+        ``{"saxpy": "(f32 a, const f32* x, f32* y, i32 n)"}``; the image gives those
+        that it omits. A kernel with neither takes only numpy
+        scalars and buffers of its parameters' sizes (C5). Raises
         `FileError` for a file that cannot be read, `InvalidArgumentError` for an
         empty one, one of more than 1 GiB, a device or a pipe in its place, and
         for a signature that contradicts the image,
@@ -340,7 +340,7 @@ class Device(DeviceCore):
     def _load_program(
         self, program: Program, signatures: Mapping[str, Signature] | None
     ) -> Executable:
-        """Create a semaphore, as `hal.create_semaphore` does: it belongs to no device (S3)."""
+        """Load the best image of a program, unless that was done."""
         best = program.image_for(self)
         if signatures is not None:
             return load_executable(self, best.image, signatures, best.kernels)
@@ -355,19 +355,19 @@ class Device(DeviceCore):
         """Return a buffer over the memory of another library's tensor (docs/interop.md).
 
         Contiguous tensors in this device's own memory (the host's, on the CPU
-        backend) are taken as they are; their owner is kept alive until the
+        backend) are shared; their owner is kept alive until the
         last unretired use and view is gone. Others are copied through the
-        host, which blocks. `copy` is True, False (share or raise), or None for
-        where it must be. A tensor that is marked read-only gives a read-only
-        buffer. What has ``__cuda_array_interface__`` only is taken on CUDA.
+        host, which blocks. `copy` is True, False (share or raise), or None to
+        copy only if necessary. A tensor that is marked read-only gives a read-only
+        buffer. An object with only ``__cuda_array_interface__`` is accepted on CUDA.
 
-        A tensor in host memory is not ordered: wait for the work that writes
-        it first. In device memory it is: every queue that the device has now
-        waits, on the device, for what its owner has put on the current stream.
+        A tensor in host memory is not synchronised: wait for its writer
+        first. One in device memory is: on import, every queue that the device has now
+        waits, on the device, for the work on its owner's current stream.
 
-        Raises `ArgumentTypeError` for what is no tensor,
-        `InvalidArgumentError` for one with gaps that was not to be copied on
-        purpose, and `ExchangeError` (a `BufferError`) for memory that cannot
+        Raises `ArgumentTypeError` for anything but a tensor,
+        `InvalidArgumentError` for one with gaps unless `copy` is True,
+        and `ExchangeError` (a `BufferError`) for memory that cannot
         be taken as asked, or elements that numpy has no type for.
         """
         self._live()
@@ -386,13 +386,13 @@ class Device(DeviceCore):
 
         `slots` is how many buffers each execution binds (C3), or a list with
         the dtype, or the dtype and the bytes, of each. A `one_shot` recording
-        is executed once at most. With ``hazards="auto"`` the commands are
+        is executed at most once. With ``hazards="auto"`` the commands are
         ordered by the bytes that they touch, with ``"manual"`` by barriers and
         events (C2). `categories` may narrow it to ``"transfer"`` or
-        ``"dispatch"`` commands. `command_buffer` is how it is run (C4):
-        ``"graph"``, ``"stream"`` or ``"auto"``, the device's setting unless
-        given. Makes no native call. Raises `InvalidArgumentError` for a
-        setting that there is not, and `UnimplementedError` for graphs on a
+        ``"dispatch"`` commands. `command_buffer` is how it runs (C4):
+        ``"graph"``, ``"stream"`` or ``"auto"``; the device's setting unless
+        given. Makes no native call. Raises `InvalidArgumentError` for an
+        unknown setting, and `UnimplementedError` for graphs on a
         device without them.
         """
         self._live()
@@ -408,7 +408,7 @@ class Device(DeviceCore):
     def can_access(self, other: Device) -> bool:
         """Return whether kernels of this device could use memory of `other`; see `enable_access`.
 
-        That is so for devices of one driver whose hardware is connected, and
+        True for devices of one driver whose hardware is connected, and
         for the same device opened twice. Allocates nothing.
         """
         return peers.can_access(self, other)
@@ -416,17 +416,17 @@ class Device(DeviceCore):
     def enable_access(self, other: Device) -> None:
         """Let kernels of this device use buffers of `other` from now on, in place.
 
-        Not the other way round. It may be called twice. What runs here keeps
+        One way only. May be called twice. Work that runs here keeps
         those buffers alive; closing `other` cancels what was not issued, and
-        waits for what was. Order is a matter of wait lists, as between queues.
-        Raises `UnimplementedError` where `can_access` says no, with what to do
+        waits for what was. Wait lists order such work, as between queues.
+        Raises `UnimplementedError` if `can_access` is false, and says what to do
         instead.
         """
         peers.enable_access(self, other)
 
     @property
     def heaps(self) -> tuple[MemoryHeap, ...]:
-        """Return the kinds of memory there are, and what is free of each now."""
+        """The kinds of memory, and how much of each is free now."""
         self._live()
         return describe_heaps(self)
 
@@ -440,16 +440,16 @@ class Device(DeviceCore):
     ) -> MemoryQuery:
         """Return what can be done with memory of this kind, usage and size.
 
-        Allocates nothing, and raises for arguments that make no sense only.
+        Allocates nothing, and raises only for malformed arguments.
         """
         self._live()
         length = check_index(size, "query_memory: the size")
         return query(self, check_memory(memory), check_rights(usage, access), length)
 
     def statistics(self, *, reset_peak: bool = False) -> MemoryStatistics:
-        """Return what memory is allocated, after retiring and putting by what has ended.
+        """Return what memory is allocated, after retiring finished work and caching its memory.
 
-        Never blocks: what a driver frees only when the device is idle is held until
+        Never blocks: memory that a driver frees only when the device is idle is held until
         a thread of hal's has given it back, and not counted as allocated.
         With `reset_peak` the peak starts again from what is allocated now.
         """
@@ -467,12 +467,12 @@ class Device(DeviceCore):
         )
 
     def trim(self, keep: int = 0) -> int:
-        """Give memory back that nobody uses, until `keep` bytes of it are left.
+        """Free unused memory until `keep` bytes of it are left.
 
-        The cache, idle segments of `Queue.alloca`, and what the driver's pool
-        keeps; and all else that is kept for the next use: the pinned staging
-        ring, events, and instances of native graphs. Returns how many bytes
-        went, without those of the staging ring. Blocks as long as the native
+        That is the cache, idle segments of `Queue.alloca`, and what the driver's pool
+        keeps; also everything else that is kept for reuse: the pinned staging
+        ring, events, and instances of native graphs. Returns the number of freed
+        bytes, without those of the staging ring. Blocks as long as the native
         frees do, which may wait until the device is idle.
         """
         self._live()
@@ -485,24 +485,24 @@ class Device(DeviceCore):
         return self._heap.trim(least)
 
     def wait_idle(self, timeout: float | None = None) -> None:
-        """Block until everything submitted so far has ended, well or not; see `Queue.wait_idle`."""
+        """Block until everything submitted so far has ended; see `Queue.wait_idle`."""
         wait_idle(self._context.queues, None if timeout is None else as_seconds(timeout))
 
     def close(self, timeout: float = 10.0) -> tuple[str, ...]:
-        """Close every queue as `Queue.close` does and give back all that is native (Q6).
+        """Close every queue as `Queue.close` does and free all native objects (Q6).
 
         Memory that a numpy view still shows is kept until the view is gone
-        (M2). Returns a line for whatever had to be left behind, none if all
+        (M2). Returns a line for everything that had to be left behind; empty if all
         went well. May be called twice, and from ``with``: while another thread
-        closes the device it waits for that, `timeout` seconds at most, and
+        closes the device it waits for that, at most `timeout` seconds, and
         returns a line if that was too short. Must not be called from a host
-        call of its own queues, which it would wait for.
+        call of its own queues: it would wait for itself.
         """
         abandoned, left = self._end(sync.monotonic() + as_seconds(timeout))
         return abandoned + left
 
     def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Close the device; return lines for what was abandoned, and for what views still show."""
+        """Close the device; return lines for abandoned work, and for what views still show."""
         while True:
             ended = progress.act(_end, self, deadline)
             if ended is not None:
@@ -512,7 +512,7 @@ class Device(DeviceCore):
             sync.nap(_NAP_SECONDS)
 
     def _begin_end(self, step: Step) -> bool:
-        """The kinds of memory, and how much of each is free now."""
+        """Have `step` close the device, unless another one does; under the lock."""
         closer = self._closer
         if closer is not None and closer is not step and closer.mark.locked():
             return False
@@ -526,12 +526,12 @@ def _end(
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Close a device; None if another thread is about to. See `Device.close`.
 
-    Each call in here has a step of its own, and can be done again: what an interrupt leaves
-    another close does.
+    Each call in here has a step of its own, and can be repeated: another close
+    completes what an interrupt leaves.
     """
     step.calm = True
     if steps.is_mine(device._closer) and device._closer is not step:
-        return (), ()  # a finaliser calls, in the middle of our own close
+        return (), ()  # called by a finaliser, in the middle of our own close
     with timelines.lock:
         if device not in lifecycle.devices:
             return (), ()
@@ -542,7 +542,7 @@ def _end(
     abandoned += peers.end_visits(context, deadline)
     closing = [queue.name for queue in context.queues if not queue._gone]
     if closing and not abandoned:
-        # Another thread closes them, and what runs there has not ended in time.
+        # Another thread closes them, and their work has not ended in time.
         abandoned = tuple(f"{name}, which is still being closed" for name in closing)
         context.give_up(abandoned)
     if not abandoned and not context.wait_for_calls(deadline):
@@ -553,7 +553,7 @@ def _end(
     device._timers.close()
     device._external.close()
     device._staging.close()
-    # Block until everything submitted so far has ended; see `Queue.wait_idle`.
+    # Work that goes on after a time-out keeps its context: it is left behind.
     left = device._heap.close(release_context=not abandoned)
     lifecycle.remove(device)
     _names.pop(device._name, None)
@@ -561,21 +561,13 @@ def _end(
 
 
 _names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
-"""Close every queue as `Queue.close` does and free all native objects (Q6).
-
-Memory that a numpy view still shows is kept until the view is gone
-(M2). Returns a line for everything that had to be left behind; empty if all
-went well. May be called twice, and from ``with``: while another thread
-closes the device it waits for that, at most `timeout` seconds, and
-returns a line if that was too short. Must not be called from a host
-call of its own queues: it would wait for itself.
-"""
+"""Open devices, and those that are being opened, by their names."""
 
 _naming: Final = sync.OwnedLock()
 
 
 def _take_name(device: Device, name: str) -> str:
-    """Close the device; return lines for abandoned work, and for what views still show."""
+    """Return a name that no other open device has."""
     number, taken = 1, name
     with steps.unheld(_naming):
         while taken in _names:

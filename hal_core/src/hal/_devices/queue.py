@@ -478,7 +478,7 @@ def _flush(step: Step, queue: Queue, _: None) -> None:
 
 
 class Queues:
-    """Hold the three queues that every device has, each with a stream of its own (Q3)."""
+    """The three queues that every device has, each with a stream of its own (Q3)."""
 
     __slots__ = ("compute", "download", "upload")
 

@@ -32,16 +32,16 @@ _left_behind: list[object] = []
 
 
 class MemoryProvider:
-    """What finds memory for the starved operations of a context, and notes uses of such memory.
+    """A search for memory for a context's starved operations, which also notes uses of such memory.
 
     A context has one from its first alloca on; `hal._buffers.alloca` has the only one there is.
 
     Attributes
     ----------
     wanted
-        Operations that have found no memory, and for which none was looked for yet.
+        Operations that have found no memory, and for which it has not searched yet.
     is_posted
-        Whether a thread looks for some, or is about to.
+        Whether a thread searches, or is about to.
     """
 
     def __init__(self) -> None:
@@ -78,10 +78,10 @@ class Context:
         self.events = EventPool(native)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
-        # What operations of other devices have to do with our memory, see `hal._engine.visits`
+        # Uses of our memory by operations of other devices, see `hal._engine.visits`
         self.visits: dict[int, weakref.ref[Visit]] = {}
         self.refuses_visits = False
-        # Operations that wait for memory, and what finds it once there is an alloca (M3)
+        # Operations that wait for memory, and its provider from the first alloca on (M3)
         self.starved: dict[StreamQueue, dict[Operation, None]] = {}
         self.provider: MemoryProvider | None = None
         self.epoch = 0  # changes whenever operations have dropped their resources

@@ -256,7 +256,7 @@ def stream_handle(queue: StreamQueue) -> int:
 
 
 def cuda_stream(queue: StreamQueue) -> Callable[[], tuple[int, int]]:
-    """Return a queue's ``__cuda_stream__``, or raise that its stream is not CUDA's."""
+    """Return a queue's ``__cuda_stream__``; raise if its stream is not CUDA's."""
     context = queue._context
     where = context.native.dlpack_device(MemoryType.DEVICE)
     if where is None or where[0] not in _CUDA_KINDS or not is_external(context):
@@ -266,7 +266,7 @@ def cuda_stream(queue: StreamQueue) -> Callable[[], tuple[int, int]]:
 
 
 class _NoCudaStreamError(UnimplementedError, AttributeError):
-    """Report that a queue has no such stream; ``hasattr`` says no then."""
+    """The error for a queue without such a stream; ``hasattr`` is false then."""
 
 
 # Our queue waits for foreign work

@@ -1,8 +1,8 @@
 """Make the native calls of claimed operations, with the baton (design section 5).
 
-What `hal._engine.stream` has claimed is put on the native stream here, outside of the timeline
-lock, and then published; or put back, where the stream has no room for all of it or there is no
-memory; or broken off, where a native call raises.
+An operation that `hal._engine.stream` has claimed is put on the native stream here, outside of
+the timeline lock, and then published; or put back, if the stream has no room for all of it or
+there is no memory; or broken off, if a native call raises.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["break_off", "issue", "issue_from", "publish"]
 
 _FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
-"""What takes memory or gives some back when it is issued: the next one may find some, too."""
+"""Kinds that take or give memory back at their issue: the next starved one may find some, too."""
 
 
 def issue_from(queue: StreamQueue, first: Operation, step: Step, budget: int) -> int:
-    """Issue a claimed operation and what is ready behind it; lets the baton go."""
+    """Issue a claimed operation and those ready behind it; releases the baton."""
     operation: Operation | None = first
     count = 0
     while operation is not None:
@@ -43,7 +43,7 @@ def issue(queue: StreamQueue, operation: Operation, step: Step, more: bool) -> O
     """Make the native calls of a claimed operation and publish its signals.
 
     Holds the baton. Returns the next operation, claimed, if there is one
-    and `more` are wanted; else the baton is let go.
+    and `more` are wanted; else releases the baton.
     """
     native, stream = queue._native, queue._stream
     waits, function, arguments = (
@@ -97,7 +97,7 @@ def issue(queue: StreamQueue, operation: Operation, step: Step, more: bool) -> O
 
 
 def publish(queue: StreamQueue, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
-    """Publish the signals of what is in the ring, and look for more; under the lock."""
+    """Publish the signals of an operation in the ring, and look for more; under the lock."""
     operation._shared = None  # it is the ring's now
     if operation._state == ISSUING:
         operation._state = ISSUED
@@ -116,7 +116,7 @@ def _put_back(queue: StreamQueue, operation: Operation, event: Event, step: Step
     """Put an operation that is issued in part at the head of the backlog; under the lock.
 
     Its part is in the ring as an operation without a handle and signals. The baton is
-    let go until enough of what is in flight has retired: nobody is held up (Q1).
+    released until enough of the work in flight has retired, so that no thread blocks (Q1).
     """
     part = Operation(queue, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
     part._state = ISSUED
@@ -172,12 +172,12 @@ def break_off(
 ) -> Operation | None:
     """Fail an operation whose issue broke off part-way; keep its resources until idle.
 
-    The signals fail now. What the stream got of the work still runs: `event`, or
+    The signals fail now. The part on the stream still runs: `event`, or
     another one, is recorded behind it, or the stream drained (Q5).
     """
     lost: DeviceLostError | None = None
     if isinstance(failure, DeviceLostError):
-        event, lost = None, failure  # no event of a lost context is used again
+        event, lost = None, failure  # no event of a lost context is reused
     else:
         event, lost = _mark_end(queue, event)
     work = step.work
@@ -187,7 +187,7 @@ def break_off(
         if shared is not None:
             shared.release()
         # It may break off before its waits reached the stream, so that its
-        # event says nothing of what it depended on. It has failed anyway.
+        # event says nothing about its dependencies. It has failed anyway.
         work.append((DROP, operation._dependencies))
         operation._dependencies = None
         queue._finish(operation, FAILED, failure, work)
@@ -204,10 +204,10 @@ def break_off(
 def _mark_end(
     queue: StreamQueue, event: Event | None
 ) -> tuple[Event | None, DeviceLostError | None]:
-    """Record an event behind what is on the stream, or wait until the stream is idle.
+    """Record an event behind everything on the stream, or wait until the stream is idle.
 
-    `event`, if given, or a new one. Returns it if it is recorded, else gives it back; and
-    what the device is lost by if neither can be done.
+    Records `event`, if given, or a new one. Returns it if it is recorded, else gives it back; and
+    the error that loses the device if neither can be done.
     """
     native, stream = queue._native, queue._stream
     try:
@@ -235,10 +235,10 @@ def _mark_end(
 
 
 def _release_waits(operation: Operation) -> None:
-    """Give back the events that an operation has made the stream wait for; under the lock."""
+    """Drop the counts of events that an operation has made the stream wait for; the lock."""
     waits = operation._stream_waits
-    while waits:  # taken out first, so that none is given back twice around a Ctrl-C
-        point = waits.pop()  # which stays among the dependencies
+    while waits:  # removed first, so that no count is dropped twice around a Ctrl-C
+        point = waits.pop()  # it stays among the dependencies
         point._event.release()
 
 

@@ -1,4 +1,4 @@
-"""What an operation does when it is issued: one native call, or a plan of several (C4, Q1)."""
+"""The issue of an operation: one native call, or a plan of several (C4, Q1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["NOTHING", "Payload", "Plan"]
 
 
 class Plan:
-    """How an operation is issued that takes more than one native call.
+    """The issue of an operation that takes more than one native call.
 
     One thread at a time uses it, the holder of its queue's baton.
 
@@ -31,15 +31,15 @@ class Plan:
         self.is_starved = False
 
     def issue(self, operation: Operation, most: int) -> int:
-        """Make the next native calls, `most` at most, and return how many those were."""
+        """Make the next native calls, at most `most`, and return their number."""
         raise NotImplementedError
 
 
 Payload: TypeAlias = tuple[Callable[..., object] | Plan | None, tuple[Any, ...], object]
-"""What is called with the native stream and the arguments, and what is kept until it has retired.
+"""The function to call with the native stream, its arguments, and what to keep until retirement.
 
 A host operation's function gets no stream: it runs on a thread of the pool.
 """
 
 NOTHING: Final[Payload] = (None, (), None)
-"""What enqueues nothing: zero sizes and barriers still order and signal (C4)."""
+"""Enqueues nothing: zero sizes and barriers still order and signal (C4)."""

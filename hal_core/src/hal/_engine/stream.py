@@ -8,12 +8,12 @@ those that are not issued yet. What guards what:
 - The *baton*, ``_issuing``, is the queue lock of the design: the step that
   set it, to the operation that it issues, owns the native stream, its sequence
   and its table of waits (``_owner``). It is taken under the timeline lock and never
-  waited for: whoever finds it taken leaves the operation in the backlog, and its
+  waited for: a thread that finds it taken leaves the operation in the backlog, and its
   holder looks there again before it lets go, under the same lock. So no
   submission ever blocks on another (Q1) and no thread holds two queues.
 
-What is claimed is put on the native stream by `hal._engine.issuing`. What breaks off part-way
-is brought to its end from what its step says (`_put_right`).
+`hal._engine.issuing` puts claimed operations on the native stream. `_put_right` completes a
+call that breaks off part-way from what its step says.
 """
 
 from __future__ import annotations

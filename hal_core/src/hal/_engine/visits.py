@@ -33,7 +33,7 @@ class Visit:
         host.visits[self._number] = weakref.ref(self)
 
     def begin(self) -> None:
-        """Begin the use, or raise that the memory is gone; by whoever issues the operation."""
+        """Begin the use; raise if the memory is gone. Called by the thread that issues."""
         with timelines.lock:
             if not self.host.refuses_visits:
                 self.begun = True
@@ -46,7 +46,7 @@ class Visit:
 
 
 def closed_before(host: Context) -> CancelledError:
-    """Return what an operation fails with that uses memory of a closed device."""
+    """Return the failure of an operation that uses memory of a closed device."""
     return CancelledError(
         f"the operation uses memory of {host.name}, which was closed before it was issued"
     )

@@ -1,4 +1,4 @@
-"""Whether a device may use a buffer so, and where its memory is (rules M1 to M3)."""
+"""Check a device's use of a buffer, and find the buffer's memory (rules M1 to M3)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check_buffer(
 ) -> Storage:
     """Return the storage of an open buffer that `device` may use so; raise otherwise.
 
-    `need` are bits of `hal._memory.usage`, `where` is what belongs to the device, in
-    words. Keep what is returned alive, not the buffer's own attribute, which
+    `need` has bits of `hal._memory.usage`; `where` names the part of the call that must
+    belong to the device. Keep the result alive, not the buffer's own attribute, which
     another thread may clear meanwhile.
     """
     if not isinstance(buffer, Extent):
@@ -47,7 +47,7 @@ def storage_of(device: DeviceCore, buffer: Extent, need: int) -> Storage | None:
 
 
 def late_address(storage: Storage) -> int:
-    """Return a storage's address when an operation is issued, or raise why it has none."""
+    """Return a storage's address when an operation is issued; raise if it has none."""
     address = storage.address
     if address is None:
         raise no_address(storage, OperationError)

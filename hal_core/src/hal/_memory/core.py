@@ -1,4 +1,4 @@
-"""What the parts of a device know of it: the base of `hal._devices.device.Device`."""
+"""The part of a device that lower packages know: the base of `hal._devices.device.Device`."""
 
 from __future__ import annotations
 
@@ -72,35 +72,35 @@ class DeviceCore:
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[Context] = frozenset()
-        # What owns the graph instances of each recording that lives (`hal._commands.lease`)
+        # The owner of the graph instances of each living recording (`hal._commands.lease`)
         self._instances: WeakSet[Any] = WeakSet()
         self._pageable = "pageable_copies" in native.features
 
     @property
     def name(self) -> str:
-        """Return the backend and the index, as in ``"cuda:1"``.
+        """The backend and the index, as in ``"cuda:1"``.
 
-        Where the same device is open several times, representations, errors
-        and the names of queues tell them apart: ``"cuda:1 (2)"`` is the second.
+        If the same device is open several times, a number distinguishes them in representations,
+        errors and the names of queues: ``"cuda:1 (2)"`` is the second.
         """
         return self._name.partition(" ")[0]
 
     @property
     def backend(self) -> str:
-        """Return the backend's name."""
+        """The backend's name."""
         return self._backend
 
     @property
     def info(self) -> DeviceInfo:
-        """Return what the hardware is."""
+        """The description of the hardware."""
         return self._native.info
 
     @property
     def features(self) -> frozenset[str]:
-        """Return the optional features that work natively, out of `hal.native.FEATURES`."""
+        """The optional features that work natively, out of `hal.native.FEATURES`."""
         return self._native.features
 
-    # What the packages between this one and `hal._devices` call
+    # Called by the packages between this one and `hal._devices`
 
     @property
     def queue(self) -> Any:  # noqa: ANN401 - a `Queue`, which this package cannot name

@@ -51,7 +51,7 @@ _NAP_SECONDS: Final = 0.001
 _GRACE_SECONDS: Final = 0.25
 """How long another thread may need to drop what the operations of a lost device held."""
 
-# What the public methods do
+# Public methods
 
 
 def can_access(device: DeviceCore, other: object) -> bool:
@@ -87,7 +87,7 @@ def is_peer(device: DeviceCore, other: DeviceCore) -> bool:
 
 
 def check_guest(device: DeviceCore, buffer: Extent, what: str, need: int, where: str) -> Storage:
-    """Return the storage of another device's buffer that a kernel may use, or raise why not."""
+    """Return the storage of another device's buffer that a kernel may use; raise if it may not."""
     owner = buffer._device
     storage = buffer._live()
     if need & DISPATCH and owner._context in device._access:
@@ -239,7 +239,7 @@ def _visits(operation: Submission, host: Context) -> bool:
 
 
 def _check_device(device: DeviceCore, other: object, what: str) -> DeviceCore:
-    """Return an open device that is another's argument."""
+    """Return an open device that is an argument of another's method."""
     if not isinstance(other, type(device)):
         message = f"{what} takes a device, not {type(other).__name__}"
         raise ArgumentTypeError(message)
@@ -257,7 +257,7 @@ def _why_not(device: DeviceCore, other: DeviceCore) -> str:
 
 
 def _advice(device: DeviceCore, other: DeviceCore) -> str:
-    """Describe how memory of `other` gets to `device`."""
+    """Describe how to get memory of `other` to `device`."""
     if is_peer(device, other):
         return "copy it to a buffer of this device first, with queue.copy()"
     return "copy it there through the host first, as in device.upload(buffer.numpy())"

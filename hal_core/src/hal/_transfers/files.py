@@ -113,7 +113,7 @@ def _arguments(
 
 
 def _to_buffer(device: DeviceCore, storage: Storage, start: int, length: int, file: File) -> None:
-    """Copy from a file into memory; on a thread of the pool."""
+    """Copy from a file into memory; runs on a thread of the pool."""
     if not length:
         return
     address = late_address(storage) + start
@@ -126,7 +126,7 @@ def _to_buffer(device: DeviceCore, storage: Storage, start: int, length: int, fi
 
 
 def _to_file(device: DeviceCore, storage: Storage, start: int, length: int, file: File) -> None:
-    """Copy from memory into a file; on a thread of the pool."""
+    """Copy from memory into a file; runs on a thread of the pool."""
     if not length:
         return
     address = late_address(storage) + start

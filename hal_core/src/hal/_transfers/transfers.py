@@ -305,7 +305,7 @@ def _pinned(
 
 
 def _sees(device: DeviceCore, storage: Storage) -> bool:
-    """Return whether a device has a storage in its address space: pinned memory is the driver's."""
+    """Return whether a storage is in a device's address space; pinned memory is the driver's."""
     if storage._heap is device._heap:
         return True
     owner = storage._heap._context
@@ -317,7 +317,7 @@ def _sees(device: DeviceCore, storage: Storage) -> bool:
 
 
 def _guarded(device: DeviceCore, pinned: tuple[int, Storage], payload: Payload) -> Payload:
-    """Return a payload that visits the device whose pinned memory it uses, if that is another."""
+    """Return a payload that visits the other device whose pinned memory it uses, if any."""
     return payload if pinned[1]._heap is device._heap else peers.guard(device, payload)
 
 
