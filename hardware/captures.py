@@ -184,7 +184,7 @@ def allocate(device, state):
     number = state["number"] = state.get("number", 0) + 1
     kept = [
         device.allocate(1 + number * 7919 % (8 << 20), memory=memory)
-        for memory in ("device", "host", "shared")
+        for memory in ("device", "host", "managed")
     ]
     pages = np.zeros(3 * 4096, np.uint8)
     kept.append(device.import_array(pages[-pages.ctypes.data % 4096 :][:4096]))

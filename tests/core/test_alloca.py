@@ -37,7 +37,7 @@ def test_a_whole_life_m3(opened):
     assert device.statistics().allocations == 0
 
 
-@pytest.mark.parametrize("memory", ["device", "host", "shared"])
+@pytest.mark.parametrize("memory", ["device", "host", "managed"])
 @pytest.mark.parametrize("size", [0, 1, SIZE])
 def test_kinds_and_sizes_m3(opened, memory, size):
     device, _ = opened

@@ -55,7 +55,7 @@ def test_large_blocks_are_not_rounded_m1():
 # From the cache
 
 
-@pytest.mark.parametrize("memory", ["device", "host", "shared"])
+@pytest.mark.parametrize("memory", ["device", "host", "managed"])
 def test_a_cycle_of_free_and_allocate_makes_no_native_call_m1(open_probe, memory):
     """M1: the first allocation alone is native; the next ones get the same memory."""
     device, probe = open_probe()
@@ -73,10 +73,10 @@ def test_a_cycle_of_free_and_allocate_makes_no_native_call_m1(open_probe, memory
 
 def test_kinds_of_memory_are_kept_apart_m1(open_probe):
     device, probe = open_probe()
-    for memory in ("device", "host", "shared"):
+    for memory in ("device", "host", "managed"):
         device.allocate(512, memory=memory).close()
     assert probe.calls["allocate"] == 3
-    buffers = [device.allocate(512, memory=memory) for memory in ("shared", "device", "host")]
+    buffers = [device.allocate(512, memory=memory) for memory in ("managed", "device", "host")]
     assert probe.calls["allocate"] == 3
     assert len({buffer.address for buffer in buffers}) == 3
     for buffer in buffers:
@@ -199,7 +199,7 @@ def test_random_use_agrees_with_a_model_m1(open_probe, seed):
             del buffer
         else:
             size = generator.choice([1, 255, 256, 257, 4096, generator.randrange(1, 60_000)])
-            buffer = device.allocate(size, memory=generator.choice(["device", "host", "shared"]))
+            buffer = device.allocate(size, memory=generator.choice(["device", "host", "managed"]))
             byte = step % 256
             model.add(step, buffer.address, size, byte)
             device.queue.fill(buffer, byte).wait(LIMIT)

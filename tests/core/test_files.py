@@ -22,7 +22,7 @@ from hal._transfers import files
 from hal.errors import ClosedError, InvalidArgumentError, UnimplementedError
 from hal.native import MemoryType
 
-MEMORY = ["device", "host", "shared"]
+MEMORY = ["device", "host", "managed"]
 
 
 # The bytes

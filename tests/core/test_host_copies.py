@@ -149,7 +149,7 @@ def test_memory_of_other_kinds_is_copied_by_the_device_m1(staged):
     device, probe = staged()
     pinned, view = host(device, 64, some(64))
     me = threading.get_ident()
-    for memory in ("device", "shared"):
+    for memory in ("device", "managed"):
         buffer = device.allocate(64, memory=memory)
         device.queue.copy(pinned, buffer).wait(LIMIT)
         view[:] = 0
@@ -258,7 +258,7 @@ def test_slots_that_pinned_memory_is_bound_to_c3(staged, mode):
         (plain_source, "device", False),
         (plain_source, "host", True),
         (pinned_source, "host", True),
-        (pinned_source, "shared", False),
+        (pinned_source, "managed", False),
     ):
         view[:] = 0
         into = device.allocate(64, memory=kind)

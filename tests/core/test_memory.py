@@ -20,7 +20,7 @@ from hal.errors import (
 from hal.native import MemoryType
 
 
-@pytest.mark.parametrize("memory", ["device", "host", "shared", MemoryType.HOST])
+@pytest.mark.parametrize("memory", ["device", "host", "managed", MemoryType.HOST])
 def test_allocate_each_kind_m1(device, memory):
     buffer = device.allocate(100, memory=memory)
     assert buffer.size == 100
@@ -233,7 +233,7 @@ def test_out_of_memory_says_what_was_asked_and_what_is_there_m1(device):
     """M1: size, kind, what is free, what hal holds, and the way out; it is a MemoryError."""
     kept = device.allocate(12345)
     huge = 1 << 60
-    for memory in ("device", "host", "shared"):
+    for memory in ("device", "host", "managed"):
         with pytest.raises(OutOfMemoryError) as caught:
             device.allocate(huge, memory=memory)
         text = str(caught.value)
@@ -254,7 +254,7 @@ def test_out_of_memory_says_what_was_asked_and_what_is_there_m1(device):
 def test_no_native_call_is_asked_for_more_bytes_than_it_has_a_number_for_m1(open_probe, size):
     device, probe = open_probe()
     calls = probe.calls["allocate"]
-    for memory in ("device", "host", "shared"):
+    for memory in ("device", "host", "managed"):
         with pytest.raises(OutOfMemoryError, match=f"of {memory} memory were asked for"):
             device.allocate(size, memory=memory)
     with pytest.raises(OutOfMemoryError, match="of device memory were asked for"):
@@ -358,7 +358,7 @@ def test_bad_allocations(device):
         (8, "O", "device", ArgumentTypeError, "objects"),
         (8, "nonsense", "device", ArgumentTypeError, "nonsense"),
         (8, "u1", "vram", InvalidArgumentError, "'vram'"),
-        (8, "u1", None, InvalidArgumentError, "'shared'"),
+        (8, "u1", None, InvalidArgumentError, "'managed'"),
         (8, "u1", [], InvalidArgumentError, "memory"),
     ):
         with pytest.raises(error, match=match):

@@ -102,7 +102,7 @@ def test_a_view_to_read_is_read_only_m2(device):
 def test_heaps_m1(open_probe):
     device, probe = open_probe(settings=MemorySettings(memory_limit=1 << 30))
     heaps = device.heaps
-    assert [heap.memory for heap in heaps] == ["device", "host", "shared"]
+    assert [heap.memory for heap in heaps] == ["device", "host", "managed"]
     for heap in heaps:
         assert heap.host_visible
         assert heap.coherent
@@ -123,7 +123,7 @@ def test_query_memory_m1(open_probe):
         without={"host_import", "host_visible_device_memory"},
         settings=MemorySettings(memory_limit=1 << 20),
     )
-    for memory in ("device", "host", "shared"):
+    for memory in ("device", "host", "managed"):
         answer = device.query_memory(memory=memory, size=3000)
         assert answer.allocatable
         assert answer.block_size == 3072

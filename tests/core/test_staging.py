@@ -355,7 +355,7 @@ def test_who_stands_in_line_for_slots_that_cannot_be_made_tries_alone_m1(staged)
 # Without a way round
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_arrays_in_the_devices_own_memory_are_copied_directly_m1(staged, memory):
     """M1: no staging, no thread: they are pinned already."""
     device, probe = staged()

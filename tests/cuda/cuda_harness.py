@@ -42,7 +42,7 @@ class Lab:
         self._streams.append(self.device.create_stream())
         return self._streams[-1]
 
-    def array(self, values, memory=MemoryType.SHARED):
+    def array(self, values, memory=MemoryType.MANAGED):
         """Return memory that host and device see, as an array that shares it."""
         values = np.ascontiguousarray(values)
         address = self.device.allocate(max(values.nbytes, 1), memory)

@@ -16,7 +16,7 @@ from hal.native import MemoryType
     [
         (MemoryType.DEVICE, (2, 1), False),
         (MemoryType.HOST, (3, 0), True),
-        (MemoryType.SHARED, (13, 0), True),
+        (MemoryType.MANAGED, (13, 0), True),
     ],
 )
 def test_each_kind_of_memory_m1(open_lab, memory, located, visible):
@@ -58,7 +58,7 @@ def test_fills_of_every_width_c1(lab, width, offset, count):
 
 
 def test_copies_between_kinds_of_memory_m1(lab):
-    kinds = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.SHARED)
+    kinds = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.MANAGED)
     stream = lab.stream()
     source, target = lab.array(np.arange(256, dtype=np.uint8)), lab.array(np.zeros(256, np.uint8))
     lab.device.bind()

@@ -133,7 +133,7 @@ def execute(bench):
 def allocate(bench):
     """Memory of each kind, in the order of a queue and not."""
     queue = bench.device.queue
-    made = [bench.device.allocate(SIZE, memory=m) for m in ("device", "host", "shared")]
+    made = [bench.device.allocate(SIZE, memory=m) for m in ("device", "host", "managed")]
     transient = queue.alloca(SIZE)
     filled = queue.fill(transient, 9)
     queue.copy(transient, made[1], wait=[filled]).wait(LIMIT)

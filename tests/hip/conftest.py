@@ -67,9 +67,9 @@ def stream(device):
 @pytest.fixture
 def shared(device):
     """Memory of a page that device and host see."""
-    address = device.allocate(4096, MemoryType.SHARED)
+    address = device.allocate(4096, MemoryType.MANAGED)
     yield address
-    device.free(address, MemoryType.SHARED)
+    device.free(address, MemoryType.MANAGED)
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,7 @@ def test_memory_is_located_by_kind(device):
     for memory, place in (
         (MemoryType.DEVICE, (10, 0)),
         (MemoryType.HOST, (11, 0)),
-        (MemoryType.SHARED, None),
+        (MemoryType.MANAGED, None),
     ):
         address = device.allocate(4096, memory)
         assert device.locate(address) == place == device.dlpack_device(memory)
@@ -94,19 +94,19 @@ def test_copies_between_devices(open_device):
     assert first.can_access_peer(second)
     assert first.can_access_peer(first)
     first.bind()
-    source = first.allocate(4096, MemoryType.SHARED)
+    source = first.allocate(4096, MemoryType.MANAGED)
     stream = first.create_stream()
     first.fill(stream, source, 0xDEADBEEF, 4, 1024)
     second.bind()
-    target = second.allocate(4096, MemoryType.SHARED)
+    target = second.allocate(4096, MemoryType.MANAGED)
     first.bind()
     first.copy_peer(stream, target, second, source, first, 4096)
     first.synchronize_stream(stream)
     assert words(target, 1024) == [0xDEADBEEF] * 1024
     first.destroy_stream(stream)
-    first.free(source, MemoryType.SHARED)
+    first.free(source, MemoryType.MANAGED)
     second.bind()
-    second.free(target, MemoryType.SHARED)
+    second.free(target, MemoryType.MANAGED)
 
 
 def test_enabling_a_peer_twice_is_no_error(open_device):

@@ -130,10 +130,10 @@ def test_a_graph_that_cannot_be_built_leaves_nothing(device, shared, simulator):
 
 def test_many_nodes_at_once(device, stream):
     count = 1000
-    memory = device.allocate(4 * count, MemoryType.SHARED)
+    memory = device.allocate(4 * count, MemoryType.MANAGED)
     nodes = [FillNode(memory + 4 * i, i, 4, 1) for i in range(count)]
     graph = device.create_graph(nodes, [()] * count)
     run(device, stream, graph)
     assert words(memory, count) == list(range(count))
     device.destroy_graph(graph)
-    device.free(memory, MemoryType.SHARED)
+    device.free(memory, MemoryType.MANAGED)

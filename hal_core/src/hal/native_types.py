@@ -38,7 +38,7 @@ class MemoryType(enum.Enum):
     """Device-local: ``cuMemAlloc``, ``hipMalloc``."""
     HOST = "host"
     """Host-local and pinned, reached by the device: ``cuMemHostAlloc``, ``hipHostMalloc``."""
-    SHARED = "shared"
+    MANAGED = "managed"
     """Device-local and host-visible: ``cuMemAllocManaged``, ``hipMallocManaged``."""
 
 

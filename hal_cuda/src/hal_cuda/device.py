@@ -119,7 +119,7 @@ class CudaDevice(ContextDevice):
     def _allocate(self, size: int, memory: MemoryType) -> int:
         if memory is MemoryType.DEVICE:
             return int(call(cuda.cuMemAlloc, size))
-        if memory is MemoryType.SHARED:
+        if memory is MemoryType.MANAGED:
             return int(call(cuda.cuMemAllocManaged, size, _ATTACH_GLOBAL))
         host = int(call(cuda.cuMemHostAlloc, size, _PORTABLE_MAPPED))
         try:

@@ -66,7 +66,7 @@ class Buffer(Extent):
 
     @property
     def memory(self) -> str:
-        """The kind of memory: ``"device"``, ``"host"`` or ``"shared"``."""
+        """The kind of memory: ``"device"``, ``"host"`` or ``"managed"``."""
         return self._live().memory.value
 
     @property
@@ -196,7 +196,7 @@ class Buffer(Extent):
         if storage.host_address is None:
             message = (
                 f"{storage.memory.value} memory of {self._device._name} is not visible to the "
-                "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'shared'"
+                "host; copy it with buffer.numpy(), or allocate it with memory='host' or 'managed'"
             )
             raise UnimplementedError(message)
 

@@ -87,7 +87,7 @@ def memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
     """Return the kind of this device's memory at a tensor's place, if it can be shared."""
     if not is_external(device._context):
         return None
-    for memory in (MemoryType.DEVICE, MemoryType.SHARED):
+    for memory in (MemoryType.DEVICE, MemoryType.MANAGED):
         if where == device._native.dlpack_device(memory) and where[0] in {_CUDA, _ROCM, _MANAGED}:
             return memory
     return None
@@ -186,7 +186,7 @@ def _take(
         raise (ExchangeError if copy is False else InvalidArgumentError)(f"{what}: {problem}")
     if captured is not None:
         device._external.let_all_wait(captured)
-    host_address = taken.address if memory is MemoryType.SHARED else None
+    host_address = taken.address if memory is MemoryType.MANAGED else None
     if device._native.dlpack_device(memory) == (dlpack.CPU, 0):
         host_address = taken.address
     storage = device._heap.adopt(

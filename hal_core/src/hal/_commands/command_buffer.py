@@ -13,7 +13,7 @@ from hal._commands import nodes
 from hal._commands.events import CommandEvent
 from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
-from hal._commands.playback import Program
+from hal._commands.playback import Playback
 from hal._commands.recording import Group, Recording
 from hal._commands.slots import Slot, SlotRules, Slots
 from hal._memory.extent import check_allocation
@@ -75,10 +75,10 @@ class CommandBuffer(Recording):
         Whatever this says, the host runs an execution whose bindings turn a
         copy into one from pinned to pinned memory (Q1).
         """
-        program = self._program
-        if program is None:
+        playback = self._playback
+        if playback is None:
             return None
-        return "host" if program.is_host else "graph" if program._lowering else "stream"
+        return "host" if playback.is_host else "graph" if playback._lowering else "stream"
 
     def __len__(self) -> int:
         """Return the number of recorded commands, without barriers and no-ops."""
@@ -259,12 +259,12 @@ class CommandBuffer(Recording):
                 f"end: the group {'/'.join(self._groups)!r} is still open; leave its with block"
             )
             raise InvalidArgumentError(message)
-        self._program = self._make_program()
+        self._playback = self._make_playback()
         self._ended = True
 
     # Inside
 
-    def _make_program(self) -> Program:
+    def _make_playback(self) -> Playback:
         """Lower the recording; makes no native call."""
         device, count = self._device, len(self._nodes)
         is_host = "indirect_dispatch" not in device.features and any(
@@ -275,7 +275,7 @@ class CommandBuffer(Recording):
             self._slots, self._copies, self._order.accesses if self._hazards else None
         )
         graph = self._mode == "graph" or (self._mode == "auto" and self._pays_as_graph(count))
-        return Program(
+        return Playback(
             device,
             self._functions,
             self._nodes,

@@ -31,13 +31,13 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
             f"belongs to {device._name}"
         )
         raise InvalidArgumentError(message)
-    program = commands._program
-    if program is None or commands._failed:
+    playback = commands._playback
+    if playback is None or commands._failed:
         message = "execute: the recording has not ended; call end(), or leave its with block"
         raise InvalidArgumentError(message)
-    need = program.temporaries()
+    need = playback.temporaries()
     block = transient(device, need, 0) if need else None
-    payload, is_host = program.payload(bindings, block)
+    payload, is_host = playback.payload(bindings, block)
     if device._access:
         payload = peers.guard(device, payload, is_host=is_host)
     if block is None:

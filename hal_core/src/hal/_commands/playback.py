@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal.native import Node
 
-__all__ = ["Program"]
+__all__ = ["Playback"]
 
 _EMPTY: Final = EmptyNode()
 
@@ -56,20 +56,20 @@ class _Execution(Replay):
         What is bound to the table, from the first part on.
     """
 
-    __slots__ = ("_program", "replica", "table")
+    __slots__ = ("_playback", "replica", "table")
 
-    def __init__(self, program: Program, table: Table | Late | None, count: int) -> None:
+    def __init__(self, playback: Playback, table: Table | Late | None, count: int) -> None:
         super().__init__(count)
-        self._program = program
+        self._playback = playback
         self.table = table
         self.replica: Replica | None = None
 
     def replay(self, stream: int, start: int, end: int) -> None:
         """Make the native calls from `start` to before `end`."""
-        self._program.replay(self, stream, start, end)
+        self._playback.replay(self, stream, start, end)
 
 
-class Program:
+class Playback:
     """An ended recording; immutable except for its replicas and instances.
 
     Executions hold it until they have retired, and it holds what they use.

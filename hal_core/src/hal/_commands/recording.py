@@ -25,7 +25,7 @@ from hal.native import CopyNode
 
 if TYPE_CHECKING:
     from hal._commands.instances import Patch
-    from hal._commands.playback import Program
+    from hal._commands.playback import Playback
     from hal._memory.core import DeviceCore
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
@@ -57,7 +57,7 @@ class Recording:
         "_nodes",
         "_order",
         "_patches",
-        "_program",
+        "_playback",
         "_resources",
         "_runs",
         "_slots",
@@ -97,7 +97,7 @@ class Recording:
         self._order = Order()
         self._groups: list[str] = []
         self._events = 0
-        self._program: Program | None = None  # once it has ended
+        self._playback: Playback | None = None  # once it has ended
         self._ended = False
         self._failed = False
 

@@ -180,9 +180,9 @@ class Device(DeviceCore):
 
         `dtype` is the element type for `Buffer.numpy` and fills; `size` is
         a multiple of its item size. `memory` is ``"device"``, ``"host"``
-        (pinned, reached by the device) or ``"shared"`` (M1). `usage` and
-        `access` (``"all"``, ``"read"`` or ``"write"``) restrict the buffer's
-        use: anything else is refused when it is submitted, recorded or
+        (pinned, reached by the device) or ``"managed"`` (M1). `usage` and
+        `access` (``"all"``, ``"read"`` or ``"write"``) say what the buffer may be
+        used for: anything else is refused when it is submitted, recorded or
         mapped. Kernels may use any buffer with ``DISPATCH``.
 
         The memory comes from the cache if it has a block of the size, without

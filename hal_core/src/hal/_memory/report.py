@@ -55,7 +55,7 @@ class MemoryStatistics(MemoryUse):
     Attributes
     ----------
     kinds
-        The same figures for ``"device"``, ``"host"`` and ``"shared"`` memory.
+        The same figures for ``"device"``, ``"host"`` and ``"managed"`` memory.
     staging
         Bytes of the pinned ring for copies from and to pageable memory,
         which are not among the others.
@@ -76,7 +76,7 @@ class MemoryHeap:
     Attributes
     ----------
     memory
-        ``"device"``, ``"host"`` or ``"shared"``.
+        ``"device"``, ``"host"`` or ``"managed"``.
     total, free
         Its bytes, and those free now; None if unknown.
     host_visible

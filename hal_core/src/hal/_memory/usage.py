@@ -66,7 +66,7 @@ _MAPPINGS: Final = {
     "discard": MAPPING | WRITE,
 }
 
-MEMORY_TYPES: Final = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.SHARED)
+MEMORY_TYPES: Final = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.MANAGED)
 """The kinds of memory; the core identifies one by its index here."""
 _INDEX: Final = {kind.value: index for index, kind in enumerate(MEMORY_TYPES)}
 

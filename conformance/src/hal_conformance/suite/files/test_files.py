@@ -95,7 +95,7 @@ def test_a_write_behind_a_read_q4(
     assert np.array_equal(second.numpy(timeout=LIMIT), pattern(4096, 3))
 
 
-@pytest.mark.parametrize("memory", ["device", "host", "shared"])
+@pytest.mark.parametrize("memory", ["device", "host", "managed"])
 def test_a_large_range_there_and_back_q4(
     device: hal.Device, queue: hal.Queue, tmp_path: Path, memory: str
 ) -> None:

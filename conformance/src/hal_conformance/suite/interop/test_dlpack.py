@@ -118,7 +118,7 @@ def test_what_is_no_tensor_is_refused_m2(device: hal.Device, wrong: object) -> N
 
 def test_a_buffer_says_where_it_is_m2(device: hal.Device) -> None:
     """M2: each kind of memory names its DLPack device, or says that it has none."""
-    for memory in ("device", "host", "shared"):
+    for memory in ("device", "host", "managed"):
         buffer = device.allocate(64, memory=memory)
         try:
             kind, number = buffer.__dlpack_device__()
@@ -156,7 +156,7 @@ class Copied:
         return self._buffer.__dlpack__(**{**asked, "dl_device": HOST, "copy": True})
 
 
-@pytest.mark.parametrize("memory", ["device", "host", "shared"])
+@pytest.mark.parametrize("memory", ["device", "host", "managed"])
 def test_numpy_shows_what_the_host_sees_m2(
     device: hal.Device, queue: hal.Queue, memory: str
 ) -> None:

@@ -288,7 +288,7 @@ def test_subspans_are_arguments_c5(
     assert target.numpy(timeout=LIMIT).tolist() == expected
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_kernels_reach_host_visible_memory_c5(
     device: hal.Device, queue: hal.Queue, program: hal.Executable, memory: str
 ) -> None:

@@ -29,7 +29,7 @@ from hal_conformance.suite.support import (
 
 pytestmark = pytest.mark.ordering
 
-MEMORIES = ("device", "host", "shared")
+MEMORIES = ("device", "host", "managed")
 
 
 @pytest.mark.parametrize("memory", MEMORIES)

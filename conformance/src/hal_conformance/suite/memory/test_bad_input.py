@@ -13,7 +13,7 @@ pytestmark = pytest.mark.ordering
 
 
 @pytest.mark.parametrize("size", [ROOM + 1, 1 << 45, 1 << 62, 1 << 80])
-@pytest.mark.parametrize("memory", ["device", "host", "shared"])
+@pytest.mark.parametrize("memory", ["device", "host", "managed"])
 def test_more_than_there_can_be_is_refused_at_once_m3(
     scarce: hal.Device, size: int, memory: str
 ) -> None:

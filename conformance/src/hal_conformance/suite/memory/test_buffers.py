@@ -22,7 +22,7 @@ from hal.errors import (
 from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
 
 SIZES = (0, 1, 2, 3, 255, 256, 257, 4096, (1 << 20) + 1)
-MEMORIES = ("device", "host", "shared")
+MEMORIES = ("device", "host", "managed")
 DTYPES = ("u1", "i2", "<u4", "i8", "f2", "f4", "f8", "c16", "?")
 
 
@@ -239,7 +239,7 @@ def test_arrays_of_other_elements_are_refused_m1(device: hal.Device, queue: hal.
     assert not buffer.numpy(timeout=LIMIT).any()
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_map_shows_the_memory_m2(device: hal.Device, queue: hal.Queue, memory: str) -> None:
     """M2: a view shows what the device wrote, and the device sees what is put into it."""
     buffer = device.allocate(4096, memory=memory)
@@ -285,7 +285,7 @@ def test_a_read_that_waits_for_nothing_m2(
         buffer.numpy(wait=pending, timeout=LIMIT)
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_map_of_a_subspan_m2(device: hal.Device, memory: str) -> None:
     """M2: a subspan's view shows its part, as its type."""
     buffer = device.allocate(64, memory=memory)
@@ -299,7 +299,7 @@ def test_map_of_a_subspan_m2(device: hal.Device, memory: str) -> None:
 
 @pytest.mark.parametrize("part", ["whole", "subspan"])
 @pytest.mark.parametrize("how", ["dropped", "closed"])
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_a_view_keeps_its_memory_m2(device: hal.Device, memory: str, how: str, part: str) -> None:
     """M2: what a view shows is given to nobody else, whatever becomes of the buffer."""
     buffer = device.allocate(4096, memory=memory)

@@ -163,7 +163,7 @@ def test_what_cannot_be_imported_is_refused_m1(device: hal.Device, what: str) ->
 # Views
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_a_view_outlives_its_buffer_m2(device: hal.Device, memory: str) -> None:
     """M2: the memory lives as long as a view of it, whoever is gone."""
     buffer = device.allocate(4096, memory=memory)
@@ -180,7 +180,7 @@ def test_a_view_outlives_its_buffer_m2(device: hal.Device, memory: str) -> None:
     assert (view == 1).all()
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_a_view_outlives_its_device_m2(open_device: OpenDevice, memory: str) -> None:
     """M2: a view never dangles: not after its device was closed, either."""
     device = open_device()

@@ -25,7 +25,7 @@ from hal_conformance.suite.memory.scarcity import (
 from hal_conformance.suite.support import LIMIT, MakeQueue, OpenDevice, pattern
 
 FIGURES = ("bytes_now", "bytes_peak", "bytes_cached", "bytes_held", "allocations")
-KINDS = ("device", "host", "shared")
+KINDS = ("device", "host", "managed")
 
 
 def figures(statistics: Any) -> dict[str, int]:  # noqa: ANN401 - of a device or of a kind

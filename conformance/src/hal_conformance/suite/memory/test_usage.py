@@ -13,7 +13,7 @@ from hal import BufferUsage
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
 
-MEMORIES = ("device", "host", "shared")
+MEMORIES = ("device", "host", "managed")
 
 USES: dict[str, tuple[BufferUsage, str, Any]] = {
     # What an operation needs: a usage and an access; and the operation.
@@ -107,7 +107,7 @@ def test_maps_keep_usage_and_access_m1(device: hal.Device) -> None:
         writing.map("read")
 
 
-@pytest.mark.parametrize("memory", ["host", "shared"])
+@pytest.mark.parametrize("memory", ["host", "managed"])
 def test_maps_are_for_what_was_said_m2(device: hal.Device, memory: str) -> None:
     """M2: a view to read is read-only, and one to write is not."""
     buffer = device.allocate(64, memory=memory)
@@ -157,7 +157,7 @@ def test_heaps_describe_all_memory_m1(device: hal.Device) -> None:
             assert buffer.map().nbytes == 100
             assert heap.coherent
     assert heaps["host"].host_visible
-    assert heaps["shared"].host_visible
+    assert heaps["managed"].host_visible
     visible = "host_visible_device_memory" in device.features
     assert heaps["device"].host_visible == visible
 

@@ -112,7 +112,7 @@ class Machine(Host):
         elif what == "statistics":
             assert device.statistics().allocations > 0
         else:
-            assert {heap.memory for heap in device.heaps} == {"device", "host", "shared"}
+            assert {heap.memory for heap in device.heaps} == {"device", "host", "managed"}
 
     # Queues and devices that are closed
 

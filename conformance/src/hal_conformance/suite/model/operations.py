@@ -339,7 +339,7 @@ class Operations(Choices):
 
     def allocate(self, choices: bytes) -> None:
         """Allocate; once a program a memory larger than what a write takes in the call."""
-        kind = ("device", "host", "shared", "large")[choices[0] % 4]
+        kind = ("device", "host", "managed", "large")[choices[0] % 4]
         if len(self.program.handles) < 10:
             if kind != "large":
                 self.program.add_memory(SIZE, kind)

@@ -61,7 +61,7 @@ class Program:
         self._count = 0
         for queue in stage.queues:
             self.add_queue(queue, 0)
-        for kind in ("device", "host", "shared"):
+        for kind in ("device", "host", "managed"):
             self.add_memory(SIZE, kind)
 
     def log(self, text: str) -> None:

@@ -15,7 +15,7 @@ from hal_conformance.suite.support import LIMIT, Hold, pattern
 
 pytestmark = [pytest.mark.feature("kernels"), pytest.mark.ordering]
 
-MEMORIES = ("device", "host", "shared")
+MEMORIES = ("device", "host", "managed")
 LOWERINGS = ("stream", pytest.param("graph", marks=pytest.mark.feature("graphs")))
 SIZE = 256
 TURNS = 1 << 28
