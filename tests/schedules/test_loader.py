@@ -15,9 +15,9 @@ CONSTANT = 3
 
 BOX = """
 import itertools
-from toyhal import _sync
+from toyhal._base import sync
 
-lock = _sync.Lock()
+lock = sync.Lock()
 numbers = itertools.count(1)
 things = []
 
@@ -63,9 +63,10 @@ def poke():
 @pytest.fixture
 def root(tmp_path):
     folder = tmp_path / "toyhal"
-    folder.mkdir()
+    (folder / "_base").mkdir(parents=True)
     (folder / "__init__.py").write_text("from toyhal import _box\n")
-    (folder / "_base/sync.py").write_text(SYNC)
+    (folder / "_base" / "__init__.py").write_text("")
+    (folder / "_base" / "sync.py").write_text(SYNC)
     (folder / "_box.py").write_text(BOX)
     (folder / "_late.py").write_text("WHICH = 'right'\n")
     return tmp_path

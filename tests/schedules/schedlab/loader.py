@@ -112,7 +112,9 @@ class _Source(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 text = text.replace(patch.old, patch.new)
                 self.applied.add(index)
         return _compile(
-            text, str(file), self.lines and short not in ("_base.sync", "errors", "native")
+            text,
+            str(file),
+            self.lines and short not in ("_base.sync", "errors", "native", "native_types"),
         )
 
 
