@@ -121,13 +121,14 @@ class Bench:
         if self._device.backend == "cuda":
             for name, library in LIBRARIES.items():
                 makers[name] = functools.partial(library, queues, self._ordinal)
-        settings = {"hal": "false", "hal, async": "true"}
-        if "async_allocations" not in self._device.features:
-            del settings["hal, async"]
+        settings: dict[str, dict[str, str]] = {"hal": {}}
+        if "async_allocations" in self._device.features:
+            settings["hal, async"] = {"async_allocations": "true"}
+            settings["hal, own"] = {"async_allocations": "false"}
+        else:
             self._say_absent("hal, async", "the device has no stream-ordered allocation")
         for name, setting in settings.items():
-            make = functools.partial(HalSide, self._spec, queues, async_allocations=setting)
-            makers[name] = make
+            makers[name] = functools.partial(HalSide, self._spec, queues, **setting)
         return makers
 
     def _say_absent(self, name: str, reason: object) -> None:

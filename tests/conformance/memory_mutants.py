@@ -103,7 +103,7 @@ MEMORY = (
             (
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
                 "    device._heap.provide(queue, storage)\n"
-                "    device._heap.take(queue, storage)\n"
+                "    device._heap.take(type('', (), {'_queue': queue})(), storage)\n"
             ),
         ),
         (

@@ -200,7 +200,7 @@ RESOURCES = (
         (
             "hal._buffers.alloca",
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
-            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.provide(queue, storage)\n    device._heap.take(queue, storage)\n",
+            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.provide(queue, storage)\n    device._heap.take(type('', (), {'_queue': queue})(), storage)\n",
         ),
         (
             "hal._memory.heap",

@@ -201,7 +201,7 @@ def test_close_gives_everything_back_i7(opened, when):
 
 def test_submission_waits_for_no_allocation_q1(open_probe):
     """Q1: a driver that takes its time holds up a thread of ours, and what comes behind."""
-    device, probe = open_probe()
+    device, probe = open_probe(without={"async_allocations"})
     entered, leave = threading.Event(), threading.Event()
 
     def stall():

@@ -350,4 +350,5 @@ def test_parameters_reach_the_device_m1():
         with hal.create_device("cpu", async_allocations=value):
             pass  # which has no such feature
         settings = take_settings({"async_allocations": str(value)})
-        assert settings.async_allocations == (value in {True, "true"})
+        assert settings.async_allocations is (value in {True, "true"})
+    assert take_settings({}).async_allocations is None

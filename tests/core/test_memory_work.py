@@ -64,3 +64,18 @@ def test_allocas_that_starve_in_a_queue_are_tried_in_turn_m3(open_probe, tries, 
     assert number <= tries["take"] <= 4 * number + 50
     assert tries["provide"] <= 4 * number + 50
     assert threading.active_count() <= before + 8
+
+
+def test_an_alloca_has_an_event_of_its_own_if_it_makes_a_segment_m3(open_probe):
+    """M3: what comes before it may end sooner; with a piece of a segment nothing is enqueued."""
+    device, probe = open_probe()
+    queue, latch, target = device.queue, Latch(), device.allocate(SIZE)
+    probe.hold(latch)
+    queue.fill(target, 1)
+    recorded = []
+    for _ in range(2):
+        before = probe.calls["record_event"]
+        queue.alloca(SIZE)
+        recorded.append(probe.calls["record_event"] - before)
+    latch.open()
+    assert recorded == [1, 0]

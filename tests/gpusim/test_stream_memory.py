@@ -19,8 +19,11 @@ import hal, numpy as np
 from hal.errors import OutOfMemoryError
 MIB, LIMIT = 1 << 20, 30
 sim = ctypes.CDLL(os.environ["GPUSIM_SHOWN"])
+POOL = {pool!r}
 def open_device(**parameters):
-    return hal.create_device("{backend}", async_allocations="{pool}", **parameters)
+    if POOL is not None:
+        parameters["async_allocations"] = POOL
+    return hal.create_device("{backend}", **parameters)
 open_device().close()
 sim.gpusim_limit_memory(ctypes.c_size_t(64 * MIB))
 def room():
@@ -34,8 +37,9 @@ def schedule(request):
     return request.param
 
 
-@pytest.fixture(params=["true", "false"], ids=["pool", "core"])
+@pytest.fixture(params=[None, "true", "false"], ids=["segments", "pool", "core"])
 def pool(request):
+    """What ``async_allocations`` is: the driver's pool makes segments, each alloca, or nothing."""
     return request.param
 
 
@@ -46,8 +50,10 @@ def run(request, schedule, pool):
         pytest.skip(f"{BINDINGS[request.param]}.bindings are not installed")
     variables = suite_runs.environment(request.param, mode=schedule, seed=3, devices=1)
 
-    def function(program):
-        text = PRELUDE.format(backend=request.param, pool=pool) + textwrap.dedent(program)
+    def function(program, **values):
+        text = PRELUDE.format(backend=request.param, pool=pool)
+        program = textwrap.dedent(program)
+        text += program.format(backend=request.param, **values) if values else program
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", text],
             env=variables,
@@ -199,13 +205,14 @@ def test_trim_gives_everything_back_to_the_device_m1(run):
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_memory_that_runs_out_once_fails_at_the_most_one_alloca_m3(run, pool, number):
     """M3: the n-th native allocation finds none; what does not need it goes on."""
-    names = {"true": ("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync")}
-    names["false"] = ("cuMemAlloc", "hipMalloc")
+    names = ("cuMemAllocFromPoolAsync", "hipMallocFromPoolAsync")
+    if pool == "false":
+        names = ("cuMemAlloc", "hipMalloc")
     run(f"""
         device = open_device()
         queue = device.queue
         device.trim()
-        for name in {names[pool]!r}:
+        for name in {names!r}:
             sim.gpusim_fail(name.encode(), {number}, 2)
         failed = 0
         for turn in range(8):
@@ -222,3 +229,52 @@ def test_memory_that_runs_out_once_fails_at_the_most_one_alloca_m3(run, pool, nu
         del each, used
         assert device.close(LIMIT) == ()
     """)
+
+
+GROWING = """
+    from hal_conformance.kernels import SOURCE
+    from hal_conformance.suite.memory.scarcity import until_issued
+    from hal_conformance.suite.support import Hold
+    LARGEST = 64 * MIB
+    sim.gpusim_limit_memory(ctypes.c_size_t(512 * MIB))
+    device = open_device(memory_limit="128M")
+    queue, program = device.queue, device.compile(SOURCE)
+    sizes = range(8 * MIB, LARGEST + 1, 8 * MIB)
+    recordings = []
+    for size in sizes if {recorded} else ():
+        with device.record() as commands:
+            commands.fill(commands.alloca(size), 7)
+        recordings.append(commands)
+    def steps():
+        for number, size in enumerate(sizes):
+            if {recorded}:
+                yield size, queue.execute(recordings[number])
+            else:
+                buffer = queue.alloca(size)
+                queue.fill(buffer, 7)
+                yield size, queue.dealloca(buffer)
+    def grow(after):
+        with Hold(device, program, queue):
+            for size, step in steps():
+                until_issued(step)  # it has not run: a kernel is in front of it
+                # AMD's pools make no larger block of smaller ones before they have been waited for
+                held = device.statistics().bytes_held
+                largest = max(size, after)
+                assert "{backend}" == "hip" or held <= 1.1 * largest, (size, held)
+        queue.barrier().wait(LIMIT)
+        assert LARGEST <= device._heap._held <= 1.1 * LARGEST
+        return [sim.gpusim_calls(name) for name in {names!r}]
+    first = grow(0)
+    assert grow(LARGEST) == first  # what it has made is enough
+    del recordings
+    assert device.trim() >= LARGEST
+    assert device.close(LIMIT) == ()
+"""
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["submitted", "recorded"])
+@pytest.mark.parametrize("pool", [None], indirect=True, ids=["segments"])
+def test_temporaries_that_grow_take_the_place_of_smaller_ones_m3(run, recorded):
+    """M3: a pyramid needs the memory of its largest, with no host in between; later nothing new."""
+    names = [b"cuMemAllocFromPoolAsync", b"hipMallocFromPoolAsync"]
+    run(GROWING, recorded=recorded, names=names)

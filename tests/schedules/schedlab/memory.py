@@ -15,6 +15,9 @@ TWO = {"q": QueueSpec(), "r": QueueSpec()}
 ASYNC = {"features": {"async_allocations"}, "settings": (("async_allocations", True),)}
 """Of a program whose allocas are the driver's own."""
 
+SEGMENTS = {"features": {"async_allocations"}, "settings": ()}
+"""Of a program whose segments the driver makes in the order of streams."""
+
 # Two slots of 256 bytes, and arrays that take two of them
 STAGED = {
     "settings": (("staging", 512),),

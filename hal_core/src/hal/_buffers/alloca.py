@@ -1,11 +1,12 @@
 """Allocation and deallocation of memory in the order of a queue (rule M3).
 
 Memory is reserved when an alloca is issued: from the core's own pool
-(`hal._memory.stream_memory`), or from the driver's stream-ordered allocator, as the parameter
-``async_allocations`` says. An alloca that finds none is *starved*: it keeps its place in
-the queue, and tries again whenever work has retired, a dealloca was issued or a finaliser
-has given memory back. The `Provider` makes native allocations, which may block, on a
-thread of ours. It fails the alloca when no running work can help any more.
+(`hal._memory.stream_memory`), which grows in the order of the stream where the driver can do that,
+or from the driver's stream-ordered pool alone, as the parameter ``async_allocations`` says.
+An alloca that finds none is *starved*: it keeps its place in the queue, and tries again
+whenever work has retired, a dealloca was issued or a finaliser has given memory back. The
+`Provider` makes native allocations that may block on a thread of ours. It fails the alloca
+when no running work can help any more.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def transient(device: DeviceCore, size: int, index: int) -> Transient:
     if context.provider is None:
         progress.workers.start()  # the thread that finds memory must exist before it is needed
         context.provider = Provider(context, heap)
-    return Transient(heap, size, index, is_async=heap.is_async and not index)
+    return Transient(heap, size, index)
 
 
 def dealloca(
@@ -154,7 +155,7 @@ class _Take(Plan):
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
         """Reserve it, or report that there is none."""
-        self.is_starved = not self._storage._heap.take(operation._queue, self._storage)
+        self.is_starved = not self._storage._heap.take(operation, self._storage)
         self.left = 0
         return 1
 

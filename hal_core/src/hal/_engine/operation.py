@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hal._engine import progress, steps
+from hal._engine import progress, steps, timelines
 
 if TYPE_CHECKING:
     from hal._engine.events import Event
@@ -106,6 +106,13 @@ class Operation:
 
     def _describe(self) -> str:
         return f"{self._kind} on {self._queue.name}"
+
+    def _stand_alone(self) -> None:
+        """Have its own event recorded: something is enqueued for it, after all. No lock held."""
+        with timelines.lock:
+            shared, self._shared = self._shared, None
+            if shared is not None:
+                shared.release()
 
     def _look(self) -> bool:
         """Retire what has finished on the queue; return whether this has ended."""

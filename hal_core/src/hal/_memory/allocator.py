@@ -37,6 +37,7 @@ from hal.errors import ClosedError, HalError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from hal._engine.context import Context
+    from hal._engine.operation import Operation
     from hal._memory.settings import MemorySettings
     from hal._memory.storage import Storage
 
@@ -56,6 +57,7 @@ class Allocator:
         "_frees",
         "_growing",
         "_held",
+        "_in_hand",
         "_lock",
         "_memory_limit",
         "_now",
@@ -66,6 +68,7 @@ class Allocator:
         "_staged",
         "is_async",
         "is_freeing",
+        "is_pooled",
         "trimmed",
     )
 
@@ -74,13 +77,16 @@ class Allocator:
         limit = settings.cache_limit
         self._cache_limit = context.native.info.total_memory // 8 if limit is None else limit
         self._memory_limit = settings.memory_limit
-        # Whether `alloca` takes device memory from the driver's stream-ordered allocator
-        features = context.native.features
-        self.is_async = settings.async_allocations and "async_allocations" in features
-        if self.is_async:
+        # What `alloca` takes of the driver's stream-ordered pool: segments of device memory
+        # at least, or all of that
+        has_pool = "async_allocations" in context.native.features
+        self.is_pooled = has_pool and settings.async_allocations is not False
+        self.is_async = has_pool and settings.async_allocations is True
+        if self.is_pooled:
             keep = settings.pool_keep
-            if keep is None:  # unused memory does not count towards the limit
-                keep = self._cache_limit if self._memory_limit is None else 0
+            if keep is None:  # of segments the core keeps some; what is unused does not count
+                is_kept = self.is_async and self._memory_limit is None
+                keep = self._cache_limit if is_kept else 0
             context.native.bind()
             context.native.configure_pool(keep, settings.pool_reuse)
         # A leaf: guards blocks, buckets, tickets and counts; no native call is made under it.
@@ -98,6 +104,9 @@ class Allocator:
         # The pools of `alloca`: for each kind of memory one for small pieces, then for each one
         # for large ones. A long-lived small piece would keep a large segment from being used whole.
         self._pools = tuple([StreamMemory() for _ in range(2 * len(MEMORY_TYPES))])
+        # By a queue's id: the address of a segment that it has made, or frees, in stream order.
+        # A Ctrl-C may leave it there, in the books or not.
+        self._in_hand: dict[int, int] = {}
         # Sums over the blocks; a Ctrl-C may leave them wrong until `_recount`.
         self._now = [0] * len(MEMORY_TYPES)  # bytes asked for, by kind
         self._peaks = [0] * len(MEMORY_TYPES)
@@ -162,10 +171,14 @@ class Allocator:
         with self._growing:
             block = self._make_block(size, pool % len(MEMORY_TYPES), DIRECT)
             with self._lock:
-                block.ticket = Ticket(block, 0)  # its pieces are what is in use
-                self._blocks[block] = None
-                self._held += size
-                self._pools[pool].add_segment(block)
+                self._add_segment(block, pool, ())
+
+    def _add_segment(self, block: Block, pool: int, points: tuple[Operation, ...]) -> None:
+        """Register a segment; its pieces are what is in use. Under the lock."""
+        block.ticket = Ticket(block, 0)
+        self._pools[pool].add_segment(block, points)
+        self._blocks[block] = None
+        self._held += block.size
 
     def _make_block(self, size: int, index: int, way: int) -> Block:
         """Make a native allocation, not yet in any book; with the growing lock."""
@@ -255,11 +268,19 @@ class Allocator:
             for pool in self._pools:
                 block = pool.idle_segment()
                 if block is not None:
-                    block.ticket = GONE
-                    self._blocks.pop(block)
-                    self._held -= block.size
+                    self._drop_segment(block)
                     return block
         return None
+
+    def _drop_segment(self, block: Block) -> None:
+        """Take a segment out of the books that its pool has given up; under the lock.
+
+        Before it is freed: what a Ctrl-C keeps from being freed is lost until the device
+        closes, unless it is in hand, while what is freed and in the books would be used.
+        """
+        self._held -= block.size
+        del self._blocks[block]
+        block.ticket = GONE
 
     def _free(self, block: Block) -> None:
         """Free a block that is out of the books; does nothing on a lost context."""
@@ -299,6 +320,7 @@ class Allocator:
         Under the lock.
         """
         kinds = [_Sums() for _ in MEMORY_TYPES]
+        self._recover_segments()
         for block in self._blocks:
             ticket = block.ticket
             if block.way == FOREIGN:
@@ -322,6 +344,24 @@ class Allocator:
         self._now = [sums.now for sums in kinds]
         self._held = sum(sums.held for sums in kinds)
         return kinds
+
+    def _recover_segments(self) -> None:
+        """Have segments both in a pool and in the books that a Ctrl-C left in one of them."""
+        if self._closed:
+            return
+        known = {segment for pool in self._pools for segment in pool.segments}
+        for block in self._blocks.keys() - known:
+            ticket = block.ticket
+            if block.way in {ASYNC, DIRECT} and ticket is not None and not ticket.size:
+                is_large = block.size > self._shared
+                self._pools[block.index + is_large * len(MEMORY_TYPES)].recover(block)
+        self._blocks.update(dict.fromkeys(known))
+
+    def _lost_in_hand(self) -> dict[int, int]:
+        """Return what is in hand that is in no books, as `_in_hand`; under the lock."""
+        self._recover_segments()
+        known = {block.address for block in self._blocks}
+        return {key: each for key, each in self._in_hand.copy().items() if each not in known}
 
 
 class _Sums:

@@ -31,6 +31,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
+    from hal._memory.stream_memory import StreamMemory
 
 __all__ = ["Heap"]
 
@@ -93,23 +94,99 @@ class Heap(Reaper):
 
     # Memory in the order of queues (M3)
 
-    def take(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Give a storage memory that `queue` may use from the next operation on; False if none.
+    def take(self, operation: Operation, storage: Transient) -> bool:
+        """Give a storage memory that its queue may use from `operation` on; False if there is none.
 
-        Never blocks. The caller has the queue's baton.
+        Never blocks. The operation is being issued.
         """
         if self._lock._is_owned():
             return False  # a signal handler has interrupted it: a thread of ours tries again
         if self._doomed or self._late:
             self.absorb()
+        queue = operation._queue
         if storage.is_async:
             return self._take_async(queue, storage)
+        if self._in_hand:
+            self._settle_in_hand(queue)
         with self._lock:
-            if not self._pools[storage.pool].take(queue, storage):
+            is_found = self._pools[storage.pool].take(queue, storage)
+            if is_found:
+                self._count(storage.index, storage.size)
+        if is_found:
+            storage.publish()
+            return True
+        return storage.grows_async and self._grow_async(operation, storage)
+
+    def _grow_async(self, operation: Operation, storage: Transient) -> bool:
+        """Make a segment in the order of the stream, and take from it.
+
+        It is made in the place of those that are idle there, the largest first, until they
+        are as large as the need, and has at least their size. So every time there is more
+        memory or there are fewer segments: a loop of allocas ends up making none.
+        """
+        queue, native = operation._queue, self._context.native
+        number = storage.pool
+        pool = self._pools[number]
+        size = aligned(storage.size) if number >= len(MEMORY_TYPES) else self._shared
+        storage.asked = self._state()  # before: what comes back meanwhile is worth another try
+        try:
+            with self._lock:
+                self._check_limit(max(size - pool.unused(queue), 0))
+            operation._stand_alone()
+            native.bind()
+            size = max(size, self._part_with(queue, pool, size))
+            try:
+                self._in_hand[queue._id] = native.allocate_async(queue._stream, size)
+                self._enter_segment(operation, size, number)
+            finally:
+                self._settle_in_hand(queue)
+        except OutOfMemoryError as error:
+            storage.refuse(error)
+            if number >= len(MEMORY_TYPES):
                 return False
-            self._count(storage.index, storage.size)
-        storage.publish()
-        return True
+            storage.pool += len(MEMORY_TYPES)  # a piece of a large segment will do, too
+        return self.take(operation, storage)
+
+    def _part_with(self, queue: StreamQueue, pool: StreamMemory, size: int) -> int:
+        """Free idle segments of a pool in the order of a stream; return how many bytes."""
+        freed = 0
+        while freed < size:
+            with self._lock:
+                block = pool.idle_segment(queue)
+                if block is None:
+                    break
+                self._in_hand[queue._id] = block.address
+                self._drop_segment(block)
+            self._frees += 1
+            freed += block.size
+            del self._in_hand[queue._id]
+            self._context.native.free_async(queue._stream, block.address)
+        return freed
+
+    def _enter_segment(self, operation: Operation, size: int, number: int) -> None:
+        """Register the segment that was made in the order of a stream."""
+        key = operation._queue._id
+        address = self._in_hand[key]
+        host_address = self._context.native.host_pointer(address, MemoryType.DEVICE)
+        with self._lock:
+            self._check_limit(size)  # other queues grow, too
+            block = Block(address, size, MemoryType.DEVICE, host_address, ASYNC)
+            self._add_segment(block, number, (operation,))
+            del self._in_hand[key]
+
+    def _settle_in_hand(self, queue: StreamQueue) -> None:
+        """Free the segment that a queue was to register or to free, if it is in no books.
+
+        What a Ctrl-C keeps this from the queue's next alloca does, or closing the device.
+        """
+        if queue._id in self._in_hand:
+            with self._lock:
+                address = self._lost_in_hand().get(queue._id)
+            native = self._context.native
+            native.bind()
+            del self._in_hand[queue._id]
+            if address is not None:
+                native.free_async(queue._stream, address)
 
     def _take_async(self, queue: StreamQueue, storage: Transient) -> bool:
         """Take memory from the driver's own allocator, as `take` does."""
@@ -173,24 +250,24 @@ class Heap(Reaper):
     def provide(self, queue: StreamQueue, storage: Transient) -> bool:
         """Look for memory for an alloca that found none; return whether it should try again.
 
-        Makes native allocations, so it runs on a thread of the pool. Frees, which wait until
-        the device is idle, are left to another thread: `is_freeing` says that it is at work.
+        Makes native allocations that may block, so it runs on a thread of the pool. Frees,
+        which wait until the device is idle, are left to another thread: `is_freeing` says
+        that it is at work.
         """
         self._context.harvest()
         self.absorb()
         state = self._state()
         is_tried = storage.tried == state
-        if storage.is_async and storage.asked != state:
+        if storage.grows_async and storage.asked != state:
             return True
         storage.tried = state
-        if storage.is_async:
-            if not is_tried:
-                self._free_for(storage.size)
-            return False
         need = aligned(storage.size)
         if self._has(queue, storage):
             return True
-        if not is_tried:
+        if storage.grows_async:
+            if not is_tried:
+                self._free_for(need)
+        elif not is_tried:
             sizes = (need,) if storage.pool >= len(MEMORY_TYPES) else (self._shared, need)
             for size in sizes:
                 try:
@@ -224,7 +301,7 @@ class Heap(Reaper):
             with contextlib.suppress(HalError):  # the device does not tell
                 self._context.native.bind()
                 room = min(room, self._context.native.memory_info()[0])
-                if self.is_async:
+                if self.is_pooled:
                     reserved, used = self._context.native.pool_statistics()
                     unused += max(reserved - used, 0)
         if unused and room + unused >= need:
@@ -257,7 +334,7 @@ class Heap(Reaper):
     def has_changed(self, storage: Transient) -> bool:
         """Return whether memory was given back since the last failed search."""
         self.absorb()
-        return (storage.asked if storage.is_async else storage.tried) != self._state()
+        return (storage.asked if storage.grows_async else storage.tried) != self._state()
 
     def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
         """Return the failure of an alloca that found no memory; may block."""

@@ -23,6 +23,7 @@ from hal._memory.report import MemoryUse
 from hal._memory.settings import MemorySettings
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import HalError
+from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._engine.context import Context
@@ -141,22 +142,34 @@ class Reaper(Allocator):
         threads included: the caller is about to ask for what they free.
         """
         self.refuse_reentrance()
-        before = self._held
+        before = self._taken()
         for trim in self.trimmed:
             trim()
         self._reap(keep)
-        pooled = 0
-        if self.is_async:
+        if self.is_pooled:
             with self._growing:
                 if not self._closed and self._context.lost is None:
-                    pooled = self._trim_pool(keep)
+                    self._trim_pool(keep)
         self._drop_owners()
         with self._reaping:
             pass
-        return max(before - self._held, 0) + pooled
+        return max(before - self._taken(), 0)
 
-    def _trim_pool(self, keep: int) -> int:
-        """Free memory of the driver's pool until `keep` bytes are left; return the bytes freed.
+    def _taken(self) -> int:
+        """Return the bytes held of the device, the driver's pool included."""
+        with self._lock:
+            pooled = self._recount()[0].pooled
+            held = self._held
+        if self.is_pooled:
+            with self._growing:
+                if not self._closed and self._context.lost is None:
+                    self._context.native.bind()
+                    with contextlib.suppress(HalError):
+                        held += max(self._context.native.pool_statistics()[0] - pooled, 0)
+        return held
+
+    def _trim_pool(self, keep: int) -> None:
+        """Free memory of the driver's pool until `keep` bytes are left.
 
         The driver gives back only what a synchronisation has shown to be complete, so
         the streams without work are synchronised first, which does not block.
@@ -169,10 +182,7 @@ class Reaper(Allocator):
                     native.synchronize_stream(queue._stream)
             if self._stream:
                 native.synchronize_stream(self._stream)
-            before, _ = native.pool_statistics()
             native.trim_pool(keep)
-            return max(before - native.pool_statistics()[0], 0)
-        return 0
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Give back all but what numpy views show; the last view closes the native device.
@@ -182,6 +192,12 @@ class Reaper(Allocator):
         """
         self.refuse_reentrance()
         with self._growing:  # a native allocation under way ends first, and no other begins
+            with self._lock:
+                for address in self._lost_in_hand().values():
+                    block = Block(address, 0, MemoryType.DEVICE, None, ASYNC)
+                    block.ticket = Ticket(block, 0)
+                    self._blocks[block] = None
+                self._in_hand.clear()
             self._closed = True
         self.absorb()
         with self._reaping:  # no free may be under way when the native device closes
@@ -211,15 +227,16 @@ class Reaper(Allocator):
             MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
             for sums, most in zip(kinds, peaks, strict=True)
         ]
-        if self.is_async and not self._closed and self._context.lost is None:
-            self._context.native.bind()
-            reserved, used = self._context.native.pool_statistics()
-            here = uses[0]
-            uses[0] = replace(
-                here,
-                bytes_cached=here.bytes_cached + max(reserved - used, 0),
-                bytes_held=here.bytes_held - kinds[0].pooled + reserved,
-            )
+        with self._housekeeping:  # nobody closes the native device meanwhile
+            if self.is_pooled and not self._closed and self._context.lost is None:
+                self._context.native.bind()
+                reserved, used = self._context.native.pool_statistics()
+                here = uses[0]
+                uses[0] = replace(
+                    here,
+                    bytes_cached=here.bytes_cached + max(reserved - used, 0),
+                    bytes_held=here.bytes_held - kinds[0].pooled + reserved,
+                )
         whole = MemoryUse(
             sum(use.bytes_now for use in uses),
             peak,
@@ -280,7 +297,6 @@ class Reaper(Allocator):
 
     def _return_async(self) -> None:
         """Free unused stream-ordered allocations; with the housekeeping lock."""
-        native = self._context.native
         while self._returning:
             try:
                 ticket = self._returning.popleft()
@@ -288,12 +304,26 @@ class Reaper(Allocator):
                 return
             with self._lock:
                 known = self._remove(ticket)
-            if known and self._context.lost is None:
-                with contextlib.suppress(HalError):
-                    native.bind()
-                    if not self._stream:
-                        self._stream = native.create_stream()
-                    native.free_async(self._stream, ticket.block.address)
+            if known:
+                self._free_async(ticket.block)
+
+    def _free_async(self, block: Block) -> None:
+        """Free memory of the driver's pool that nobody uses; with the housekeeping lock."""
+        native = self._context.native
+        self._frees += 1
+        if self._context.lost is None:
+            with contextlib.suppress(HalError):
+                native.bind()
+                if not self._stream:
+                    self._stream = native.create_stream()
+                native.free_async(self._stream, block.address)
+
+    def _free(self, block: Block) -> None:
+        if block.way == ASYNC:
+            with self._housekeeping:
+                self._free_async(block)
+        else:
+            super()._free(block)
 
     def _reap(self, keep: int) -> None:
         """Make the pending native frees; leaves owners to be dropped."""

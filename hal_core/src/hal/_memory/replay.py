@@ -70,7 +70,7 @@ class Housed(Plan):
         """Reserve the memory with the first part, and give it back with the last one."""
         storage, inner = self.storage, self.inner
         if storage._ticket is None:
-            self.is_starved = not storage._heap.take(operation._queue, storage)
+            self.is_starved = not storage._heap.take(operation, storage)
             if self.is_starved:
                 return 0
         if isinstance(inner, Plan):

@@ -139,9 +139,11 @@ class Transient(Storage):
     pool
         The pool of the heap to search for it.
     is_async
-        Whether the memory is the driver's stream-ordered allocator's.
+        Whether the memory is the driver's stream-ordered pool's, as it is asked for.
+    grows_async
+        Whether that pool is asked when there is none: for just that, or for a segment.
     asked
-        What had been freed, was idle and had ended when the driver's allocator was asked last.
+        What had been freed, was idle and had ended when the driver's pool was asked last.
     tried
         `Heap._state` at the last failed search: what had been freed by then.
     error
@@ -152,6 +154,7 @@ class Transient(Storage):
         "_most",
         "asked",
         "error",
+        "grows_async",
         "index",
         "is_async",
         "lent",
@@ -161,11 +164,12 @@ class Transient(Storage):
         "uses",
     )
 
-    def __init__(self, heap: Heap, size: int, index: int, *, is_async: bool) -> None:
+    def __init__(self, heap: Heap, size: int, index: int) -> None:
         super().__init__(heap, None, size, MEMORY_TYPES[index], None)
         self.index = index
         self.pool = heap.pool_of(size, index)
-        self.is_async = is_async
+        self.is_async = heap.is_async and not index
+        self.grows_async = heap.is_pooled and not index
         self.recordings: list[weakref.ref[Any]] = []
         self.asked: tuple[int, int, int] | None = None
         self.tried: tuple[int, int, int] | None = None

@@ -1,6 +1,8 @@
 """Memory that queues take and give back in the order of their streams (rule M3).
 
-A native allocation, a *segment*, is cut into *pieces*, which are in use or free. A piece
+A native allocation, a *segment*, is cut into *pieces*, which are in use or free. Where the
+driver allocates and frees in the order of streams, segments may come from its pool: then
+`hal._memory.heap` has one larger segment made in the place of idle ones. A piece
 that a dealloca gives back on a queue may be reused at once by what that queue issues
 next, because the stream runs it afterwards; by another queue as soon as its stream has waited
 past the dealloca; and by anybody once the dealloca has retired: then the piece is
@@ -185,39 +187,63 @@ class StreamMemory:
         self._mend()
         return self._find(queue, aligned(size)) is not None
 
-    def add_segment(self, segment: Block) -> None:
-        """Add a native allocation; all of it is free."""
+    def add_segment(self, segment: Block, points: tuple[Operation, ...] = ()) -> None:
+        """Add a native allocation; all of it is free for what comes after `points`."""
         self._mend()
+        for point in points:
+            self._last[point._queue._id] = point
         self._is_broken = True
         piece = Piece(segment, 0, segment.size)
         self._segments[segment] = None
         self.idle += segment.size
-        self._add(piece, ())
+        self._add(piece, points)
         self._is_broken = False
 
-    def unused(self) -> int:
-        """Return the bytes of unused segments."""
-        return sum(piece.size for piece in self._whole())
-
-    def idle_segment(self) -> Block | None:
-        """Remove and return the largest unused segment; None if there is none."""
-        whole = self._whole()
-        if not whole:
-            return None
-        piece = whole[-1]
+    def recover(self, segment: Block) -> None:
+        """Add a segment again that a Ctrl-C has kept from being freed."""
+        self._segments[segment] = None
         self._is_broken = True
-        self._remove(piece)
-        self.idle -= piece.size
-        del self._segments[piece.segment]  # last: until then a rebuild finds all of it
-        self._is_broken = False
-        return piece.segment
 
-    def _whole(self) -> list[Piece]:
-        """Return the settled pieces that are all of their segment, smallest first."""
+    @property
+    def segments(self) -> list[Block]:
+        """Return all segments."""
+        return list(self._segments)
+
+    def unused(self, queue: StreamQueue | None = None) -> int:
+        """Return the bytes of segments that nobody uses, or none that `queue` is not behind."""
+        return sum(pieces[0].segment.size for pieces in self._whole(queue))
+
+    def idle_segment(self, queue: StreamQueue | None = None) -> Block | None:
+        """Give up the largest segment that nobody uses, and return it; None if there is none.
+
+        With a queue also one that only what the queue issues from now on may have; the
+        caller has its baton.
+        """
+        pieces = max(self._whole(queue), key=lambda each: each[0].segment.size, default=None)
+        if pieces is None:
+            return None
+        segment = pieces[0].segment
+        self._is_broken = True
+        for piece in pieces:
+            self._remove(piece)
+            self.idle -= piece.size
+        del self._segments[segment]  # last: until then all of it is found anew
+        self._is_broken = False
+        return segment
+
+    def _whole(self, queue: StreamQueue | None) -> list[list[Piece]]:
+        """Return the pieces of the segments all of whose bytes are free, for a queue or anybody."""
         self._mend()
         self._settle()
-        settled = self._free[_SETTLED].at_least(1)
-        return [each for each in settled if each.before is None and each.after is None]
+        found: dict[Block, list[Piece]] = {}
+        lists = self._free.values() if queue is not None else (self._free[_SETTLED],)
+        for pieces in lists:
+            for piece in pieces.at_least(1):
+                if queue is None or _is_past(piece, queue):
+                    found.setdefault(piece.segment, []).append(piece)
+        return [
+            each for segment, each in found.items() if segment.size == sum(p.size for p in each)
+        ]
 
     def close(self) -> list[tuple[Block, list[Ticket]]]:
         """End all uses except those that a numpy view shows; return each segment with these."""
@@ -417,6 +443,14 @@ def _chain(last: Piece | None, piece: Piece) -> Piece:
     if last is not None:
         last.after = piece
     return piece
+
+
+def _is_past(piece: Piece, queue: StreamQueue) -> bool:
+    """Return whether what a queue issues from now on comes after all points of a piece."""
+    for point in piece.points:
+        if point._queue is not queue and not is_behind(point, queue):
+            return False
+    return True
 
 
 def _key(points: tuple[Operation, ...]) -> int:

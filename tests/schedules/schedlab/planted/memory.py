@@ -55,6 +55,33 @@ MEMORY = (
         ),
     ),
     Mutant(
+        "a segment that is freed before its points",
+        "one block, two queues, segments",
+        (
+            Patch(
+                "_memory.stream_memory",
+                "        if point._queue is not queue and not is_behind(point, queue):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a segment that anybody may have before it is made",
+        "the rest of a new segment",
+        (
+            Patch(
+                "_memory.heap",
+                "self._add_segment(block, number, (operation,))",
+                "self._add_segment(block, number, ())",
+            ),
+        ),
+    ),
+    Mutant(
+        "a segment that is freed and stays in the books",
+        "a segment in the place of another",
+        (Patch("_memory.heap", "                self._drop_segment(block)\n", ""),),
+    ),
+    Mutant(
         "memory that is reserved when an alloca is submitted",
         "reserved at issue",
         (
@@ -63,7 +90,7 @@ MEMORY = (
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
                 "    device._heap.provide(queue, storage)\n"
-                "    device._heap.take(queue, storage)\n",
+                "    device._heap.take(type('', (), {'_queue': queue})(), storage)\n",
             ),
             Patch(
                 "_memory.heap",

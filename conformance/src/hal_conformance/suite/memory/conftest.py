@@ -12,15 +12,15 @@ from hal_conformance.suite.memory.scarcity import ROOM, STAGING, MakeHold, of_th
 from hal_conformance.suite.support import Hold, OpenDevice
 
 
-@pytest.fixture(params=["own", "native"])
+@pytest.fixture(params=["segments", "own", "native"])
 def scarce(request: pytest.FixtureRequest, open_device: OpenDevice) -> hal.Device:
-    """A device with `ROOM` bytes; its allocas are the core's, or the driver's where it has them."""
-    device = open_device(
-        memory_limit=ROOM,
-        staging=STAGING,
-        async_allocations="true" if request.param == "native" else "false",
-    )
-    if request.param == "native" and "async_allocations" in device.features:
+    """A device with `ROOM` bytes; what its allocas have of the driver's pool: segments, none, all.
+
+    Where there is such a pool.
+    """
+    chosen = {"own": {"async_allocations": "false"}, "native": {"async_allocations": "true"}}
+    device = open_device(memory_limit=ROOM, staging=STAGING, **chosen.get(request.param, {}))
+    if request.param != "own" and "async_allocations" in device.features:
         of_the_driver.add(device)
     return device
 

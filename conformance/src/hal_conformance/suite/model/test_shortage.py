@@ -23,7 +23,7 @@ BUDGET: Final = 0.3 * TIME_LIMIT
 
 
 @pytest.mark.timeout(0 if PROGRAMS else TIME_LIMIT)
-@pytest.mark.parametrize("pool", ["own", "native"])
+@pytest.mark.parametrize("pool", ["segments", "own", "native"])
 def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) -> None:
     """M3, M1: allocas, uses, deallocas and recorded temporaries on three queues.
 
@@ -31,11 +31,8 @@ def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) 
     some back; what uses its buffer fails with it, and nothing else; every byte is right,
     the limit holds, and in the end nothing is left.
     """
-    device = open_device(
-        memory_limit=TOTAL,
-        staging=SLACK // 64,
-        async_allocations="true" if pool == "native" else "false",
-    )
+    chosen = {"own": {"async_allocations": "false"}, "native": {"async_allocations": "true"}}
+    device = open_device(memory_limit=TOTAL, staging=SLACK // 64, **chosen.get(pool, {}))
     queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
     out = device.allocate(OUT)
     until = time.monotonic() + BUDGET
@@ -70,7 +67,7 @@ def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) 
             raise AssertionError(message) from error
         finally:
             script.close()
-        assert pool == "native" or device.statistics().bytes_held <= TOTAL
+        assert pool != "own" or device.statistics().bytes_held <= TOTAL
         del script
         deadline = time.monotonic() + LIMIT
         while device.statistics().allocations > base:  # what has ended is let go by any thread
