@@ -31,36 +31,36 @@ _OPTIONS: Final = (
     "-w",
     "-fno-exceptions",
     "-fno-rtti",
-    # What a processor does with the environment of floating point is not
-    # observed; neither changes a result. -ffast-math would.
+    # Kernels do not observe the floating-point environment or errno;
+    # neither option changes a result. -ffast-math would.
     "-fno-math-errno",
     "-fno-trapping-math",
-    # A thread whose stack is full meets the page that guards it, and not what is behind.
+    # A thread whose stack is full hits its guard page, and not the memory behind it.
     "-fstack-clash-protection",
-    # As GPUs' compilers do by default.
+    # As GPU compilers do by default.
     "-ffp-contract=fast",
-    # The image's own definitions, whatever else the process has by those names.
+    # An image uses its own definitions, even if the process has others of the same names.
     "-Wl,-Bsymbolic",
 )
 _FAMILY: Final = {
-    # Unique symbols would be one for all images, and keep them from being unloaded.
+    # Unique symbols would be shared by all images, and keep them from being unloaded.
     "gcc": ("-fno-gnu-unique", "-fno-semantic-interposition", "-Wl,--as-needed", "-lm"),
     "clang": ("-Wl,--as-needed", "-lm"),
     # Its C++ runtime would be built first, for a minute; kernels need nothing of it. And it
-    # defines NDEBUG by itself, which is for the user to say.
+    # defines NDEBUG by itself, which is the user's decision.
     "zig": ("-nostdlib", "-fno-sanitize=undefined", "-UNDEBUG"),
 }
 NATIVE: Final = "native"
 """The processor that this runs on, as ``-march`` names it."""
 _NATIVE: Final = "-march=native"
 _TUNING: Final = {
-    # Limits of the optimiser, none of which changes a result; a compiler that lacks one of them
-    # goes without all. They are for loops over a block's threads that become vectors.
+    # Limits of the optimiser, which change no result; a compiler that lacks one of them
+    # gets none of them. They are for loops over a block's threads that become vectors.
     "gcc": tuple(
         f"--param={name}={value}"
         for name, value in {
             # `if (x >= width || y >= height) return;` stays two branches: the loop over x is
-            # split at the first, and the second goes out of it.
+            # split at the first, and the second leaves it.
             "logical-op-non-short-circuit": 0,
             "max-unswitch-insns": 500,
             # One for each pair of a pointer read and a pointer written.
@@ -80,7 +80,7 @@ _FEATURES: Final = re.compile(
     r"fp|asimd|sve|sme|atomics|crc32|lrcpc|dcp|i8mm|bf16|flagm"
 )
 _NOT_TAKEN: Final = re.compile(r"-o.*|--output.*|-[cSE]|-MM?|-fsyntax-only|-###|--help|--version")
-# What is indented belongs to the line before: g++ 15 lists its reasons so.
+# Indented lines belong to the line before: g++ 15 lists its reasons that way.
 _ERROR: Final = re.compile(r"(?!\s).*(?:error:|undefined (?:reference|symbol))")
 _LINK_ERROR: Final = re.compile(
     r".*(?:multiple definition|undefined (?:reference|symbol)|duplicate symbol)"
@@ -98,14 +98,14 @@ def native_features() -> str:
 
 
 def compile_with_log(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
-    """Return the image of a request, from the cache if it holds it, and the compiler's log.
+    """Return the image of a request, from the cache if present, and the compiler's log.
 
-    `march` is what the compiler may use of a processor, and `features` are
-    those that the image asks a processor for. A part is an object file. Raises
+    `march` is the part of a processor that the compiler may use, and `features` are
+    those that the image requires of a processor. A part is an object file. Raises
     `CompilationError` with the compiler's log, in which the user's source has
     the user's file name, lines and columns, `InvalidArgumentError` for options
-    that say what to make or where, and `OperationError` where the system has
-    no room or no files left.
+    that choose the output or its place, and `OperationError` if the system is
+    out of space or files.
     """
     with _system.refusals(f"{request.filename} cannot be compiled"):
         return _compile(request, march, features)
@@ -123,7 +123,7 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
     if request.part:
         options = [*filterfalse(_is_for_linker, options), "-c"]
     if compiler.family == "zig" and not any(option.startswith("-g") for option in given):
-        # By itself it writes the work directory's name into the image.
+        # Otherwise it writes the work directory's name into the image.
         options.append("-g0")
     for folder in request.include_directories:
         options += ["-I", str(Path(folder).absolute())]
@@ -150,7 +150,7 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
     if image is not None:
         return image, (_toolchain.CACHE.load(_toolchain.CACHE.key("log", key)) or b"").decode()
     with _toolchain.work_directory() as directory:
-        # What the user wrote: messages quote its lines, and debuggers show them.
+        # The user's text: messages quote its lines, and debuggers show them.
         source = (Path(debug).absolute() if debug else directory) / f"{key[:16]}.cpp"
         source.write_text(request.source, encoding="utf-8")
         (directory / _dialect.PRELUDE).parent.mkdir()
@@ -185,7 +185,7 @@ def _check_shared_memory(request: CompileRequest, image: bytes, log: str) -> Non
 
 
 def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
-    """Return one image of object files and what their sources are called, and the linker's log.
+    """Return one image of object files and the names of their sources, and the linker's log.
 
     Raises `CompilationError` with that log.
     """
@@ -207,7 +207,7 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
                 "-o",
                 str(target),
                 "-Wl,-Bsymbolic",
-                # Found now, and not when it is loaded. zig's has no C library to look in.
+                # Found now, and not at loading. zig's linker has no C library to look in.
                 *(() if compiler.family == "zig" else ("-Wl,--no-undefined",)),
                 *filter(_is_for_linker, _FAMILY[compiler.family]),
             ],
@@ -233,12 +233,12 @@ def _quote(text: str) -> str:
 
 
 def missing_features(wanted: str) -> list[str]:
-    """Return which of an image's processor features this processor lacks."""
+    """Return the processor features of an image that this processor lacks."""
     return sorted(set(wanted.split()) - _toolchain.processor_features())
 
 
 def _preprocess(request: CompileRequest, compiler: _toolchain.Compiler, options: list[str]) -> str:
-    """Return the source with all that it includes, or "" if the compiler has errors to tell."""
+    """Return the source with all that it includes, or "" if the compiler reports errors."""
     with _toolchain.work_directory() as directory:
         source = directory / "source.cpp"
         text = f'{_dialect.definitions(request)}#line 1 "{_dialect.SOURCE}"\n{request.source}\n'
@@ -258,15 +258,15 @@ def _run(
     directory: Path,
     source: Path,
 ) -> tuple[bytes, str]:
-    """Run the compiler on ``image.cpp``; return what it made and said.
+    """Run the compiler on ``image.cpp``; return its output and its log.
 
-    It goes without what is wanted if it does not know that.
+    Repeats the run without the `wanted` options if it does not know them.
     """
     target = directory / "image.so"
     log = ""
     wanted = [*wanted, *_TUNING[compiler.family]]
     while True:
-        # Libraries count only after what needs them.
+        # Libraries count only after the files that need them.
         command = [*compiler.cxx, *wanted, str(directory / "image.cpp"), "-o", str(target)]
         status, log = _toolchain.run_compiler([*command, *options], directory)
         if status == 0 and target.is_file():

@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 SOURCE: Final = "hal_user_source.cpp"
-"""What the rewritten text calls the file with the user's own text, until it has a path."""
+"""The name of the user's text in the rewritten source, until it has a path."""
 PRELUDE: Final = "hal_cpu/kernel.h"
-"""What is included first: in a folder of its own, so that it hides no file of the user's."""
+"""The first include: in a folder of its own, so that it hides no file of the user's."""
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
@@ -50,7 +50,7 @@ _DIRECTIVE: Final = re.compile(
 )
 _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
-# Of the pointer itself, and not of what it points to.
+# Applies to the pointer itself, not to its target.
 _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 
 _BARRIERS: Final = frozenset({"__syncthreads"})
@@ -63,7 +63,7 @@ _KEYWORDS: Final = frozenset(
         __launch_bounds__ static_assert noexcept"""
     )
 )
-# Words of a declaration that are not what it declares.
+# Words of a declaration that are not the declared name.
 _COMMON: Final = frozenset(
     _WORD.findall(
         """alignas auto bool char class const constexpr double enum extern float inline int long
@@ -85,7 +85,7 @@ class _Token(NamedTuple):
 
 
 class _Edit(NamedTuple):
-    """What takes the place of a range of the source."""
+    """The replacement of a range of the source."""
 
     start: int
     end: int
@@ -94,7 +94,7 @@ class _Edit(NamedTuple):
 
 @dataclass(slots=True)
 class _Chunk:
-    """Hold the words of one declaration outside kernels, and the names that it may define."""
+    """The words of one declaration outside kernels, and the names that it may define."""
 
     words: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
@@ -102,7 +102,7 @@ class _Chunk:
 
 @dataclass(slots=True)
 class _Body:
-    """Hold the place of a function's braces and the words in it, a kernel's parameters included."""
+    """The place of a function's braces and the words in it, a kernel's parameters included."""
 
     start: int
     end: int = 0
@@ -111,7 +111,7 @@ class _Body:
 
 @dataclass(slots=True)
 class _Text:
-    """Hold what one walk over a text finds.
+    """The results of one walk over a text.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class _Text:
     dynamic
         The names at namespace scope that stand for dynamic shared memory.
     edits
-        What to change for shared memory and for kernels' declarations.
+        The changes for shared memory and for kernels' declarations.
     """
 
     chunks: list[_Chunk] = field(default_factory=list)
@@ -163,7 +163,7 @@ def definitions(request: CompileRequest) -> str:
 
 
 def foreign_text(preprocessed: str) -> str:
-    """Return what a preprocessor's output has from other files than the user's source."""
+    """Return the text in a preprocessor's output that is not from the user's source file."""
     lines: list[str] = []
     own = True
     for line in preprocessed.splitlines():
@@ -181,9 +181,9 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
     Parameters
     ----------
     request
-        What to compile.
+        The source to compile.
     foreign
-        Further text that the source includes, to find what uses barriers.
+        Further text that the source includes, to find users of barriers.
     features
         The processor's features that the image will need.
     """
@@ -193,14 +193,14 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
     others = [*prelude.chunks, *_read(foreign, ()).chunks, *_read(macros, ()).chunks, *text.chunks]
     with_barriers = _spread(_BARRIERS, others)
     with_thread = _spread(_THREAD | text.dynamic | {"__shared__"}, others)
-    # These a kernel has itself.
+    # A kernel has these itself.
     with_thread -= _THREAD | text.dynamic | {"__shared__"}
     words = set[str]().union(
         *(chunk.words for chunk in others), *(body.words for body in text.kernels.values())
     )
     flags = "0" if words.isdisjoint({"printf", "assert"}) else "HAL_KERNEL_PRINTS"
 
-    # Each of the parts that are linked has it.
+    # Each of the linked parts has it.
     export_of_all = "HAL_EXPORT __attribute__((weak))" if request.part else "HAL_EXPORT"
     edits = [*text.edits, *_pointers(text)]
     for entry in request.entries:
@@ -240,7 +240,7 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
 
 
 def _assertions(entry: EntryPoint) -> str:
-    """Return what a kernel has to be, for errors that stand where it does."""
+    """Return assertions about a kernel, for errors at the kernel's own place."""
     shape = f"hal_shape<decltype({entry.name})>"
     head = f"\"kernel '{entry.name}': "
     return (
@@ -254,10 +254,10 @@ def _assertions(entry: EntryPoint) -> str:
 def _apply(source: str, edits: Iterable[_Edit]) -> Iterator[str]:
     """Yield the pieces of the source with the edits made and all other text in its place."""
     position = 0
-    # Those of one place stay in their order.
+    # Edits at one place stay in their order.
     for edit in sorted(edits, key=lambda edit: edit[:2]):
         yield source[position : edit.start]
-        # What follows must keep its line and its column.
+        # The following text must keep its line and its column.
         line = source.count("\n", 0, edit.end) + 1
         before = source[source.rfind("\n", 0, edit.end) + 1 : edit.end]
         indent = "".join("\t" if letter == "\t" else " " for letter in before)
@@ -301,18 +301,18 @@ def _lex(source: str) -> Iterator[_Token]:
 
 
 def _pointers(text: _Text) -> Iterator[_Edit]:
-    """Yield the edits that let functions see dynamic shared memory from outside of them."""
+    """Yield the edits that let functions use dynamic shared memory declared outside of them."""
     for name in sorted(text.dynamic):
         mentions = _spread(frozenset({name}), text.macros)
         for body in [*text.kernels.values(), *text.functions]:
             if not body.words.isdisjoint(mentions):
-                # In braces of its own, where the function may have another use for the name.
+                # In braces of its own, since the function may use the name for something else.
                 yield _Edit(body.start, body.start, f"{{ HAL_DYNAMIC_POINTER({name});")
                 yield _Edit(body.end, body.end, "}")
 
 
 def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
-    """Walk a text once and collect what `rewrite` wants to know of it."""
+    """Walk a text once and collect what `rewrite` needs."""
     text = _Text(kernels={entry.name: _Body(entry.body_start, entry.body_end) for entry in entries})
     tokens = list(_lex(source))
     places = sorted((entry.parameters_start, entry.body_end, entry.name) for entry in entries)
@@ -340,11 +340,11 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
 
 
 class _Reader:
-    """Split what stands outside kernels into declarations."""
+    """A splitter of the text outside kernels into declarations."""
 
     def __init__(self, text: _Text) -> None:
         self._text = text
-        self._scopes: list[bool] = []  # for each open brace whether it holds declarations
+        self._scopes: list[bool] = []  # for each open brace whether it contains declarations
         self._chunk = _Chunk()
         self._head: list[_Token] = []  # the chunk's tokens outside of braces
         self._function: _Body | None = None
@@ -355,7 +355,7 @@ class _Reader:
         return bool(self._scopes) and not self._scopes[-1]
 
     def step(self, token: _Token) -> None:
-        """Take the next token."""
+        """Process the next token."""
         opaque = self.opaque()
         if token.kind == "word":
             self._chunk.words.add(token.text)
@@ -386,14 +386,14 @@ class _Reader:
         self._is_split = bool(self._head)
 
     def _leave_out_kernel(self, end: int) -> None:
-        """Have a kernel's declaration ahead of it vanish: it lacks the parameter that is added."""
+        """Remove a kernel's declaration ahead of it, which lacks the added parameter."""
         words = {token.text for token in self._head}
         is_ours = "__global__" in words and not words.isdisjoint(self._text.kernels)
         if is_ours and "template" not in words and not self._is_split:
             self._text.edits.append(_Edit(self._head[0].start, end, ""))
 
     def end_declaration(self) -> None:
-        """Put the declaration away and begin the next."""
+        """Store the declaration and begin the next."""
         self._chunk.names |= _names(self._head)
         self._text.chunks.append(self._chunk)
         self._chunk, self._head, self._function = _Chunk(), [], None
@@ -415,10 +415,10 @@ def _holds_declarations(head: list[_Token]) -> bool:
 
 
 def _names(head: list[_Token]) -> set[str]:
-    """Return what a declaration may define, judged by its tokens outside all braces.
+    """Return the names that a declaration may define, judged by its tokens outside all braces.
 
     For a function that is its name. For the rest (classes, variables, aliases)
-    it is every word that could be one: too many is safe, since a kernel then
+    it is every word that could be one: too many names are safe, since a kernel then
     merely runs in the slower of two ways.
     """
     functions: set[str] = set()
@@ -432,7 +432,7 @@ def _names(head: list[_Token]) -> set[str]:
 
 
 def _directive(text: str) -> Iterator[_Chunk]:
-    """Yield what a preprocessor line defines."""
+    """Yield the names that a preprocessor line defines."""
     match = _DEFINE.match(text)
     if match:
         words = {token.text for token in _lex(text[match.end() :]) if token.kind == "word"}

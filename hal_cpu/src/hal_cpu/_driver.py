@@ -1,6 +1,6 @@
-"""Build and load the C runtime, and give its functions a Python face.
+"""The C runtime: built, loaded, and with a Python interface.
 
-The only module that calls C. `runtime.c` says what each function does.
+The only module that calls C. `runtime.c` documents each function.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ GRAPH: Final = 9
 
 @dataclass(slots=True)
 class Library:
-    """Hold a loaded shared object.
+    """A loaded shared object.
 
     Attributes
     ----------
     handle
-        What ``dlopen`` returned.
+        The result of ``dlopen``.
     descriptor
         The file descriptor it was loaded from, open for as long as the object
         is loaded, or -1.
@@ -76,7 +76,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Hold the runtime's functions and the memory it shares with Python.
+    """The runtime's functions and the memory it shares with Python.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Runtime:
         Words of 64 bits; stream s has completed ``progress[16 * s]`` records
         of the ``progress[16 * s + 8]`` that were enqueued.
     mailboxes
-        Bytes; what `enqueue` is to do for stream s stands at ``64 * s``.
+        Bytes; the next work of `enqueue` for stream s stands at ``64 * s``.
     enqueue
         Enqueue the mailbox of a stream; returns 0 or an errno. Keeps the
         interpreter lock.
@@ -107,7 +107,7 @@ class Runtime:
     instantiate_graph
         Takes a graph and a seed; returns an instance, or 0.
     destroy_graph, destroy_graph_instance
-        Take what the two above return.
+        Take the results of the two above.
     update_graph, try_update_graph
         Take a ``struct update`` of graph.h as bytes; return 0 or an errno. The
         latter keeps the interpreter lock.
@@ -149,7 +149,7 @@ def probe() -> None:
 
 
 class KernelRecord(ctypes.Structure):
-    """Mirror ``struct hal_kernel`` of image.h."""
+    """The layout of ``struct hal_kernel`` of image.h."""
 
     _fields_ = (
         ("abi", ctypes.c_uint),
@@ -186,7 +186,7 @@ def unload_library(library: Library) -> None:
     _ctypes.dlclose(library.handle)
     if library.descriptor < 0:
         return
-    # The loader tells objects apart by name. One that it keeps for reasons of
+    # The loader distinguishes objects by name. One that it keeps for reasons of
     # its own must keep its descriptor too, or a later image under the same
     # number would be taken for it.
     try:
@@ -203,7 +203,7 @@ def load_library(content: bytes) -> Library:
     With ``HAL_CPU_DEBUG_DIR`` in the environment it is loaded from a file in
     that directory, which stays, so that a debugger finds it.
 
-    Raises `OperationError` with the loader's reason when it cannot.
+    Raises `OperationError` with the loader's reason if it fails.
     """
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     if debug:
@@ -221,7 +221,7 @@ def load_library(content: bytes) -> Library:
         return Library(_open(path), descriptor, path)
     except OperationError:
         os.close(descriptor)
-        # Some systems let nothing be run from such memory.
+        # Some systems refuse to run code from such memory.
         return _load_from_directory(content)
     except BaseException:
         os.close(descriptor)
@@ -245,7 +245,7 @@ def _load_from_file(content: bytes, path: str) -> Library:
 
 
 def _open(path: str) -> int:
-    """Call dlopen, all symbols resolved now, none of them for others to find."""
+    """Call dlopen with all symbols resolved now and hidden from other objects."""
     try:
         library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
@@ -268,8 +268,8 @@ def load_runtime() -> Runtime:
         ctypes.CDLL("libm.so.6", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
     with _system.refusals("the cpu backend's runtime cannot be built", BackendUnavailableError):
         library = load_library(_build_runtime(compiler))
-    # The same object with and without the interpreter lock let go: a call that
-    # is over in less than a microsecond must not hand the lock around.
+    # The same object with and without releasing the interpreter lock: a call
+    # of less than a microsecond must not hand the lock around.
     free_lock = ctypes.CDLL(library.path, handle=library.handle)
     keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
 

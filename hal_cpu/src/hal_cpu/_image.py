@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MAX_SHARED_MEMORY: Final = 256 * 1024
-"""Bytes that a block has, those that its kernel declares included."""
+"""The most shared memory of a block, including what its kernel declares."""
 
 _MACHINES: Final = {
     3: "x86",
@@ -38,7 +38,7 @@ SANITIZERS: Final = {
     "memory": "__msan_init",
     "thread": "__tsan_init",
 }
-"""What an image calls in the library of each ``-fsanitize=``."""
+"""The symbol that an image needs from the library of each ``-fsanitize=``."""
 _SHARED_OBJECT: Final = 3
 _FUNCTION: Final = 2
 _THREAD_LOCAL: Final = 6
@@ -46,7 +46,7 @@ _THREAD_LOCAL: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """Describe a symbol that an image defines.
+    """A symbol that an image defines.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Symbol:
 def read_symbols(image: bytes) -> dict[str, Symbol]:
     """Return the symbols that a shared object for this machine defines.
 
-    Raises `OperationError` that says what the image is, if it is none.
+    Raises `OperationError` with what the image is, if it is anything else.
     """
     _check(image)
     try:
@@ -83,7 +83,7 @@ def read_symbols(image: bytes) -> dict[str, Symbol]:
 
 
 def missing_sanitizer(image: bytes) -> str:
-    """Return which ``-fsanitize=`` an image needs a library of, but brings none; "" for none."""
+    """Return the ``-fsanitize=`` whose library an image needs but does not bring; "" for none."""
     for option, name in SANITIZERS.items():
         if name.encode() in image and any(
             each.name == name and not each.section for each in elf.symbols(image)
@@ -94,7 +94,7 @@ def missing_sanitizer(image: bytes) -> str:
 
 def shared_memory(symbols: Mapping[str, Symbol], kernel: str) -> int:
     """Return the bytes of shared memory that a kernel declares itself."""
-    # What is declared inside a function bears the function's name.
+    # A name declared inside a function contains the function's name.
     mark = f"_ZZ{len(kernel)}{kernel}"
     return sum(
         each.size for each in symbols.values() if each.thread_local and each.name.startswith(mark)
@@ -122,7 +122,7 @@ def _check(image: bytes) -> None:
 
 
 def _guess(image: bytes) -> str:
-    """Describe what an image that is no ELF file may be."""
+    """Describe what an image other than an ELF file may be."""
     head = bytes(image[:64]).lstrip()
     if not image:
         return "empty"

@@ -1,4 +1,4 @@
-"""Keep loaded images, and find kernels and variables in them."""
+"""Loaded images, and the kernels and variables in them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PREFIX: Final = "hal_kernel_"
 _ARGUMENT_BYTES_AT_MOST: Final = 32768
 
 _shared_memory: Final[dict[int, int]] = {}
-"""Bytes of shared memory that a kernel declares itself, by the address of its record."""
+"""The shared memory that a kernel declares itself, by the address of its record."""
 
 
 class Module:
-    """Hold one loaded image.
+    """One loaded image.
 
     Raises `OperationError` if it is not for this processor, this runtime or
     this system.
@@ -48,7 +48,7 @@ class Module:
             raise
 
     def _check_features(self) -> None:
-        """Raise `OperationError` if the image was compiled for a better processor."""
+        """Raise `OperationError` if the image needs features that the processor lacks."""
         if self._exports("hal_image_features"):
             wanted = _driver.read_text(_driver.find_symbol(self._library, "hal_image_features"))
             missing = _compile.missing_features(wanted)
@@ -73,8 +73,8 @@ class Module:
     def function(self, name: str) -> int:
         """Return the address of a kernel's record.
 
-        Raises `NotFoundError` if there is none of that name, and
-        `OperationError` if its record is one for another version.
+        Raises `NotFoundError` if there is no kernel of that name, and
+        `OperationError` if its record is of another version.
         """
         symbol = _PREFIX + name
         if not self._exports(symbol):

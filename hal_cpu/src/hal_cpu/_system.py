@@ -1,4 +1,4 @@
-"""Ask the system what this process has: processors, memory, and what it refuses."""
+"""What the system tells of this process: processors, memory, and refusals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refusals(doing: str, kind: type[HalError] = OperationError) -> Iterator[None
 
 
 def _read_group(name: str) -> str:
-    """Return what this process's control group says of a resource, or "" if it says nothing."""
+    """Return the value of a resource in this process's control group, or "" if it has none."""
     try:
         with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
             return file.read().strip()
@@ -57,14 +57,14 @@ def processor_count() -> int:
 
 
 def total_memory() -> int:
-    """Return the machine's memory in bytes, or what the control group allows of it."""
+    """Return the machine's memory in bytes, or the control group's limit."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = _read_group("memory.max")
     return min(total, int(limit)) if limit.isdigit() else total
 
 
 def free_memory() -> int | None:
-    """Return the bytes that can be had without swapping, or None where the system does not say."""
+    """Return the bytes available without swapping, or None if the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             found = next((line for line in lines if line.startswith("MemAvailable:")), "")

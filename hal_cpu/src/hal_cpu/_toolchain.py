@@ -40,12 +40,12 @@ _WORK: Final = "hal-cpu-work-"
 _TRIES: Final = 10
 
 CACHE: Final = DiskCache("cpu")
-"""What was built, on disk."""
+"""The build results, on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """Describe a compiler that was found.
+    """A compiler that was found.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class Compiler:
     family
         ``"gcc"``, ``"clang"`` or ``"zig"``.
     version
-        The first line of what it says about itself.
+        The first line of its own description.
     identity
-        Whatever tells it from another compiler or another version.
+        What distinguishes it from another compiler or another version.
     """
 
     cxx: tuple[str, ...]
@@ -67,7 +67,7 @@ class Compiler:
 
 
 def find_compiler() -> Compiler:
-    """Return the compiler to use; looked for once for each setting of the environment.
+    """Return the compiler to use; searched once for each setting of the environment.
 
     In this order: the command in ``HAL_CXX``, that in ``CXX``, ``g++`` and
     ``clang++`` on the path, the ``ziglang`` package. Raises
@@ -116,7 +116,7 @@ def _zig_commands() -> Iterator[tuple[str, ...]]:
 
 
 def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
-    """Return what is known of a compiler, or None if the command does not run."""
+    """Return a description of a compiler, or None if the command does not run."""
     program = shutil.which(command[0], path=path) if command else None
     if program is None:
         return None
@@ -151,12 +151,12 @@ def _examine(command: tuple[str, ...], path: str) -> Compiler | None:
 
 
 def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple[int, str]:
-    """Run a command; return its exit status and what it wrote.
+    """Run a command; return its exit status and its output.
 
-    What it keeps for itself meanwhile goes to the directory. After ten minutes
-    it is killed, with all that it started, and so it is when this is
-    interrupted. Raises `OSError` where the system does not start it or has no
-    room for what it writes.
+    Its temporary files go to the directory. After ten minutes
+    it is killed, with all processes that it started, and also when this is
+    interrupted. Raises `OSError` if the system cannot start it or has no
+    room for its output.
     """
     try:
         status, log = _run(command, _TIME_LIMIT, subprocess.STDOUT, directory)
@@ -169,7 +169,7 @@ def run_compiler(command: Sequence[str], directory: Path | None = None) -> tuple
 
 
 class _Process(subprocess.Popen[bytes]):
-    """A compiler, which is several processes: they end together."""
+    """A compiler's processes, which end together."""
 
     def __init__(self, command: Sequence[str], errors: int, environment: dict[str, str]) -> None:
         try:
@@ -187,7 +187,7 @@ class _Process(subprocess.Popen[bytes]):
             raise
 
     def end(self) -> None:
-        """Kill all of them: each holds the pipe open."""
+        """Kill all of them, because each holds the pipe open."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -212,9 +212,9 @@ def _run(
 
 @contextlib.contextmanager
 def work_directory() -> Iterator[Path]:
-    """Give a new directory that only this user can enter; it is removed at the end.
+    """Provide a new directory that only this user can enter; it is removed at the end.
 
-    What killed processes have left of theirs is removed first. Raises
+    Directories that killed processes have left are removed first. Raises
     `OSError` with the path.
     """
     _sweep(tempfile.gettempdir())
@@ -222,7 +222,7 @@ def work_directory() -> Iterator[Path]:
     try:
         yield Path(name)
     except OSError as error:
-        if error.filename is None and error.errno in _FULL:  # a write does not say where
+        if error.filename is None and error.errno in _FULL:  # errors of a write have no path
             raise OSError(error.errno, error.strerror, name) from error
         raise
     finally:
@@ -242,7 +242,7 @@ def _make_directory() -> tuple[str, int]:
             if error.errno == errno.ENOENT:
                 continue
             raise
-        # Another process may take it for left behind until it is locked.
+        # Until it is locked, another process may take it for abandoned.
         if _lock(lock, fcntl.LOCK_SH) and os.path.isdir(name):
             return name, lock
         os.close(lock)
@@ -250,7 +250,7 @@ def _make_directory() -> tuple[str, int]:
 
 
 def _lock(handle: int, how: int) -> bool:
-    """Return False if another process holds the lock; no lock at all is as good as one."""
+    """Return False if another process holds the lock; without file locks, sharing succeeds."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -262,7 +262,7 @@ def _lock(handle: int, how: int) -> bool:
 
 @functools.cache
 def _sweep(folder: str) -> None:
-    """Remove the directories of this user's processes that were killed; once for each folder."""
+    """Remove the directories of this user's killed processes; once for each folder."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith(_WORK):
@@ -281,7 +281,7 @@ def _sweep(folder: str) -> None:
 
 @functools.cache
 def processor_features() -> frozenset[str]:
-    """Return the instruction set extensions of this processor, as the system names them."""
+    """Return the instruction set extensions of this processor, in the system's names."""
     with (
         _system.refusals("the processor's features cannot be read"),
         contextlib.suppress(FileNotFoundError, PermissionError),

@@ -19,14 +19,14 @@ _TARGETS: Final = {
     "x86_64": {"x86-64": "", "x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4},
     "aarch64": {"armv8-a": ""},
 }
-"""What can be compiled for on each kind of machine, and the processor's features that it takes."""
+"""The targets for each kind of machine, and the processor features that each needs."""
 
 
 class CpuCompiler(NativeCompiler):
-    """Compile with the machine's C++ compiler, for its own kind of processor.
+    """The machine's C++ compiler, for its own kind of processor.
 
-    Targets are ``"native"``, which is this very processor and what is meant
-    where none is named, and those of the compiler's ``-march`` that every
+    Targets are ``"native"``, which is this very processor and the default,
+    and those of the compiler's ``-march`` that every
     processor of a level runs: ``"x86-64"``, ``"x86-64-v3"`` and so on.
     """
 
@@ -64,7 +64,7 @@ class CpuCompiler(NativeCompiler):
         return _compile.NATIVE
 
     def rank(self, image: CompiledImage, info: DeviceInfo) -> int:
-        """Prefer the image that uses most of what this processor has."""
+        """Prefer the image that uses most of this processor's features."""
         wanted = image.properties.get("features", "")
         if image.properties.get("machine") != info.architecture:
             return 0

@@ -1,4 +1,4 @@
-"""Implement the native primitives on the C runtime."""
+"""The native primitives on the C runtime."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["CpuDevice"]
 
 _FEATURES: Final = FEATURES - {"async_allocations"}
-"""All but the one for which the system has nothing: the core's own pool does the same."""
+"""All but one that the system cannot provide: the core's own pool replaces it."""
 _SLICE: Final = 50_000_000
-"""Nanoseconds that a blocking call stays in C before signals are looked at."""
+"""The nanoseconds that a blocking call stays in C before it checks for signals."""
 _LOOK_FROM: Final = 64 << 20
-"""Bytes from which an allocation asks the system how much there is first."""
+"""The size from which an allocation asks the system first how much is free."""
 
 _pack_one: Final = struct.Struct("=QQ").pack_into
 _pack_two: Final = struct.Struct("=QQQ").pack_into
@@ -46,7 +46,7 @@ _handles = itertools.count(1)
 
 
 class CpuDevice(NativeDevice):
-    """Run streams as threads, device memory as host memory, kernels as machine code.
+    """A device with threads for streams, host memory for its own, and machine code for kernels.
 
     A stream's handle is its slot in the runtime, an event's a key of the
     driver's table, a function's the address of its ``struct hal_kernel``, a
@@ -102,7 +102,7 @@ class CpuDevice(NativeDevice):
         """Do nothing: any thread may use the device."""
 
     def close(self) -> None:
-        """Do nothing: a device holds no more than its streams, memory and modules."""
+        """Do nothing: a device owns only its streams, memory and modules."""
 
     # Streams and events
 
@@ -119,7 +119,7 @@ class CpuDevice(NativeDevice):
         return stream
 
     def destroy_stream(self, stream: int) -> None:
-        """End the stream's thread; blocks until all that was enqueued is done."""
+        """End the stream's thread; blocks until all its work is done."""
         self._check(self._runtime.destroy_stream(stream))
 
     def synchronize_stream(self, stream: int) -> None:
@@ -135,7 +135,7 @@ class CpuDevice(NativeDevice):
         return event
 
     def destroy_event(self, event: int) -> None:
-        """Forget the event; waits that captured it keep what they need."""
+        """Forget the event; waits that captured it keep their copies."""
         del self._events[event]
 
     def record_event(self, event: int, stream: int) -> None:
@@ -181,8 +181,8 @@ class CpuDevice(NativeDevice):
     def allocate(self, size: int, memory: MemoryType) -> int:  # noqa: ARG002 - all one
         """Return the address of `size` bytes; all kinds of memory are the same here.
 
-        Raises `OutOfMemoryError` when the device's allocations would exceed
-        the machine's memory, or a large one what is free of it now.
+        Raises `OutOfMemoryError` if the device's allocations would exceed
+        the machine's memory, or a large one the memory that is free now.
         """
         total = self.info.total_memory
         with self._lock:
@@ -190,7 +190,7 @@ class CpuDevice(NativeDevice):
             if enough:
                 self._allocated += size
         if enough:
-            # The system promises more than it has, and ends processes later.
+            # The system overcommits memory, and kills processes later.
             free = self.memory_info()[0] if size >= _LOOK_FROM else size
             address = self._runtime.allocate(size) if size <= free else None
             if address:
@@ -221,7 +221,7 @@ class CpuDevice(NativeDevice):
         return (1, 0)
 
     def memory_info(self) -> tuple[int, int]:
-        """Return what the system could give without swapping, and what the machine has."""
+        """Return the memory available without swapping, and the machine's total."""
         total = self.info.total_memory
         free = _system.free_memory()
         return (max(total - self._allocated, 0) if free is None else min(free, total)), total
@@ -259,7 +259,7 @@ class CpuDevice(NativeDevice):
         return _compile.compile_image(request)
 
     def load_module(self, image: bytes) -> int:
-        """Load a shared object, one's own copy of its variables each time.
+        """Load a shared object, with its own copy of its variables each time.
 
         Raises `OperationError` for an image that is not for this processor or
         not for this version of the runtime.
@@ -319,7 +319,7 @@ class CpuDevice(NativeDevice):
     ) -> None:
         """Enqueue a launch whose grid is read when it runs.
 
-        A grid beyond what `launch` could be given, 2**31 - 1 blocks in x and
+        A grid beyond the limits of `launch`, 2**31 - 1 blocks in x and
         65535 in y and z, ends the process, as a fault of a kernel does.
         """
         _pack_indirect(
@@ -371,11 +371,11 @@ class CpuDevice(NativeDevice):
         return timer
 
     def destroy_timer(self, timer: int) -> None:
-        """Give the timer's memory back."""
+        """Free the timer's memory."""
         self._runtime.free(timer)
 
     def record_timer(self, timer: int, stream: int) -> None:
-        """Let the stream take the time when it gets there."""
+        """Make the stream record the time when it gets there."""
         self.notify(stream, self._runtime.stamp_function, timer)
 
     def elapsed(self, first: int, second: int) -> float:
@@ -383,14 +383,14 @@ class CpuDevice(NativeDevice):
         start, end = (ctypes.c_int64.from_address(timer).value for timer in (first, second))
         return (end - start) / 1e9
 
-    # Streams and events of others: those of another device of this process
+    # Foreign streams and events: those of another device of this process
 
     def export_stream(self, stream: int) -> int:
         """Return the stream itself: its slot in the runtime, which all devices share."""
         return stream
 
     def adopt_stream(self, handle: int) -> int:
-        """Return the handle itself; raises `OperationError` for what never was a stream."""
+        """Return the handle itself; raises `OperationError` for one that never was a stream."""
         if not 0 < handle < len(self._completed) // 16:
             message = f"{handle} is no stream of the cpu runtime"
             raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
@@ -400,7 +400,7 @@ class CpuDevice(NativeDevice):
         """Do nothing: the stream is its owner's."""
 
     def adopt_event(self, handle: int) -> int:
-        """Return the handle itself; raises `OperationError` for what is no event."""
+        """Return the handle itself; raises `OperationError` for a number that is not an event."""
         if handle not in self._events:
             message = f"{handle} is no event of the cpu runtime"
             raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
@@ -448,7 +448,7 @@ class CpuDevice(NativeDevice):
             self._check(error)
 
     def launch_graph(self, stream: int, instance: int) -> None:
-        """Enqueue a launch of an instance as it is now.
+        """Enqueue a launch of an instance in its current state.
 
         Nodes that may run at once do so, on as many threads as the device has.
         """
@@ -456,7 +456,7 @@ class CpuDevice(NativeDevice):
         if error := self._enqueue(stream):
             self._check(error)
 
-    # Host memory of others
+    # Foreign host memory
 
     def import_host(self, address: int, size: int) -> int:
         """Return the address itself: all memory is the device's.
@@ -477,7 +477,7 @@ class CpuDevice(NativeDevice):
         return address
 
     def release_host(self, address: int) -> None:
-        """Forget an import; raises `OperationError` for what is not imported."""
+        """Forget an import; raises `OperationError` if there is none at the address."""
         with self._lock:
             known = self._imported.pop(address, None)
         if known is None:

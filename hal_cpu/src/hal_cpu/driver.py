@@ -24,11 +24,10 @@ _DEVICES_AT_MOST: Final = 64
 
 
 class CpuDriver(NativeDriver):
-    """Present the machine's processors as one device.
+    """The machine's processors, presented as one device.
 
     With ``HAL_CPU_DEVICES=N`` in the environment there are N devices that
-    share the processors and the memory, for programs that need several to be
-    tested.
+    share the processors and the memory, to test programs that need several.
 
     Attributes
     ----------
@@ -42,9 +41,9 @@ class CpuDriver(NativeDriver):
     __slots__ = ("_infos", "events", "runtime")
 
     def __init__(self) -> None:
-        """Build or find the runtime and load it.
+        """Build the runtime or find it in the cache, and load it.
 
-        Raises `BackendUnavailableError` when there is no compiler.
+        Raises `BackendUnavailableError` if there is no compiler.
         """
         self.runtime = _driver.load_runtime()
         self.events: dict[int, tuple[int, int]] = {}
@@ -52,7 +51,7 @@ class CpuDriver(NativeDriver):
         self._infos = tuple(_describe(index, self.runtime.description) for index in range(count))
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return the one device, or as many as ``HAL_CPU_DEVICES`` says."""
+        """Return the one device, or as many as ``HAL_CPU_DEVICES`` asks for."""
         return self._infos
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
@@ -63,7 +62,7 @@ class CpuDriver(NativeDriver):
         as there are processors. And ``graph_seed``: a number that decides the
         order of a graph's nodes where its dependencies leave it open, the
         same each time on one thread. Raises `InvalidArgumentError` for
-        another name, and for a value that is no number from 1 to 1024, or
+        another name, and for a value that is not a number from 1 to 1024, or
         from 0 to 2**32 - 1.
         """
         threads, seed = self._infos[index].compute_units, 0
@@ -79,7 +78,7 @@ class CpuDriver(NativeDriver):
 
 
 def _number(name: str, value: str, least: int, most: int) -> int:
-    """Return a parameter's value; raises `InvalidArgumentError` if it is no such number."""
+    """Return a parameter's value; raises `InvalidArgumentError` if it is not such a number."""
     number = int(value) if value.isascii() and value.isdigit() else -1
     if not least <= number <= most:
         message = f"{name}={value!r} is no number from {least} to {most}"

@@ -27,7 +27,7 @@ def _open() -> NativeDriver:
 
 
 def _compiler() -> NativeCompiler:
-    """Return what compiles without a device."""
+    """Return the compiler that needs no device."""
     from hal_cpu import compiler  # noqa: PLC0415 - nothing is loaded before first use
 
     return compiler.CpuCompiler()

@@ -13,9 +13,9 @@ from hal_cuda import _dialect, _driver
 __all__ = ["compile_image", "compile_with_log", "target_for"]
 
 _OPTIONS: Final = (
-    # Kernels are found by their names in the source, whoever calls them.
+    # Kernels are found by their names in the source, even without a caller.
     "--std=c++17",
-    # Warnings of a compiler that succeeds are shown to nobody.
+    # Nobody sees the warnings of a successful compilation.
     "--disable-warnings",
 )
 _STANDARD: Final = re.compile(r"--?std(?:=|$)")
@@ -30,7 +30,7 @@ _cache: Final = DiskCache("cuda")
 
 
 def compile_image(request: CompileRequest, architecture: str) -> bytes:
-    """Return a cubin for ``"sm_90"`` or the like, or PTX where NVRTC knows no such device.
+    """Return a cubin for ``"sm_90"`` or the like, or PTX if NVRTC knows no such device.
 
     Raises as `compile_with_log`.
     """
@@ -40,10 +40,10 @@ def compile_image(request: CompileRequest, architecture: str) -> bytes:
 def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
     """Return a cubin for ``"sm_90"`` or PTX for ``"compute_90"``, and NVRTC's log.
 
-    From the cache if it holds it; a part is a cubin that has to be linked.
+    From the cache if present; a part is a cubin that has to be linked.
     Raises `CompilationError` with NVRTC's log, in which the user's source has
     the user's file name and lines; and `UnimplementedError` with the pip
-    command where NVRTC is not installed.
+    command if NVRTC is not installed.
     """
     version, _ = _driver.compiler()
     text = _dialect.rewrite(request)
@@ -69,10 +69,10 @@ def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
 
 
 def target_for(architecture: str) -> str:
-    """Return what to compile for to run on an architecture, out of what NVRTC knows.
+    """Return the target to compile for to run on an architecture, out of those NVRTC knows.
 
-    One that it does not know is newer: then PTX of the newest one does, which
-    the driver compiles.
+    An unknown architecture is newer: PTX of the newest known one runs on it, since
+    the driver compiles it.
     """
     _, known = _driver.compiler()
     number = int(architecture.removeprefix("sm_"))
@@ -83,7 +83,7 @@ def target_for(architecture: str) -> str:
 
 
 def _refused(request: CompileRequest, log: str) -> CompilationError:
-    """Return the error for source that NVRTC refuses, with columns where it points at them."""
+    """Return the error for source that NVRTC refuses, with columns where it marks them."""
     lines = log.splitlines()
     errors: list[str] = []
     for number, line in enumerate(lines):
@@ -114,5 +114,5 @@ def _column(request: CompileRequest, match: re.Match[str], shown: list[str]) -> 
     line = source[number - 1].rstrip()
     if not _CARET.match(caret) or not quoted.endswith(line.strip()):
         return 0
-    # The quotation is indented, and what indents the source itself may be left out.
+    # The quotation is indented, and the source's own indentation may be missing.
     return max(caret.index("^") - (len(quoted.rstrip()) - len(line)) + 1, 0)

@@ -1,4 +1,4 @@
-"""Hold a device's primary context: bind it to threads, and order work in it."""
+"""A device's primary context: bound to threads, and the order of work in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEGACY_STREAM: Final = 1  # CU_STREAM_LEGACY
 _PEER_ENABLED: Final = 704
 _LOST_CONTEXT: Final = frozenset({_driver.INVALID_CONTEXT, _driver.INVALID_HANDLE})
 
-# What every submission calls, looked up once.
+# Called by every submission, so looked up once.
 _query: Final = _driver.query
 _record: Final = cuda.cuEventRecord
 _wait: Final = cuda.cuStreamWaitEvent
@@ -28,14 +28,14 @@ _NOT_READY: Final = _driver.NOT_READY
 
 
 class _Streams(dict[int, Any]):
-    """Our streams' objects by handle; one of others is looked at each time that it is used."""
+    """The objects of our streams by handle; foreign ones are checked at each use."""
 
     def __missing__(self, stream: int) -> Any:  # noqa: ANN401 - the bindings' object
         return _driver.uncaptured(stream)
 
 
-# The bindings' own objects for our handles, for they take those faster than numbers. Of all
-# devices, which wait for each other's events. Events that were adopted stay: there are never many.
+# The bindings' own objects for our handles, which they take faster than numbers. They are shared by
+# all devices, which wait for each other's events. Adopted events stay: there are never many.
 streams: Final = _Streams()
 _events: Final[dict[int, Any]] = {}
 
@@ -53,7 +53,7 @@ _SHARED: Final = (
 
 
 class _Thread(threading.local):
-    """Know which open device's context was made current on the calling thread last."""
+    """The open device whose context was made current last on the calling thread."""
 
     token: int = 0
 
@@ -81,7 +81,7 @@ class ContextDevice(NativeDevice):
     def __init__(self, index: int) -> None:
         """Retain the primary context, and make it current.
 
-        Raises `DeviceLostError` where it has failed before, with the way out.
+        Raises `DeviceLostError` if it has failed before, with the way out.
         """
         self.token = next(_tokens)
         self.ordinal = int(call(cuda.cuDeviceGet, index))
@@ -107,7 +107,7 @@ class ContextDevice(NativeDevice):
             self._enter()
 
     def _enter(self) -> None:
-        """Make the context current, whatever is."""
+        """Make the context current unconditionally."""
         if error := cuda.cuCtxSetCurrent(self.context)[0]:
             _driver.fail(error, cuda.cuCtxSetCurrent)
         _thread.token = self.token
@@ -127,7 +127,7 @@ class ContextDevice(NativeDevice):
         return bool(error) or int(current) != self.context
 
     def close(self) -> None:
-        """Release the context; it lives on where others, or other devices of ours, hold it."""
+        """Release the context; it lives on while others, or other devices of ours, hold it."""
         _thread.token = 0
         call(cuda.cuDevicePrimaryCtxRelease, self.ordinal)
 
@@ -148,8 +148,8 @@ class ContextDevice(NativeDevice):
     def synchronize_stream(self, stream: int) -> None:
         """Block until the stream is idle.
 
-        One of others that is being captured cannot be waited for. Nothing of
-        ours was put on it since the capture began: there is nothing to wait for.
+        A foreign stream that is being captured cannot be waited for. Nothing of
+        ours was put on it since the capture began, so there is nothing to wait for.
         """
         if stream not in streams and _driver.is_captured(stream):
             return
@@ -213,7 +213,7 @@ class ContextDevice(NativeDevice):
         return bool(call(cuda.cuDeviceCanAccessPeer, self.ordinal, other.ordinal))
 
     def enable_peer(self, other: NativeDevice) -> None:
-        """Map the other's memory, that of its pool too."""
+        """Map the other's memory, including that of its pool."""
         assert isinstance(other, ContextDevice)  # noqa: S101 - of the same domain
         if other.ordinal == self.ordinal:
             return
@@ -264,10 +264,10 @@ class ContextDevice(NativeDevice):
         self.record_event(timer, stream)
 
     def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds between two times, which the driver tells in steps of about 0.5 us."""
+        """Return the seconds between two times, in the driver's steps of about 0.5 us."""
         return float(call(cuda.cuEventElapsedTime, _events[first], _events[second])) / 1000
 
-    # Streams and events of others
+    # Foreign streams and events
 
     def export_stream(self, stream: int) -> int:
         """Return the stream itself, which is a ``CUstream``."""

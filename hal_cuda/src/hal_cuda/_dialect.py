@@ -1,9 +1,9 @@
-"""Make portable kernel source a program for NVRTC.
+"""Turn portable kernel source into a program for NVRTC.
 
-NVRTC speaks most of the dialect by itself. Lines in front of the source bring
-what it lacks. Each kernel, and each declaration of one, is put in braces of
-``extern "C"``, so that it is found by its name. Lines and columns of what the
-user wrote stay what they were.
+NVRTC supports most of the dialect by itself. Lines in front of the source add
+the rest. Each kernel, and each declaration of one, is put in braces of
+``extern "C"``, so that it is found by its name. The user's text
+keeps its lines and columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hal.native import CompileRequest
 
 __all__ = ["rewrite"]
 
-# Types that a header defines too are the same there: that of CUDA's for NVRTC takes these.
+# Types that a header defines too are the same there: CUDA's own for NVRTC accepts these.
 _PRELUDE: Final = """\
 #define HAL_TABLE __device__
 typedef signed char int8_t;
@@ -89,7 +89,7 @@ def _with_linkage(request: CompileRequest, name: str) -> Iterator[str]:
 
 
 def _insert(source: str, name: str, place: int, text: str) -> str:
-    """Return text to put in at a place; what follows keeps its line and its column."""
+    """Return text to insert at a place; the text after it keeps its line and its column."""
     line = source.count("\n", 0, place) + 1
     before = source[source.rfind("\n", 0, place) + 1 : place]
     indent = "".join("\t" if letter == "\t" else " " for letter in before)
@@ -97,7 +97,7 @@ def _insert(source: str, name: str, place: int, text: str) -> str:
 
 
 def _kernels(request: CompileRequest) -> Iterator[tuple[int, int]]:
-    """Yield where each kernel's definition, or its declaration, begins and ends."""
+    """Yield the start and the end of each kernel's definition or declaration."""
     names = {entry.name for entry in request.entries}
     bodies = {entry.body_start: entry.body_end for entry in request.entries}
     start = -1  # of the declaration that is being read
@@ -116,12 +116,12 @@ def _kernels(request: CompileRequest) -> Iterator[tuple[int, int]]:
             yield start, end
             start, words = -1, set()
         elif text == "{":
-            # What opens a scope of declarations is left again by a lone brace, below.
+            # A lone brace, below, closes a scope of declarations.
             if not words & {"namespace", "extern"} or words & {"(", "="}:
                 depth = 1
             start, words = -1, set()
         elif text in {";", "}"}:
-            # In a template's declaration `template` stands; that is no kernel of ours.
+            # A template's declaration contains `template`; it is not a kernel of ours.
             if text == ";" and "__global__" in words and words & names and "template" not in words:
                 yield start, after
             start, words = -1, set()

@@ -1,11 +1,11 @@
-"""Give the vendor's libraries a Python face, and their errors our classes.
+"""The vendor's libraries with a Python interface, and their errors as our classes.
 
 The only module that touches ``cuda.bindings``. The functions that every
-submission calls are offered as they are: they take integers for handles and
+submission calls are exported unchanged: they take integers for handles and
 return a tuple whose first item is the error, zero for none. All others are
 called through `call`, which raises.
 
-`call` and `query` relax the thread's capture mode for the time of a call
+`call` and `query` relax the thread's capture mode during a call
 (`hal.capture_modes`, O1); no call that only enqueues work needs it.
 """
 
@@ -76,10 +76,10 @@ _NO_RESULT: Final = re.compile(r"(-?\d+) is not a valid CUresult")
 _CLASSES: Final[dict[int, type[HalError]]] = {
     OUT_OF_MEMORY: OutOfMemoryError,
     801: UnimplementedError,  # NOT_SUPPORTED
-    # What the driver's documentation calls the end of the context, or of the process (O2).
+    # The errors that the driver's documentation calls the end of the context or the process (O2).
     3: DeviceLostError,  # NOT_INITIALIZED: it was, so this is a fork
     4: DeviceLostError,  # DEINITIALIZED, as at the process's end
-    INVALID_CONTEXT: DeviceLostError,  # after it was made current: somebody has destroyed it
+    INVALID_CONTEXT: DeviceLostError,  # after it was made current: other code has destroyed it
     214: DeviceLostError,  # ECC_UNCORRECTABLE
     220: DeviceLostError,  # NVLINK_UNCORRECTABLE
     226: DeviceLostError,  # CONTAINED
@@ -97,14 +97,14 @@ _CLASSES: Final[dict[int, type[HalError]]] = {
     810: DeviceLostError,  # MPS_CLIENT_TERMINATED
     911: DeviceLostError,  # EXTERNAL_DEVICE
 }
-"""What an error means; one that is not listed failed its own call, and the context lives."""
+"""The class of each error; an error not listed failed its own call, and the context lives."""
 
 
 _mode = CaptureMode()  # replaced by `probe`
 
 
 def relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
-    """Call a function of the driver that a capture may forbid; return what it returns."""
+    """Call a function of the driver that a capture may forbid; return its result."""
     return _mode.relaxed(function, *arguments)
 
 
@@ -128,10 +128,10 @@ _query: Final = cuda.cuEventQuery
 
 
 def uncaptured(stream: int) -> Any:  # noqa: ANN401 - the bindings' object
-    """Return the object of a stream of others; raises `OperationError` while it is captured.
+    """Return the object of a foreign stream; raises `OperationError` while it is captured.
 
-    What is put on it then would not run but become part of their graph, and an
-    event that is recorded there would draw our streams into the capture.
+    Work put on it then would not run but become part of the foreign graph, and an
+    event recorded there would draw our streams into the capture.
     """
     if is_captured(stream):
         message = (
@@ -143,12 +143,12 @@ def uncaptured(stream: int) -> Any:  # noqa: ANN401 - the bindings' object
 
 
 def is_captured(stream: int) -> bool:
-    """Return whether a stream is being captured; raises the driver's error for one that is none."""
+    """Return whether a stream is being captured; raises the driver's error for an invalid one."""
     return bool(call(cuda.cuStreamIsCapturing, cuda.CUstream(stream)))
 
 
 def error_of(error: int, what: str) -> HalError:
-    """Return the exception for an error of the driver; `what` is the function or the deed."""
+    """Return the exception for an error of the driver; `what` is the function or the action."""
     code = int(error)
     name = str(getattr(error, "name", _UNNAMED))
     text = ""
@@ -170,7 +170,7 @@ def fail(error: int, function: Callable[..., Any]) -> NoReturn:
 def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - whatever it returns
     """Call a function of the driver; return its one result, or None.
 
-    Raises what `error_of` makes of an error, and `UnimplementedError` where
+    Raises the exception of `error_of` for an error, and `UnimplementedError` if
     the driver lacks the function.
     """
     try:
@@ -187,8 +187,8 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
 def launch_host_function(stream: int, function: int, argument: int) -> None:
     """Have the driver call a plain C function after a stream's work so far.
 
-    Through the driver's own entry: that of the bindings takes the interpreter
-    lock on the driver's thread around the function, which is a dead-lock once
+    Calls the driver's own entry: that of the bindings takes the interpreter
+    lock on the driver's thread around the function, which deadlocks once
     another thread waits for the driver with the lock held (I6).
     """
     if error := _host_function_entry()(stream, function, argument):
@@ -204,7 +204,7 @@ def _host_function_entry() -> Callable[[int, int, int], int]:
 
 
 def _address(name: str, version: int) -> int:
-    """Return where the driver has a function."""
+    """Return the address of a function in the driver."""
     error, address, _ = cuda.cuGetProcAddress(name.encode(), version, 0)
     if error:
         fail(error, cuda.cuGetProcAddress)
@@ -221,11 +221,11 @@ def _missing(name: str, problem: RuntimeError) -> HalError:
 
 
 def unknown(problem: ValueError, function: Callable[..., Any]) -> Exception:
-    """Return the exception for a number that the bindings have no name for, and raise this for."""
+    """Return the exception for a number unknown to the bindings, which they raise for."""
     found = _NO_RESULT.search(str(problem))
     if found is None:
         return problem
-    # A driver that is newer than the bindings.
+    # The driver is newer than the bindings.
     return OperationError(
         f"{function.__name__} failed with error {found[1]}, which the bindings do not know: the "
         "driver is newer",
@@ -318,7 +318,7 @@ def describe(index: int) -> DeviceInfo:
         total_memory=int(call(cuda.cuDeviceTotalMem, device)),
         compute_units=attribute(device, "MULTIPROCESSOR_COUNT"),
         max_threads_per_block=attribute(device, "MAX_THREADS_PER_BLOCK"),
-        # A kernel may have more than the plain limit: it is asked for when one is launched so.
+        # A kernel may have more than the plain limit, on request at its launch.
         max_shared_memory=max(plain, attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")),
         warp_size=attribute(device, "WARP_SIZE"),
         driver=_driver_text(),
@@ -327,7 +327,7 @@ def describe(index: int) -> DeviceInfo:
 
 
 def _driver_text() -> str:
-    """Return the versions of CUDA, of the kernel's driver where it says, and of the bindings."""
+    """Return the versions of CUDA, of the kernel's driver if known, and of the bindings."""
     version = int(call(cuda.cuDriverGetVersion))
     parts = [f"CUDA {version // 1000}.{version % 1000 // 10}"]
     with contextlib.suppress(OSError, ValueError):
@@ -386,7 +386,7 @@ def compile_source(
 
 
 def _nvrtc_bytes(size: Callable[..., Any], read: Callable[..., Any], program: object) -> bytes:
-    """Return what NVRTC has of a program, empty if nothing."""
+    """Return NVRTC's output for a program, empty if there is none."""
     error, count = size(program)
     if error or not count:
         return b""
@@ -452,7 +452,7 @@ def link_parts(
 
 
 def _linker_text(size: Callable[..., Any], read: Callable[..., Any], handle: object) -> str:
-    """Return what nvJitLink says."""
+    """Return nvJitLink's log."""
     log = bytearray(max(size(handle), 1))
     read(handle, log)
     return log.rstrip(b"\0 \n").decode(errors="replace")

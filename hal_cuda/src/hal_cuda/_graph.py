@@ -1,7 +1,7 @@
 """Build CUDA graphs of neutral nodes, and change the parameters of their instances.
 
-The driver finds the node of an instance by the node of the graph that it was
-made of, so a graph lives as long as its instances.
+The driver identifies the node of an instance by the node of its original graph,
+so a graph lives as long as its instances.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _empty(_node: EmptyNode, _context: object) -> tuple[Any, ...]:
     return ()
 
 
-# For each class of node: its parameters, what adds it to a graph, what changes it in an instance.
+# For each class of node: its parameters, and the functions that add it to a graph and change it
+# in an instance.
 _KINDS: Final[dict[type, tuple[Callable[..., tuple[Any, ...]], Any, Any]]] = {
     LaunchNode: (_launch, cuda.cuGraphAddKernelNode, cuda.cuGraphExecKernelNodeSetParams),
     FillNode: (_fill, cuda.cuGraphAddMemsetNode, cuda.cuGraphExecMemsetNodeSetParams),
@@ -94,7 +95,7 @@ _KINDS: Final[dict[type, tuple[Callable[..., tuple[Any, ...]], Any, Any]]] = {
 
 
 class Graph:
-    """Own a native graph, for whoever created it and for its instances."""
+    """The owner of a native graph, shared by its creator and its instances."""
 
     __slots__ = ("context", "native", "nodes", "users")
 
@@ -123,14 +124,14 @@ class Graph:
         return graph
 
     def release(self) -> None:
-        """Give up one use; the last destroys the graph."""
+        """Drop one use; the last destroys the graph."""
         self.users -= 1
         if not self.users:
             call(cuda.cuGraphDestroy, self.native)
 
 
 class Instance:
-    """Own an executable graph."""
+    """The owner of an executable graph."""
 
     __slots__ = ("_graph", "_parameters", "executable")
 
@@ -173,7 +174,7 @@ class Instance:
 
 
 def _refill(parameters: Any, node: LaunchNode) -> None:  # noqa: ANN401 - a structure of the bindings
-    """Put another launch of the same function into its parameters."""
+    """Write another launch of the same function into its parameters."""
     _, grid, block, shared_memory, arguments = node
     parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid
     parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = block

@@ -1,4 +1,4 @@
-"""Pin host memory of others, once for all devices; what others have pinned is used as it is."""
+"""Pin foreign host memory, once for all devices; memory pinned by others is used as it is."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REFUSED: Final = frozenset({1, 800})  # INVALID_VALUE, NOT_PERMITTED: read-only
 _ALREADY: Final = 712
 
 pins: Final = HostPins(_ALREADY)
-"""What is pinned, of all devices."""
+"""The pinned memory of all devices."""
 
 
 def register(device: int, context: int, address: int, size: int) -> Undo | None:
     """Pin host memory in a device's primary context, which is current and lives as long.
 
-    Returns what unpins it, or None where others have pinned it. Raises
-    `OperationError` where the driver refuses.
+    Returns a function that unpins it, or None if others have pinned it. Raises
+    `OperationError` if the driver refuses.
     """
     call(cuda.cuDevicePrimaryCtxRetain, device)
     pinned = False
@@ -53,7 +53,7 @@ def _register(address: int, size: int) -> bool:
 
 
 def _is_pinned_by_others(address: int, size: int) -> bool:
-    """Return whether some memory lies in one range that somebody else has pinned."""
+    """Return whether some memory lies in one range that others have pinned."""
     names = cuda.CUpointer_attribute
     first, length = (
         names.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
@@ -64,7 +64,7 @@ def _is_pinned_by_others(address: int, size: int) -> bool:
         end = start + int(call(cuda.cuPointerGetAttribute, length, address))
     except HalError:
         return False
-    # Of ours the table would have known, but for what the driver has added to it at its end.
+    # The table knows our own ranges, except for what the driver has added at their ends.
     return start <= address <= address + size <= end and not pins.is_own(start)
 
 

@@ -1,4 +1,4 @@
-"""Tell what an image is, for the driver and for people."""
+"""Identify an image, for the driver and for people."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAKES: Final = "a CUDA device takes PTX, cubins, fat binaries and LTO-IR"
 
 
 class Image(NamedTuple):
-    """Describe an image.
+    """The description of an image.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Image(NamedTuple):
 
 
 def sniff(image: bytes) -> Image:
-    """Return what an image is; raises `OperationError` that says so if it is none for CUDA."""
+    """Return an image's description; raises `OperationError` with a guess if it is not for CUDA."""
     head = image[:4]
     read = {b"\x7fELF": _read_elf, _FATBIN: _read_fatbin}.get(head)
     if read is not None:
@@ -70,7 +70,7 @@ def sniff(image: bytes) -> Image:
 
 
 def _read_elf(image: bytes) -> Image:
-    """Read the header; whom the code is for is the driver's to judge."""
+    """Read the header; the driver decides whether the code fits the device."""
     whole = len(image) >= _ELF_HEADER and image[4:6] == b"\x02\x01"
     if whole:
         (sections,) = struct.unpack_from("<Q", image, 40)
@@ -108,7 +108,7 @@ def _read_fatbin(image: bytes) -> Image:
 
 
 def _guess(image: bytes) -> str:
-    """Describe what an image that is none for CUDA may be."""
+    """Describe what an image that is not for CUDA may be."""
     for head, name in _OTHERS.items():
         if image.startswith(head):
             return name

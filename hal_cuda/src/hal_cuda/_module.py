@@ -21,7 +21,7 @@ __all__ = [
 
 _LOG_BYTES = 16384
 _PLAIN_SHARED_MEMORY = 49152
-"""Bytes of shared memory that a block may have without asking."""
+"""The shared memory that a block may have without a request, in bytes."""
 _REFUSED = frozenset({200, 209, 218, 222, 223})
 """Errors of images: invalid, for other devices, PTX that does not compile, or too new."""
 
@@ -35,7 +35,7 @@ def load(image: bytes, architecture: str) -> int:
     if found.is_lto:
         image = _driver.link(image, found.kind, architecture)
     if found.kind == "ptx" and not image.endswith(b"\0"):
-        image += b"\0"  # the driver looks for its end
+        image += b"\0"  # the driver looks for a terminating zero
     error, module = cuda.cuModuleLoadData(image)
     if not error:
         return int(module)
@@ -72,9 +72,9 @@ def _jit_log(image: bytes) -> str:
 
 
 def find_function(module: int, name: str) -> int:
-    """Return a kernel by the name in its source; raises `NotFoundError` with those there are.
+    """Return a kernel by the name in its source; raises `NotFoundError` with the known names.
 
-    A kernel of C++ that was compiled elsewhere is found by that name, too.
+    A C++ kernel that was compiled elsewhere is found by that name, too.
     """
     error, function = cuda.cuModuleGetFunction(module, name.encode())
     if not error:
@@ -94,7 +94,7 @@ def find_function(module: int, name: str) -> int:
 
 
 def _functions(module: int) -> dict[str, int]:
-    """Return the kernels of a module by name; none where the driver cannot tell."""
+    """Return the kernels of a module by name; empty if the driver cannot tell."""
     try:
         count = int(call(cuda.cuModuleGetFunctionCount, module))
         found = call(cuda.cuModuleEnumerateFunctions, count, module) if count else []
@@ -139,12 +139,12 @@ def static_shared_memory(function: int) -> int:
 
 
 def plain_shared_memory(function: int) -> int:
-    """Return the bytes of dynamic shared memory that a kernel may have without asking."""
+    """Return the bytes of dynamic shared memory that a kernel may have without a request."""
     return max(_PLAIN_SHARED_MEMORY - static_shared_memory(function), 0)
 
 
 def allow_shared_memory(function: int, size: int) -> None:
-    """Ask for that many bytes of dynamic shared memory in later launches of a kernel."""
+    """Allow that many bytes of dynamic shared memory in later launches of a kernel."""
     name = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     call(cuda.cuFuncSetAttribute, function, name, size)
 

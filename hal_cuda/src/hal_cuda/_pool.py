@@ -1,4 +1,4 @@
-"""Own a memory pool for stream-ordered allocation, where the device has them."""
+"""A memory pool for stream-ordered allocation, if the device supports it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _REUSE: Final = {
     "waited for": _names.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
 }
 _ALLOWED: Final = {"stream": (), "ordered": ("ordered",), "any": tuple(_REUSE)}
-"""Which of them `NativeDevice.configure_pool` means."""
+"""The driver's settings for each mode of `NativeDevice.configure_pool`."""
 
 
 class Pool:
-    """Own a native pool of one device."""
+    """A native pool of one device."""
 
     __slots__ = ("_native",)
 
@@ -34,11 +34,11 @@ class Pool:
         self._native = call(cuda.cuMemPoolCreate, properties)
 
     def close(self) -> None:
-        """Destroy the pool; nothing of it is allocated."""
+        """Destroy the pool; it has no allocations."""
         call(cuda.cuMemPoolDestroy, self._native)
 
     def configure(self, keep: int, reuse: str) -> None:
-        """Set what the pool keeps, and what it gives to another stream than freed it."""
+        """Set what the pool keeps, and which freed memory it gives to other streams."""
         threshold = cuda.cuuint64_t(keep)
         call(
             cuda.cuMemPoolSetAttribute,
@@ -51,7 +51,7 @@ class Pool:
             call(cuda.cuMemPoolSetAttribute, self._native, name, int(way in allowed))
 
     def allow(self, ordinal: int) -> None:
-        """Let the kernels of another device use what is and will be allocated here."""
+        """Let the kernels of another device use the pool's present and future allocations."""
         access = cuda.CUmemAccessDesc()
         access.location = _location(ordinal)
         access.flags = cuda.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -73,12 +73,12 @@ class Pool:
         return int(call(get, self._native, reserved)), int(call(get, self._native, used))
 
     def trim(self, keep: int) -> None:
-        """Give back to the device what is free in the pool, but for `keep` bytes."""
+        """Return the pool's free memory to the device, except `keep` bytes."""
         call(cuda.cuMemPoolTrimTo, self._native, keep)
 
 
 def open_pool(ordinal: int) -> Pool | None:
-    """Return a pool of a device, whose context is current; None where there are none."""
+    """Return a pool of a device, whose context is current; None if pools are unsupported."""
     if not _driver.attribute(ordinal, "MEMORY_POOLS_SUPPORTED"):
         return None
     try:
@@ -88,7 +88,7 @@ def open_pool(ordinal: int) -> Pool | None:
 
 
 def _location(ordinal: int) -> Any:  # noqa: ANN401 - a structure of the bindings
-    """Return what the driver calls the memory of a device."""
+    """Return the driver's name for the memory of a device."""
     place = cuda.CUmemLocation()
     place.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     place.id = ordinal

@@ -27,7 +27,7 @@ class _Target(NamedTuple):
 
 
 class CudaCompiler(NativeCompiler):
-    """Compile with NVRTC, and link with nvJitLink; neither needs a driver.
+    """NVRTC as a compiler and nvJitLink as a linker; neither needs a driver.
 
     Targets are ``"sm_90"`` and the like, whose code runs on GPUs of the same
     major version that are not older; ``"compute_90"``, PTX that the driver

@@ -1,4 +1,4 @@
-"""Implement the native primitives on the CUDA driver's API."""
+"""The native primitives on the CUDA driver API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PORTABLE_MAPPED: Final = 3  # CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICE
 _DLPACK_HOST: Final = (3, 0)
 _DLPACK_MANAGED: Final = (13, 0)
 
-# What every submission calls, looked up once.
+# Called by every submission, so looked up once.
 _copy: Final = cuda.cuMemcpyAsync
 _fills: Final = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}
 _masks: Final = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF}
@@ -39,12 +39,12 @@ _launch_graph: Final = cuda.cuGraphLaunch
 
 
 class CudaDevice(ContextDevice):
-    """Make driver calls in the primary context of one device.
+    """The driver calls in the primary context of one device.
 
     Handles of streams, events, modules, functions and graph instances are the
     driver's own. Another library may make its own context current on a thread
-    of ours: what depends on that, creating things, makes ours current each
-    time, and a call that fails for it is repeated.
+    of ours: calls that depend on it, which create things, make ours current each
+    time, and a call that fails because of it is repeated.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class CudaDevice(ContextDevice):
     graph_commands = 2
 
     def __init__(self, driver: CudaDriver, info: DeviceInfo) -> None:
-        """Retain the primary context of a device and look at what it can do."""
+        """Retain the primary context of a device and query its abilities."""
         super().__init__(info.index)
         self.info = info
         self.domain = driver
@@ -71,7 +71,7 @@ class CudaDevice(ContextDevice):
         self._graphs: dict[int, _graph.Graph] = {}
         self._instances: dict[int, _graph.Instance] = {}
         self._kernels: dict[int, Any] = {}  # the bindings' objects of functions
-        self._shared: dict[int, int] = {}  # what each function may have of dynamic shared memory
+        self._shared: dict[int, int] = {}  # the dynamic shared memory that each function may have
         self._functions: dict[int, list[int]] = {}  # of each module
         self._own_host_addresses: dict[int, int] = {}  # where they differ from the device's
         try:
@@ -94,7 +94,7 @@ class CudaDevice(ContextDevice):
     # Context
 
     def close(self) -> None:
-        """Give back what this class has made itself, and the context."""
+        """Free this class's own resources, and release the context."""
         _host.pins.forget(self.token)
         if self.pool is not None:
             with contextlib.suppress(HalError):  # a lost one's went with it
@@ -106,7 +106,7 @@ class CudaDevice(ContextDevice):
     # Memory
 
     def allocate(self, size: int, memory: MemoryType) -> int:
-        """Allocate memory; what the pool of stream-ordered allocations keeps goes first."""
+        """Allocate memory; the unused memory of the pool is freed first."""
         self._enter()
         try:
             return self._allocate(size, memory)
@@ -145,7 +145,7 @@ class CudaDevice(ContextDevice):
         return self._own_host_addresses.get(address, address)
 
     def memory_info(self) -> tuple[int, int]:
-        """Return what the driver says is free, for all processes, and there at all."""
+        """Return the free memory, for all processes, and the total, as the driver reports them."""
         self._enter()
         free, total = call(cuda.cuMemGetInfo)
         return int(free), int(total)
@@ -226,9 +226,9 @@ class CudaDevice(ContextDevice):
             self._again(error, function, address, pattern, count, stream)
 
     def copy(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; the driver tells the kinds of memory by their addresses.
+        """Enqueue a copy; the driver detects the kinds of memory by their addresses.
 
-        Blocks where the host's memory is not pinned.
+        Blocks if the host's memory is not pinned.
         """
         try:
             error = _copy(target, source, size, streams[stream])[0]
@@ -262,11 +262,11 @@ class CudaDevice(ContextDevice):
         """Return a kernel of the module."""
         function = _module.find_function(module, name)
         if function not in self._kernels:
-            # By itself the driver loads code at the first launch, which may wait for what runs.
+            # By default the driver loads code at the first launch, which may wait for running work.
             with contextlib.suppress(UnimplementedError):
                 call(cuda.cuFuncLoad, function)
             self._shared.setdefault(function, _module.plain_shared_memory(function))
-            # Once for each function, whoever of several threads is first.
+            # Once for each function, whichever thread is first.
             kernel = cuda.CUfunction(function)
             if self._kernels.setdefault(function, kernel) is kernel:
                 self._functions[module].append(function)
@@ -306,8 +306,8 @@ class CudaDevice(ContextDevice):
             )
 
     def _allow_shared(self, function: int, size: int) -> None:
-        """Let later launches of a kernel have so much dynamic shared memory."""
-        with self._lock:  # the largest wish is the last
+        """Allow that much dynamic shared memory in later launches of a kernel."""
+        with self._lock:  # the largest request is the last
             if size > self._shared[function]:
                 _module.allow_shared_memory(function, size)
                 self._shared[function] = size

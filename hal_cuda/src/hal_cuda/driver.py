@@ -13,7 +13,7 @@ __all__ = ["CudaDriver"]
 
 
 class CudaDriver(NativeDriver):
-    """Present the devices that the driver shows, in its own order.
+    """The devices of the driver, in its own order.
 
     Devices can wait for each other's events: the driver is their domain.
     """
@@ -25,14 +25,14 @@ class CudaDriver(NativeDriver):
         self._infos = tuple(map(_driver.describe, range(_driver.device_count())))
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return what was found when the driver was opened."""
+        """Return the devices found when the driver was opened."""
         return self._infos
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
         """Retain the primary context of a device.
 
         The backend has no parameters of its own. Raises
-        `InvalidArgumentError` for one, and the driver's error if there can be
+        `InvalidArgumentError` for any, and the driver's error if there can be
         no context.
         """
         for name in parameters:

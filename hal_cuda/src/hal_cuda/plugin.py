@@ -14,7 +14,7 @@ __all__ = ["hal_backend"]
 
 
 def _import_bindings() -> None:
-    """Import the vendor's bindings, or raise how to get them."""
+    """Import the vendor's bindings; raise how to get them if they are missing."""
     try:
         from hal_cuda import _driver  # noqa: F401, PLC0415 - nothing is loaded before first use
     except ImportError as error:
@@ -42,7 +42,7 @@ def _open() -> NativeDriver:
 
 
 def _compiler() -> NativeCompiler:
-    """Return what compiles without a device."""
+    """Return the compiler that needs no device."""
     _import_bindings()
     from hal_cuda import compiler  # noqa: PLC0415 - imports the bindings
 

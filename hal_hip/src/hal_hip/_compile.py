@@ -1,6 +1,6 @@
 """Compile portable kernel source with hiprtc.
 
-hiprtc speaks most of the dialect by itself; ``prelude.h`` brings the rest. The
+hiprtc supports most of the dialect by itself; ``prelude.h`` adds the rest. The
 user's text stays as it is: a kernel has its C++ name in the image, and is found
 there by its plain one.
 """
@@ -21,7 +21,7 @@ __all__ = ["compile_image", "compile_with_log", "program_text"]
 _OPTIONS: Final = (
     "-std=c++17",
     "-O3",
-    # The integer types of <cstdint> are the prelude's, the same for every version of hiprtc.
+    # The prelude defines the integer types of <cstdint>, the same for every version of hiprtc.
     "-D__HIP_NO_STD_DEFS__=1",
 )
 _STANDARD: Final = re.compile(r"--?std(?:=|$)")
@@ -38,7 +38,7 @@ def compile_image(request: CompileRequest, target: str) -> bytes:
 def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
     """Return the code object of a request for devices of that ``gcnArchName``, and the log.
 
-    From the cache if it holds it. Raises `CompilationError` with the
+    From the cache if present. Raises `CompilationError` with the
     compiler's log, in which the user's source has the user's file name and
     lines; and `UnimplementedError` without hiprtc.
     """
@@ -71,7 +71,7 @@ def _refused(request: CompileRequest, target: str, log: str) -> CompilationError
 
 
 def program_text(request: CompileRequest) -> str:
-    """Return what the compiler reads: preludes, macros, the user's text, the type table."""
+    """Return the compiler's input: preludes, macros, the user's text, the type table."""
     prelude = (resources.files("hal_hip") / "prelude.h").read_text(encoding="utf-8")
     name = request.filename.replace("\\", "\\\\").replace('"', '\\"')
     return "\n".join(

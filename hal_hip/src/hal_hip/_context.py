@@ -1,4 +1,4 @@
-"""Hold a device: bind it to threads, order work on it, and reach other devices from it."""
+"""A device: bound to threads, with the order of its work, and access to other devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULT_STREAM: Final = 1 << 64
 _POINTER_BITS: Final = (1 << 64) - 1
 _LEGACY: Final = 1
 
-# What every submission calls.
+# Called by every submission.
 _P: Final = ctypes.c_void_p
 _set_device: Final = entry_point("hipSetDevice", ctypes.c_int)
 _record: Final = entry_point("hipEventRecord", _P, _P)
@@ -43,8 +43,8 @@ _opening: Final = threading.Lock()
 def _begin_afresh(index: int, error: DeviceLostError) -> None:
     """Reset a device that has failed for good; with the lock.
 
-    HIP has one context for each device and process, and does not say who else
-    uses it; whoever does gets the same error from every call.
+    HIP has one context for each device and process, and does not tell who else
+    uses it; all its users get the same error from every call.
     """
     what = "close the other devices of hal on it"
     if not _open[index]:
@@ -62,23 +62,23 @@ def _begin_afresh(index: int, error: DeviceLostError) -> None:
 
 
 class ContextDevice(NativeDevice):
-    """A device that HIP has made a context of, with its streams, events, peers and timers.
+    """A device with a HIP context, and its streams, events, peers and timers.
 
     Streams and events have HIP's own handles.
 
     Attributes
     ----------
     pool
-        The pool of stream-ordered allocations, or None where there is none.
+        The pool of stream-ordered allocations, or None.
     """
 
     __slots__ = ("_is_open", "_only", "pool")
 
     def __init__(self, info: DeviceInfo, *, only: bool) -> None:
-        """Make a device current; `only` says that there is no other.
+        """Make a device current; `only` means that there is no other.
 
-        One that has failed begins afresh, unless another device of ours is on
-        it: raises `DeviceLostError` then, and where that does not help.
+        A device that has failed is reset, unless another device of ours is on
+        it: raises `DeviceLostError` then, and if a reset does not help.
         """
         self.info = info
         self._only = only
@@ -95,7 +95,7 @@ class ContextDevice(NativeDevice):
     # Context
 
     def close(self) -> None:
-        """HIP keeps the context until the process ends, or the device is reset."""
+        """Do nothing: HIP keeps the context until the process ends, or the device is reset."""
         with _opening:
             _open[self.info.index] -= self._is_open
             self._is_open = False
@@ -159,7 +159,7 @@ class ContextDevice(NativeDevice):
         return peer == index or bool(call(hip.hipDeviceCanAccessPeer, index, peer))
 
     def enable_peer(self, other: NativeDevice) -> None:
-        """Let kernels of this device use memory of `other`, that of its pool, too."""
+        """Let kernels of this device use memory of `other`, including that of its pool."""
         assert isinstance(other, ContextDevice)  # noqa: S101 - for the type checker
         if other.info.index == self.info.index:
             return
@@ -203,7 +203,7 @@ class ContextDevice(NativeDevice):
         """Return the seconds between two timers' times."""
         return float(call(hip.hipEventElapsedTime, first, second)) / 1000
 
-    # Streams and events of others
+    # Foreign streams and events
 
     def export_stream(self, stream: int) -> int:
         """Return the ``hipStream_t``, 0 for the default stream."""
@@ -212,8 +212,8 @@ class ContextDevice(NativeDevice):
     def adopt_stream(self, handle: int) -> int:
         """Return a stream over a ``hipStream_t``; 0 and 1 are the default stream.
 
-        Raises `OperationError` for one that is none, or is being captured: what
-        is put on it would become part of a graph of others, and not run.
+        Raises `OperationError` for an invalid one, or one being captured: work
+        put on it would become part of a foreign graph, and not run.
         """
         stream = _DEFAULT_STREAM if handle in {0, _LEGACY} else handle
         captured = ctypes.c_int()
@@ -232,11 +232,11 @@ class ContextDevice(NativeDevice):
         return stream
 
     def release_stream(self, stream: int) -> None:
-        """Do nothing: nothing was kept of it."""
+        """Do nothing: it owns nothing."""
 
     def adopt_event(self, handle: int) -> int:
         """Return the ``hipEvent_t`` itself."""
         return handle
 
     def release_event(self, event: int) -> None:
-        """Do nothing: nothing was kept of it."""
+        """Do nothing: it owns nothing."""

@@ -1,14 +1,14 @@
-"""Give HIP's libraries a Python face, and their errors our classes.
+"""HIP's libraries with a Python interface, and their errors as our classes.
 
 The only module that touches ``rocm.bindings``. Most functions are called through
 `call`, which raises. hip-python makes objects of every handle, address and
-status, which takes longer than what HIP does: the functions that every
+status, which takes longer than HIP's own work: the functions that every
 submission calls are therefore its own C functions (`entry_point`), which take
 integers and return the status, zero for none. HIP remembers a thread's last
-error until it is asked for it: whoever turns one into an exception takes it
-back, so that nobody is blamed for it.
+error until it is queried: code that turns one into an exception clears
+it, so that no later caller sees it.
 
-`call` and `relaxed_entry_point` relax the thread's capture mode for the time of a call
+`call` and `relaxed_entry_point` relax the thread's capture mode during a call
 (`hal.capture_modes`, O1); no call that only enqueues work needs it.
 """
 
@@ -54,7 +54,7 @@ __all__ = [
     "unknown_status",
 ]
 
-# Typed as Any: what the stubs say of arguments is less than what the functions take.
+# Typed as Any: the stubs accept fewer argument types than the functions do.
 hip: Final[Any] = importlib.import_module("rocm.bindings.hip")
 """The runtime's functions and structures."""
 hiprtc: Final[Any] = importlib.import_module("rocm.bindings.hiprtc")
@@ -75,12 +75,12 @@ _REQUIRED: Final = (
     "hipHostMalloc",
     "hipThreadExchangeStreamCaptureMode",
 )
-"""What the backend cannot do without and older runtimes lack."""
+"""Functions that the backend needs and older runtimes lack."""
 
 _CLASSES: Final[dict[int, type[HalError]]] = {
     2: OutOfMemoryError,  # OutOfMemory
     801: UnimplementedError,  # NotSupported
-    # What ends the context, by the documentation or as CUDA's error of that number (O2).
+    # Errors that end the context, by the documentation or as CUDA's error of that number (O2).
     3: DeviceLostError,  # NotInitialized: it was, so this is a fork
     4: DeviceLostError,  # Deinitialized, as at the process's end
     53: DeviceLostError,  # PriorLaunchFailure: "reset the device"
@@ -92,7 +92,7 @@ _CLASSES: Final[dict[int, type[HalError]]] = {
     710: DeviceLostError,  # Assert
     719: DeviceLostError,  # LaunchFailure
 }
-"""What an error means; one that is not listed failed its own call, and the device lives."""
+"""The class of each error; an error not listed failed its own call, and the device lives."""
 
 _UNKNOWN: Final = re.compile(r"(-?\d+) is not a valid hip(?:rtc)?\w+")
 _MISSING_LIBRARY: Final = "dlopen"
@@ -105,9 +105,9 @@ def clear() -> None:
 
 
 def error_of(status: int, what: str) -> HalError:
-    """Return the exception for a status; `what` is the function or the deed.
+    """Return the exception for a status; `what` is the function or the action.
 
-    Takes the thread's last error back.
+    Clears the thread's last error.
     """
     code = int(status)
     name, text = f"hipError {code}", ""
@@ -130,7 +130,7 @@ def fail(status: int, function: Callable[..., Any]) -> NoReturn:
 
 
 def unknown_status(problem: ValueError, function: Callable[..., Any]) -> HalError:
-    """Return the exception for a status that the bindings do not know, and raise ValueError for."""
+    """Return the exception for a status unknown to the bindings, which raise ValueError for it."""
     found = _UNKNOWN.search(str(problem))
     clear()
     if found is None:
@@ -147,7 +147,7 @@ def unknown_status(problem: ValueError, function: Callable[..., Any]) -> HalErro
 def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - whatever it returns
     """Call a function of the runtime; return its one result, or None.
 
-    Raises what `error_of` makes of an error, and `UnimplementedError` where
+    Raises the exception of `error_of` for an error, and `UnimplementedError` if
     the runtime lacks the function.
     """
     try:
@@ -162,10 +162,10 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
 
 
 def entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN401 - ctypes' classes
-    """Return a function of the runtime that takes integers, and lets the interpreter lock go.
+    """Return a function of the runtime that takes integers and releases the interpreter lock.
 
-    It is what hip-python offers to C, found as it finds all others: at the
-    first call, which is to be of a function that is known to be there.
+    It is hip-python's function for C, which finds it as it finds all others: at the
+    first call, which must be of a function that is known to exist.
     """
     function = ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(_address(name))
     function.__name__ = name  # type: ignore[attr-defined] # what `fail` tells
@@ -173,7 +173,7 @@ def entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN4
 
 
 def relaxed_entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN401
-    """Return as `entry_point` a function that a capture may forbid, to be called nevertheless."""
+    """Return a function that a capture may forbid, as `entry_point`, relaxed for each call."""
     function = entry_point(name, *arguments)
 
     def relaxed(*values: int) -> int:
@@ -184,7 +184,7 @@ def relaxed_entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # no
 
 
 def _address(name: str) -> int:
-    """Return where hip-python has a function for C."""
+    """Return the address of hip-python's function for C."""
     capsule = _entry_points[name]
     return int(_capsule_pointer(capsule, _capsule_name(capsule)))
 
@@ -202,7 +202,7 @@ _mode = CaptureMode()  # replaced by `probe`
 
 
 def has(*names: str) -> bool:
-    """Return whether the runtime has all of these functions; none where there is no runtime."""
+    """Return whether the runtime has all of these functions; False without a runtime."""
     return all(hip.has_symbol(name) for name in names)
 
 
@@ -232,7 +232,7 @@ def probe() -> None:
     """Initialise HIP; raises `BackendUnavailableError` without a runtime, or without a device."""
     try:
         started = hip.hipInit(0)[0]
-        # Says more than the first: to some runtimes a device that is not there is an invalid one.
+        # More precise than the first: some runtimes call a missing device an invalid one.
         status, count = hip.hipGetDeviceCount()
         status = status or started
     except RuntimeError as problem:
@@ -279,7 +279,7 @@ def device_count() -> int:
 
 
 def runtime_version() -> int:
-    """Return HIP's number of its version, 70152633 for 7.1.52633; 0 where it does not say."""
+    """Return HIP's version number, 70152633 for 7.1.52633; 0 if unknown."""
     try:
         return int(call(hip.hipRuntimeGetVersion))
     except HalError:
@@ -357,13 +357,13 @@ def _snake(name: str) -> str:
 
 
 def _uuid(index: int, bus: str) -> str:
-    """Return what `amd-smi` and ``ROCR_VISIBLE_DEVICES`` call a device, or its place on the bus."""
+    """Return the device's id in `amd-smi` and ``ROCR_VISIBLE_DEVICES``, or its bus address."""
     content = b""
     with contextlib.suppress(HalError):
         content = bytes(byte & 0xFF for byte in call(hip.hipDeviceGetUuid, index).bytes)
     if not any(content):
         return f"GPU-{bus}"
-    # AMD's are sixteen letters, and not sixteen bytes.
+    # AMD's are sixteen letters, not sixteen bytes.
     if content.isascii() and content.decode().isalnum():
         return f"GPU-{content.decode()}"
     return f"GPU-{uuid.UUID(bytes=content[:16])}"
@@ -378,7 +378,7 @@ def has_compiler() -> bool:
 
 
 def compiler_version() -> str:
-    """Return hiprtc's version, as in ``"7.1"``; empty where it does not say."""
+    """Return hiprtc's version, as in ``"7.1"``; empty if unknown."""
     try:
         status, major, minor = hiprtc.hiprtcVersion()
     except (RuntimeError, ValueError):

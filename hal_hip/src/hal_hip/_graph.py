@@ -1,8 +1,8 @@
 """Build HIP graphs of neutral nodes, and change the parameters of their instances.
 
-The runtime finds the node of an instance by the node of the graph that it was
-made of, so a graph lives as long as its instances. Structures are packed here
-as the runtime's ABI has them, which costs a tenth of filling in the bindings'.
+The runtime identifies the node of an instance by the node of its original graph,
+so a graph lives as long as its instances. Structures are packed here
+in the runtime's ABI, which costs a tenth of filling in the bindings'.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _empty(_node: EmptyNode) -> tuple[Any, ...]:
     return ()
 
 
-# For each class of node: its parameters, what adds it to a graph, and what changes it in an
-# instance.
+# For each class of node: its parameters, and the functions that add it to a graph and change it
+# in an instance.
 _KINDS: Final[dict[type, tuple[Callable[[Any], tuple[Any, ...]], Any, Any]]] = {
     LaunchNode: (_launch, hip.hipGraphAddKernelNode, _change_launch),
     FillNode: (_fill, hip.hipGraphAddMemsetNode, _change_fill),
@@ -92,7 +92,7 @@ _KINDS: Final[dict[type, tuple[Callable[[Any], tuple[Any, ...]], Any, Any]]] = {
 
 
 class Graph:
-    """Own a native graph, as long as whoever created it or an instance needs it."""
+    """The owner of a native graph, as long as its creator or an instance needs it."""
 
     __slots__ = ("_native", "_nodes", "_users")
 
@@ -112,7 +112,7 @@ class Graph:
             raise
 
     def release(self) -> None:
-        """Give up one use; the last destroys the graph."""
+        """Drop one use; the last destroys the graph."""
         self._users -= 1
         if not self._users:
             call(hip.hipGraphDestroy, self._native)

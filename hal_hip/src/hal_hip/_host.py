@@ -1,4 +1,4 @@
-"""Pin host memory of others, once for all devices."""
+"""Pin foreign host memory, once for all devices."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _REFUSED: Final = frozenset({1, 801})  # InvalidValue, NotSupported: read-only p
 _ALREADY: Final = 712
 
 pins: Final = HostPins(_ALREADY)
-"""What is pinned, of all devices."""
+"""The pinned memory of all devices."""
 
 
 def register(address: int, size: int) -> Undo:
-    """Pin host memory; return what unpins it. Raises `OperationError` where HIP refuses."""
+    """Pin host memory; return a function that unpins it. Raises `OperationError` if HIP refuses."""
     try:
         call(hip.hipHostRegister, address, size, _PORTABLE_MAPPED)
     except HalError as error:

@@ -1,7 +1,7 @@
-"""Tell what an image is before the runtime sees it, and read what it says of its kernels.
+"""Identify an image before the runtime loads it, and read its kernels' metadata.
 
-AMD's code objects (HSACO) are ELF files with a note of metadata; the sizes of
-a kernel's parameters are known from nowhere else. Several for different
+AMD's code objects (HSACO) are ELF files with a note of metadata, which is the only source of
+the sizes of a kernel's parameters. Several for different
 devices come in a bundle of clang's.
 """
 
@@ -38,19 +38,19 @@ _DAMAGED: Final = (
     *(struct.error, ValueError, TypeError, AttributeError),
     *(IndexError, KeyError, OverflowError),
 )
-"""What readers raise of bytes that are not what they should be."""
+"""Exceptions of readers for malformed bytes."""
 _TAKES: Final = "a HIP device takes code objects (HSACO) and bundles of them"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelData:
-    """What a code object's metadata say of one kernel.
+    """The metadata of one kernel in a code object.
 
     Attributes
     ----------
     parameter_sizes
-        The bytes of each parameter in the source; what the compiler adds to
-        them is left out.
+        The bytes of each parameter in the source, without those that the compiler
+        adds.
     max_threads
         Threads that a block may have, 0 if it does not say.
     shared_memory
@@ -64,19 +64,19 @@ class KernelData:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Describe an image.
+    """The description of an image.
 
     Attributes
     ----------
     content
-        What the runtime is to load: the code object of a bundle that is for
+        The bytes for the runtime: the code object of a bundle that is for
         the device, or all of it.
     contents
         For people: ``"a code object for gfx90a"``.
     kernels
         What is known of each kernel, by its name in the image.
     functions
-        The names of its functions, where the metadata list no kernels.
+        The names of its functions, if the metadata list no kernels.
     """
 
     content: bytes
@@ -86,9 +86,9 @@ class Image:
 
 
 def read(image: bytes, target: str) -> Image:
-    """Return what an image is for a device with that ``gcnArchName``.
+    """Return an image's description for a device with that ``gcnArchName``.
 
-    Raises `OperationError` that says so if it is none for any.
+    Raises `OperationError` with a guess if it is for no such device.
     """
     try:
         if image.startswith(_BUNDLE):
@@ -132,7 +132,7 @@ def _read_bundle(image: bytes, target: str) -> Image:
             inner = _read_elf(image[start : start + size])
             contents = f"a bundle for {names}"
             return Image(inner.content, contents, inner.kernels, inner.functions)
-    # Perhaps one of them is for a family of devices: the runtime knows those.
+    # One of them may be for a family of devices, which the runtime knows.
     return Image(image, f"a bundle for {names}")
 
 
@@ -147,7 +147,7 @@ def _fits(name: str, target: str) -> bool:
 
 
 def _read_elf(image: bytes) -> Image:
-    """Read a code object, or another ELF file, which the runtime may know what to do with."""
+    """Read a code object, or another ELF file, which the runtime may be able to load."""
     if not elf.is_readable(image):
         message = f"{_TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
         raise OperationError(message)
@@ -179,7 +179,8 @@ def _metadata(image: bytes) -> Mapping[str, Any]:
     """Return the metadata in the notes of a code object, empty if there are none."""
     for name, kind, content in elf.notes(image):
         if (name, kind) == _METADATA:
-            # Room is made for as many elements as the head of a list or a map tells.
+            # The head of a list or a map announces its number of elements, which are allocated
+            # first.
             most = min(len(content), _MOST_ELEMENTS)
             unpacker = msgpack.Unpacker(
                 strict_map_key=False,
@@ -202,7 +203,7 @@ def _functions(image: bytes) -> Iterator[str]:
     """Yield the names of the functions that an ELF file defines."""
     seen = set()
     for each in elf.symbols(image):
-        # A compiler's own helpers begin with a sign that no name in a source has.
+        # A compiler's own helpers begin with a sign that no source name has.
         is_named = each.name not in seen and each.name[:1] != "$"
         if each.section and each.kind == _FUNCTION and is_named:
             seen.add(each.name)
@@ -210,7 +211,7 @@ def _functions(image: bytes) -> Iterator[str]:
 
 
 def _guess(image: bytes) -> str:
-    """Describe what an image that is none for HIP may be."""
+    """Describe what an image that is not for HIP may be."""
     head = bytes(image[:16])
     if not image:
         return "empty"

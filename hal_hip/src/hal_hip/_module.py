@@ -13,7 +13,7 @@ from hal_hip._driver import call, hip
 __all__ = ["Kernel", "Module"]
 
 _NOT_FOUND: Final = frozenset({13, 98, 500})
-"""What runtimes say of a name that is not there: InvalidSymbol, InvalidDeviceFunction, NotFound."""
+"""Runtimes' errors for an unknown name: InvalidSymbol, InvalidDeviceFunction, NotFound."""
 _MANGLED: Final = re.compile(r"_Z(?:L)?(\d+)(.+)")
 
 
@@ -43,7 +43,7 @@ class Kernel:
 
 
 class Module:
-    """Own a loaded image.
+    """The owner of a loaded image.
 
     Attributes
     ----------
@@ -54,15 +54,15 @@ class Module:
     __slots__ = ("_image", "native")
 
     def __init__(self, image: bytes, target: str) -> None:
-        """Load an image onto the current device; raises `OperationError` that says what it is."""
-        # Kept: not every runtime copies all that it reads later.
+        """Load an image onto the current device; raises `OperationError` with its description."""
+        # Kept, since not every runtime copies everything that it reads later.
         self._image = _image.read(image, target)
         try:
             self.native = call(hip.hipModuleLoadData, self._image.content)
         except OutOfMemoryError:
             raise
         except HalError as problem:
-            # Some runtimes say of any image that they cannot read that the error is unknown.
+            # Some runtimes report an unknown error for any image that they cannot read.
             message = (
                 f"the image is {self._image.contents}, and the device is a {target}: {problem}; "
                 "compile the source here"
@@ -76,9 +76,9 @@ class Module:
         call(hip.hipModuleUnload, self.native)
 
     def function(self, name: str) -> Kernel:
-        """Return a kernel by the name in its source; raises `NotFoundError` with those there are.
+        """Return a kernel by the name in its source; raises `NotFoundError` with the known names.
 
-        A kernel of C++ has a longer name in the image, which is taken as well.
+        A C++ kernel has a longer name in the image, which is accepted as well.
         """
         if known := self._find(name):
             return known

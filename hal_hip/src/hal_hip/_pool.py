@@ -1,7 +1,7 @@
-"""Own a memory pool for stream-ordered allocation, where that is found to work.
+"""A memory pool for stream-ordered allocation, if a trial shows that it works.
 
-What the runtime says of itself is not enough: some that declare pools fail on
-first use. So a device opens with a short trial, and does without on a failure.
+The runtime's own word is not enough: some runtimes that declare pools fail on
+first use. So opening a device includes a short trial, and a failure disables the pool.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _REUSE: Final = {
     "waited for": _names.hipMemPoolReuseAllowInternalDependencies,
 }
 _ALLOWED: Final = {"stream": (), "ordered": ("ordered",), "any": tuple(_REUSE)}
-"""Which of them `NativeDevice.configure_pool` means."""
+"""The runtime's settings for each mode of `NativeDevice.configure_pool`."""
 
 _P: Final = ctypes.c_void_p
 _allocate: Final = relaxed_entry_point("hipMallocFromPoolAsync", _P, ctypes.c_size_t, _P, _P)
@@ -51,10 +51,10 @@ _query: Final = relaxed_entry_point("hipStreamQuery", _P)
 
 
 def wait_for_stream(stream: int) -> None:
-    """Block until a stream is idle, by asking again and again.
+    """Block until a stream is idle, by polling it.
 
     The runtime's own blocking call may hold a lock of the runtime's meanwhile,
-    and then nobody else can enqueue what the stream waits for.
+    and then no other thread can enqueue the work that the stream waits for.
     """
     pause = 0.0
     while (status := _query(stream)) == NOT_READY:
@@ -65,7 +65,7 @@ def wait_for_stream(stream: int) -> None:
 
 
 class Pool:
-    """Own a native pool of one device."""
+    """A native pool of one device."""
 
     __slots__ = ("_native",)
 
@@ -75,11 +75,11 @@ class Pool:
         self._native = int(call(hip.hipMemPoolCreate, properties))
 
     def close(self) -> None:
-        """Destroy the pool; nothing of it is allocated."""
+        """Destroy the pool; it has no allocations."""
         call(hip.hipMemPoolDestroy, self._native)
 
     def configure(self, keep: int, reuse: str) -> None:
-        """Set what the pool keeps, and what it gives to another stream than freed it."""
+        """Set what the pool keeps, and which freed memory it gives to other streams."""
         values = {_names.hipMemPoolAttrReleaseThreshold: struct.pack("<Q", keep)}
         for way, name in _REUSE.items():
             values[name] = struct.pack("<i", way in _ALLOWED[reuse])
@@ -99,19 +99,19 @@ class Pool:
         return value.value
 
     def trim(self, keep: int) -> None:
-        """Give back to the device what is free in the pool, but for `keep` bytes."""
+        """Return the pool's free memory to the device, except `keep` bytes."""
         call(hip.hipMemPoolTrimTo, self._native, keep)
 
     def allow(self, device: int) -> None:
-        """Let the kernels of another device use what is and will be allocated here."""
+        """Let the kernels of another device use the pool's present and future allocations."""
         access = struct.pack("<3i", _ON_DEVICE, device, _READ_WRITE)
         call(hip.hipMemPoolSetAccess, self._native, access, 1)
 
     def allocate(self, stream: int, size: int) -> int:
         """Return the address of `size` bytes, in the order of a stream.
 
-        HIP gives what is free only whole, to about the same size, and does not
-        give it back to the device by itself: that is tried before memory has run out.
+        HIP reuses a free block only whole, for about the same size, and does not
+        return it to the device by itself: this tries that before it reports a lack of memory.
         """
         address = ctypes.c_void_p()
         arguments = ctypes.addressof(address), size, self._native, stream
@@ -132,7 +132,7 @@ class Pool:
 
 
 def open_pool(device: int) -> Pool | None:
-    """Return a pool of the current device, or None where that does not work."""
+    """Return a pool of the current device, or None if pools do not work."""
     if not _driver.has(*_REQUIRED) or not _driver.device_attribute(device, "MemoryPoolsSupported"):
         return None
     pool = None
@@ -149,7 +149,7 @@ def open_pool(device: int) -> Pool | None:
 
 
 def _try(pool: Pool) -> None:
-    """Allocate, use and free twice, the second time what the first gave back."""
+    """Allocate, use and free twice; the second time reuses the first's memory."""
     stream = int(call(hip.hipStreamCreateWithFlags, hip.hipStreamNonBlocking))
     try:
         for _ in range(2):
@@ -162,4 +162,4 @@ def _try(pool: Pool) -> None:
         wait_for_stream(stream)
     finally:
         call(hip.hipStreamDestroy, stream)
-    pool.trim(0)  # it holds nothing that is not asked for
+    pool.trim(0)  # it then holds only what is asked for

@@ -15,10 +15,10 @@ _TARGET: Final = re.compile(r"gfx[0-9a-f]{3,4}(?::(?:sramecc|xnack)[+-])*")
 
 
 class HipCompiler(NativeCompiler):
-    """Compile with hiprtc, which needs no driver.
+    """The hiprtc compiler, which needs no driver.
 
-    Targets are AMD's names of processors, with what a device must have
-    switched on or off if that matters: ``"gfx942"``, ``"gfx90a:xnack-"``.
+    Targets are AMD's names of processors, with the features that a device must have
+    on or off if that matters: ``"gfx942"``, ``"gfx90a:xnack-"``.
     Images are not linked.
     """
 
@@ -42,11 +42,11 @@ class HipCompiler(NativeCompiler):
         )
 
     def target_of(self, info: DeviceInfo) -> str:
-        """Return a device's processor with all that is switched on and off."""
+        """Return a device's processor with all features that are on and off."""
         return str(info.properties.get("compile_target", info.architecture))
 
     def rank(self, image: CompiledImage, info: DeviceInfo) -> int:
-        """Prefer the image that says most about the device, and nothing wrong."""
+        """Prefer the image that states most about the device, and nothing wrong."""
         processor, *wanted = image.target.split(":")
         own, *switches = self.target_of(info).split(":")
         if processor != own or not set(wanted) <= set(switches):

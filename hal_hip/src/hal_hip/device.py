@@ -1,4 +1,4 @@
-"""Implement the native primitives on HIP."""
+"""The native primitives on HIP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PORTABLE_MAPPED: Final = 3  # pinned for every device, and mapped
 _DLPACK_ROCM: Final = 10
 _DLPACK_ROCM_HOST: Final = 11
 
-# What every submission calls.
+# Called by every submission.
 _P: Final = ctypes.c_void_p
 _S: Final = ctypes.c_size_t
 _I: Final = ctypes.c_int
@@ -42,19 +42,20 @@ _fills: Final = {
 }
 _copy: Final = entry_point("hipMemcpyAsync", _P, _P, _S, _I, _P)
 _launch: Final = entry_point("hipModuleLaunchKernel")
-"""Takes pointers as such and numbers of 32 bits as they are: not to have eleven arguments checked
-takes half the time."""
+"""Takes pointers and numbers of 32 bits unchecked: without checks of eleven arguments it
+takes half the time.
+"""
 _launch_graph: Final = entry_point("hipGraphLaunch", _P, _P)
 _TO_DEVICE: Final = 1
 _TO_HOST: Final = 2
 _ANYWHERE: Final = 4
 
 _handles = itertools.count(1)
-"""Handles of modules and graphs, of all devices; those go through tables here."""
+"""Handles of modules and graphs, of all devices, which have tables here."""
 
 
 class HipDevice(ContextDevice):
-    """Make native calls on one device.
+    """The native calls on one device.
 
     Functions and instances of graphs have HIP's own handles, too.
     """
@@ -72,7 +73,7 @@ class HipDevice(ContextDevice):
     graph_commands = 4
 
     def __init__(self, driver: HipDriver, info: DeviceInfo, *, only: bool) -> None:
-        """Open the device; `only` says that there is no other."""
+        """Open the device; `only` means that there is no other."""
         super().__init__(info, only=only)
         self.domain = driver
         self.max_in_flight = _MAX_IN_FLIGHT
@@ -114,7 +115,7 @@ class HipDevice(ContextDevice):
     # Memory
 
     def allocate(self, size: int, memory: MemoryType) -> int:
-        """Return the address of `size` bytes; what the pool keeps is given back for them."""
+        """Return the address of `size` bytes; frees the pool's unused memory for them."""
         try:
             return self._allocate(size, memory)
         except OutOfMemoryError:
@@ -137,7 +138,7 @@ class HipDevice(ContextDevice):
         call(hip.hipHostFree if memory is MemoryType.HOST else hip.hipFree, address)
 
     def host_pointer(self, address: int, memory: MemoryType) -> int | None:
-        """Return the address itself, but for device memory: addresses are unified."""
+        """Return the address itself, except for device memory: addresses are unified."""
         return None if memory is MemoryType.DEVICE else address
 
     def memory_info(self) -> tuple[int, int]:
@@ -152,7 +153,7 @@ class HipDevice(ContextDevice):
         return (_DLPACK_ROCM_HOST, 0) if memory is MemoryType.HOST else None
 
     def locate(self, address: int) -> tuple[int, int] | None:
-        """Return where an address lies, as HIP knows it."""
+        """Return the place of an address, as HIP knows it."""
         try:
             found = call(hip.hipPointerGetAttributes, address)
             kind, device = int(found.type), int(found.device)
@@ -172,17 +173,17 @@ class HipDevice(ContextDevice):
             fail(status, _fills[width])
 
     def copy(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; HIP finds out what kinds of memory the two are."""
+        """Enqueue a copy; HIP detects the kinds of memory."""
         if status := _copy(target, source, size, _ANYWHERE, stream):
             fail(status, _copy)
 
     def copy_from_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; blocks where the host's memory is pageable."""
+        """Enqueue a copy; blocks if the host's memory is pageable."""
         if status := _copy(target, source, size, _TO_DEVICE, stream):
             fail(status, _copy)
 
     def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy; blocks where the host's memory is pageable."""
+        """Enqueue a copy; blocks if the host's memory is pageable."""
         if status := _copy(target, source, size, _TO_HOST, stream):
             fail(status, _copy)
 
@@ -209,7 +210,7 @@ class HipDevice(ContextDevice):
         """Return a kernel of the module."""
         loaded, functions = self._modules[module]
         kernel = loaded.function(name)
-        # Once for each function, whoever of several threads is first.
+        # Once for each function, whichever thread is first.
         if self._kernels.setdefault(kernel.native, kernel) is kernel:
             functions.append(kernel.native)
         return kernel.native
@@ -253,7 +254,7 @@ class HipDevice(ContextDevice):
         return handle
 
     def destroy_graph(self, graph: int) -> None:
-        """Give up a graph; its instances keep what they need of it."""
+        """Release a graph; its instances keep what they need of it."""
         with self._lock:
             self._graphs.pop(graph).release()
 
@@ -275,7 +276,7 @@ class HipDevice(ContextDevice):
                 source.release()
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
-        """Replace a node's parameters; raises `OperationError` where HIP refuses that."""
+        """Replace a node's parameters; raises `OperationError` if HIP refuses that."""
         self._instances[instance].update(instance, index, node)
 
     def launch_graph(self, stream: int, instance: int) -> None:
@@ -283,7 +284,7 @@ class HipDevice(ContextDevice):
         if status := _launch_graph(instance, stream):
             fail(status, _launch_graph)
 
-    # Host memory of others
+    # Foreign host memory
 
     def import_host(self, address: int, size: int) -> int:
         """Pin host memory, and return the device's address of it."""
@@ -314,11 +315,11 @@ class HipDevice(ContextDevice):
         self._own_pool.free(stream, address)
 
     def pool_statistics(self) -> tuple[int, int]:
-        """Return what the runtime counts for the pool."""
+        """Return the runtime's statistics of the pool."""
         return self._own_pool.statistics()
 
     def trim_pool(self, keep: int) -> None:
-        """Give what is free in the pool back to the device."""
+        """Return the pool's free memory to the device."""
         self._own_pool.trim(keep)
 
     @property

@@ -13,7 +13,7 @@ __all__ = ["HipDriver"]
 
 
 class HipDriver(NativeDriver):
-    """Present the devices that the runtime shows, in its own order.
+    """The devices of the runtime, in its own order.
 
     Devices can wait for each other's events: the driver is their domain.
     """
@@ -25,14 +25,14 @@ class HipDriver(NativeDriver):
         self._infos = tuple(map(_driver.describe, range(_driver.device_count())))
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return what was found when the driver was opened."""
+        """Return the devices found when the driver was opened."""
         return self._infos
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
-        """Open a device, and find out what works there.
+        """Open a device, and find out which features work there.
 
         The backend has no parameters of its own. Raises
-        `InvalidArgumentError` for one, and the runtime's error if the device
+        `InvalidArgumentError` for any, and the runtime's error if the device
         cannot be used.
         """
         for name in parameters:

@@ -30,7 +30,7 @@ def _open() -> NativeDriver:
 
 
 def _compiler() -> NativeCompiler:
-    """Return what compiles without a device."""
+    """Return the compiler that needs no device."""
     from hal_hip import _bindings  # noqa: PLC0415 - nothing is loaded before first use
 
     _bindings.check()

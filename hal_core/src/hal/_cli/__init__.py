@@ -1,7 +1,7 @@
-"""Provide the command ``hal``.
+"""The command ``hal``.
 
 `main` is the entry point. It imports the libraries of the ``cli`` extra only
-when it runs, so that their absence can be told in one line.
+when it runs, so that it can report their absence in one line.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def main() -> int:
 
     0: done. 1: it ran and the answer is no (a check failed). 2: the user's
     mistake, something that this machine lacks (the libraries of an extra,
-    too), or standard output that cannot be written, said in one line on
-    standard error. 130: stopped with Ctrl-C. 141: whoever reads standard
+    too), or standard output that cannot be written, reported in one line on
+    standard error. 130: stopped with Ctrl-C. 141: the reader of standard
     output has gone, as after SIGPIPE.
     """
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]

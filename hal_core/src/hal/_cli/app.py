@@ -59,8 +59,8 @@ def _options(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; return the exit status, as `hal._cli.main` says."""
-    # Python has None for what the shell has closed.
+    """Run one command line; return the exit status of `hal._cli.main`."""
+    # Python has None for a stream that the shell has closed.
     if cast("TextIO | None", sys.stderr) is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for good
     if cast("TextIO | None", sys.stdout) is None:
@@ -81,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Do what `run` does, but for standard output."""
+    """Run as `run` does, without its handling of standard output."""
     try:
         app(args=list(arguments), prog_name="hal")
     except SystemExit as stop:

@@ -1,4 +1,4 @@
-"""Implement ``hal bench``: a short measurement of one device."""
+"""The command ``hal bench``: a short measurement of one device."""
 
 # No deferred annotations in this module: typer reads them, with their options.
 from typing import Annotated

@@ -57,19 +57,19 @@ _NEXT_STEPS: Final[tuple[tuple[type[HalError], str], ...]] = (
     (PluginError, "install the plugin of {backend} again, in another version, or not at all"),
 )
 _NEXT_STEP: Final = "run: hal conformance {backend}; tell the authors of the plugin what it finds"
-"""What to do about any other failure, wrong results among them."""
+"""The next step for any other failure, including wrong results."""
 
 _MISTAKES: Final = (BackendNotFoundError, NotFoundError, InvalidArgumentError)
-"""What opening a device raises for a specification that is wrong."""
+"""Errors from opening a device for a wrong specification."""
 
 
 class _WrongResultError(Exception):
-    """Report a device that says that it is done, and has not done it."""
+    """The error for a device that reports work as done that is not done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one check.
+    """The outcome of one check.
 
     Attributes
     ----------
@@ -94,12 +94,12 @@ class Outcome:
 
 
 def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterator[Outcome]:
-    """Open a device, make every check on it, close it; yield what came of each.
+    """Open a device, make every check on it, close it; yield each outcome.
 
     `note` is called with the name of each check before it begins. Blocks for
     at most `LIMIT` seconds a wait, and as long as the compiler takes. Raises
-    `BackendNotFoundError`, `NotFoundError` or `InvalidArgumentError` for a
-    device that nobody knows, and nothing that one or its plugin does wrong.
+    `BackendNotFoundError`, `NotFoundError` or `InvalidArgumentError` for an
+    unknown device, and no error of a device or its plugin.
     """
     opened: list[hal.Device] = []
     note("open")
@@ -131,12 +131,12 @@ def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterat
 
 
 def _outcome(name: str, backend: str, work: Callable[[], object]) -> Outcome:
-    """Call `work`; say what came of it."""
+    """Call `work`; return its outcome."""
     start = time.perf_counter()
     reason = next_step = ""
     try:
         work()
-    except Exception as error:  # a plugin may raise anything, and is told of it
+    except Exception as error:  # a plugin may raise anything, which is reported
         if name == "open" and isinstance(error, _MISTAKES):
             raise
         reason = _one_line(error)
@@ -157,7 +157,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _why_stop(device: hal.Device) -> str:
-    """Return why the checks behind a failed one would tell nothing new; empty if they would."""
+    """Return why the checks after a failed one would tell nothing new; empty if they would."""
     if device.lost:
         return "the device was lost"
     try:
@@ -176,7 +176,7 @@ def _close(device: hal.Device) -> None:
 
 
 def _same(what: str, found: NDArray[np.int32], expected: NDArray[np.int32]) -> None:
-    """Raise unless the arrays are equal, and say where they first differ."""
+    """Raise with the first difference unless the arrays are equal."""
     wrong = np.flatnonzero(found != expected)
     if wrong.size:
         i = int(wrong[0])
@@ -187,7 +187,7 @@ def _same(what: str, found: NDArray[np.int32], expected: NDArray[np.int32]) -> N
 
 
 def _numbers() -> NDArray[np.int32]:
-    """Return numbers of which no two neighbours, and no two bytes' places, are alike."""
+    """Return numbers that differ from their neighbours, also in each byte."""
     return np.arange(_COUNT, dtype=np.int32) * np.int32(7919) + np.int32(0x01020304)
 
 
@@ -203,7 +203,7 @@ def _check_fill(device: hal.Device) -> None:
 
 
 def _check_copy(device: hal.Device) -> None:
-    """Go to the device, across it and back, on three queues."""
+    """Copy to the device, across it and back, on three queues."""
     numbers, found = _numbers(), np.zeros(_COUNT, np.int32)
     source, target = _allocate(device), _allocate(device)
     written = device.queues.upload.write(source, numbers)
@@ -217,7 +217,7 @@ def _check_wait(device: hal.Device) -> None:
     buffer, other = _allocate(device), _allocate(device)
     ready, done = hal.create_semaphore(), hal.create_semaphore()
     device.queue.fill(buffer, 0, wait=[ready.at(1)], signal=[done.at(1)])
-    # By when other work has been there and back, work that does not wait would have ended.
+    # While other work goes there and back, work that does not wait would end.
     device.queues.upload.fill(other, 0).wait(LIMIT)
     if done.query():
         raise _WrongResultError("wait: the device did not wait for the host's signal")
@@ -265,4 +265,4 @@ CHECKS: Final[dict[str, tuple[str, Callable[[hal.Device], None]]]] = {
     "kernel": ("compile", _check_kernel),
     "graph": ("graphs", _check_graph),
 }
-"""What is checked between opening a device and closing it: the feature it needs, and how."""
+"""The checks between opening a device and closing it: the feature each needs, and its function."""

@@ -1,4 +1,4 @@
-"""Implement ``hal conformance``: prove a backend with the conformance suite."""
+"""The command ``hal conformance``: prove a backend with the conformance suite."""
 
 # No deferred annotations in this module: typer reads them, with their options.
 import enum
@@ -34,7 +34,7 @@ _SHOWN_AT_MOST: Final = 40
 
 
 class Mode(enum.StrEnum):
-    """Name a way to lower command buffers (C4)."""
+    """A way to lower command buffers (C4)."""
 
     auto = "auto"
     stream = "stream"
@@ -106,8 +106,8 @@ def conformance(
 
 
 def _check_writable(report: Path) -> None:
-    """Exit unless the report can be written, which is known before a run of a minute."""
-    if not report.name:  # of nothing, of this folder, and of the root
+    """Exit unless the report can be written, so that a run of a minute is not wasted."""
+    if not report.name:  # an empty path, this folder, and the root have no name
         write_error(f"the report cannot be written: '{report}' is no file")
         raise typer.Exit(2)
     try:
@@ -123,7 +123,7 @@ def _check_writable(report: Path) -> None:
 
 
 class _Display:
-    """Show on a terminal how the run goes; nothing elsewhere."""
+    """The progress of a run on a terminal; shows nothing elsewhere."""
 
     def __init__(self) -> None:
         self._is_shown = sys.stderr.isatty()
@@ -138,7 +138,7 @@ class _Display:
         self._progress.stop()
 
     def note(self, event: dict[str, Any]) -> None:
-        """Take in an event of the run."""
+        """Handle an event of the run."""
         if not self._is_shown:
             return
         if "tests" in event:
@@ -153,7 +153,7 @@ class _Display:
 
 
 def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
-    """Print what came of the run."""
+    """Print the results of the run."""
     for status in ("failed", "expected_failure", "unsupported"):
         lines = _lines(result["tests"], status)
         for subject, reason in lines[:_SHOWN_AT_MOST]:
@@ -182,7 +182,7 @@ def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
 
 
 def _lines(tests: list[dict[str, str]], status: str) -> list[tuple[str, str]]:
-    """Return which tests have a status, and why; those not run for one reason are counted."""
+    """Return the tests with a status, and why; counts those that one reason kept from running."""
     chosen = [(test["id"], test["reason"]) for test in tests if test["status"] == status]
     if status != "unsupported":
         return chosen

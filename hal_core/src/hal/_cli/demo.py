@@ -1,4 +1,4 @@
-"""Implement ``hal demo``: the image pipeline on a picture of the user's."""
+"""The command ``hal demo``: the image pipeline on a picture of the user's."""
 
 # No deferred annotations in this module: typer reads them, with their options.
 import importlib.util

@@ -1,4 +1,4 @@
-"""Implement ``hal devices``: what is installed, and what is here."""
+"""The command ``hal devices``: the installed backends and the available devices."""
 
 # No deferred annotations in this module: typer reads them, with their options.
 import dataclasses

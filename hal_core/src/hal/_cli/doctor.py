@@ -1,4 +1,4 @@
-"""Implement ``hal doctor``: whether what is installed works here, and what to do if not."""
+"""The command ``hal doctor``: check whether the installed backends work here."""
 
 # No deferred annotations in this module: typer reads them, with their options.
 import dataclasses
@@ -49,7 +49,7 @@ def doctor(
     else:
         present = {spec.partition(":")[0] for spec in found}
         wanted = [*found]
-        # Says that it is here, and yet cannot list its devices: opening one tells why.
+        # It is available, and yet cannot list its devices: opening one tells why.
         wanted += [b.name for b in backends if b.state == "available" and b.name not in present]
     out = console()
     records: list[dict[str, Any]] = []
@@ -111,7 +111,7 @@ def _show_device(out: Console, spec: str, title: str, outcomes: list[Outcome]) -
 
 
 def _show_backends(out: Console, backends: tuple[hal.BackendStatus, ...]) -> None:
-    """Tell of the backends whose devices could not be checked."""
+    """Report the backends whose devices could not be checked."""
     told = False
     for backend in backends:
         if backend.state not in {"broken", "unavailable"}:

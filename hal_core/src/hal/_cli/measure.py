@@ -1,4 +1,4 @@
-"""Measure what the timeline and the transfers of a device cost: the work of ``hal bench``."""
+"""Measure a device's timeline and transfers: the work of ``hal bench``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _BATCH: Final = 50
 """Submissions of one sample."""
 _CHAIN: Final = 1000
 _LARGEST: Final = 64 << 20
-"""Bytes of a transfer, where the device has 16 times as much."""
+"""Bytes of a transfer, if the device has 16 times as much."""
 _FEWEST: Final = 5
-"""Samples, however long they take."""
+"""The fewest samples, however long they take."""
 
 _clock = time.perf_counter
 
 
 class Row(NamedTuple):
-    """Hold one measurement: its name, its unit, and the samples' middle and spread.
+    """One measurement: its name, its unit, and the samples' median and spread.
 
     ``low`` and ``high`` are the 10th and the 90th percentile.
     """
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 def measure(device: hal.Device, seconds: float) -> Iterator[tuple[str, Callable[[], Row]]]:
     """Yield the name of each row and the function that measures it.
 
-    A row takes samples for `seconds`, and `_FEWEST` at least. The work of a
+    A row takes samples for `seconds`, and at least `_FEWEST`. The work of a
     submission is one fill of 256 bytes.
     """
     timeline = _Timeline(device)
@@ -77,7 +77,7 @@ def _row(name: str, unit: str, sample: Callable[[], float], seconds: float) -> R
 
 
 class _Timeline:
-    """Take samples of the timeline, in microseconds an operation."""
+    """Samples of the timeline, in microseconds per operation."""
 
     def __init__(self, device: hal.Device) -> None:
         self._queue = device.queue
@@ -113,7 +113,7 @@ class _Timeline:
         return (_clock() - start) * 1e6
 
     def host_signal(self) -> float:
-        """Signal what a pending operation waits for; wait for its own signal."""
+        """Signal the value that a pending operation waits for; wait for its own signal."""
         ready, done = hal.create_semaphore(), hal.create_semaphore()
         self._queue.fill(self._buffer, 1, wait=(ready.at(1),), signal=(done.at(1),))
         start = _clock()
@@ -123,7 +123,7 @@ class _Timeline:
 
 
 def _transfers(device: hal.Device) -> Iterator[tuple[str, Callable[[], float]]]:
-    """Yield what takes samples of moving bytes until they are there, in 10^9 bytes a second."""
+    """Yield functions that sample transfers until the bytes are there, in 10^9 bytes a second."""
     size = min(_LARGEST, device.info.total_memory // 16)
     title = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size} B"
     host, back = np.ones(size, np.uint8), np.zeros(size, np.uint8)

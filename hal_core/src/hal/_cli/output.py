@@ -14,16 +14,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = ["GuardedOutput", "OutputError", "console", "progress", "write_error", "write_json"]
 
 _WIDTH_OF_A_PIPE: Final = 200
-"""Columns where there is no terminal: enough that a table is not folded."""
+"""Columns without a terminal: enough that a table is not folded."""
 
 
 class OutputError(Exception):
-    """Standard output cannot be written: no `OSError`, which the libraries catch.
+    """The error of standard output; not an `OSError`, which the libraries catch.
 
     Attributes
     ----------
     is_broken_pipe
-        The reader has gone, which is no mistake.
+        The reader has gone, which is not a mistake.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -55,7 +55,7 @@ class GuardedOutput:
             raise OutputError(error) from None
 
     def discard(self) -> None:
-        """Lead what is still unwritten nowhere: the interpreter would fail on it at its end."""
+        """Discard unwritten output: the interpreter would fail on it at its end."""
         with contextlib.suppress(OSError):  # a stream of another kind has no descriptor
             nowhere = os.open(os.devnull, os.O_WRONLY)
             try:
@@ -71,7 +71,7 @@ def console() -> Console:
 
 
 def progress() -> Progress:
-    """Return a bar on standard error for long work; it shows nothing where there is no terminal."""
+    """Return a bar on standard error for long work; it shows nothing without a terminal."""
     return Progress(
         BarColumn(),
         MofNCompleteColumn(),
@@ -92,5 +92,5 @@ def write_json(record: object) -> None:
 def write_error(message: str) -> None:
     """Write one line to standard error, whatever line breaks the message has."""
     line = " ".join(message.split())
-    with contextlib.suppress(OSError):  # the exit status says it, too
+    with contextlib.suppress(OSError):  # the exit status reports it, too
         sys.stderr.write(f"hal: {line}\n")

@@ -11,8 +11,8 @@ buffers (`hal.flow`). Needs the libraries of the ``demo`` extra.
 - `hal.demo.tiles`, `hal.demo.observe`, `hal.demo.timeline`, `hal.demo.picture`.
 - `hal.demo.reference`: the oracle, in scipy.
 
-And train a network on handwritten digits, on several devices at once; the
-program is examples/training.py.
+A second demonstration trains a network on handwritten digits, on several devices
+at once; the program is examples/training.py.
 
 - `hal.demo.training`: the part to learn from.
 - `hal.demo.network`: a replica, and its kernels.

@@ -48,7 +48,7 @@ def draw_loss(curves: dict[str, Floats], *, title: str, subtitle: str) -> Image.
     """Return the losses of some runs, step by step, as a picture, 1800 pixels wide.
 
     The scale is logarithmic. The first run is drawn broad, the others above
-    it, so that one which is the same shows inside of it.
+    it, so that an equal one shows inside it.
     """
     canvas = Canvas(_TOP + _HEIGHT + 90, _TOP, 1.0)
     canvas.text((MARGIN, MARGIN - 4), title, 30)
@@ -88,10 +88,10 @@ def draw_loss(curves: dict[str, Floats], *, title: str, subtitle: str) -> Image.
 def draw_steps(
     observation: Observation, kinds: Sequence[str], *, title: str, subtitle: str
 ) -> Image.Image:
-    """Return what was seen of some steps as a picture, 1800 pixels wide.
+    """Return some observed steps as a picture, 1800 pixels wide.
 
-    One row for each queue that had work, one colour for each of `kinds` that is
-    there; an operation's ``tile`` is its kind's number. `title` and `subtitle`
+    One row for each queue that had work, one colour for each of `kinds` that
+    occurs; an operation's ``tile`` is its kind's number. `title` and `subtitle`
     are one line each.
     """
     rows: dict[str, list[Operation]] = {stage: [] for stage in observation.stages}

@@ -1,4 +1,4 @@
-"""Draw what happened when: a canvas with rows for queues and an axis for the time."""
+"""A canvas with rows for queues and a time axis."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FAINT: Final = (108, 116, 134)
 
 
 class Canvas:
-    """Hold a picture and the scale of its time, while it is drawn.
+    """A picture and its time scale, while it is drawn.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Canvas:
         self.seconds = seconds
 
     def x(self, seconds: float) -> float:
-        """Return where a moment is, from the left."""
+        """Return the position of a moment, from the left."""
         return LEFT + seconds * (RIGHT - LEFT) / (self.seconds or 1e-9)
 
     def text(
@@ -78,7 +78,7 @@ class Canvas:
         self.pen.text(at, plain, fill=color, font=font(size), anchor=anchor)
 
     def band(self, top: int, height: int, label: str, note: str) -> None:
-        """Draw the band of a row, and beside it what it is."""
+        """Draw the band of a row, with its label beside it."""
         self.pen.rectangle((LEFT, top, RIGHT, top + height), fill=BAND)
         lines = [*label.split("\n"), note] if height > LINE_HEIGHT else [f"{label} {note}"]
         line = top + height / 2 - 11 * (len(lines) - 1)
@@ -88,7 +88,7 @@ class Canvas:
             line += 22
 
     def axis(self, top: int) -> None:
-        """Draw the time, down to `top`."""
+        """Draw the time axis, down to `top`."""
         milliseconds = self.seconds * 1e3
         step = round_step(milliseconds / 12)
         digits = max(0, -math.floor(math.log10(step) + 1e-9))

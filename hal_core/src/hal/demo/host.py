@@ -1,4 +1,4 @@
-"""Hold on the host what goes to the device, and what comes back."""
+"""The host's side: tiles that go to the device, and edges that come back."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Floats = npt.NDArray[np.float32]
 
 
 class HostTiles:
-    """Hold a picture in tiles: what is uploaded of each, and where its edges arrive.
+    """A picture in tiles: the bytes to upload for each, and the memory for its edges.
 
-    Everything lies in two arrays, which are pinned where the device can do
+    Everything lies in two arrays, which are pinned if the device can do
     that, so that it copies from and to them itself. Close it, or use it in a
-    with-statement, after what uses it and before the device.
+    with-statement, after everything that uses it and before the device.
 
     Attributes
     ----------
     tiles
-        Where they lie in the picture; the first one is as large as any.
+        Their places in the picture; the first one is as large as any.
     regions
-        What the kernels take of each: its width and height, and its colours
-        with their halo. They are bytes that nobody can change: whoever uploads
-        them need not copy them first.
+        The kernels' input for each: its width and height, and its colours
+        with their halo. The bytes are immutable, so an upload need not
+        copy them first.
     edges
         Arrays for their edge magnitude.
     """
@@ -52,7 +52,7 @@ class HostTiles:
             size.tobytes() + extended[tile.region(halo)].tobytes()
             for size, tile in zip(sizes, self.tiles, strict=True)
         ]
-        # Drivers pin whole pages, and each but once: so these begin and end with one of their own.
+        # Drivers pin whole pages, and each only once, so each array has pages of its own.
         page = bytes(mmap.PAGESIZE)
         regions = np.frombuffer(b"".join((page, *parts, page)), np.uint8)[len(page) : -len(page)]
         edge = len(page) // 4
@@ -77,12 +77,12 @@ class HostTiles:
                 pin.close()
 
     def forget(self) -> None:
-        """Overwrite the edges, so that a tile which does not come back is noticed."""
+        """Overwrite the edges, so that a missing tile is noticed."""
         for edges in self.edges:
             edges.fill(np.nan)
 
     def picture(self) -> Floats:
-        """Return the edge magnitude of the whole picture, put together."""
+        """Return the edge magnitude of the whole picture, assembled."""
         whole = np.full(self._shape, np.nan, np.float32)
         for tile, edges in zip(self.tiles, self.edges, strict=True):
             whole[tile.area] = edges
@@ -90,12 +90,12 @@ class HostTiles:
 
 
 def _split(array: npt.NDArray[Any], sizes: Sequence[int] | Ints) -> list[npt.NDArray[Any]]:
-    """Return the parts of an array, one after the other, without a copy."""
+    """Return consecutive parts of an array, without a copy."""
     return np.split(array, np.cumsum(sizes)[:-1])
 
 
 def _pin(device: hal.Device, array: npt.NDArray[Any]) -> hal.Buffer | None:
-    """Have a device use an array in place; without that it copies it through memory of its own."""
+    """Import an array into a device; without that the device copies it through its own memory."""
     try:
         return device.import_array(array)
     except (UnimplementedError, OperationError, OutOfMemoryError):

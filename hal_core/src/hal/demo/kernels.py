@@ -1,9 +1,9 @@
-"""Hold the demo's kernels, in the portable dialect that every backend compiles.
+"""The demo's kernels, in the portable dialect that every backend compiles.
 
-Each takes one thread for each pixel of its result, x along the rows; rows lie
+Each uses one thread for each pixel of its result, x along the rows; rows lie
 one after the other without padding. A kernel that looks at neighbours makes a
-result that is smaller than its source by these neighbours, so that none has to
-care for borders: the host extends the picture before it cuts it into tiles.
+result that is smaller than its source by these neighbours, so that no kernel has to
+handle borders: the host extends the picture before it cuts it into tiles.
 
 A tile's width and height stand in front of its colours, and `right` and `below` say how much
 wider and higher the result is for the halo that later kernels need. So the
@@ -113,20 +113,20 @@ extern "C" __global__ void sobel(const float* __restrict__ source, float* __rest
 
 
 class TileKernels:
-    """Hold the kernels, compiled, and record them for one tile after another.
+    """The compiled kernels, recorded for one tile after another.
 
     Attributes
     ----------
     device
-        What they were compiled for.
+        The device that they were compiled for.
     slots
-        What the recording takes slots for, as `hal.Device.record` does.
+        The recording's slots, as for `hal.Device.record`.
     """
 
     def __init__(self, device: hal.Device, sigma: float, largest: Tile) -> None:
         """Compile for a blur of `sigma` pixels, and tiles that are no larger than `largest`.
 
-        Raises what `hal.Device.compile` raises.
+        Raises the errors of `hal.Device.compile`.
         """
         self.device: Final = device
         self._largest = largest
@@ -179,7 +179,7 @@ def halo_of(sigma: float) -> int:
 def defines(weights: npt.NDArray[np.float32]) -> dict[str, str]:
     """Return the macros for a blur with these weights, an odd number of them.
 
-    As constants in the source, since a compiler unrolls a loop of known length
+    They are constants in the source, since a compiler unrolls a loop of known length
     and then keeps them in registers.
     """
     return {

@@ -1,10 +1,10 @@
-"""Hold one replica of a two-layer network: its kernels, its buffers, its recording.
+"""One replica of a two-layer network: its kernels, its buffers, its recording.
 
-64 pixels, a layer of units that cut off below 0, and scores for ten digits,
-whose error is the cross entropy after a softmax. Everything that is learnt is
-in one buffer: first the weights of the first layer, a row for each pixel, then
-its offsets, then those of the second layer in the same way. The gradient has
-the same form, and the sum of the errors behind it, so that replicas are merged by
+64 pixels, a layer of rectified linear units, and scores for ten digits,
+whose error is the cross entropy after a softmax. One buffer holds all parameters:
+first the weights of the first layer, a row for each pixel, then
+its biases, then those of the second layer in the same way. The gradient has
+the same form, followed by the sum of the errors, so that replicas are merged by
 adding one buffer to another.
 """
 
@@ -24,7 +24,7 @@ INPUTS: Final = 64
 HIDDEN: Final = 64
 CLASSES: Final = 10
 SIZE: Final = (INPUTS + 1) * HIDDEN + (HIDDEN + 1) * CLASSES
-"""Numbers that are learnt."""
+"""The number of parameters."""
 
 _BLOCK: Final = 64
 
@@ -134,7 +134,7 @@ descend(const float* __restrict__ gradient, float* __restrict__ network,
 
 
 def initial(seed: int) -> Floats:
-    """Return what a network knows before it has learnt: weights by chance, offsets of 0."""
+    """Return the initial parameters: random weights, biases of 0."""
     chance = np.random.default_rng(seed)
     first = chance.normal(0, np.sqrt(2 / INPUTS), INPUTS * HIDDEN)
     second = chance.normal(0, np.sqrt(2 / HIDDEN), HIDDEN * CLASSES)
@@ -148,11 +148,11 @@ class Replica:
     Attributes
     ----------
     device
-        Where it is.
+        Its device.
     count
         Rows of a batch.
     network, gradient
-        What it has learnt, and what its last batch says; see this module.
+        Its parameters, and the gradient of its last batch; see this module.
     curve
         The loss of each step of an epoch.
     """
@@ -160,7 +160,7 @@ class Replica:
     def __init__(
         self, flow: Flow, device: hal.Device, images: Floats, labels: Ints, count: int, steps: int
     ) -> None:
-        """Compile, allocate, and record what turns rows into a gradient."""
+        """Compile, allocate, and record the commands that turn rows into a gradient."""
         self.device = device
         self.count = count
         self._flow = flow
@@ -181,12 +181,12 @@ class Replica:
         self._commands = self._record()
 
     def reset(self, network: Floats) -> None:
-        """Know `network`, and be at rest."""
+        """Set the parameters to `network`, at rest."""
         self._flow.write(self.network, network)
         self._flow.fill(self._velocity, np.float32(0))
 
     def upload(self, step: int, rows: Ints) -> None:
-        """Bring the numbers of a batch's rows to the device, while the one before is learnt."""
+        """Upload the numbers of a batch's rows, while the batch before is computed."""
         self._flow.write(self._rows[step % 2], rows)
 
     def compute(self, step: int) -> None:
@@ -200,14 +200,14 @@ class Replica:
     def descend(
         self, gradient: TrackedBuffer, step: int, *, share: float, rate: float, momentum: float
     ) -> None:
-        """Learn from a gradient of ``1 / share`` rows."""
+        """Update the parameters by a gradient of ``1 / share`` rows."""
         self._dispatch(
             "descend",
             *(gradient, self.network, self._velocity, self.curve, step, share, rate, momentum),
         )
 
     def guess(self, rows: Ints) -> Ints:
-        """Return the digit that each of `count` rows shows, as far as it knows. Blocks."""
+        """Return the most likely digit of each of `count` rows. Blocks."""
         self.upload(0, rows)
         self.compute(0)
         return self._guesses.numpy()

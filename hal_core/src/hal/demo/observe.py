@@ -1,12 +1,12 @@
-"""Watch a run from the host, through public means, to draw its timeline.
+"""Observe a run from the host, through the public API, to draw its timeline.
 
-The host asks the submissions, over and over, whether they were issued and
+The host polls the submissions: whether they were issued and
 whether they have ended. So a time is the moment when the host
 *saw* something, late by up to the gap between two looks, which is measured and
-told. When the device really began an operation the host cannot know. What it
-can know is from when on nothing held the operation back: it was issued, all
+reported. The host cannot know when the device really began an operation. It
+can know from when on nothing held the operation back: it was issued, all
 that it waits for had ended and the operation before it in its queue had
-retired. From there to its retirement the bar is drawn.
+retired. The bar is drawn from there to its retirement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hal.errors import DeadlineExceededError
 __all__ = ["STAGES", "Observation", "Observer", "Operation", "Overlap", "Step"]
 
 STAGES: Final = ("upload", "compute", "download")
-"""What happens to a tile, each on the queue of this name, in order."""
+"""The stages of a tile, each on the queue of this name, in order."""
 
 _STAGE_OF: Final = dict(zip(("write", "execute", "read"), STAGES, strict=True))
 
@@ -35,7 +35,7 @@ _MANY_PROCESSORS: Final = 8
 
 
 class Step(NamedTuple):
-    """Describe one submission: its tile, its stage, what it waits for."""
+    """A submission: its tile, its stage, its waits."""
 
     tile: int
     stage: str
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Tell when one operation passed its stations, in seconds from the run's start.
+    """The times of one operation, in seconds from the run's start.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Tell how busy the queues were, as parts of the run's time, from 0 to 1.
+    """How busy the queues were, as parts of the run's time, from 0 to 1.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Hold what was seen of one run.
+    """The observations of one run.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Observation:
     resolution, worst_resolution
         The median and the longest gap between two looks, in seconds.
     stages
-        What queues there were.
+        The names of the queues.
     """
 
     operations: tuple[Operation, ...]
@@ -134,12 +134,12 @@ class Observation:
 
 
 class Observer:
-    """Note times while work is submitted, and until it has ended.
+    """An observer that notes times while work is submitted, and until it has ended.
 
-    A pipeline's ``trace`` is `traced`, which counts its tiles; who submits other
-    work calls `submitted`. `drained` comes after the last submission. `stages`
-    are the names of the queues that are watched, by default a pipeline's. What
-    is on one of them ends in order.
+    A pipeline's ``trace`` is `traced`, which counts its tiles; for other
+    work call `submitted`. Call `drained` after the last submission. `stages`
+    are the names of the observed queues, by default a pipeline's. Operations
+    of one queue end in order.
     """
 
     def __init__(self, stages: Sequence[str] = STAGES, *, timeout: float = 120.0) -> None:
@@ -166,7 +166,7 @@ class Observer:
     def drained(self) -> None:
         """Look until everything submitted has retired.
 
-        Raises what failed on the device, and `DeadlineExceededError` after
+        Raises failures on the device, and `DeadlineExceededError` after
         the time limit.
         """
         deadline = time.perf_counter() + self._timeout
@@ -177,7 +177,7 @@ class Observer:
                 raise DeadlineExceededError(message)
 
     def observation(self) -> Observation:
-        """Return what was seen, after the run has ended."""
+        """Return the observations, after the run has ended."""
         operations = []
         order = {stage: index for index, stage in enumerate(self._stages)}
         ended: dict[object, float] = {
@@ -188,7 +188,7 @@ class Observer:
         for stage in self._stages:
             retired = self._retired[stage]
             for index, step in enumerate(self._steps[stage]):
-                # What an earlier run has submitted has ended.
+                # Submissions of an earlier run have ended.
                 producers = [ended.get(wait, 0.0) for wait in step.waits]
                 issued = min(self._issued[stage][index], retired[index])
                 before = retired[index - 1] if index else 0.0
@@ -215,7 +215,7 @@ class Observer:
         )
 
     def _look(self) -> bool:
-        """Note what is new; return whether everything submitted so far has retired."""
+        """Note changes; return whether everything submitted so far has retired."""
         # Against the flow: if a later stage has ended, the earlier ones then show it, too.
         ended = {stage: self._count_ended(stage) for stage in reversed(self._stages)}
         now = time.perf_counter() - self._start
@@ -238,12 +238,12 @@ class Observer:
 
 
 def _rest() -> None:
-    """Let others run between two looks."""
+    """Let other threads run between two looks."""
     if len(os.sched_getaffinity(0)) < _MANY_PROCESSORS:
         # Spinning would see more, but take a processor from a device that is the processors.
         time.sleep(_REST_SECONDS)
     else:
-        # Lets go of the interpreter lock only. Even time.sleep(0) takes a timer's 50 microseconds.
+        # Releases only the interpreter lock. Even time.sleep(0) takes a timer's 50 microseconds.
         select.select((), (), (), 0)
 
 

@@ -1,4 +1,4 @@
-"""Read and write the demo's pictures; every mistake is a `HalError` in one line."""
+"""Read and write the demo's pictures; every mistake is a `HalError` of one line."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def _to_rgb(image: Image.Image) -> npt.NDArray[np.uint8]:
 
 
 def load_shipped() -> tuple[str, npt.NDArray[np.uint8]]:
-    """Return the name and the pixels of a photograph that scikit-image brings along.
+    """Return the name and the pixels of a photograph that scikit-image ships.
 
     It is the retina, 1411 by 1411 pixels, in the public domain, inside the wheel: nothing is
     downloaded.
     """
-    # Here, because skimage takes long to import and a picture of the user's does not need it.
+    # Imported here, because skimage takes long to import and a user's own picture does not need it.
     from skimage import data  # noqa: PLC0415
 
     retina: Callable[[], npt.ArrayLike] = data.retina

@@ -1,8 +1,8 @@
 """Send a picture through a device, tile by tile, on tracked buffers.
 
 Three queues work at once: one brings tiles to the device, one computes, one
-brings edges back. Tiles in flight use a few sets of buffers in turn. Nobody
-says what waits for what: the flow knows that the kernels read what the upload
+brings edges back. Tiles in flight use a few sets of buffers in turn. The program
+names no waits: the flow knows that the kernels read what the upload
 wrote, and that bytes are free when they were used.
 
 The kernels are recorded once, with slots for their buffers: each tile binds
@@ -22,7 +22,7 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """Send the tiles on the host through the kernels, `slots` of them at once.
+    """A pipeline of the host's tiles through the kernels, `slots` of them at once.
 
     One thread at a time. Close it, or use it in a with-statement, before the
     host's tiles.
@@ -31,7 +31,7 @@ class Pipeline:
     def __init__(
         self, kernels: TileKernels, host: HostTiles, *, slots: int, trace: Trace | None = None
     ) -> None:
-        """Record and allocate; raises what `hal.Device.allocate` raises.
+        """Record and allocate; raises the errors of `hal.Device.allocate`.
 
         `trace` is called with each submission and the list of what it waits for.
         """
@@ -48,7 +48,7 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Give the device memory back; no tile may be on its way."""
+        """Free the device memory; no tile may be in flight."""
         self._pipeline.close()
         self._flow.close()
 
@@ -58,8 +58,8 @@ class Pipeline:
             self._pipeline.run({TILE: region}, {EDGES: edges})
 
     def wait(self, timeout: float = 120.0) -> None:
-        """Block until all tiles are back on the host, for `timeout` seconds at most.
+        """Block until all tiles are back on the host, for at most `timeout` seconds.
 
-        Raises `hal.errors.DeadlineExceededError`, and whatever failed on the device.
+        Raises `hal.errors.DeadlineExceededError`, and failures on the device.
         """
         self._pipeline.wait(timeout)

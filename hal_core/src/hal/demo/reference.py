@@ -1,9 +1,9 @@
-"""Compute what the demo must yield, with scipy, in double precision.
+"""Compute the demo's expected result, with scipy, in double precision.
 
 This is the oracle: it shares no code, no tiles and no formulas with the
 pipeline, only the definition. Luminance of ITU-R BT.601, Gaussian blur, the
-length of Sobel's gradient, of a picture that goes on beyond its edges with the
-nearest pixel in it.
+length of Sobel's gradient, of a picture that continues beyond its edges with its
+nearest pixel.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def edges(rgb: npt.NDArray[np.uint8], sigma: float) -> npt.NDArray[np.float64]:
 
     `sigma` is the blur's standard deviation in pixels.
     """
-    # Extended first, by all that reaches in, so that scipy's own border mode reaches nothing that
-    # is kept: it would extend the blurred picture once more for Sobel.
+    # Extended first, by everything that contributes, so that scipy's own border mode affects
+    # nothing that is kept: it would extend the blurred picture once more for Sobel.
     margin = _radius(sigma) + 1
     grey = rgb.astype(np.float64) @ np.array([0.299, 0.587, 0.114])
     extended = np.pad(grey, margin, mode="edge")
@@ -61,5 +61,5 @@ def tolerance(sigma: float) -> float:
 
 
 def _radius(sigma: float) -> int:
-    """Return the pixels on each side that scipy's Gaussian looks at."""
+    """Return how many pixels on each side scipy's Gaussian looks at."""
     return int(_TRUNCATE * sigma + 0.5)

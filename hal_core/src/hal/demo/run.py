@@ -22,7 +22,7 @@ from hal.errors import InvalidArgumentError
 __all__ = ["Report", "Settings", "run"]
 
 _SMALLEST_SIGMA = 0.3
-"""Leaves a blur of one pixel's radius."""
+"""Leaves a blur with a radius of one pixel."""
 _LARGEST_SIGMA = 32.0
 _LARGEST_PICTURE = 1 << 26
 _OBSERVED_RUNS = 5
@@ -31,12 +31,12 @@ _OBSERVED_RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to run on what.
+    """The settings of a run.
 
     Attributes
     ----------
     source
-        The picture, or None for the photograph that scikit-image brings.
+        The picture, or None for the photograph that scikit-image ships.
     device
         As for `hal.create_device`.
     output, timeline_output
@@ -63,7 +63,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Hold what a run found.
+    """The results of a run.
 
     Attributes
     ----------
@@ -113,8 +113,8 @@ class Report:
 def run(settings: Settings) -> Report:
     """Run the demo; write both pictures; return the report, whether or not the check passed.
 
-    Runs of one pipeline: one to warm up, one timed, some observed, which are
-    slower for it. The one that the host saw best makes the timeline. All but
+    Runs one pipeline several times: once to warm up, once timed, and some observed,
+    which slows them down. The one that the host saw best makes the timeline. All but
     the first are checked; the host's edges are overwritten in between.
 
     Raises
@@ -187,7 +187,7 @@ def run(settings: Settings) -> Report:
 
 
 class _Watch:
-    """A pipeline's trace, which somebody looks at only sometimes."""
+    """A pipeline's trace that is observed only in some runs."""
 
     def __init__(self) -> None:
         self._observer: Observer | None = None
@@ -197,7 +197,7 @@ class _Watch:
             self._observer.traced(submission, waits)
 
     def observe(self, pipeline: Pipeline) -> Observation:
-        """Send every tile through, and look on."""
+        """Send every tile through, and observe."""
         self._observer = observer = Observer()
         pipeline.send()
         self._observer = None
@@ -234,6 +234,6 @@ def _check(settings: Settings) -> None:
 
 
 def _difference(edges: npt.NDArray[np.float32], expected: npt.NDArray[np.float64]) -> float:
-    """Return the greatest difference, infinity where there is no number."""
+    """Return the greatest difference, infinity for NaN."""
     difference = np.abs(edges - expected)
     return float(np.where(np.isnan(difference), np.inf, difference).max())

@@ -16,7 +16,7 @@ _MOST_TILES: Final = 36
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Describe one tile: where in the picture its results lie, in pixels."""
+    """A tile: the place of its results in the picture, in pixels."""
 
     left: int
     top: int

@@ -1,4 +1,4 @@
-"""Draw the timeline of an observed run: queues, their progress, and how they overlap."""
+"""Draw the timeline of an observed run: queues, their progress, and their overlap."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def draw(
 
 
 class _Drawing(Canvas):
-    """Hold the canvas and the scale while one timeline is drawn."""
+    """The canvas and the scale while one timeline is drawn."""
 
     def __init__(self, observation: Observation, tiles: Sequence[Tile]) -> None:
         self._observation = observation

@@ -1,11 +1,11 @@
 """Train a network on several devices at once, each with a part of every batch.
 
 Each device has a replica of the network. A step computes the gradients of all
-parts, merges them pair by pair into the first device's, and has every replica
-learn from the sum: so all of them stay the same, and learn what a single
-device with the whole batch would, but for rounding. What another device has is
-read through merge buffers. Nobody says what waits for what, and the host waits
-once in an epoch only, for the losses.
+parts, merges them pair by pair into the first device's, and updates every replica
+by the sum: so all of them stay the same, and learn the same as a single
+device with the whole batch, except for rounding. Merge buffers make another device's
+gradient readable. The program names no waits, and the host waits
+only once per epoch, for the losses.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from hal.flow.merging import MergeMode
 __all__ = ["KINDS", "Digits", "Training", "load_digits"]
 
 KINDS: Final = ("upload", "gradient", "bring", "merge", "descend")
-"""What the operations of a step do; ``tile`` of a watched operation is one of these, counted."""
+"""The kinds of a step's operations; ``tile`` of an observed operation is an index here."""
 
 _HELD_OUT: Final = 360
 
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Hold pictures of 8 by 8 pixels from 0 to 1, and which digits they show.
+    """Pictures of 8 by 8 pixels from 0 to 1, and the digits that they show.
 
     Attributes
     ----------
     images, labels
-        To learn from.
+        For training.
     test_images, test_labels
-        Held out, to be judged by.
+        Held out, for the evaluation.
     """
 
     images: Floats
@@ -51,8 +51,8 @@ class Digits:
 
 
 def load_digits(seed: int = 0) -> Digits:
-    """Return the 1797 handwritten digits that scikit-learn ships; 360 are held out by chance."""
-    # Here, because it takes long to import.
+    """Return the 1797 handwritten digits that scikit-learn ships; 360 random ones are held out."""
+    # Imported here, because it takes long to import.
     from sklearn import datasets  # noqa: PLC0415
 
     images, labels = datasets.load_digits(return_X_y=True)
@@ -65,7 +65,7 @@ def load_digits(seed: int = 0) -> Digits:
 
 
 class Training:
-    """Hold replicas on devices, and train them; one thread at a time.
+    """Replicas on devices, and their training; one thread at a time.
 
     Close it, or use it in a with-statement, before the devices.
 
@@ -90,11 +90,11 @@ class Training:
         """Put a replica on each device.
 
         `batch` is the rows of a step, for all devices together; `rate` and
-        `momentum` say how it descends; `seed` chooses the weights to begin
-        with and the order of the rows, `mode` what merge buffers do, `peers`
+        `momentum` are those of the descent; `seed` determines the initial weights
+        and the order of the rows, `mode` what merge buffers do, `peers`
         as for `hal.flow.Flow`. Raises `InvalidArgumentError` for a device that
         is given twice, for a batch that is smaller than the number of devices
-        or larger than all there is, and for a mode that merge buffers don't have.
+        or larger than all rows, and for a mode that merge buffers do not have.
         """
         if len(set(devices)) < len(devices):
             message = "each device can have one replica; open it again, or use virtual devices"
@@ -122,7 +122,7 @@ class Training:
             for device, given in zip(opened, _apart(names), strict=True)
             for name in ("upload", "compute", "download")
         }
-        # As even as can be; a replica's part has the same size in every step.
+        # As even as possible; a replica's part has the same size in every step.
         self._parts = np.array_split(np.arange(batch), len(opened))
         images, labels = digits.images, digits.labels
         self._replicas = [
@@ -157,14 +157,14 @@ class Training:
         return np.concatenate(curves)
 
     def networks(self) -> list[Floats]:
-        """Return what each replica has learnt: all the same, but for roundings of two backends.
+        """Return each replica's parameters: all equal, except for roundings of two backends.
 
         Blocks.
         """
         return [replica.network.numpy() for replica in self._replicas]
 
     def accuracy(self) -> float:
-        """Return which part of the held-out digits the first replica knows, 0 to 1. Blocks."""
+        """Return the share of held-out digits that the first replica recognises, 0 to 1. Blocks."""
         images, labels = self._digits.test_images, self._digits.test_labels
         device = self._replicas[0].device
         judge = Replica(self.flow, device, images, labels, len(images), 1)
@@ -172,7 +172,7 @@ class Training:
         return float(np.mean(judge.guess(np.arange(len(images), dtype=np.int32)) == labels))
 
     def observe(self, steps: int) -> Observation:
-        """Train for some steps more, of one epoch at most, and watch. Blocks."""
+        """Train for some more steps, of at most one epoch, and observe. Blocks."""
         observer = Observer(list(self._names.values()))
         order = self._order.permutation(len(self._digits.images)).astype(np.int32)
         self.flow.wait_idle()
@@ -186,7 +186,7 @@ class Training:
         return observer.observation()
 
     def _step(self, step: int, rows: Ints) -> None:
-        """Learn from a batch."""
+        """Train with one batch."""
         self._kind = KINDS.index("upload")
         for replica, part in zip(self._replicas, self._parts, strict=True):
             replica.upload(step, rows[part])
@@ -215,7 +215,7 @@ class Training:
             )
 
     def _bring(self, source: Replica, target: Replica) -> TrackedBuffer:
-        """Return the gradient of one replica where another one finds it."""
+        """Return the gradient of one replica where another one can read it."""
         self._kind = KINDS.index("bring")
         merge = self.flow.merge_buffer(target.device)
         merge.load(source.gradient, self._mode)
@@ -228,7 +228,7 @@ class Training:
 
 
 def _apart(names: Sequence[str]) -> list[str]:
-    """Return names with a number, where they are not apart from each other without."""
+    """Return names, numbered where they would be equal."""
     if len(set(names)) == len(names):
         return [*names]
     return [f"{name}#{index}" for index, name in enumerate(names)]
