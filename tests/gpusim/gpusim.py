@@ -128,7 +128,7 @@ def _stamp() -> str:
         *sorted((ROOT / "hal_cpu" / "src" / "hal_cpu").glob("*")),
         *(
             ROOT / "hal_core" / "src" / "hal" / name
-            for name in ("_programs/scanner.py", "_programs/tokens.py")
+            for name in ("_programs/scanner.py", "cpp_tokens.py")
         ),
     ]
     for path in files:

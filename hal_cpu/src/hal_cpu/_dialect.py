@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from hal.cpp_tokens import Token, tokenize
 from hal.native import CompileRequest, EntryPoint
 
 __all__ = [
@@ -36,18 +37,6 @@ SOURCE: Final = "hal_user_source.cpp"
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
 
-_TOKEN: Final = re.compile(
-    r"""(?P<space>\s+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
-    |(?P<string>(?:u8|[uUL])?R"(?P<mark>[^ ()\\\t\v\f\n]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
-        |"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
-    |(?P<number>\.?[0-9](?:[eEpP][+-]|'?\w|\.)*)
-    |(?P<word>[^\W\d]\w*)
-    |(?P<sign>.)""",
-    re.DOTALL | re.VERBOSE,
-)
-_DIRECTIVE: Final = re.compile(
-    r"""(?:\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|[^\n])*""", re.DOTALL
-)
 _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
 # Applies to the pointer itself, not to its target.
@@ -73,15 +62,6 @@ _COMMON: Final = frozenset(
         int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t"""
     )
 )
-
-
-class _Token(NamedTuple):
-    """One token of the source; a preprocessor line is one, of kind "directive"."""
-
-    kind: str
-    text: str
-    start: int
-    end: int
 
 
 class _Edit(NamedTuple):
@@ -282,24 +262,6 @@ def _spread(roots: frozenset[str], chunks: Sequence[_Chunk]) -> set[str]:
         waiting = left
 
 
-def _lex(source: str) -> Iterator[_Token]:
-    """Yield the tokens of a text, without space and comments."""
-    position, fresh = 0, True
-    while match := _TOKEN.match(source, position):
-        kind = match.lastgroup or ""
-        start, position = match.span()
-        if kind == "space":
-            fresh = fresh or "\n" in match[0]
-            continue
-        if fresh and match[0] == "#":
-            line = _DIRECTIVE.match(source, start)
-            position = line.end() if line else position
-            yield _Token("directive", source[start:position], start, position)
-        else:
-            fresh = False
-            yield _Token(kind, match[0], start, position)
-
-
 def _pointers(text: _Text) -> Iterator[_Edit]:
     """Yield the edits that let functions use dynamic shared memory declared outside of them."""
     for name in sorted(text.dynamic):
@@ -314,7 +276,7 @@ def _pointers(text: _Text) -> Iterator[_Edit]:
 def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
     """Walk a text once and collect what `rewrite` needs."""
     text = _Text(kernels={entry.name: _Body(entry.body_start, entry.body_end) for entry in entries})
-    tokens = list(_lex(source))
+    tokens = list(tokenize(source))
     places = sorted((entry.parameters_start, entry.body_end, entry.name) for entry in entries)
     reader = _Reader(text)
     for index, token in enumerate(tokens):
@@ -346,7 +308,7 @@ class _Reader:
         self._text = text
         self._scopes: list[bool] = []  # for each open brace whether it contains declarations
         self._chunk = _Chunk()
-        self._head: list[_Token] = []  # the chunk's tokens outside of braces
+        self._head: list[Token] = []  # the chunk's tokens outside of braces
         self._function: _Body | None = None
         self._is_split = False  # by a preprocessor line, which must stay
 
@@ -354,8 +316,8 @@ class _Reader:
         """Return whether the place is inside a function, a class or an initialiser."""
         return bool(self._scopes) and not self._scopes[-1]
 
-    def step(self, token: _Token) -> None:
-        """Process the next token."""
+    def step(self, token: Token) -> None:
+        """Take the next token."""
         opaque = self.opaque()
         if token.kind == "word":
             self._chunk.words.add(token.text)
@@ -400,13 +362,13 @@ class _Reader:
         self._is_split = False
 
 
-def _is_function(head: list[_Token]) -> bool:
+def _is_function(head: list[Token]) -> bool:
     """Return whether the brace after these tokens opens a function's body."""
     texts = {token.text for token in head}
     return "(" in texts and texts.isdisjoint({"class", "struct", "union", "enum", "="})
 
 
-def _holds_declarations(head: list[_Token]) -> bool:
+def _holds_declarations(head: list[Token]) -> bool:
     """Return whether the brace after these tokens opens a namespace or ``extern "C"``."""
     texts = [token.text for token in head]
     return "namespace" in texts or (
@@ -414,8 +376,8 @@ def _holds_declarations(head: list[_Token]) -> bool:
     )
 
 
-def _names(head: list[_Token]) -> set[str]:
-    """Return the names that a declaration may define, judged by its tokens outside all braces.
+def _names(head: list[Token]) -> set[str]:
+    """Return what a declaration may define, judged by its tokens outside all braces.
 
     For a function that is its name. For the rest (classes, variables, aliases)
     it is every word that could be one: too many names are safe, since a kernel then
@@ -435,11 +397,11 @@ def _directive(text: str) -> Iterator[_Chunk]:
     """Yield the names that a preprocessor line defines."""
     match = _DEFINE.match(text)
     if match:
-        words = {token.text for token in _lex(text[match.end() :]) if token.kind == "word"}
+        words = {token.text for token in tokenize(text[match.end() :]) if token.kind == "word"}
         yield _Chunk(words=words, names={match[1]})
 
 
-def _shared(text: _Text, tokens: list[_Token], index: int, source: str, *, local: bool) -> None:
+def _shared(text: _Text, tokens: list[Token], index: int, source: str, *, local: bool) -> None:
     """Note the edits of a declaration of shared memory; `index` is that of ``__shared__``."""
     first = index
     while first > 0 and tokens[first - 1].text in {"extern", "static", "const", "volatile"}:

@@ -8,10 +8,10 @@ keeps its lines and columns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
+from hal.cpp_tokens import tokenize
 from hal.native import CompileRequest
 
 __all__ = ["rewrite"]
@@ -41,19 +41,6 @@ static __device__ __forceinline__ double atomicExch(double *address, double valu
       atomicExch((unsigned long long *)address, (unsigned long long)__double_as_longlong(value)));
 }
 """
-
-_TOKEN: Final = re.compile(
-    r"""(?P<space>\s+|\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
-    |(?P<string>(?:u8|[uUL])?R"(?P<mark>[^ ()\\\t\v\f\n]{0,16})\(.*?(?:\)(?P=mark)"|\Z)
-        |"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)
-    |(?P<number>\.?[0-9](?:[eEpP][+-]|'?\w|\.)*)
-    |(?P<word>[^\W\d]\w*)
-    |(?P<sign>.)""",
-    re.DOTALL | re.VERBOSE,
-)
-_DIRECTIVE: Final = re.compile(
-    r"""(?:\\\r?\n|//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|[^\n])*""", re.DOTALL
-)
 
 
 def rewrite(request: CompileRequest) -> str:
@@ -104,7 +91,7 @@ def _kernels(request: CompileRequest) -> Iterator[tuple[int, int]]:
     words: set[str] = set()
     depth = 0  # of braces that are no namespace-scope ones
     end = 0
-    for kind, text, place, after in _tokens(request.source):
+    for kind, text, place, after in tokenize(request.source):
         if place < end:
             continue  # inside a kernel's body
         if depth:
@@ -131,20 +118,3 @@ def _kernels(request: CompileRequest) -> Iterator[tuple[int, int]]:
         else:
             start = place if start < 0 else start
             words.add(text)
-
-
-def _tokens(source: str) -> Iterator[tuple[str, str, int, int]]:
-    """Yield kind, text, start and end of each token, without space and comments."""
-    position, fresh = 0, True
-    while match := _TOKEN.match(source, position):
-        kind = match.lastgroup or ""
-        start, position = match.span()
-        if kind == "space":
-            fresh = fresh or "\n" in match[0]
-        elif fresh and match[0] == "#":
-            line = _DIRECTIVE.match(source, start)
-            position = line.end() if line else position
-            yield "directive", source[start:position], start, position
-        else:
-            fresh = False
-            yield kind, match[0], start, position

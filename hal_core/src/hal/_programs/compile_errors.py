@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from hal._programs.tokens import tokenize
+from hal.cpp_tokens import tokenize
 from hal.errors import CompilationError
 
 if TYPE_CHECKING:

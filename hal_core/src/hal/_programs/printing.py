@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from hal._programs.tokens import Token, tokenize
+from hal.cpp_tokens import Token, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

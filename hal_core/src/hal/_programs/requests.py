@@ -13,8 +13,8 @@ import numpy as np
 from hal._base.whole_files import MOST_BYTES
 from hal._programs.printing import UNTRACED, may_print, with_output
 from hal._programs.scanner import read_source, scan, type_table
-from hal._programs.tokens import tokenize
 from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown, shown_path
+from hal.cpp_tokens import tokenize
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import CompileRequest
 

@@ -28,7 +28,9 @@ import itertools
 import re
 from typing import Final
 
-from hal._programs.tokens import (
+from hal._programs.type_table import read_type_table, type_table
+from hal._programs.words import BUILTIN_TYPES, NO_FUNCTIONS, NO_NAMES, QUALIFIERS, RESERVED
+from hal.cpp_tokens import (
     Token,
     bracket_depths,
     matching_parentheses,
@@ -37,8 +39,6 @@ from hal._programs.tokens import (
     without_attributes,
     without_splices,
 )
-from hal._programs.type_table import read_type_table, type_table
-from hal._programs.words import BUILTIN_TYPES, NO_FUNCTIONS, NO_NAMES, QUALIFIERS, RESERVED
 from hal.errors import InvalidArgumentError
 from hal.native import EntryPoint
 

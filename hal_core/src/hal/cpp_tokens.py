@@ -1,4 +1,4 @@
-"""Split C++ source into tokens with their exact places, and match their brackets.
+"""Split C++ source into tokens with their exact places, for the core and for backends.
 
 Just enough to find declarations: comments are dropped, a preprocessor
 line is one token, nothing is expanded. Line splices, raw strings, digit
