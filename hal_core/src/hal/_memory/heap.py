@@ -153,10 +153,11 @@ class Heap(Reaper):
         while freed < size:
             with self._lock:
                 block = pool.idle_segment(queue)
-                if block is None:
-                    break
-                self._in_hand[queue._id] = block.address
-                self._drop_segment(block)
+                if block is not None:
+                    self._in_hand[queue._id] = block.address
+                    self._drop_segment(block)
+            if block is None:
+                break
             self._frees += 1
             freed += block.size
             del self._in_hand[queue._id]

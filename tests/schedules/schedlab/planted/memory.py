@@ -79,7 +79,7 @@ MEMORY = (
     Mutant(
         "a segment that is freed and stays in the books",
         "a segment in the place of another",
-        (Patch("_memory.heap", "                self._drop_segment(block)\n", ""),),
+        (Patch("_memory.heap", "                    self._drop_segment(block)\n", ""),),
     ),
     Mutant(
         "memory that is reserved when an alloca is submitted",
