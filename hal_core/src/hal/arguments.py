@@ -1,8 +1,8 @@
 """Check the arguments that users give: one function for each kind.
 
 A value's own methods (``__index__``, ``__iter__``, ``__fspath__`` ...) may raise
-anything. They are called by `ask` only, which tells it as an error of the
-argument; and a value stands in an error's text as `shown` puts it.
+anything. Only `ask` calls them, and reports their exceptions as errors of the
+argument; `shown` formats a value for an error's text.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ __all__ = [
 _Result = TypeVar("_Result")
 
 _NO_LISTS: Final = (str, bytes, bytearray, memoryview, Mapping, np.ndarray, np.generic)
-"""What can be iterated over, and is no list of things."""
+"""Iterables that are not lists of things."""
 
 _LONGEST_NAME: Final = 1000
 _SHOWN: Final = 80
-"""Characters of a value that an error shows."""
+"""The characters of a value that an error shows."""
 _MOST: Final = 2**63 - 1
 _DTYPES: Final = (np.dtype, type, str, list, tuple, dict)
-"""What a dtype is given as; numpy takes whatever has a ``dtype``, a buffer too, for one."""
+"""The accepted forms of a dtype; numpy would accept anything with a ``dtype``, even a buffer."""
 _LONGEST_PATH: Final = 400
-"""What is shown of a path, whose end says most."""
+"""The characters of a path that are shown; its end says most."""
 _LONGEST: Final = 1e9
-"""Seconds, thirty years: what is longer, infinity too, is that, which every clock takes."""
+"""Seconds, thirty years: longer times, also infinity, become this, which every clock takes."""
 _SECONDS: Final = "a timeout is seconds as a number, or None"
 _DIGITS: Final = 4000
 """Bits of the longest integer that is shown in digits, of which Python prints 4,300."""
 
 
 def shown(value: object, longest: int = _SHOWN) -> str:
-    """Return a value as an error's text shows it: short, on one line, and always."""
+    """Return a value as an error's text shows it: short, on one line, without ever failing."""
     kind = type(value).__name__
     if isinstance(value, int) and int.bit_length(value) > _DIGITS:
         return f"an {kind} of {int.bit_length(value)} bits"
@@ -84,7 +84,7 @@ def shown_path(path: str) -> str:
 
 
 def memory_hint(value: object) -> str:
-    """Return how what has memory of its own becomes a buffer, for an error's end; or nothing."""
+    """Return how to make a buffer of an object with memory, for an error's end; or nothing."""
     if isinstance(value, np.ndarray):
         return "; copy the array to the device first, with device.upload(array)"
     kind = type(value)
@@ -94,10 +94,10 @@ def memory_hint(value: object) -> str:
 
 
 def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result:
-    """Return ``function(value)``; tell what the value's own methods raise as an error of `rule`.
+    """Return ``function(value)``; report exceptions of the value's own methods as errors of `rule`.
 
-    What a signal's handler raises meanwhile is passed on as it is (O3), and so is an error of the
-    system, which says nothing of the value.
+    Exceptions of signal handlers are passed on unchanged (O3), and so are errors of the
+    system, which say nothing of the value.
     """
     try:
         return function(value)
@@ -113,7 +113,7 @@ def ask(function: Callable[[Any], _Result], value: object, rule: str) -> _Result
 
 
 def is_a_handlers(error: BaseException) -> bool:
-    """Return whether a signal's handler has raised an error, and not what was called."""
+    """Return whether a signal handler has raised an error, and not the called function."""
     codes: list[object] = []
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
@@ -136,7 +136,7 @@ def _code_of_call(handler: object) -> object:
 
 
 def as_int(value: object, rule: str) -> int:
-    """Return an int of any type as an int, or raise the rule that says what is taken."""
+    """Return an int of any type as an int; raise the rule for what is accepted."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
         message = f"{rule}, not {type(value).__name__}"
         raise ArgumentTypeError(message)
@@ -144,7 +144,7 @@ def as_int(value: object, rule: str) -> int:
 
 
 def plain_three(value: object, least: int) -> tuple[int, int, int] | None:
-    """Return one to three ints as three, if they are just that: the short way of `as_three`."""
+    """Return one to three plain ints as three, else None: the fast path of `as_three`."""
     kind = type(value)
     x: Any  # compiled, an inferred int would refuse what a list holds with an error of its own
     y: Any
@@ -161,7 +161,7 @@ def plain_three(value: object, least: int) -> tuple[int, int, int] | None:
 
 
 def as_three(value: object, what: str, least: int, also: str = "") -> tuple[int, int, int]:
-    """Return one to three numbers as three, 1 where none is given; `also` is what else may be."""
+    """Return one to three numbers as three, filled up with 1; `also` names what else may be."""
     rule = f"{what} is one to three ints{also}"
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
@@ -175,9 +175,9 @@ def as_three(value: object, what: str, least: int, also: str = "") -> tuple[int,
 
 
 def as_seconds(timeout: SupportsFloat) -> float:
-    """Return a time-out in seconds as a float, or raise what is wrong with it."""
+    """Return a time-out in seconds as a float; raise if it is malformed."""
     kind = type(timeout)
-    if kind is float or kind is int:  # the short way
+    if kind is float or kind is int:  # fast path
         given: SupportsFloat = timeout
     elif _is_real(timeout):
         given = ask(float, timeout, _SECONDS)
@@ -203,7 +203,7 @@ def _is_real(value: object) -> bool:
 
 
 def as_flag(value: object, what: str) -> bool:
-    """Return True or False, or raise that it is neither: what else is true is no flag."""
+    """Return True or False; raise for anything else, even if it is truthy."""
     if value is True or value is False:
         return value is True
     if isinstance(value, np.bool_):
@@ -213,7 +213,7 @@ def as_flag(value: object, what: str) -> bool:
 
 
 def number_of(digits: str) -> int:
-    """Return the number that up to 19 decimal digits are, or -1 for another text."""
+    """Return the number that up to 19 decimal digits denote, or -1 for another text."""
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= 19  # noqa: PLR2004
     return int(digits) if is_number else -1
 
@@ -222,7 +222,7 @@ def number_of(digits: str) -> int:
 
 
 def as_text(value: object, rule: str) -> str:
-    """Return a text of any type as a str, or raise the rule that says what is taken."""
+    """Return a text of any type as a str; raise the rule for what is accepted."""
     if type(value) is str:
         return value
     if not isinstance(value, str):
@@ -232,7 +232,7 @@ def as_text(value: object, rule: str) -> str:
 
 
 def as_name(value: object, what: str) -> str:
-    """Return the name that a user gives to a thing, which errors show as a whole."""
+    """Return the name that a user gives to a thing, which errors show in full."""
     text = as_text(value, f"the name of {what} is a str")
     if len(text) > _LONGEST_NAME:
         message = f"the name of {what} has at most {_LONGEST_NAME} letters, not {len(text)}"
@@ -241,7 +241,7 @@ def as_name(value: object, what: str) -> str:
 
 
 def as_choice(value: object, choices: Iterable[str], what: str) -> str:
-    """Return a text that is one of a few, or raise which those are."""
+    """Return a text that is one of a few; raise with the choices if it is not."""
     text = str.__str__(value) if isinstance(value, str) else None
     if text is None or text not in choices:
         message = f"{what} is one of {', '.join(map(repr, choices))}, not {shown(value)}"
@@ -267,9 +267,9 @@ def as_path(value: object, what: str) -> str:
 
 
 def as_array(value: object, what: str) -> NDArray[Any]:
-    """Return what numpy makes of a value, of numbers or records; a text is none.
+    """Return a value as a numpy array of numbers or records; a text is not accepted.
 
-    Of bytes, an array of them, as of a bytearray: numpy would take them for a text.
+    Bytes become an array of them, as a bytearray does: numpy would take them for a text.
     """
     if isinstance(value, bytes):
         return np.frombuffer(value, np.uint8)
@@ -285,7 +285,7 @@ def as_array(value: object, what: str) -> NDArray[Any]:
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a numpy type, or raise that it is none."""
+    """Return a numpy type; raise if it is not one."""
     if not isinstance(dtype, _DTYPES):
         message = f"{shown(dtype)} is no numpy dtype"
         raise ArgumentTypeError(message)
@@ -305,12 +305,12 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def as_items(value: object, rule: str, *, ordered: bool = False) -> tuple[Any, ...]:
-    """Return the items of an iterable; a text, bytes, a mapping and an array are no lists.
+    """Return the items of an iterable; a text, bytes, a mapping and an array are not lists.
 
-    With `ordered` a set is none, either.
+    With `ordered` neither is a set.
     """
     kind = type(value)
-    if kind is tuple or kind is list:  # the short way
+    if kind is tuple or kind is list:  # fast path
         return tuple(value)  # type: ignore[arg-type]
     no_list = isinstance(value, _NO_LISTS) or (ordered and isinstance(value, AbstractSet))
     if no_list or not hasattr(type(value), "__iter__"):
@@ -334,7 +334,7 @@ def as_mapping(value: object, rule: str) -> dict[Any, Any]:
 
 
 def as_function(value: object, what: str) -> Callable[..., Any]:
-    """Return what can be called, or raise that it cannot."""
+    """Return a callable; raise if it is not one."""
     if not callable(value):
         message = f"{what} takes a function, not {type(value).__name__}"
         raise ArgumentTypeError(message)

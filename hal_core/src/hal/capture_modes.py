@@ -1,8 +1,8 @@
-"""Make calls of a driver that another library's graph capture would forbid or fail by (O1).
+"""Driver calls that another library's graph capture would forbid or fail by (O1).
 
 While another library captures a stream into a graph, some calls are forbidden, in every
-thread or in one, and make the capture fail: queries, waits, allocations, frees, and what
-ends modules and instances of graphs. A thread whose capture mode is relaxed may make
+thread or in one, and make the capture fail: queries, waits, allocations, frees, and the
+end of modules and instances of graphs. A thread whose capture mode is relaxed may make
 them. CUDA and HIP both have a function that exchanges a thread's mode, and the same
 number for a relaxed one; a backend keeps one `CaptureMode` for its driver.
 """
@@ -22,21 +22,21 @@ RELAXED: Final = 2
 
 
 class CaptureMode(threading.local):
-    """Exchange the calling thread's capture mode.
+    """An exchange of the calling thread's capture mode.
 
     Parameters
     ----------
     address
-        Of the driver's function, which takes the address of an int; none where it has none.
+        Of the driver's function, which takes the address of an int; None without such a function.
 
     Attributes
     ----------
     word
         Relaxed before an exchange and after the one back; the thread's own mode in between.
     swap
-        Exchanges the mode and the word. It keeps the interpreter lock, for letting
-        that go takes longer than the driver's function; and it is no function of
-        Python's, so that no interrupt comes between a call of it and its work.
+        Exchanges the mode and the word. It keeps the interpreter lock, since releasing
+        that takes longer than the driver's function; and it is not a Python function,
+        so that no interrupt comes between a call of it and its work.
     """
 
     def __init__(self, address: int | None = None) -> None:
@@ -48,7 +48,7 @@ class CaptureMode(threading.local):
             self.swap = functools.partial(exchange, ctypes.byref(self.word))
 
     def relaxed(self, function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
-        """Call a function that a capture may forbid; return what it returns."""
+        """Call a function that a capture may forbid; return its result."""
         if self.word.value != RELAXED:  # inside another such call: a signal handler calls
             return function(*arguments)
         swap = self.swap

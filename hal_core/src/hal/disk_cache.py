@@ -1,7 +1,7 @@
-"""Keep what was compiled on disk, for plugins: a backend's images, its own helpers.
+"""A cache of compiled code on disk, for plugins: a backend's images, its own helpers.
 
-What an entry holds is run as code, so nothing is read that another user could
-have written, or that is not whole.
+The content of an entry is run as code, so an entry is read only if it is complete and
+no other user could have written it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["DiskCache"]
 
 _ENTRIES_AT_MOST: Final = 2000
 _LONGEST_WRITE: Final = 3600.0
-"""Seconds after which nobody is still writing an entry."""
+"""Seconds after which a write of an entry counts as abandoned."""
 _DIGEST: Final = hashlib.sha256().digest_size
 
 
 class DiskCache:
-    """Keep entries, each under a key that is made from all that went into it.
+    """A cache of entries, each under a key that is made from all of its inputs.
 
     Any thread and any number of processes may use one. No method raises
     `OSError`: without a directory to write to, nothing is found and nothing
@@ -35,9 +35,9 @@ class DiskCache:
     Parameters
     ----------
     name
-        The backend's: the directory is ``$HAL_CACHE_DIR/name``, else
-        ``$XDG_CACHE_HOME/hal/name``, else ``~/.cache/hal/name``. The
-        environment is looked at in each call.
+        The backend's name: the directory is ``$HAL_CACHE_DIR/name``, else
+        ``$XDG_CACHE_HOME/hal/name``, else ``~/.cache/hal/name``. Every call
+        reads the environment.
     """
 
     __slots__ = ("_name",)
@@ -46,9 +46,9 @@ class DiskCache:
         self._name = name
 
     def directory(self) -> Path | None:
-        """Return the directory, made if need be, or None where there can be none.
+        """Return the directory, created if necessary, or None if that is impossible.
 
-        One that belongs to another user, or that others may write to, is not
+        A directory that belongs to another user, or that others may write to, is not
         used.
         """
         chosen = os.environ.get("HAL_CACHE_DIR", "")
@@ -74,7 +74,7 @@ class DiskCache:
 
     @staticmethod
     def key(*parts: str | bytes) -> str:
-        """Return the key of what is made from these parts, in this order."""
+        """Return the key of a result of these parts, in this order."""
         digest = hashlib.sha256()
         for part in parts:
             data = part.encode() if isinstance(part, str) else part
@@ -84,12 +84,12 @@ class DiskCache:
         return digest.hexdigest()
 
     def load(self, key: str) -> bytes | None:
-        """Return an entry's content; None if it is absent, damaged or not only ours to write."""
+        """Return an entry's content; None if it is absent, damaged or writable by others."""
         directory = self.directory()
         if directory is None:
             return None
         try:
-            # What stands there may be a pipe, which must not hold anybody up.
+            # The path may be a pipe, which must not block the thread.
             handle = os.open(
                 directory / key, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             )
@@ -120,9 +120,9 @@ class DiskCache:
             _prune(directory)
 
     def image(self, key: str | None, make: Callable[[], tuple[bytes, str]]) -> tuple[bytes, str]:
-        """Return an image and what its compiler said, from the cache or else as `make` does.
+        """Return an image and its compiler's log, from the cache or else from `make`.
 
-        A key of None is for what may change, and so is made each time.
+        A key of None is for inputs that may change, so the image is made each time.
         """
         if key is None:
             return make()
@@ -139,7 +139,7 @@ class DiskCache:
 
 @contextlib.contextmanager
 def _suppressed() -> Iterator[None]:
-    """Let pass what the system refuses, and nothing that a signal's handler raises (O3)."""
+    """Suppress the system's errors, except exceptions of signal handlers (O3)."""
     try:
         yield
     except OSError as error:
@@ -153,7 +153,7 @@ def _is_private(about: os.stat_result) -> bool:
 
 
 def _prune(directory: Path) -> None:
-    """Remove the oldest entries when there are too many, and what killed processes left."""
+    """Remove the oldest entries when there are too many, and files of killed processes."""
     entries = list(directory.iterdir())
     ages: list[tuple[float, Path]] = []
     is_full = len(entries) > _ENTRIES_AT_MOST

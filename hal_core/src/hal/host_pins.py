@@ -1,8 +1,8 @@
-"""Count who has pinned which host memory, for backends whose driver pins a range only once.
+"""Counts of pinned host memory, for backends whose driver pins a range only once.
 
-Drivers refuse memory that is pinned already, whichever device did it, and what
-one device has pinned every device can use. So a backend keeps one table for
-the whole process, and its `NativeDevice.import_host` goes through that.
+Drivers refuse memory that is pinned already, by whichever device, and every device
+can use what one device has pinned. So a backend keeps one table for
+the whole process, and its `NativeDevice.import_host` uses that.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hal.errors import HalError, OperationError
 __all__ = ["HostPins", "Undo"]
 
 Undo = Callable[[], None]
-"""Unpins what a call has pinned; raises `HalError` where the driver does not."""
+"""Unpins the memory that a call has pinned; raises `HalError` if the driver fails."""
 
 
 class _Range:
-    """Memory that is pinned; without `undo` somebody else has done it."""
+    """A pinned range; without `undo` other code has pinned it."""
 
     __slots__ = ("address", "count", "size", "undo")
 
@@ -36,15 +36,15 @@ class _Range:
 
 
 class HostPins:
-    """Know what is pinned in this process, and how often.
+    """The pinned memory of this process, with the number of its uses.
 
     Any thread may call; the functions that are given run under a lock of the
-    table's own, so that nobody takes for pinned what is about to be unpinned.
+    table's own, so that no thread takes memory for pinned that is about to be unpinned.
 
     Parameters
     ----------
     pinned_already
-        The native code with which the driver refuses what is pinned already.
+        The native code with which the driver refuses memory that is pinned already.
     """
 
     __slots__ = ("_lock", "_pinned_already", "_ranges", "_uses")
@@ -52,8 +52,8 @@ class HostPins:
     def __init__(self, pinned_already: int) -> None:
         self._pinned_already = pinned_already
         self._lock = sync.OwnedLock()
-        self._ranges: list[_Range] = []  # those of others may overlap
-        # For each import of each user, by its address: of which ranges.
+        self._ranges: list[_Range] = []  # those of other code may overlap
+        # For each import of each user, by its address: its ranges.
         self._uses: dict[tuple[object, int], list[_Range]] = {}
 
     def pin(
@@ -64,12 +64,12 @@ class HostPins:
         register: Callable[[], Undo | None],
         find: Callable[[], int],
     ) -> int:
-        """Pin `size` > 0 bytes of host memory unless they are; return what `find` does.
+        """Pin `size` > 0 bytes of host memory unless they are; return the result of `find`.
 
-        `user` is an open device, or what stands for it. `register` pins the
-        memory for all devices and returns what undoes that, or None where
-        others have pinned it, whose business it stays. `find` returns the
-        device's address of the memory. What they raise is passed on, after all
+        `user` is an open device, or stands for one. `register` pins the
+        memory for all devices and returns a function that undoes that, or None if
+        other code has pinned it, which then stays its owner. `find` returns the
+        device's address of the memory. Their exceptions are passed on, after everything
         was undone; an `OperationError` with the code for memory that is pinned
         already says what to do then.
         """
@@ -107,7 +107,7 @@ class HostPins:
             ) from error
 
     def is_own(self, address: int) -> bool:
-        """Return whether a byte lies in what this table has pinned itself; for `register`."""
+        """Return whether this table itself has pinned a byte; for `register`."""
         return any(each.undo and each.holds(address, 1) for each in self._ranges)
 
     def unpin(self, user: object, address: int) -> None:
@@ -128,9 +128,9 @@ class HostPins:
                 found.undo()
 
     def forget(self, user: object) -> None:
-        """Undo what is left of a user that is closed: a lost device's imports were never undone."""
+        """Undo the remaining imports of a closed user: a lost device's were never undone."""
         with steps.unheld(self._lock):
             left = [key for key in self._uses if key[0] == user]
             for found in [found for key in left for found in self._uses.pop(key)]:
-                with contextlib.suppress(HalError):  # what was lost went with the device
+                with contextlib.suppress(HalError):  # lost memory went with the device
                     self._end(found)

@@ -1,4 +1,4 @@
-"""Define what the native primitives take and return: plain records and enumerations.
+"""Arguments and results of the native primitives: plain records and enumerations.
 
 `hal.native` exports all of it; import it from there.
 """
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class MemoryType(enum.Enum):
-    """Name a kind of memory (rule M1)."""
+    """A kind of memory (rule M1)."""
 
     DEVICE = "device"
     """Device-local: ``cuMemAlloc``, ``hipMalloc``."""
@@ -46,7 +46,7 @@ FEATURES: Final = frozenset(
     {
         "async_allocations",  # stream-ordered allocation
         "compile",  # portable kernel source to an image
-        "external_streams",  # streams and events that others have made
+        "external_streams",  # streams and events that other libraries have made
         "graphs",  # native command graphs
         "host_import",  # host memory becomes the device's without a copy
         "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
@@ -65,7 +65,7 @@ _INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_incl
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """Describe one physical device.
+    """The description of one physical device.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class DeviceInfo:
     driver
         The driver's name and version, for reports.
     properties
-        Whatever else the vendor tells, for display only.
+        Other information from the vendor, for display only.
     """
 
     index: int
@@ -106,7 +106,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """Describe one ``__global__`` function as the core's scanner finds it.
+    """A ``__global__`` function as the core's scanner finds it.
 
     Attributes
     ----------
@@ -126,7 +126,7 @@ class EntryPoint:
         ``HAL_SHARED_MEMORY(bytes)``, empty without one. The core has blanked
         the marks out of the source, and put their values into the type table.
     launch_bounds
-        The C++ expression for the threads of a block at most, the first one in
+        The C++ expression for the most threads of a block, the first one in
         its ``__launch_bounds__``; empty without one.
     """
 
@@ -144,9 +144,9 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """Ask for an image of portable kernel source.
+    """A request for an image of portable kernel source.
 
-    Raises `InvalidArgumentError` for a macro's name that is none, and for a
+    Raises `InvalidArgumentError` for an invalid name of a macro, and for a
     value of several lines.
 
     Attributes
@@ -154,7 +154,7 @@ class CompileRequest:
     source
         The user's text in the portable dialect (see docs/kernels.md).
     filename
-        What errors call the source.
+        The source's name in errors.
     entries
         Its entry points.
     type_table
@@ -164,7 +164,7 @@ class CompileRequest:
     defines
         Macros, name to value.
     options
-        Further options, passed to the compiler as they are.
+        Further options, passed to the compiler unchanged.
     include_directories
         Directories for ``#include``, in order.
     part
@@ -202,7 +202,7 @@ class CompileRequest:
 
     @property
     def has_includes(self) -> bool:
-        """Return whether the compiler may read files, which change: then no image is kept."""
+        """Whether the compiler may read files, which change: then no image is kept."""
         return (
             any(map(_INCLUDE.search, (self.source, *self.defines.values())))
             or any(option.startswith(("-i", "--i", "@")) for option in self.options)
@@ -212,18 +212,18 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class CompiledImage:
-    """What a `NativeCompiler` makes.
+    """The result of a `NativeCompiler`.
 
     Attributes
     ----------
     target
-        What it is for, in the backend's words: ``"sm_90"``, ``"gfx942"``.
+        Its target, in the backend's words: ``"sm_90"``, ``"gfx942"``.
     image
         The bytes that `NativeDevice.load_module` takes.
     log
-        What the compiler said, though it succeeded.
+        The compiler's messages, though it succeeded.
     properties
-        Whatever else the backend wants to know of it later, or to tell people:
+        Other notes of the backend, for itself or for people:
         the compiler's version, the processor's features.
     """
 
@@ -235,16 +235,16 @@ class CompiledImage:
 
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
-    """Describe a loaded kernel as the driver knows it.
+    """The driver's description of a loaded kernel.
 
     Attributes
     ----------
     max_threads_per_block
-        Threads that a block of this kernel may have.
+        The most threads that a block of this kernel may have.
     static_shared_memory
         Bytes of shared memory that it declares itself.
     parameter_sizes
-        Bytes of each parameter in order, or None where the driver cannot say.
+        Bytes of each parameter in order, or None if the driver does not tell.
     """
 
     max_threads_per_block: int
@@ -253,7 +253,7 @@ class FunctionInfo:
 
 
 class FillNode(NamedTuple):
-    """Fill, in a graph; the fields are the arguments of `NativeDevice.fill`."""
+    """A fill in a graph; the fields are the arguments of `NativeDevice.fill`."""
 
     address: int
     pattern: int
@@ -262,7 +262,7 @@ class FillNode(NamedTuple):
 
 
 class CopyNode(NamedTuple):
-    """Copy on the device, in a graph; the fields are the arguments of `NativeDevice.copy`."""
+    """A copy on the device in a graph; the fields are the arguments of `NativeDevice.copy`."""
 
     target: int
     source: int
@@ -270,7 +270,7 @@ class CopyNode(NamedTuple):
 
 
 class HostCopyNode(NamedTuple):
-    """Copy from host memory, in a graph; the fields are those of `NativeDevice.copy_from_host`.
+    """A copy from host memory in a graph; the fields are those of `NativeDevice.copy_from_host`.
 
     The core keeps the host memory alive and unchanged as long as the graph.
     """
@@ -281,7 +281,7 @@ class HostCopyNode(NamedTuple):
 
 
 class LaunchNode(NamedTuple):
-    """Launch a kernel, in a graph; the fields are the arguments of `NativeDevice.launch`.
+    """A kernel launch in a graph; the fields are the arguments of `NativeDevice.launch`.
 
     The parameters are copied by the call that takes the node.
     """
@@ -294,7 +294,7 @@ class LaunchNode(NamedTuple):
 
 
 class IndirectLaunchNode(NamedTuple):
-    """Launch a kernel over a grid read from memory; the fields are those of `launch_indirect`."""
+    """A launch over a grid read from memory; the fields are those of `launch_indirect`."""
 
     function: int
     counts: int
@@ -304,7 +304,7 @@ class IndirectLaunchNode(NamedTuple):
 
 
 class EmptyNode(NamedTuple):
-    """Do nothing, in a graph: order what this depends on before what depends on this."""
+    """A node without work: orders what it depends on before what depends on it."""
 
 
 Node: TypeAlias = FillNode | CopyNode | HostCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode

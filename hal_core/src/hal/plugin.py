@@ -1,4 +1,4 @@
-"""Define how a vendor's distribution announces its backend.
+"""How a vendor's distribution announces its backend.
 
 A plugin is an entry point in the group ``hal.backends`` whose name is the
 backend's name and whose object carries one hook::
@@ -34,7 +34,7 @@ hookimpl = pluggy.HookimplMarker("hal")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Describe one backend; the record that the hook returns.
+    """The record of one backend, which the hook returns.
 
     Attributes
     ----------
@@ -48,13 +48,13 @@ class Backend:
         `BackendUnavailableError` with the native reason.
     open
         Return the driver. Called once per process, on first use, after a
-        `probe` that passed; the core keeps what it returns.
+        `probe` that passed; the core keeps the result.
     native_api
         The version of `hal.native` that the plugin was written for.
     compiler
-        Return what compiles for the backend's devices where none may be;
+        Return the compiler for the backend's devices that needs no device;
         called once per process, on first use, without `probe`. Raises
-        `BackendUnavailableError` where the vendor's bindings are missing. None
+        `BackendUnavailableError` if the vendor's bindings are missing. None
         for a backend that compiles on open devices only.
     """
 
@@ -67,7 +67,7 @@ class Backend:
 
 
 class HookSpecification:
-    """Hold the hooks that a plugin may implement."""
+    """The hooks that a plugin may implement."""
 
     @hookspec
     def hal_backend(self) -> Backend:

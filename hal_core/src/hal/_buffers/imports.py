@@ -55,7 +55,7 @@ _ALIGNMENT: Final = 4
 
 
 def order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | None) -> None:
-    """Make the stream of who takes device memory wait for what was submitted so far.
+    """Make the consumer's stream wait for everything submitted so far.
 
     `stream` follows DLPack: -1 for no order, and None for the default
     stream of CUDA or ROCm, or for the host where it sees the memory. The host
