@@ -51,7 +51,7 @@ _FIRST_PARTY: Final = {"cpu": "hal_cpu", "cuda": "hal_cuda", "hip": "hal_hip"}
 
 
 class Target(NamedTuple):
-    """What a device specification names; see `resolve`."""
+    """The result of `resolve`: the target that a device specification names."""
 
     backend: Backend
     driver: NativeDriver

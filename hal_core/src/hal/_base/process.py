@@ -1,4 +1,4 @@
-"""What belongs to this process alone: no copies, no pickles, no use after a fork (Q6).
+"""Objects that belong to this process alone: no copies, no pickles, no use after a fork (Q6).
 
 A copy would be a second owner of the same native objects, and a pickled
 semaphore would never be signalled in the other process.

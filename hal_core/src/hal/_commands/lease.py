@@ -14,7 +14,7 @@ __all__ = ["InstanceOwner", "Lease"]
 
 
 class Lease:
-    """What an execution holds until it has retired: the instance that it runs."""
+    """The hold of an execution, until it has retired, on the instance that it runs."""
 
     __slots__ = ("__weakref__", "instance")
 
@@ -23,7 +23,7 @@ class Lease:
 
 
 class InstanceOwner:
-    """What a recording holds: its instances, which `Device.trim` looks for."""
+    """The hold of a recording on its instances, which `Device.trim` looks for."""
 
     __slots__ = ("__weakref__", "pool")
 

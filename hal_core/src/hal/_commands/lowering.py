@@ -43,7 +43,7 @@ class Join:
 
 
 class Order:
-    """What each command of a recording comes after.
+    """The order of a recording: what each command comes after.
 
     Attributes
     ----------

@@ -108,7 +108,7 @@ class Operation:
         return f"{self._kind} on {self._queue.name}"
 
     def _stand_alone(self) -> None:
-        """Have its own event recorded: something is enqueued for it, after all. No lock held."""
+        """Have an event of its own recorded, because something is enqueued for it. No lock held."""
         with timelines.lock:
             shared, self._shared = self._shared, None
             if shared is not None:

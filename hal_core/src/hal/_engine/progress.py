@@ -68,7 +68,7 @@ __all__ = [
 
 
 class Reapable(Protocol):
-    """What has something to free that a finaliser left."""
+    """An owner of something that a finaliser left to be freed."""
 
     def reap(self) -> None:
         """Free it; a native free may block until its device is idle."""

@@ -61,7 +61,7 @@ class Later:
 
 
 class Step:
-    """What one call of ours on one thread has in hand.
+    """The state that one call of ours on one thread has in hand.
 
     Attributes
     ----------

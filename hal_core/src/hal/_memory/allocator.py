@@ -358,7 +358,7 @@ class Allocator:
         self._blocks.update(dict.fromkeys(known))
 
     def _lost_in_hand(self) -> dict[int, int]:
-        """Return what is in hand that is in no books, as `_in_hand`; under the lock."""
+        """Return memory in hand that is in no books, like `_in_hand`; under the lock."""
         self._recover_segments()
         known = {block.address for block in self._blocks}
         return {key: each for key, each in self._in_hand.copy().items() if each not in known}

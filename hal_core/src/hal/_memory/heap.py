@@ -120,9 +120,9 @@ class Heap(Reaper):
     def _grow_async(self, operation: Operation, storage: Transient) -> bool:
         """Make a segment in the order of the stream, and take from it.
 
-        It is made in the place of those that are idle there, the largest first, until they
-        are as large as the need, and has at least their size. So every time there is more
-        memory or there are fewer segments: a loop of allocas ends up making none.
+        It replaces segments that are idle there, the largest first, until these are as
+        large as the need, and has at least their size. So each time there is more memory
+        or there are fewer segments, and a loop of allocas ends up making none.
         """
         queue, native = operation._queue, self._context.native
         number = storage.pool

@@ -38,7 +38,7 @@ GRAPH: Final = 2
 INSTANCE: Final = 3
 
 Doomed: TypeAlias = Ticket | tuple[int, int]
-"""What a finaliser releases: a use of a block, or the kind and the number of a native handle."""
+"""An entry of a finaliser: a use of a block, or the kind and the number of a native handle."""
 
 _DESTROY: Final = {
     UNLOAD: "unload_module",

@@ -101,7 +101,7 @@ class MemoryHeap:
 
 @dataclass(frozen=True, slots=True)
 class MemoryQuery:
-    """What can be done with memory of one kind, usage and size.
+    """The possible uses of memory of one kind, usage and size.
 
     Attributes
     ----------

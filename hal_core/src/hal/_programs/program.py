@@ -235,7 +235,7 @@ class Program:
 
 
 class Target(Protocol):
-    """What a program is compiled for and chosen by: an open device."""
+    """An open device, as far as compiling and choosing a program need it."""
 
     @property
     def name(self) -> str:
@@ -247,7 +247,7 @@ class Target(Protocol):
 
     @property
     def info(self) -> DeviceInfo:
-        """What the hardware is."""
+        """The description of the hardware."""
 
 
 def is_device(value: object) -> bool:

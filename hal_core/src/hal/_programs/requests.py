@@ -28,7 +28,7 @@ Trace: TypeAlias = bool | str
 _INCLUDE: Final = re.compile(r"#\s*include\s*[\"<]([^\">]+)[\">]")
 _LONGEST_PATH: Final = 4096
 _PATH: Final = re.compile(r"(?!\s*//)[^\n{};]*(?:[/\\][^\n{};]+|\.\w{1,5})")
-"""What the text of a source looks like if it is the name of a file."""
+"""Matches a source's text that is probably the name of a file."""
 
 
 def prepare(

@@ -117,7 +117,7 @@ template <typename hal_t> struct hal_bare<hal_t &&> { using hal_type = hal_t; };
 
 
 class KernelEntry(NamedTuple):
-    """What an image knows of one of its kernels.
+    """The entry of a kernel in its image's table.
 
     Attributes
     ----------
