@@ -182,7 +182,8 @@ class Reaper(Allocator):
                     native.synchronize_stream(queue._stream)
             if self._stream:
                 native.synchronize_stream(self._stream)
-            native.trim_pool(keep)
+            # Bindings refuse numbers that the driver has no type for.
+            native.trim_pool(min(keep, native.info.total_memory))
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Give back all but what numpy views show; the last view closes the native device.
