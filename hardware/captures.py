@@ -5,10 +5,10 @@
 
 Each library and mode has a process of its own, `--jobs` of which run at once. There one thread
 captures, launches what it captured and checks the result, again and again; in every second capture
-it calls hal as well. Others fill, upload, download, allocate, import, compile, load, run and drop
-kernels, and record. Nobody may fail, and the device is whole at the end. A process ends after
-`--seconds`, or after `--captures` if that is given, and no sooner than everybody has worked.
-``driver`` captures by cuda-python's own calls, and needs no other library.
+it calls hal as well. Others fill, upload, download, allocate, take temporaries, import, compile,
+load, run and drop kernels, and record. Nobody may fail, and the device is whole at the end. A
+process ends after `--seconds`, or after `--captures` if that is given, and no sooner than everybody
+has worked. ``driver`` captures by cuda-python's own calls, and needs no other library.
 """
 
 from __future__ import annotations
@@ -194,6 +194,19 @@ def allocate(device, state):
     device.trim()
 
 
+def temporaries(device, _state):
+    """Take temporaries that grow, in the order of a queue, so that segments are made anew."""
+    for step in range(1, 7):
+        scratch = device.queue.alloca(step << 22, dtype=np.uint8)
+        device.queue.fill(scratch, step)
+        got = scratch.numpy()
+        done = device.queue.dealloca(scratch)
+        if got[0] != step or got[-1] != step:
+            message = "a temporary is wrong"
+            raise RuntimeError(message)
+    done.wait(LIMIT)
+
+
 def build(device, _state):
     """Compile, load, run and drop a kernel that nobody has seen before."""
     number = next(_numbers)
@@ -218,7 +231,7 @@ def record(device, state):
     last.wait(LIMIT)
 
 
-WORKERS = (fill, upload, allocate, build, record)
+WORKERS = (fill, upload, allocate, temporaries, build, record)
 
 
 class Bench:
