@@ -224,3 +224,21 @@ def test_a_stream_that_is_none_is_refused(lab, simulator):
     with pytest.raises(OperationError) as caught:
         lab.device.adopt_stream(4096)
     assert caught.value.native_code == 400
+
+
+@pytest.mark.parametrize("kind", ["event", "stream"])
+def test_a_handle_is_forgotten_before_another_thread_gets_the_same(lab, monkeypatch, kind):
+    """The driver may give the address out again as soon as the object is destroyed."""
+    from hal_cuda import _context  # noqa: PLC0415 - after the library
+
+    known = {"event": _context._events, "stream": _context.streams}[kind]
+    handle = getattr(lab.device, f"create_{kind}")()
+    destroy = _context.call
+
+    def destroy_and_create(function, *arguments):
+        destroy(function, *arguments)
+        known[handle] = "another thread's"
+
+    monkeypatch.setattr(_context, "call", destroy_and_create)
+    getattr(lab.device, f"destroy_{kind}")(handle)
+    assert known.pop(handle) == "another thread's"

@@ -142,8 +142,7 @@ class ContextDevice(NativeDevice):
 
     def destroy_stream(self, stream: int) -> None:
         """Destroy an idle stream."""
-        call(cuda.cuStreamDestroy, streams[stream])
-        del streams[stream]
+        call(cuda.cuStreamDestroy, streams.pop(stream))  # as in `destroy_event`
 
     def synchronize_stream(self, stream: int) -> None:
         """Block until the stream is idle.
@@ -161,9 +160,12 @@ class ContextDevice(NativeDevice):
         return _keep(call(cuda.cuEventCreate, _NO_TIMING))
 
     def destroy_event(self, event: int) -> None:
-        """Destroy an event."""
-        call(cuda.cuEventDestroy, _events[event])
-        del _events[event]
+        """Destroy an event.
+
+        It is forgotten first: once it is destroyed, another thread may create one of the same
+        address, which this thread would then forget.
+        """
+        call(cuda.cuEventDestroy, _events.pop(event))
 
     def record_event(self, event: int, stream: int) -> None:
         """Let the event stand for all work enqueued on the stream so far."""
