@@ -1,4 +1,4 @@
-"""The core's packages import one way, type-only imports included (issue: the house)."""
+"""The core's packages import one way, type-only imports included."""
 
 from __future__ import annotations
 
