@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal._base import sync
-from hal._buffers import alloca as _alloca
+from hal._buffers import alloca
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution
@@ -329,7 +329,7 @@ class Queue(StreamQueue):
         Never blocks. Raises, already during the call, `OutOfMemoryError` for more than the
         ``memory_limit``, or than the device has of device memory.
         """
-        return _alloca.alloca(self._device, self, size, dtype, memory, *check_lists(wait, signal))
+        return alloca.alloca(self._device, self, size, dtype, memory, *check_lists(wait, signal))
 
     def dealloca(self, buffer: Buffer, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """End the use of a buffer of `alloca`, on any queue of its device.
@@ -347,7 +347,7 @@ class Queue(StreamQueue):
         or of another device, one that a living recording uses directly, and
         if `signal` has the value that the buffer's own allocation waits for.
         """
-        return _alloca.dealloca(self._device, self, buffer, *check_lists(wait, signal))
+        return alloca.dealloca(self._device, self, buffer, *check_lists(wait, signal))
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
