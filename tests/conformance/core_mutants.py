@@ -21,6 +21,16 @@ CORE = (
         ),
     ),
     (
+        "free neighbours stay apart",
+        ["test_memory_limits.py::test_free_neighbours_become_one_piece_m3"],
+        ("hal._memory.stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
+        (
+            "hal._memory.stream_memory",
+            "            best = self._gather(own, queue._id, need)\n",
+            "            pass\n",
+        ),
+    ),
+    (
         "memory of others is let go of under abandoned work",
         ["test_imported_memory.py::test_an_import_stays_while_abandoned_work_may_use_it_q6"],
         ("hal._memory.reaper", "elif block.way != FOREIGN or release_context:", "else:"),

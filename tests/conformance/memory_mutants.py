@@ -80,16 +80,6 @@ MEMORY = (
             "Piece(piece.segment, start, piece.size - size)",
         ),
     ),
-    (
-        "free neighbours stay apart",
-        [f"{ORDER}test_blocks_are_split_and_merged_m3"],
-        ("hal._memory.stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
-        (
-            "hal._memory.stream_memory",
-            "            best = self._gather(own, queue._id, need)\n",
-            "            pass\n",
-        ),
-    ),
     # When memory is reserved, and who has it
     (
         "memory is reserved when an alloca is submitted",

@@ -352,3 +352,18 @@ def test_parameters_reach_the_device_m1():
         settings = take_settings({"async_allocations": str(value)})
         assert settings.async_allocations is (value in {True, "true"})
     assert take_settings({}).async_allocations is None
+
+
+def test_free_neighbours_become_one_piece_m3(open_probe):
+    """M3: what one alloca had is several others' and one's again, with no native call between."""
+    settings = MemorySettings(memory_limit=4 * MIB, async_allocations=False)
+    device, probe = open_probe(settings=settings)
+    queue, submitted = device.queue, []
+    for _ in range(3):
+        whole = queue.alloca(3 * MIB)
+        submitted += [queue.fill(whole, 1), queue.dealloca(whole)]
+        parts = [queue.alloca(MIB // 2) for _ in range(6)]
+        submitted += [queue.fill(part, 2) for part in parts]
+        submitted += [queue.dealloca(parts[number]) for number in (3, 0, 5, 1, 4, 2)]
+    hal.wait_all(submitted, LIMIT)
+    assert probe.calls["free"] == 0
