@@ -81,3 +81,10 @@ def test_errors_say_whose_is_what_and_name_the_recording(pair):
         commands.fill(commands.slots[0], 1, size=4)
     with pytest.raises(InvalidArgumentError, match=r"for cpu:0, and this queue belongs to cpu:0 "):
         two.queue.execute(commands, bindings=[theirs])
+
+
+def test_a_program_names_the_device_that_it_has_no_image_for(pair):
+    _, two = pair
+    image = hal.compile(SOURCE, target=two).images[0]._replace(backend="cuda", target="sm_90")
+    with pytest.raises(OperationError, match=r"none of them runs on cpu:0 \(2\) "):
+        two.load(hal.Program([image], ["named"], {}))

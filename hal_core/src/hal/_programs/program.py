@@ -141,7 +141,7 @@ class Program:
         if best is None or not _rank(best, device):
             message = (
                 f"the program has images for {', '.join(self.targets) or 'nothing'}, and none of "
-                f"them runs on {device.name} ({device.info.name}); compile it with target="
+                f"them runs on {device._name} ({device.info.name}); compile it with target="
                 f"'{target_of(device)}'"
             )
             raise OperationError(message)
@@ -238,8 +238,8 @@ class Target(Protocol):
     """An open device, as far as compiling and choosing a program need it."""
 
     @property
-    def name(self) -> str:
-        """The backend and the index."""
+    def _name(self) -> str:
+        """What errors call it: its name, and a number if it is open several times."""
 
     @property
     def backend(self) -> str:
