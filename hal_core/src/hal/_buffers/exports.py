@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from hal._buffers import buffer as _buffer
 from hal._buffers import dlpack, imports
 from hal._buffers.dlpack import CPU, describe_device
+from hal._engine.external import CUDA_KINDS, ROCM
 from hal._engine.submitted import wait_before
 from hal._memory.storage import Module, Storage
 from hal._memory.usage import WRITE
@@ -48,8 +49,6 @@ __all__ = [
 _HOST_DEVICE: Final = (CPU, 0)
 _HOST_KINDS: Final = frozenset({CPU, 3, 11, 13})
 """Types of DLPack devices whose addresses the host may read: also pinned and managed memory."""
-_CUDA_KINDS: Final = frozenset({2, 3, 13})
-_ROCM: Final = 10
 _ALIGNMENT: Final = 4
 """The least alignment of addresses: fills write up to four bytes at once."""
 
@@ -199,9 +198,9 @@ def _check_stream(stream: object, where: tuple[int, int]) -> None:
         message = f"__dlpack__: host memory has no streams; stream is None, not {shown(number)}"
     elif number < -1:
         message = f"__dlpack__: stream is -1 (no order is wanted) or more, not {shown(number)}"
-    elif kind == _ROCM and number in {1, 2}:
+    elif kind == ROCM and number in {1, 2}:
         message = f"__dlpack__: ROCm has no stream {number}; its default stream is 0"
-    elif kind != _ROCM and number == 0:
+    elif kind != ROCM and number == 0:
         message = "__dlpack__: stream 0 is ambiguous; 1 and 2 are the default streams"
     else:
         return
@@ -218,7 +217,7 @@ class _NoCudaArrayError(ExchangeError, AttributeError):
 def cuda_array(buffer: Buffer) -> dict[str, object]:
     """Return version 3 of the CUDA Array Interface for a buffer."""
     where = exchange_device(buffer)
-    if where[0] not in _CUDA_KINDS:
+    if where[0] not in CUDA_KINDS:
         message = f"the buffer is in {describe_device(where)}, which CUDA's libraries do not see"
         raise _NoCudaArrayError(message)
     return {

@@ -15,6 +15,8 @@ import numpy as np
 from hal._buffers import buffer, dlpack
 from hal._buffers.dlpack import describe_device
 from hal._engine.external import (
+    CUDA,
+    ROCM,
     Captured,
     capture,
     is_external,
@@ -43,8 +45,6 @@ __all__ = [
     "take_dlpack",
 ]
 
-_CUDA: Final = 2
-_ROCM: Final = 10
 _PINNED: Final = frozenset({3, 11})
 _MANAGED: Final = 13
 _ALIGNMENT: Final = 4
@@ -67,7 +67,7 @@ def order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | Non
         wait_before(device._context, None, "__dlpack__()")
         return
     if stream is None:
-        stream = 0 if where[0] == _ROCM else 1
+        stream = 0 if where[0] == ROCM else 1
     let_stream_wait(device._context, stream)
 
 
@@ -88,7 +88,7 @@ def memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
     if not is_external(device._context):
         return None
     for memory in (MemoryType.DEVICE, MemoryType.MANAGED):
-        if where == device._native.dlpack_device(memory) and where[0] in {_CUDA, _ROCM, _MANAGED}:
+        if where == device._native.dlpack_device(memory) and where[0] in {CUDA, ROCM, _MANAGED}:
             return memory
     return None
 
@@ -111,7 +111,7 @@ def take_dlpack(
 def take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
     """Return a buffer over a ``__cuda_array_interface__``; see `Device.from_dlpack`."""
     place = device._native.dlpack_device(MemoryType.DEVICE)
-    if place is None or place[0] != _CUDA or not is_external(device._context):
+    if place is None or place[0] != CUDA or not is_external(device._context):
         message = (
             f"{what}: it offers __cuda_array_interface__ only, which {device._name} cannot "
             "take; convert it to a tensor with __dlpack__, or copy it to the host first"

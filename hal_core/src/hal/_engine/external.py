@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue, Waits
 
 __all__ = [
+    "CUDA",
+    "CUDA_KINDS",
+    "ROCM",
     "Captured",
     "External",
     "Intake",
@@ -51,10 +54,13 @@ __all__ = [
 ]
 
 _FEATURE: Final = "external_streams"
-_CUDA: Final = 2
-_ROCM: Final = 10
-_CUDA_KINDS: Final = frozenset({_CUDA, 3, 13})
+CUDA: Final = 2
+ROCM: Final = 10
+"""DLPack's types of devices of CUDA and of ROCm."""
+
+CUDA_KINDS: Final = frozenset({CUDA, 3, 13})
 """Types of DLPack devices that are CUDA's: device, pinned and managed memory."""
+
 _SHORT_SECONDS: Final = 0.0001
 _LONG_SECONDS: Final = 0.001
 """Pauses between two looks at whether an operation was issued, at first and later."""
@@ -194,7 +200,7 @@ def check_stream(context: Context, given: Any, what: str) -> int:  # noqa: ANN40
         )
         raise ArgumentTypeError(message)
     where = context.native.dlpack_device(MemoryType.DEVICE)
-    if where is None or where[0] not in {_CUDA, _ROCM}:
+    if where is None or where[0] not in {CUDA, ROCM}:
         message = f"{what}: {type(given).__name__} is a stream of CUDA, and {context.name} is not"
         raise InvalidArgumentError(message)
     version, handle = ask(_called, protocol, f"{what} takes a stream with __cuda_stream__")
@@ -259,7 +265,7 @@ def cuda_stream(queue: StreamQueue) -> Callable[[], tuple[int, int]]:
     """Return a queue's ``__cuda_stream__``; raise if its stream is not CUDA's."""
     context = queue._context
     where = context.native.dlpack_device(MemoryType.DEVICE)
-    if where is None or where[0] not in _CUDA_KINDS or not is_external(context):
+    if where is None or where[0] not in CUDA_KINDS or not is_external(context):
         message = f"{queue.name} has no stream that CUDA's libraries could use"
         raise _NoCudaStreamError(message)
     return lambda: (0, stream_handle(queue))
