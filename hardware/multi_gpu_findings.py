@@ -13,7 +13,7 @@ LIMIT = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Say what is run.
+    """The settings of a run.
 
     Attributes
     ----------

@@ -134,7 +134,7 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say what `make check` adds to this run."""
+    """Print what `make check` adds to this run."""
     if added and config.option.markexpr == "not check":
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(added.items()))
         terminalreporter.write_line(f"make check adds {added.total()} tests: {kinds}")

@@ -170,7 +170,7 @@ def staged(open_probe):
 
 @pytest.fixture(params=["emulated", "native"])
 def async_mode(request):
-    """Who allocates in the order of a queue: the core, or the native device."""
+    """The allocator in the order of a queue: the core, or the native device."""
     return request.param
 
 

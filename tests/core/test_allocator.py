@@ -170,7 +170,7 @@ def test_content_is_undefined_but_the_buffers_own(device):
 
 
 class Model:
-    """Say what is allocated: names with address, size, and the byte that fills it."""
+    """What is allocated: names with address, size, and the byte that fills it."""
 
     def __init__(self):
         self.live = {}

@@ -64,7 +64,7 @@ def test_a_call_that_takes_anything_is_found(tmp_path):
 
 
 def test_every_public_class_and_parameter_is_known():
-    """Who adds one says here how a good value is had; a method needs nothing."""
+    """A new one needs an entry here that makes a good value; a method needs nothing."""
     missing = []
     for owner in BATCHES.values():
         if inspect.isclass(owner) and owner not in SUBJECTS and owner not in MADE:

@@ -205,7 +205,7 @@ def storage_of(operation: Operation) -> Transient:
 
 
 class Provider(MemoryProvider):
-    """Find memory for the starved operations of a device, on a thread of the pool."""
+    """The search for memory for a device's starved operations, on a thread of the pool."""
 
     _kind: Final = "alloca"
 

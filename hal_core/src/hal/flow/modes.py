@@ -16,7 +16,7 @@ __all__ = ["Memory", "MemoryMode", "Rights", "refuse", "rights_of"]
 
 
 class MemoryMode(enum.Enum):
-    """Who reads and writes a name, and how long its bytes last."""
+    """The readers and writers of a name, and how long its bytes last."""
 
     CONSTANT = "constant"
     """Has its content from the start; never written."""
