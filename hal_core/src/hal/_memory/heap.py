@@ -130,8 +130,9 @@ class Heap(Reaper):
         size = aligned(storage.size) if number >= len(MEMORY_TYPES) else self._shared
         storage.asked = self._state()  # before: what comes back meanwhile is worth another try
         try:
-            with self._lock:
-                self._check_limit(max(size - pool.unused(queue), 0))
+            if self._memory_limit is not None:
+                with self._lock:
+                    self._check_limit(max(size - pool.unused(queue), 0))
             operation._stand_alone()
             native.bind()
             size = max(size, self._part_with(queue, pool, size))
