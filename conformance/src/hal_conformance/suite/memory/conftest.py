@@ -8,18 +8,14 @@ import pytest
 
 import hal
 from hal_conformance.bench import Bench
-from hal_conformance.suite.memory.scarcity import ROOM, STAGING, MakeHold, of_the_driver
+from hal_conformance.suite.memory.scarcity import POOLS, ROOM, STAGING, MakeHold, of_the_driver
 from hal_conformance.suite.support import Hold, OpenDevice
 
 
-@pytest.fixture(params=["segments", "own", "native"])
+@pytest.fixture(params=POOLS)
 def scarce(request: pytest.FixtureRequest, open_device: OpenDevice) -> hal.Device:
-    """A device with `ROOM` bytes; what its allocas have of the driver's pool: segments, none, all.
-
-    Where there is such a pool.
-    """
-    chosen = {"own": {"async_allocations": "false"}, "native": {"async_allocations": "true"}}
-    device = open_device(memory_limit=ROOM, staging=STAGING, **chosen.get(request.param, {}))
+    """A device with `ROOM` bytes, for each of `POOLS`."""
+    device = open_device(memory_limit=ROOM, staging=STAGING, **POOLS[request.param])
     if request.param != "own" and "async_allocations" in device.features:
         of_the_driver.add(device)
     return device

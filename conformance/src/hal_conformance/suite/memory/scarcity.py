@@ -36,6 +36,13 @@ BIG: Final = 3 << 20
 """Bytes of one of which there is room for a single one, and for small things beside it."""
 
 
+POOLS: Final[dict[str, dict[str, str]]] = {
+    "segments": {},
+    "own": {"async_allocations": "false"},
+    "native": {"async_allocations": "true"},
+}
+"""What allocas have of the driver's pool, where there is one: segments, nothing, everything."""
+
 of_the_driver: Final[WeakSet[hal.Device]] = WeakSet()
 """Devices whose allocas the driver's own pool may serve."""
 

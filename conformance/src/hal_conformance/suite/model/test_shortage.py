@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from hal_conformance.session import TIME_LIMIT
+from hal_conformance.suite.memory.scarcity import POOLS
 from hal_conformance.suite.model.short_programs import LENGTH, OUT, SLACK, TOTAL, Script
 from hal_conformance.suite.support import LIMIT, OpenDevice
 
@@ -23,7 +24,7 @@ BUDGET: Final = 0.3 * TIME_LIMIT
 
 
 @pytest.mark.timeout(0 if PROGRAMS else TIME_LIMIT)
-@pytest.mark.parametrize("pool", ["segments", "own", "native"])
+@pytest.mark.parametrize("pool", POOLS)
 def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) -> None:
     """M3, M1: allocas, uses, deallocas and recorded temporaries on three queues.
 
@@ -31,8 +32,7 @@ def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) 
     some back; what uses its buffer fails with it, and nothing else; every byte is right,
     the limit holds, and in the end nothing is left.
     """
-    chosen = {"own": {"async_allocations": "false"}, "native": {"async_allocations": "true"}}
-    device = open_device(memory_limit=TOTAL, staging=SLACK // 64, **chosen.get(pool, {}))
+    device = open_device(memory_limit=TOTAL, staging=SLACK // 64, **POOLS[pool])
     queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
     out = device.allocate(OUT)
     until = time.monotonic() + BUDGET
