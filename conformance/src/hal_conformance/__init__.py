@@ -1,7 +1,7 @@
-"""The conformance suite of hal: what a backend proves itself with.
+"""The conformance suite of hal: tests that every backend passes.
 
-A backend's vendor needs `Profile` alone. ``plugin`` is the pytest plugin,
-``runner`` runs the suite from a program, ``report`` says what came of it.
+A backend's vendor needs only `Profile`. ``plugin`` is the pytest plugin,
+``runner`` runs the suite from a program, ``report`` describes the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keep the devices that the tests share, and see that each test leaves them as they were."""
+"""The devices that the tests share; checks that each test leaves them as they were."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bench:
         return f"{self.spec}{'&' if '?' in self.spec else '?'}{parameters}"
 
     def open(self, **parameters: object) -> hal.Device:
-        """Open a device of the backend; whoever calls closes it."""
+        """Open a device of the backend; the caller closes it."""
         return hal.create_device(self.spec, **{**self._parameters, **parameters})
 
     def device(self, number: int = 0) -> hal.Device:
@@ -55,7 +55,7 @@ class Bench:
         return device
 
     def features(self) -> frozenset[str]:
-        """Return what the device declares, and ``kernels`` if it can be given the suite's."""
+        """Return the device's features, and ``kernels`` if it can run the suite's."""
         features = self.device().features
         if "compile" in features or self.profile.image is not None:
             features |= {"kernels"}
@@ -83,7 +83,7 @@ class Bench:
         }
 
     def open_queues(self) -> list[str]:
-        """Return the names of the queues that somebody made on a shared device and left open."""
+        """Return the names of queues that a test created on a shared device and left open."""
         # A device has no list of its queues, so the collector is asked; that takes a while.
         return sorted(
             each.name
@@ -96,7 +96,7 @@ class Bench:
         )
 
     def repair(self) -> str:
-        """Replace every shared device on which work is stuck or that is lost; say which."""
+        """Replace every shared device that is lost or has stuck work; return their names."""
         told = []
         for number, device in list(self._devices.items()):
             why = _unfit(device)
@@ -108,7 +108,7 @@ class Bench:
         return "; ".join(told)
 
     def leaks(self, before: Mapping[hal.Device, int]) -> str:
-        """Return which allocations have come since, once they had time to be freed."""
+        """Return the new allocations that are left once they had time to be freed."""
         deadline = time.monotonic() + _SECONDS
         while True:
             told = [
@@ -122,7 +122,7 @@ class Bench:
             time.sleep(0.001)
 
     def close(self) -> tuple[str, ...]:
-        """Close the shared devices; return a line for whatever they left behind."""
+        """Close the shared devices; return a line for each thing that they left behind."""
         self._programs.clear()
         devices, self._devices = self._devices, {}
         gc.collect()

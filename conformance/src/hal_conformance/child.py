@@ -1,4 +1,4 @@
-"""Start Python processes of the suite's own: for a run, and for a destructive test."""
+"""Start Python processes: for a run, and for each destructive test."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _UNREAD: Final = frozenset({"BUILD_NUMBER", "CI"})
 
 
 class ChildError(Exception):
-    """Report that a test failed in its process, or ended it."""
+    """A test failed in its process, or ended it."""
 
 
 def command(arguments: Sequence[str]) -> list[str]:
-    """Return what runs pytest with this suite's plugins, and with no others or settings.
+    """Return the command that runs pytest with only this suite's plugins and settings.
 
-    The result must not depend on what else is installed, nor on where it is run.
+    The result must not depend on other installed plugins or on the working directory.
     """
     suite = Path(__file__).parent / "suite"
     prefix = [sys.executable, "-X", "faulthandler", "-m", "pytest", "-q", "-c", os.devnull]

@@ -1,6 +1,6 @@
-"""Hold the kernels that the suite runs, in portable source.
+"""The kernels that the suite runs, in portable source.
 
-A device that compiles nothing can be given them as an image; see
+A device without a compiler can get them as an image; see
 `hal_conformance.Profile`.
 """
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: options, markers, and what runs only when a backend is named.
+"""The pytest plugin: options, markers, and the run if a backend is named.
 
 pytest loads this module in every session where the distribution is installed,
 so it imports pytest, and neither hal nor the suite.
@@ -48,8 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         help="what the report is to say of where it ran",
     )
-    # For the suite's own processes: where to tell how the run goes, and that this is one
-    # of a destructive test.
+    # For the suite's own processes: where to report progress, and whether this is the
+    # process of a destructive test.
     group.addoption("--hal-events", metavar="FD", type=int, help=argparse.SUPPRESS)
     group.addoption("--hal-child", action="store_true", help=argparse.SUPPRESS)
 

@@ -1,4 +1,4 @@
-"""Define profiles: what a vendor declares about a backend.
+"""Profiles: what a vendor declares about a backend.
 
 A profile is an entry point in the group ``hal.conformance`` whose name is the
 backend's name and whose object is a `Profile`. A backend without one runs with
@@ -18,25 +18,24 @@ ENTRY_POINT_GROUP = "hal.conformance"
 
 
 class ProfileError(Exception):
-    """Report a profile that cannot be loaded, or that breaks its own rules."""
+    """A profile cannot be loaded, or breaks the rules of profiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Declare what a backend cannot do and what it does not do yet.
+    """What a backend cannot do, and what it does not do yet.
 
     Keys are ids of tests, or globs of them (``*``, ``?``, ``[!...]``): of the
     text before the brackets of a parametrised test, or of the whole id.
     Strict both ways: a listed failure that passes, and a key that matches no
-    test, fail the run. Whatever is listed makes the verdict "partial".
+    test, fail the run. Any entry makes the verdict "partial".
 
     Attributes
     ----------
     unsupported
-        Tests that are not run, to the reason why the backend can never pass.
+        Tests that are not run, with the reason why the backend can never pass them.
     expected_failures
-        Tests that are run and must fail, to the reason, which says what is
-        missing.
+        Tests that are run and must fail, with the reason: what is missing.
     parameters
         Device parameters for `hal.create_device`, besides those of the run.
     image
@@ -51,7 +50,7 @@ class Profile:
     image: bytes | None = None
 
     def __post_init__(self) -> None:
-        """Refuse keys without a reason."""
+        """Check that each key has a reason."""
         for key, reason in (*self.unsupported.items(), *self.expected_failures.items()):
             if not (isinstance(key, str) and isinstance(reason, str) and reason.strip()):
                 message = f"{key!r} is listed with no reason; say why, in a sentence"
@@ -66,7 +65,7 @@ class Profile:
         return _find(self.expected_failures, test)
 
     def problems(self, tests: Iterable[str]) -> tuple[str, ...]:
-        """Return a line for each key that matches none of all the suite's tests."""
+        """Return a line for each key that matches no test of the suite."""
         known = tuple(tests)
         return tuple(
             f"the profile's {title} {key!r} matches no test of the suite"
@@ -80,10 +79,10 @@ class Profile:
 
 
 def load_profile(backend: str) -> Profile:
-    """Return a backend's profile; the empty one where it has none.
+    """Return a backend's profile, or the empty one if it has none.
 
-    Raises `ProfileError` for one that cannot be loaded or is no `Profile`,
-    and where two distributions provide one for the same backend.
+    Raises `ProfileError` if it cannot be loaded or is not a `Profile`, and
+    if two distributions provide one for the same backend.
     """
     found = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name == backend]
     if not found:
@@ -114,6 +113,6 @@ def _find(listed: Mapping[str, str], test: str) -> str | None:
 
 
 def _matches(key: str, test: str) -> bool:
-    """Return whether a key names a test; brackets of an id are no pattern where it is whole."""
+    """Return whether a key names a test; in a whole id, brackets are not a pattern."""
     function = test.partition("[")[0]
     return key == test or fnmatch.fnmatchcase(function, key) or fnmatch.fnmatchcase(test, key)

@@ -1,7 +1,7 @@
-"""Build, write and read reports: what came of a run, as JSON and as Markdown.
+"""Build, write and read reports of runs, as JSON and as Markdown.
 
-The order is that of the ids, and nothing in a report names a path of the
-machine, so that reports can be compared and kept.
+Tests are sorted by id, and no report names a path of the machine, so that
+reports can be compared and committed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ABSOLUTE: Final = re.compile(r"(?<![\w./~])/(?:[\w.+@~-]+/)+(?=[\w.+@~-])")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one test.
+    """The result of one test.
 
     Attributes
     ----------
@@ -51,10 +51,10 @@ class Result:
     seconds
         How long it took, set-up and clean-up included.
     reason
-        Why it did not simply pass; otherwise empty.
+        Why it did not pass; empty if it did.
     is_gated
-        Whether it was not run because the device declares no such feature,
-        which is no shortcoming.
+        Whether it was not run because the device lacks an optional feature,
+        which does not count against it.
     """
 
     id: str
@@ -66,22 +66,22 @@ class Result:
 
 @dataclass(slots=True)
 class RunRecord:
-    """Collect what a report is made of while the suite runs.
+    """The data of a report, collected while the suite runs.
 
     Attributes
     ----------
     backend
         The device specification that was asked for.
     mode
-        How command buffers were lowered: ``"auto"``, ``"stream"``, ``"graph"``.
+        How command buffers were run: ``"auto"``, ``"stream"``, ``"graph"``.
     note
-        What whoever started it says of where it ran; may be empty.
+        A note on where it ran, from its user; may be empty.
     is_complete
-        Whether the whole suite was to be run, and not a part of it.
+        Whether the whole suite was selected, not a part of it.
     reason
         Why nothing was run; empty if it was.
     problems
-        What fails the run beside its tests.
+        Problems that fail the run besides its tests.
     """
 
     backend: str
@@ -184,7 +184,7 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def scrub(text: str) -> str:
-    """Return a text in which absolute paths are shortened to their last part."""
+    """Return a text with absolute paths shortened to their last part."""
     return _ABSOLUTE.sub("", text)
 
 
@@ -198,7 +198,7 @@ def _verdict(run: RunRecord, results: Iterable[Result]) -> str:
 
 
 def _own_versions() -> dict[str, str]:
-    """Return the versions that every report has."""
+    """Return the versions of this package and its dependencies."""
     versions = {name: _version(name) for name in ("hal-core", "hal-conformance")}
     versions["python"] = platform.python_version()
     versions["platform"] = f"{platform.system()} {platform.machine()}"

@@ -1,7 +1,7 @@
-"""Run the suite from a program, in a process that may die of what it finds.
+"""Run the suite from a program, in a process that a test may crash.
 
-`run` is what ``hal conformance`` calls. The suite's process tells through a
-pipe how it goes; if it ends without a report, one is made of what it told.
+``hal conformance`` calls `run`. The suite's process reports progress through a
+pipe; if it ends without a report, one is built from that progress.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SILENCE_SECONDS: Final = 90.0
 
 @dataclass(slots=True)
 class _Progress:
-    """Keep what a run has told so far."""
+    """The progress of a run."""
 
     tests: list[str] = field(default_factory=list)
     running: str = ""
@@ -40,7 +40,7 @@ class _Progress:
     report: dict[str, Any] | None = None
 
     def note(self, event: Event) -> None:
-        """Take in one event."""
+        """Note one event."""
         if "tests" in event:
             self.tests = event["tests"]
         elif "started" in event:
@@ -64,8 +64,8 @@ def run(
 ) -> dict[str, Any]:
     """Run the suite on a backend and return the report; blocks until it is over.
 
-    `mode` is ``"auto"``, ``"stream"`` or ``"graph"``; `note` is what the
-    report is to say of where it ran; `report` is a file to
+    `mode` is ``"auto"``, ``"stream"`` or ``"graph"``; `note` says in the report
+    where it ran; `report` is the file to
     write the report to, with its Markdown beside it; `tests` are ids or
     folders of the suite, by default all; `on_event` is called with each
     `Event` as it comes. Raises `ValueError` if pytest refuses the arguments
@@ -118,11 +118,11 @@ def _follow(
     progress: _Progress,
     on_event: Callable[[Event], object] | None,
 ) -> None:
-    """Take in events until the pipe's other end is closed, or nothing comes for too long."""
+    """Read events until the pipe's other end is closed, or no event comes for too long."""
     rest = b""
     deadline = time.monotonic() + _SILENCE_SECONDS
     while True:
-        # A process of a test may outlive the run with the pipe in its hands.
+        # A test's process may outlive the run and keep the pipe open.
         ready, _, _ = select.select([reading], [], [], 1.0)
         if not ready:
             if process.poll() is not None:

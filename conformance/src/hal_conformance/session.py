@@ -1,4 +1,4 @@
-"""Run the suite on one backend: open it, gate, judge, and report."""
+"""One run of the suite on a backend: open it, skip, judge, and report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAILED: Final = pytest.StashKey[bool]()
 
 
 class Session:
-    """The plugin of one run; registered where a backend was named."""
+    """The plugin of one run; registered if a backend was named."""
 
     def __init__(self, config: pytest.Config) -> None:
         if not any(map(config.pluginmanager.hasplugin, ("timeout", "pytest_timeout"))):
@@ -64,7 +64,7 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Give the tests their ids, their time limits and what the profile says of them."""
+        """Set the tests' ids and time limits, and apply the profile."""
         mine = [item for item in items if item.path.is_relative_to(SUITE)]
         self._ids = {item.nodeid: _id(item) for item in mine}
         files = {item.path for item in mine}
@@ -110,7 +110,7 @@ class Session:
                     self._gated.add(self._ids[item.nodeid])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Tell that a test begins."""
+        """Report that a test begins."""
         if nodeid in self._ids:
             self._tell({"started": self._ids[nodeid]})
 
@@ -118,7 +118,7 @@ class Session:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Refuse a test that skips itself: what cannot be done is declared, not found out."""
+        """Fail a test that skips itself: profiles declare what a backend cannot do."""
         try:
             report = yield
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - reported
@@ -149,7 +149,7 @@ class Session:
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what came of one phase of a test."""
+        """Note the result of one phase of a test."""
         name = self._ids.get(report.nodeid)
         if name is None:
             return
@@ -165,7 +165,7 @@ class Session:
             )
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Tell what came of a test."""
+        """Report the result of a test."""
         result = self._run.results.get(self._ids.get(nodeid, ""))
         if result is not None:
             self._tell({"ended": result.id, "status": result.status, "reason": result.reason})
@@ -174,12 +174,12 @@ class Session:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Close the devices, write the report, and let the exit status say what it says."""
+        """Close the devices, write the report, and set the exit status to its verdict."""
         left = self._bench.close()
         if self._is_child or session.config.option.collectonly:
             return
         if not (self._ids or self._run.reason):
-            return  # pytest has refused its arguments, and says so
+            return  # pytest has refused its arguments, and tells the user
         if session.exitstatus in {pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR}:
             self._run.problems.append("the run was interrupted, or a test could not be collected")
         self._run.problems += [f"left behind at the end: {scrub(line)}" for line in left]
@@ -208,7 +208,7 @@ class Session:
                 terminalreporter.line(line)
 
     def _open(self) -> None:
-        """Open the shared device, and note what it is."""
+        """Open the shared device, and note its description."""
         device = self._bench.device()
         info = device.info
         self._run.device = {
@@ -247,7 +247,7 @@ class Session:
         return "failed", scrub(_first_line(report))
 
     def _tell(self, event: dict[str, Any]) -> None:
-        """Write a line to whoever started this run."""
+        """Write a line to the process that started this run."""
         if self._events is not None:
             line = json.dumps(event) + "\n"
             with open(self._events, "w", encoding="utf-8", closefd=False) as pipe:
@@ -256,7 +256,7 @@ class Session:
 
 
 def _id(item: pytest.Item) -> str:
-    """Return a test's id, relative to the suite: the same wherever it is installed."""
+    """Return a test's id, relative to the suite: it does not depend on the installation."""
     return f"{item.path.relative_to(SUITE).as_posix()}::{item.nodeid.partition('::')[2]}"
 
 
@@ -280,7 +280,7 @@ def _plain_report(
 
 
 def _first_line(report: pytest.TestReport) -> str:
-    """Return what a report's exception says first, with the phase if it is not the test's own."""
+    """Return the first line of a report's exception, with the phase if that is not the call."""
     crash = getattr(report.longrepr, "reprcrash", None)
     text = str(crash.message if crash is not None else report.longrepr).strip()
     first = " ".join(text.splitlines()[0].split()) if text else "it failed and says nothing"

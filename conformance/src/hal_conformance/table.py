@@ -25,7 +25,7 @@ __all__ = ["AREAS", "MARKERS", "area", "cell", "load", "place", "render"]
 MARKERS: Final = ("<!-- conformance: begin -->", "<!-- conformance: end -->")
 
 AREAS: Final = (
-    # What a row is about, and the tests that it counts; the first match has a test.
+    # The title of a row, and the tests that it counts; the first match counts.
     ("timeline semaphores (S1 to S9)", ("semaphores/*",)),
     ("failures, lost devices (S5)", ("failure/*",)),
     ("queues, transfers, host calls (Q1 to Q6)", ("queues/*",)),
@@ -73,7 +73,7 @@ def area(test: str) -> str:
 
 
 def cell(counts: Mapping[str, int]) -> str:
-    """Describe what came of some tests, given how many had each status."""
+    """Describe the results of some tests by the number in each status."""
     total = sum(counts.values())
     ran = total - counts.get("not_run", 0)
     if not ran:

@@ -1,4 +1,4 @@
-"""Give the tests their devices, queues, semaphores and latches, and clean up after them."""
+"""Fixtures: devices, queues, semaphores and latches, cleaned up after each test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hal_conformance.suite.support import (
 
 
 def pytest_collection_modifyitems(config: pytest.Config) -> None:
-    """Refuse to run without a backend."""
+    """Require a backend."""
     if BENCH not in config.stash and not config.option.collectonly:
         message = "name the backend to prove: --hal-backend NAME (hal devices lists them)"
         raise pytest.UsageError(message)
@@ -38,7 +38,7 @@ def bench(request: pytest.FixtureRequest) -> Bench:
 
 @pytest.fixture(scope="module", autouse=True)
 def _queues(request: pytest.FixtureRequest) -> Iterator[None]:
-    """See that the tests of a module leave no queue of a shared device open."""
+    """Check that the tests of a module leave no queue of a shared device open."""
     yield
     if not request.session.testsfailed:
         left = request.config.stash[BENCH].open_queues()
@@ -47,12 +47,12 @@ def _queues(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _clean(request: pytest.FixtureRequest, bench: Bench) -> Iterator[None]:
-    """See that the test leaves the shared devices as they were; set up first, so it ends last."""
+    """Check that the test leaves the shared devices as they were; set up first, so it ends last."""
     before = bench.allocations()
     yield
     stuck = bench.repair()
     if request.node.stash.get(FAILED, False):
-        return  # what it left behind is no news
+        return  # known: it was left behind before
     assert not stuck, f"the test left a device unfit: {stuck}"
     leaks = bench.leaks(before)
     assert not leaks, f"the test left behind {leaks}"
@@ -119,7 +119,7 @@ def unordered(make_queue: MakeQueue) -> hal.Queue:
 
 @pytest.fixture
 def make_semaphore() -> Iterator[MakeSemaphore]:
-    """Semaphores that fail at the end of the test, so that nothing goes on waiting for them."""
+    """Semaphores that fail at the end of the test, so that nothing keeps waiting for them."""
     made: list[hal.Semaphore] = []
 
     def make(initial: int = 0, *, name: str | None = None) -> hal.Semaphore:
@@ -161,7 +161,7 @@ def make_latch(make_queue: MakeQueue) -> Iterator[MakeLatch]:  # noqa: ARG001 - 
 def producers(
     device: hal.Device, second_device: hal.Device, make_queue: MakeQueue
 ) -> Iterator[Producers]:
-    """Everyone who can signal."""
+    """All producers of signals."""
     assert device is not second_device
     made = Producers(make_queue(), make_queue(), make_queue(device=second_device))
     yield made
@@ -173,7 +173,7 @@ def operations(device: hal.Device) -> Iterator[Operations]:
     """Every kind of operation."""
     made = Operations(device)
     yield made
-    # Named ones, since fixtures outlive the look at what was left behind.
+    # Only named ones: fixtures outlive the check for leftovers.
     made.buffer.close()
     made.source.close()
     del made.commands

@@ -1,4 +1,4 @@
-"""Hold what the tests share: limits, latches, threads, deterministic bytes, operations."""
+"""Shared by the tests: limits, latches, threads, deterministic bytes, operations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHORT: Final = 0.02
 
 
 class Latch:
-    """Hold an ordered queue at one place, with a host call, until it is opened.
+    """A host call that holds an ordered queue until it is opened.
 
     Attributes
     ----------
@@ -68,21 +68,21 @@ class Latch:
         assert self.running.wait(LIMIT), "the host call did not begin"
 
     def open(self) -> None:
-        """Let the queue go on."""
+        """Release the queue."""
         self._gate.set()
 
 
 class MakeLatch(Protocol):
-    """Make a latch that is open at the end of the test, whatever happened."""
+    """Makes latches that are opened at the end of the test."""
 
     def __call__(self, queue: hal.Queue, **lists: Any) -> Latch: ...  # noqa: ANN401
 
 
 class Hold:
-    """Hold a native stream up with a kernel, until the flag is set.
+    """A kernel that holds a native stream until its flag is set.
 
-    Work behind it gets to the driver, as behind a `Latch` it does not. The
-    kernel gives up after `turns` looks at the flag, seconds at the least.
+    Work behind it is issued to the driver; work behind a `Latch` is not. The
+    kernel gives up after `turns` polls of the flag, which take seconds at least.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class Hold:
         self.close()
 
     def has_seen(self) -> bool:
-        """Return, once it has ended, whether it was let go, and did not give up."""
+        """Block until it has ended; return whether it was released and did not give up."""
         return bool(self._seen.numpy(wait=self.submission, timeout=LIMIT)[0])
 
     def close(self) -> None:
-        """Let it go and end it."""
+        """Release it and wait for its end."""
         self.open()
         self.submission.wait(LIMIT)
         self._flag.close()
@@ -117,19 +117,19 @@ class Hold:
 
 
 class MakeSemaphore(Protocol):
-    """Make a semaphore that holds up nothing after the test, whatever happened."""
+    """Makes semaphores that hold up nothing after the test."""
 
     def __call__(self, initial: int = 0, *, name: str | None = None) -> hal.Semaphore: ...
 
 
 class MakeQueue(Protocol):
-    """Make a queue, of `device` if given, that is closed at the end of the test."""
+    """Makes queues, of `device` if given, that are closed at the end of the test."""
 
     def __call__(self, *, ordered: bool = True, device: hal.Device | None = None) -> hal.Queue: ...
 
 
 class OpenDevice(Protocol):
-    """Open a device of the backend, closed at the end of the test."""
+    """Opens devices of the backend, closed at the end of the test."""
 
     def __call__(self, **parameters: object) -> hal.Device: ...
 
@@ -139,7 +139,7 @@ PRODUCERS: Final = ("host", "device", "call", "other_queue", "other_device")
 
 
 class Producers:
-    """Signal semaphores in each way that there is.
+    """Signals semaphores in each possible way.
 
     ``host``: from this thread. ``device``: with an operation of the queue.
     ``call``: with a host call. ``other_queue`` and ``other_device``: with an
@@ -156,7 +156,7 @@ class Producers:
         self._buffers: list[hal.Buffer] = []
 
     def signal(self, producer: str, *timepoints: hal.Timepoint) -> None:
-        """Have the timepoints reached some time from now, at once by the host."""
+        """Signal the timepoints: at once from the host, later from anything else."""
         if producer == "host":
             for semaphore, value in timepoints:
                 semaphore.signal(value)
@@ -180,7 +180,7 @@ OPERATIONS: Final = ("fill", "update", "copy", "write", "read", "call", "execute
 
 
 class Operations:
-    """Submit each kind of operation, and tell whether it has run."""
+    """Submits each kind of operation, and tells whether it has run."""
 
     def __init__(self, device: hal.Device) -> None:
         self.device = device
@@ -226,7 +226,7 @@ class Operations:
 
 
 def pattern(size: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Return bytes that repeat late, start with no zero, and differ for each seed."""
+    """Return bytes with a long period, no leading zero, and a seed of their own."""
     index = np.arange(size, dtype=np.uint64)
     mixed = index * 131 + (index >> np.uint64(7)) * 17 + 0x5A + 61 * seed
     return mixed.astype(np.uint8)
@@ -235,7 +235,7 @@ def pattern(size: int, seed: int = 0) -> NDArray[np.uint8]:
 def first_difference(found: bytes, expected: bytes) -> int | None:
     """Return where two byte strings differ first, or None if they are equal.
 
-    For long ones: pytest may look for minutes for all the places where they do.
+    For long strings: pytest may take minutes to list all differences.
     """
     if found == expected:
         return None

@@ -1,4 +1,4 @@
-"""Give the tests of command buffers every way to record."""
+"""Fixtures of the command buffer tests: every way to record."""
 
 from __future__ import annotations
 

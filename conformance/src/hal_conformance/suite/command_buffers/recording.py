@@ -1,4 +1,4 @@
-"""Hold what the tests of command buffers share: ways to record, and to name buffers."""
+"""Shared by the tests of command buffers: ways to record, and to name buffers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Recorder:
     operands
         One of `OPERANDS`.
     lowering
-        How the recordings are run, as `hal.Device.record` takes it; None is as
-        the device was opened.
+        How the recordings are run, as `hal.Device.record` takes it; None is the
+        device's default.
     """
 
     def __init__(self, queue: hal.Queue, operands: str, lowering: str | None) -> None:

@@ -23,7 +23,7 @@ def out(device: hal.Device) -> Iterator[hal.Buffer]:
     """Thirty-two numbers that no block has written."""
     made = device.upload(np.full(32, EMPTY, np.uint32))
     yield made
-    made.close()  # fixtures outlive the look at what was left behind
+    made.close()  # fixtures outlive the check for leftovers
 
 
 def counts_of(device: hal.Device, *blocks: int) -> hal.Buffer:

@@ -1,4 +1,4 @@
-"""Work comes after what it has to come after, and after nothing else."""
+"""Hazards: work waits for the work that it conflicts with, and for nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hal_conformance.suite.support import LIMIT, OpenDevice, broken, pattern
 
 
 def buffer_of(flow: Flow, *values: int) -> TrackedBuffer:
-    """Return a tracked buffer of bytes that are there."""
+    """Return a tracked buffer with known bytes."""
     buffer = flow.from_host(np.array(values, np.uint8))
     buffer.used.wait(LIMIT)
     return buffer

@@ -1,4 +1,4 @@
-"""Bytes come to devices, go back, and go from one to the other."""
+"""Transfers: host to device, back, and between devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual devices are apart from each other."""
+"""Virtual devices are isolated from each other."""
 
 from __future__ import annotations
 

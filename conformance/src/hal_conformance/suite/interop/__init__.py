@@ -1,1 +1,1 @@
-"""Sharing memory with numpy and with whoever speaks DLPack (M2)."""
+"""Sharing memory with numpy and with libraries that speak DLPack (M2)."""

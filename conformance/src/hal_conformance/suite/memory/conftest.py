@@ -1,4 +1,4 @@
-"""Give the tests of memory devices that are short of it."""
+"""Fixtures: devices that are short of memory."""
 
 from __future__ import annotations
 

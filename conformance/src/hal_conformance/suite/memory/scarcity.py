@@ -1,4 +1,4 @@
-"""Hold what the tests share that run on a device short of memory."""
+"""Shared by the tests that run on a device short of memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ of_the_driver: Final[WeakSet[hal.Device]] = WeakSet()
 
 
 def held(device: hal.Device) -> int:
-    """Return the bytes held that the room has to have.
+    """Return the bytes held that count against `ROOM`.
 
     What the driver's pool keeps does not count: it takes memory in units of its own.
     """
@@ -57,7 +57,7 @@ def held(device: hal.Device) -> int:
 
 
 class MakeHold(Protocol):
-    """Hold a queue up with a kernel that is let go at the end of the test, whatever happened."""
+    """Makes kernels that hold up a queue, and are released at the end of the test."""
 
     def __call__(self, queue: hal.Queue) -> Hold: ...
 
@@ -71,7 +71,7 @@ def allocation(buffer: hal.Buffer) -> hal.Submission:
 def cycle(
     queue: hal.Queue, size: int, value: int = 0, memory: str = "device"
 ) -> list[hal.Submission]:
-    """Allocate, fill and give back; return the three."""
+    """Allocate, fill and give back; return the three submissions."""
     buffer = queue.alloca(size, memory=memory)
     return [allocation(buffer), queue.fill(buffer, value % 256), queue.dealloca(buffer)]
 
@@ -81,8 +81,8 @@ def give_back_behind(
 ) -> Hold:
     """Allocate, and give the memory back behind a kernel that is held.
 
-    Until that is let go no other queue has the memory, and who needs it has
-    something to wait for.
+    Until the kernel is released no other queue gets the memory, and allocas that
+    need it have something to wait for.
     """
     buffer = queue.alloca(size, memory=memory)
     queue.fill(buffer, 0).wait(LIMIT)
@@ -93,9 +93,9 @@ def give_back_behind(
 
 
 def until_issued(submission: hal.Submission) -> None:
-    """Block until the driver has an operation, or it has ended, and see that it has not failed.
+    """Block until an operation is issued, or has ended; check that it has not failed.
 
-    No wait for an end will do: what stands behind a kernel that is held does not end.
+    Not a wait for its end: behind a held kernel it does not end.
     """
     deadline = time.monotonic() + LIMIT
     while submission.state == "pending":

@@ -1,4 +1,4 @@
-"""Choose what operations wait for and signal: what all rules of the machine share."""
+"""Choose what operations wait for and signal: shared by all rules of the machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Lists(NamedTuple):
 
     @classmethod
     def read(cls, drawn: bytes) -> Lists:
-        """Take the choices apart; one wait is the most likely."""
+        """Split the choices; one wait is the most likely."""
         waits, signals = (0, 1, 1, 2)[drawn[2] % 4], (0, 0, 1, 1, 2)[drawn[2] // 4 % 5]
         return cls(drawn[0], drawn[1], drawn[3 : 3 + waits], drawn[5 : 5 + signals])
 
 
 class Choices(RuleBasedStateMachine):
-    """Hold a program, and choose things of it by numbers.
+    """A program, and choices of its parts by numbers.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Choices(RuleBasedStateMachine):
             if timeline.overtaken:
                 return None
             wait = Point(timeline, self.value(timeline, how))
-        # So that not everything fails after a while
+        # Otherwise everything fails after a while
         return wait if how % 4 == 3 or self.world.fates().of_wait(wait) != DOOMED else None
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What becomes of operations, and which have ended when another begins."""
+"""The fates of operations, and which have ended when another begins."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Starts:
 
 
 class Fates:
-    """What becomes of open steps if the host does nothing more; keeps what it has found."""
+    """The fates of open steps if the host does nothing more; cached."""
 
     def __init__(self) -> None:
         self._fates: dict[Step, str] = {}
@@ -107,7 +107,7 @@ class Fates:
         return True
 
     def of_wait(self, wait: Point | Step) -> str:
-        """Return what a wait comes to."""
+        """Return the fate of a wait."""
         if isinstance(wait, Step):
             return self.of(wait)
         timeline, value = wait
@@ -172,7 +172,7 @@ class Fates:
         return met and (step.previous is None or self.ends(step.previous))
 
     def reasons(self, step: Step) -> frozenset[str]:
-        """Return why it can only fail: any of these is what it fails with."""
+        """Return the possible errors of a step that can only fail."""
         if step.state != OPEN:
             return step.reasons
         found: set[str] = set()

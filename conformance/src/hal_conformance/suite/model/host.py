@@ -1,4 +1,4 @@
-"""What a host does with semaphores in random programs: signal, fail, look, wait."""
+"""The host's use of semaphores in random programs: signal, fail, query, wait."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HOST: Final = st.sampled_from(
 
 
 class Host(Operations):
-    """Use semaphores from the host, and wait for what there is."""
+    """Rules that use semaphores from the host, and wait."""
 
     # Semaphores
 
@@ -63,7 +63,7 @@ class Host(Operations):
             getattr(self, what)(timeline, value)
 
     def signal_from_host(self, timeline: Timeline, more: int) -> None:
-        """Signal from the host what no operation is to signal, now and then too low."""
+        """Signal values from the host that no operation signals, sometimes too low."""
         if any(step.state == OPEN for _, step in timeline.promises):
             return
         value = timeline.value + more % 6 - 1
@@ -83,7 +83,7 @@ class Host(Operations):
             raise AssertionError(message)
 
     def fail_from_host(self, timeline: Timeline, _: int) -> None:
-        """Fail a semaphore while nothing runs but what is stuck."""
+        """Fail a semaphore while only stuck operations run."""
         if timeline.safe:
             return
         sure, fates = self.program.settle(), self.world.fates()
@@ -103,7 +103,7 @@ class Host(Operations):
         timeline.fail(frozenset({reason}))
 
     def release(self, timeline: Timeline, _: int) -> None:
-        """Signal as much as anybody waits for."""
+        """Signal the highest value that anything waits for."""
         self.program.release(timeline)
 
     def overtake(self, timeline: Timeline, _: int) -> None:

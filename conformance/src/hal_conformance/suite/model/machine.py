@@ -1,4 +1,4 @@
-"""Map and close in random programs, make mistakes, and compare everything in the end."""
+"""Random programs: map and close, make mistakes, and compare everything at the end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MISTAKES: Final = (
 
 
 class Machine(Host):
-    """Drive all of hal's public interface, and compare what comes of it with the world."""
+    """Drives all of hal's public interface, and compares the results with the world."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Machine(Host):
 
     @rule(kind=st.sampled_from(MISTAKES), which=NUMBER, queue=st.integers(0, 7))
     def err(self, kind: str, which: int, queue: int) -> None:
-        """Do something wrong, which is refused and changes nothing."""
+        """Do something wrong, and check that it is refused and changes nothing."""
         line = self.line(queue)
         handles = self.usable(line.device)
         if not handles:

@@ -1,4 +1,4 @@
-"""Submit every operation there is, in random programs: one half of the machine."""
+"""Random programs: submit every kind of operation; one half of the machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ COMMANDS: Final = ("fill", "update", "copy", "copy", "mix", "mix")
 
 
 class Operations(Choices):
-    """Submit, record and allocate; the world says what each has to wait for."""
+    """Rules that submit, record and allocate; the world decides the waits."""
 
     # Rules
 
@@ -281,7 +281,7 @@ class Operations(Choices):
         self.use(step, *recording.accesses(parts))
         used = {access.memory for access in step.accesses}
         if any(memory.allocation is not None and memory not in used for memory, _ in parts):
-            return  # whether it needs memory to touch nothing of is nobody's business
+            return  # whether an empty range needs memory is unspecified
         step.effect = lambda: recording.run(parts)
         recording.runs += 1
         self.program.submit(

@@ -1,4 +1,4 @@
-"""Do the same to hal and to the model, keep the text of it, and compare."""
+"""Apply each step to hal and to the model, log it as text, and compare."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLASSES: Final = {
 
 
 class Program:
-    """One program: what it has made, in hal and in the model."""
+    """One program: its objects in hal and in the model."""
 
     def __init__(self, stage: Stage, lines: list[str]) -> None:
         self.stage = stage
@@ -157,7 +157,7 @@ class Program:
         return self.world.is_sure()
 
     def note(self, steps: Iterable[Step]) -> None:
-        """Note what has ended, which a wait has shown."""
+        """Note the steps that a wait has shown to be over."""
         for each in steps:
             self.world.end(each)
             self.check(each)
@@ -189,7 +189,7 @@ class Program:
         self.check_error(error, step.reasons, where)
 
     def check_stuck(self) -> None:
-        """See that what cannot run has not."""
+        """Check that operations that cannot run have not."""
         fates = self.world.fates()
         for step in self.world.open.values():
             state = step.real.state
@@ -251,7 +251,7 @@ class Program:
     # The end
 
     def finish(self) -> None:
-        """Signal what anybody waits for until everything has ended, and compare everything."""
+        """Signal every awaited value until everything has ended, and compare everything."""
         self.settle()
         while self.world.open:
             for timeline in self.world.timelines:
@@ -278,7 +278,7 @@ class Program:
         self.check_callbacks()
 
     def release(self, timeline: Timeline) -> None:
-        """Signal a semaphore whose steps have ended, as high as anybody waits for."""
+        """Signal the highest awaited value of a semaphore whose steps have ended."""
         steps = self.world.open.values()
         if timeline.failure is not None or any(step in steps for _, step in timeline.promises):
             return
@@ -309,7 +309,7 @@ class Program:
                 self.check_error(given[0], expected[1], f"{where} came with {given}")
 
     def leave(self, *, failed: bool) -> None:
-        """Let everything go; after a failure also the device."""
+        """Drop everything; after a failure also the device."""
         for timeline in self.world.timelines:
             timeline.real.fail(OperationError("the program is over"))
         self.views.clear()
@@ -352,7 +352,7 @@ def check_bytes(
 def run_call(
     mistake: str | None, number: int, called: list[int], deferred: list[Any], lock: threading.Lock
 ) -> list[Any]:
-    """Act as a host function: note that it was called, and raise or return what it is told to."""
+    """Act as a host function: note the call, and raise or return as told."""
     with lock:
         called.append(number)
     if mistake is not None:

@@ -1,4 +1,4 @@
-"""Programs on a device that is short of memory: submit them, and have a judge look at the end."""
+"""Programs on a device that is short of memory: submit them, and judge the result."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Place:
 
 
 class Script:
-    """Submit a program, wait for its end, and have it judged.
+    """Submits a program, waits for its end, and judges it.
 
-    All its pieces have the same size, so that none is left over that fits nobody.
+    All its pieces have the same size, so that no gap is too small for any of them.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class Script:
         return sum(each.has_failed for each in self._operations)
 
     def close(self) -> None:
-        """Let everything go, whatever happened."""
+        """Drop everything, whatever happened."""
         for semaphore in (self._gate, self._late):
             if not semaphore.poll(1):
                 semaphore.signal(1)
@@ -164,7 +164,7 @@ class Script:
             place.real.close()
 
     def finish(self, *, is_fair: bool = True) -> None:
-        """Have everything end, and compare; unless it is fair, nobody asks who found memory."""
+        """Have everything end, and compare; judge who found memory only if the order was fair."""
         if self._together:
             self._gate.signal(1)
         self._late.signal(1)

@@ -1,4 +1,4 @@
-"""Say which allocas may find no memory: the oracle of programs on a device that is short of it.
+"""The oracle of programs short of memory: which allocas may find none.
 
 It knows how each operation ended, and judges whether that may be. An alloca may only
 fail when the device rests. What is in use then is what nobody gives back, and what is
@@ -57,7 +57,7 @@ class Operation:
         others = [*self.waits, *([self.previous] if self.previous else [])]
         self.before = frozenset(others).union(*(each.before for each in others))
         if self.inherits:
-            return  # whoever fails so waits for nothing else
+            return  # an operation that fails like this waits for nothing else
         found = [*self.waits]
         each = self.previous
         while each is not None:
@@ -148,7 +148,7 @@ class Judge(NamedTuple):
             if each.units and each not in operation.surely and (each in left or not each.has_failed)
         }
         while True:
-            # Whoever has what it needs is in nobody's way.
+            # An operation that has its memory blocks no other.
             free = {
                 each
                 for each in stuck

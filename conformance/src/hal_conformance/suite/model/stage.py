@@ -1,4 +1,4 @@
-"""Keep what programs run on: a device, its queues, and the buffers that they share."""
+"""The stage of programs: a device, its queues, and the buffers that they share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Handle:
 
 
 class Stage:
-    """Keep a device and its queues for the programs of a test.
+    """A device and its queues, for the programs of a test.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Stage:
         self._set()
 
     def leaks(self) -> int:
-        """Return how many allocations are left, once they had time to go."""
+        """Return how many allocations are left, once they had time to be freed."""
         deadline = time.monotonic() + LIMIT
         while True:
             gc.collect()
@@ -88,7 +88,7 @@ class Stage:
 
 
 class Record:
-    """Keep the text of the program that runs, and the shortest one that has failed.
+    """The text of the current program, and of the shortest one that has failed.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Record:
         self._more = more
 
     def note(self, error: BaseException) -> None:
-        """Note that the program has failed; after the first there is little more time."""
+        """Note that the program has failed; after the first failure time is short."""
         if self.failure is None:
             self._deadline = time.monotonic() + self._more
         if self.failure is None or len(self.lines) <= len(self.failure[0]):

@@ -1,4 +1,4 @@
-"""Hold what the model is made of: memory, queues, semaphores and operations."""
+"""The parts of the model: memory, queues, semaphores and operations."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Access(NamedTuple):
 
 
 def meet(some: Iterable[Access], others: list[Access]) -> bool:
-    """Return whether any two of two lists do."""
+    """Return whether any access of one list meets one of the other."""
     return any(one.meets(other) for one in some for other in others)
 
 

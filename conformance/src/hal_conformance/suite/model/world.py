@@ -1,4 +1,4 @@
-"""What programs of queue operations come to: a graph, ints and arrays of bytes.
+"""The model of programs of queue operations: a graph, ints and arrays of bytes.
 
 Shares no code with hal. The world claims only what the rules promise. So it
 admits no program whose end depends on when things happen:
@@ -31,7 +31,7 @@ __all__ = ["World"]
 
 
 class World:
-    """Keep the steps and the timelines, and say what becomes of them."""
+    """The steps and the timelines of a program, and their fates."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class World:
         return all(fates.of(step) != UNSURE for step in self.open.values())
 
     def ending(self) -> list[Step]:
-        """Return the open steps that end without the host, each after what it starts after."""
+        """Return the open steps that end without the host, in the order of their starts."""
         fates = self.fates()
         wanted = [step for step in self.open.values() if fates.ends(step)]
         order: dict[int, Step] = {}
@@ -80,7 +80,7 @@ class World:
         return [each for each in self.ending() if each in found]
 
     def end(self, step: Step, fates: Fates | None = None) -> None:
-        """Take note that a step has ended, as its fate is."""
+        """Note that a step has ended, by its fate."""
         fates = fates or self.fates()
         fate = fates.of(step)
         assert fate in {DONE, DOOMED}
@@ -110,7 +110,7 @@ class World:
     # What may be added
 
     def admit(self, step: Step, how: int = 0) -> None:
-        """Add a step, with the waits that it needs, and without signals that may not be.
+        """Add a step, with the waits that it needs, and without forbidden signals.
 
         `how` says whether a wait for another step is one for its handle, or for
         a point that it signals.
@@ -153,7 +153,7 @@ class World:
             timeline.promises.pop()
 
     def _needed(self, step: Step, starts: Starts) -> Step | None:
-        """Return a step that this one has to come after, and does not."""
+        """Return a step that must precede this one, and does not yet."""
         before = starts.of(step)
         for each in step.allocations:
             if each.state == OPEN and not before >> each.number & 1:

@@ -43,7 +43,7 @@ def test_buffers_of_unended_work_are_kept_q5(
         source.close()
     del source
     gc.collect()
-    # Whatever is allocated now must not be the memory that the copy reads.
+    # New allocations must not get the memory that the copy reads.
     others = [device.upload(np.zeros(1 << 16, np.uint8)) for _ in range(4)]
     if when == "pending":
         gate.signal(1)
