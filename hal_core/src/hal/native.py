@@ -1,4 +1,4 @@
-"""Define what a vendor implements: native primitives, and nothing generic.
+"""The interface that a vendor implements: native primitives, nothing generic.
 
 A plugin subclasses `NativeDriver` and `NativeDevice`. Everything that is the
 same on every device (timelines, pending work, command buffers, lifetimes,
@@ -11,18 +11,18 @@ failure) is the core's. The rules that hold for every method:
 - The core calls `bind` on a thread before the first primitive of each batch.
   Any thread may call any method; for one stream the core makes one call at a
   time, for different streams several threads call at once.
-- A method that takes a stream only enqueues, and neither waits for the device
-  nor for the host, but for what its docstring says. The interpreter lock
-  should be let go in every call that can take longer than a microsecond.
+- A method that takes a stream only enqueues: it waits neither for the device
+  nor for the host, except as its docstring says. Release the interpreter lock
+  in every call that can take longer than a microsecond.
 - A failure raises: `DeviceLostError` when the context cannot go on,
-  `OutOfMemoryError` when memory ended, `UnimplementedError` for a missing
+  `OutOfMemoryError` when there is no memory, `UnimplementedError` for a missing
   feature, `OperationError` otherwise, each with ``native_name`` and
   ``native_code``.
 - No method calls back into the core, and no driver thread runs Python.
-- What belongs to an optional feature (`FEATURES`) is only called where the
-  device declares it, and need not be implemented elsewhere.
+- Methods of an optional feature (`FEATURES`) are called only if the device
+  declares it, and need not be implemented otherwise.
 
-The records that the methods take and return stand in `hal.native_types`.
+The records that the methods take and return are in `hal.native_types`.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ class NativeCompiler(ABC):
 
     @abstractmethod
     def compile(self, request: CompileRequest, target: str) -> CompiledImage:
-        """Compile for a target, empty for the one that the backend has for who names none.
+        """Compile for a target; an empty one is the backend's default.
 
         The image's `CompiledImage.target` is never empty. Raises
         `CompilationError` with the compiler's log, `InvalidArgumentError` for
-        a target that there is not, with some that there are, and
+        an unknown target, with some known ones, and
         `UnimplementedError`, whose text says how to get a compiler.
         """
 
     def link(self, parts: Sequence[CompiledImage], target: str) -> CompiledImage:
-        """Make one image of several that were compiled as parts, for the same target.
+        """Link several images that were compiled as parts for the same target.
 
         Raises `CompilationError` with the linker's log.
         """
@@ -118,14 +118,14 @@ class NativeDriver(ABC):
         """Open a device and retain its context.
 
         `parameters` are the backend's own settings, as the user wrote them.
-        Raises `InvalidArgumentError` for one that it does not know, and what
-        came up if the device cannot be opened: from another `HalError` the
-        core makes a `BackendUnavailableError` that names the device.
+        Raises `InvalidArgumentError` for an unknown one, and any `HalError` if
+        the device cannot be opened: the core makes it a
+        `BackendUnavailableError` that names the device.
         """
 
 
 class NativeDevice(ABC):
-    """Hold one device's context and make native calls on it.
+    """One device's context, and the native calls on it.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def synchronize_stream(self, stream: int) -> None:
-        """Block until the stream is idle, with the interpreter lock let go."""
+        """Block until the stream is idle, with the interpreter lock released."""
 
     @abstractmethod
     def create_event(self) -> int:
@@ -211,8 +211,8 @@ class NativeDevice(ABC):
         """Return whether the event's last record has completed; never blocks.
 
         Raises `DeviceLostError` if work failed so that the whole context is
-        lost, as in CUDA and HIP, and any other `HalError` where the driver
-        refuses to tell (O2). The core asks the newest event of a stream first,
+        lost, as in CUDA and HIP, and any other `HalError` if the driver
+        refuses to answer (O2). The core asks the newest event of a stream first,
         and takes an answer of True for all before it.
         """
 
@@ -221,7 +221,7 @@ class NativeDevice(ABC):
         """Call a plain C function on a driver's thread after the stream's work so far.
 
         `function` is the address of a ``void (*)(void *)`` that makes no
-        native call, `argument` what it is given.
+        native call, `argument` its argument.
         """
 
     # Memory
@@ -230,8 +230,8 @@ class NativeDevice(ABC):
     def allocate(self, size: int, memory: MemoryType) -> int:
         """Return the address of `size` > 0 bytes, aligned to 256; may block.
 
-        `MemoryType.HOST` is pinned for every device of the domain, which all
-        copy from and to it, by this address. Raises `OutOfMemoryError` when there is no more.
+        `MemoryType.HOST` is pinned for every device of the domain; all of them
+        copy from and to it by this address. Raises `OutOfMemoryError` if there is not enough.
         """
 
     @abstractmethod
@@ -240,26 +240,26 @@ class NativeDevice(ABC):
 
     @abstractmethod
     def host_pointer(self, address: int, memory: MemoryType) -> int | None:
-        """Return where the host sees the allocation, or None where it does not."""
+        """Return the allocation's address for the host, or None if the host cannot see it."""
 
     @abstractmethod
     def memory_info(self) -> tuple[int, int]:
         """Return the free and the total bytes of device memory."""
 
     def dlpack_device(self, memory: MemoryType) -> tuple[int, int] | None:
-        """Return how DLPack counts this device for a kind of memory: type and number.
+        """Return DLPack's type and number of this device for a kind of memory.
 
-        ``(1, 0)`` says that the memory is the host's, and any host memory this
-        device's. None: hal hands none out that the host does not see, and
-        copies what it takes in.
+        ``(1, 0)``: the memory is host memory, and the device can use any host memory.
+        None: hal exports only memory that the host sees, and copies what it
+        imports.
         """
         return None
 
     def locate(self, address: int) -> tuple[int, int] | None:
-        """Return on which device, as DLPack counts them, an address of others' memory lies.
+        """Return DLPack's type and number of the device that owns a foreign address.
 
-        None: the driver does not know the address, or cannot tell. Asked
-        before memory is taken that does not say itself where it is.
+        None: the driver does not know the address, or cannot tell. Called
+        before memory is imported whose owner does not name its device.
         """
         return None
 
@@ -389,7 +389,7 @@ class NativeDevice(ABC):
     def enable_peer(self, other: NativeDevice) -> None:
         """Let kernels of this device use all memory of `other` from now on; may block.
 
-        However that is or will be allocated. `can_access_peer` has said yes.
+        However it is or will be allocated. `can_access_peer` has returned True.
         Enabling again is no error. The opposite direction is not enabled.
         """
         raise _missing("peer_access")
@@ -406,8 +406,8 @@ class NativeDevice(ABC):
         """Copy `size` > 0 bytes between the memories of two devices of this domain.
 
         On a stream of this device, which is one of the two. Works between any
-        two devices of the domain, whether or not `enable_peer` was called. Of
-        two memories of the host the same holds as in `copy`.
+        two devices of the domain, whether or not `enable_peer` was called. For
+        two host allocations the same holds as in `copy`.
         """
         raise _missing("peer_access")
 
@@ -439,14 +439,14 @@ class NativeDevice(ABC):
         raise _missing("external_streams")
 
     def adopt_stream(self, handle: int) -> int:
-        """Return a stream, for this class's methods, over one that others have made.
+        """Return a stream, for this class's methods, over another library's.
 
         `handle` is the vendor's, the default streams' too, as in DLPack: of
         CUDA 1 (legacy; also 0) and 2 (per thread), of ROCm 0. It is of this
         device and alive until `release_stream`. Adopting it twice is no error.
         `create_stream`'s promise does not hold for it, and its owner, or two
         threads of the core, may call on it at once. Raises
-        `OperationError` where the driver tells that it is no stream.
+        `OperationError` if the driver reports that it is not a stream.
         """
         raise _missing("external_streams")
 
@@ -455,7 +455,7 @@ class NativeDevice(ABC):
         raise _missing("external_streams")
 
     def adopt_event(self, handle: int) -> int:
-        """Return an event for `record_event` and `wait_event` over one that others have made.
+        """Return an event for `record_event` and `wait_event` over another library's.
 
         `handle` is the vendor's; it is alive until `release_event`. Of this
         device, unless it is only waited for.
@@ -473,7 +473,7 @@ class NativeDevice(ABC):
 
         ``dependencies[i]``, all below i, are the nodes that must have ended
         before node i begins; nodes without a path between them may run at
-        once. Enqueues nothing. Whoever calls destroys the graph.
+        once. Enqueues nothing. The caller destroys the graph.
         """
         raise _missing("graphs")
 
@@ -526,10 +526,10 @@ class NativeDevice(ABC):
     # Stream-ordered allocation: the feature "async_allocations"
 
     def configure_pool(self, keep: int, reuse: str) -> None:
-        """Set how the pool behaves that `allocate_async` takes from.
+        """Configure the pool of `allocate_async`.
 
         Called once, before the first `allocate_async`. `keep` is how many
-        bytes that nobody uses the pool may hold when work has ended. `reuse`
+        unused bytes the pool may keep when work has ended. `reuse`
         says which freed memory an allocation may get that its stream has not
         freed itself, before the host has seen the free complete: none
         (``"stream"``), what was freed before an event that the stream waits for
@@ -543,8 +543,8 @@ class NativeDevice(ABC):
 
         And for work ordered behind that by events. Memory that the stream has
         freed can be had again at once. The peers that `enable_peer` was called
-        for may use it. Raises `OutOfMemoryError`, and enqueues nothing, where
-        neither the pool has room nor the device.
+        for may use it. Raises `OutOfMemoryError`, and enqueues nothing, if
+        neither the pool nor the device has room.
         """
         raise _missing("async_allocations")
 
@@ -559,7 +559,7 @@ class NativeDevice(ABC):
         """Return the bytes that the pool holds of the device, and those of them in use.
 
         Never blocks. In use is what `free_async` was not called for yet; the
-        driver may count both in larger units than it was asked for.
+        driver may count both in larger units than the requests.
         """
         raise _missing("async_allocations")
 
