@@ -19,25 +19,24 @@ class Multiplied(NamedTuple):
 
 INTERRUPTS = "interrupts at every call"
 WHOLE = "runs of the conformance suite"
-MEMORY = "core/test_memory_interrupts.py::"
+MEMORY = "core/memory/test_memory_interrupts.py::"
+CACHE = "core/memory/test_allocator.py::"
 CHECK = {
     "compiled/test_compiled.py": Multiplied("proofs of the compiled core"),
     "conformance/test_acme.py": Multiplied(WHOLE),
     "conformance/test_core_mutants.py": Multiplied("mutants", 5),
     "conformance/test_mutants.py": Multiplied("mutants", 24),
     "conformance/test_mutants.py::test_the_true_backend_passes": Multiplied("mutants"),
-    "core/test_allocator.py::test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(
-        INTERRUPTS
-    ),
-    "core/test_command_model.py": Multiplied("random programs", 8),
-    "core/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
-    "core/test_memory_faults.py": Multiplied("native calls that fail in turn", 8),
+    f"{CACHE}test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(INTERRUPTS),
+    "core/commands/test_command_model.py": Multiplied("random programs", 8),
+    "core/engine/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
+    "core/memory/test_memory_faults.py": Multiplied("native calls that fail in turn", 8),
     f"{MEMORY}test_a_handler_asks_for_statistics_in_the_middle_of_others_o3": Multiplied(
         INTERRUPTS
     ),
     f"{MEMORY}test_two_ctrl_c_lose_no_memory_o3": Multiplied(INTERRUPTS),
-    "core/test_odd_input.py": Multiplied("odd arguments", 8),
-    "core/test_recovery.py": Multiplied(INTERRUPTS, 4),
+    "core/base/test_odd_input.py": Multiplied("odd arguments", 8),
+    "core/engine/test_recovery.py": Multiplied(INTERRUPTS, 4),
     "gpusim/test_conformance.py": Multiplied(WHOLE, ("cuda, stream, seed 1", "hip, graph, seed 4")),
     "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 8),
     "gpusim/test_mixed.py": Multiplied("schedules of several devices", 3),

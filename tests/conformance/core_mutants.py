@@ -13,7 +13,9 @@ CORE = (
     # Name, tests of the core, patches
     (
         "an allocation does not wait for what others are freeing",
-        ["test_memory_limits.py::test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1"],
+        [
+            "memory/test_memory_limits.py::test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1"
+        ],
         (
             "hal._memory.reaper",
             "        self._drop_owners()\n        with self._reaping:\n            pass\n",
@@ -22,7 +24,7 @@ CORE = (
     ),
     (
         "free neighbours stay apart",
-        ["test_memory_limits.py::test_free_neighbours_become_one_piece_m3"],
+        ["memory/test_memory_limits.py::test_free_neighbours_become_one_piece_m3"],
         ("hal._memory.stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
         (
             "hal._memory.stream_memory",
@@ -32,13 +34,13 @@ CORE = (
     ),
     (
         "memory of others is let go of under abandoned work",
-        ["test_imported_memory.py::test_an_import_stays_while_abandoned_work_may_use_it_q6"],
+        ["memory/test_imported_memory.py::test_an_import_stays_while_abandoned_work_may_use_it_q6"],
         ("hal._memory.reaper", "elif block.way != FOREIGN or release_context:", "else:"),
     ),
     (
         "an import is found beyond its end",
         [
-            "test_imported_memory.py::test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1"
+            "memory/test_imported_memory.py::test_an_array_that_is_imported_in_part_is_copied_as_any_other_m1"
         ],
         (
             "hal._memory.heap",
@@ -48,7 +50,9 @@ CORE = (
     ),
     (
         "a grid is read at the beginning of late memory",
-        ["test_grids_in_memory.py::test_a_part_of_memory_without_an_address_is_a_grid_m3[host]"],
+        [
+            "kernels/test_grids_in_memory.py::test_a_part_of_memory_without_an_address_is_a_grid_m3[host]"
+        ],
         (
             "hal._kernels.dispatch",
             "            arguments = (function, address, *rest)",
@@ -57,7 +61,7 @@ CORE = (
     ),
     (
         "an event forgets what was waited for before its signal",
-        ["test_graph_order.py::test_an_event_covers_what_an_earlier_event_covers_i8"],
+        ["commands/test_graph_order.py::test_an_event_covers_what_an_earlier_event_covers_i8"],
         (
             "hal._commands.lowering",
             "if self._covered and earlier is self._base:",
@@ -66,7 +70,7 @@ CORE = (
     ),
     (
         "any conflict of bytes stands for a wait for an event",
-        ["test_graph_order.py::test_an_event_orders_beside_the_bytes_c1"],
+        ["commands/test_graph_order.py::test_an_event_orders_beside_the_bytes_c1"],
         (
             "hal._commands.lowering",
             "implied = any(order.bases[each] is base for each in predecessors)",
@@ -75,7 +79,7 @@ CORE = (
     ),
     (
         "the last of a queue's operations is asked",
-        ["test_waits.py::test_a_waiter_asks_for_what_ends_first_on_each_queue_s6"],
+        ["engine/test_waits.py::test_a_waiter_asks_for_what_ends_first_on_each_queue_s6"],
         (
             "hal._engine.waiting",
             "if operation._sequence < known._sequence:",
@@ -84,7 +88,7 @@ CORE = (
     ),
     (
         "a failure while a waiter asks is overlooked",
-        ["test_waits.py::test_a_failure_while_a_waiter_asks_ends_the_wait_s6"],
+        ["engine/test_waits.py::test_a_failure_while_a_waiter_asks_ends_the_wait_s6"],
         (
             "hal._engine.waiting",
             "            to_check = True\n            is_late",
@@ -94,7 +98,7 @@ CORE = (
     (
         "a notification that comes too late is waited for",
         [
-            "test_threads.py::test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time"
+            "engine/test_threads.py::test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time"
         ],
         (
             "hal._engine.progress",
@@ -104,7 +108,7 @@ CORE = (
     ),
     (
         "the contexts of a call that was broken off stay",
-        ["test_steps.py::test_an_interrupted_wait_holds_up_no_close_q6"],
+        ["engine/test_steps.py::test_an_interrupted_wait_holds_up_no_close_q6"],
         (
             "hal._engine.progress",
             "            step.contexts = ()\n            if step.is_open",

@@ -1,6 +1,6 @@
 """Odd arguments that reach a vendor's driver: the plugins let no error of their bindings through.
 
-The calls are those of tests/core/odd_calls.py, of the classes whose methods
+The calls are those of tests/core/support/odd_calls.py, of the classes whose methods
 end in the driver; a child process for each.
 """
 
@@ -15,7 +15,7 @@ import pytest
 import suite_runs
 
 HERE = Path(__file__).resolve().parent
-CORE = HERE.parent / "core"
+CORE = HERE.parent / "core" / "support"
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
 SECONDS = 300.0
