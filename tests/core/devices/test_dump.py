@@ -17,12 +17,12 @@ def test_it_names_who_waits_for_what_s9(device, gate):
     stuck.fill(buffer, 2)
     device.queue.call(gate.wait, LIMIT)
     text = hal.dump()
-    assert "\n  cpu:0/stuck: 2 not issued\n" in text
+    assert f"\n  {stuck.name}: 2 not issued\n" in text
     waiting = "which is not issued and waits for [never@3 (now 0), promised by nobody]"
-    assert f"\n    fill on cpu:0/stuck, {waiting}\n" in text
-    assert "which is not issued behind others in its queue [fill on cpu:0/stuck" in text
-    assert "\n  cpu:0/compute: 1 on the host\n" in text
-    assert "\n    call on cpu:0/compute, which is running on the host\n" in text
+    assert f"\n    fill on {stuck.name}, {waiting}\n" in text
+    assert f"which is not issued behind others in its queue [fill on {stuck.name}" in text
+    assert f"\n  {device.queue.name}: 1 on the host\n" in text
+    assert f"\n    call on {device.queue.name}, which is running on the host\n" in text
     assert ": 2 busy queues, 2 idle\n" in text
     gate.set()
     never.signal(3)
@@ -60,6 +60,6 @@ def test_it_never_waits_for_a_device_s9(open_probe, latch):
     device, probe = open_probe()
     probe.hold(latch)
     submission = device.queue.fill(device.allocate(16), 1)
-    assert "fill on cpu:0/compute, which is running" in hal.dump()
+    assert f"fill on {device.queue.name}, which is running" in hal.dump()
     latch.open()
     submission.wait(LIMIT)
