@@ -8,15 +8,15 @@ never need it.
 from __future__ import annotations
 
 from hal.flow.buffers import TrackedBuffer as TrackedBuffer
-from hal.flow.contexts import Context as Context
+from hal.flow.contexts.context import Context as Context
+from hal.flow.contexts.routines import Routine as Routine
+from hal.flow.contexts.routines import Step as Step
 from hal.flow.flow import Flow as Flow
 from hal.flow.merging import MergeBuffer as MergeBuffer
 from hal.flow.modes import Memory as Memory
 from hal.flow.modes import MemoryMode as MemoryMode
 from hal.flow.pipelines import Pipeline as Pipeline
 from hal.flow.recordings import Recording as Recording
-from hal.flow.routines import Routine as Routine
-from hal.flow.routines import Step as Step
 from hal.flow.transfers import Download as Download
 from hal.flow.virtual import VirtualDevice as VirtualDevice
 from hal.flow.virtual import virtual_devices as virtual_devices

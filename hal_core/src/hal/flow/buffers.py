@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -12,10 +12,33 @@ from hal.arguments import as_int, memory_hint
 from hal.errors import ArgumentTypeError, HalError
 from hal.flow.tracking import Access, History
 
-if TYPE_CHECKING:
-    from hal.flow.flow import Flow
+__all__ = ["Result", "TrackedBuffer", "Tracker", "not_tracked"]
 
-__all__ = ["TrackedBuffer", "not_tracked"]
+
+class Result(Protocol):
+    """A host array on its way, as `hal.flow.Download`."""
+
+    def result(self, timeout: float | None = None) -> NDArray[Any]:
+        """Return the array once it is there."""
+
+
+class Tracker(Protocol):
+    """What a tracked buffer asks its flow for; see the methods of `TrackedBuffer`."""
+
+    def check(self, buffer: object, what: str) -> None:
+        """Raise unless an object is a buffer that this flow tracks."""
+
+    def fence(self, buffer: TrackedBuffer, *, readers: bool) -> hal.Fence:
+        """Return a fence for the last writers of the bytes, or all users."""
+
+    def release(self, buffer: TrackedBuffer) -> tuple[hal.Buffer, hal.Fence]:
+        """Stop tracking a buffer."""
+
+    def recover(self, buffer: TrackedBuffer) -> None:
+        """Forget failed work on a memory."""
+
+    def to_host(self, buffer: TrackedBuffer) -> Result:
+        """Copy a buffer to a new array."""
 
 
 class TrackedBuffer:
@@ -48,7 +71,7 @@ class TrackedBuffer:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: Tracker,
         history: History,
         raw: hal.Buffer,
         start: int = 0,

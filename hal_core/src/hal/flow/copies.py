@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
 import hal
-from hal.arguments import as_flag, as_int, shown
+from hal.arguments import as_flag
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Scheduler, Trace, extend
-from hal.flow.tracking import Access, Lanes, collect, note
+from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, check_bytes, extend, index_of
+from hal.flow.tracking import Access, collect, note
+from hal.flow.transfers import Transfers
 from hal.protocols import Signals, Waits
 
-if TYPE_CHECKING:
-    from hal.flow.flow import Flow
-
-__all__ = ["Copies", "check_bytes", "index_of"]
+__all__ = ["Copies"]
 
 _SLOTS: Final = 4
 """The pieces of pinned memory for a copy from device to device through the host."""
 
 
-class Copies(Scheduler):
+class Copies(Transfers):
     """Direct copies, and copies through the host; base of `hal.flow.Flow`."""
 
     def __init__(
-        self, devices: Sequence[AnyDevice], trace: Trace | None, chunk: int, *, peers: bool
+        self,
+        devices: Sequence[AnyDevice],
+        trace: Trace | None,
+        chunk: int,
+        snapshot: int,
+        *,
+        peers: bool,
     ) -> None:
-        super().__init__(devices, trace)
+        super().__init__(devices, trace, snapshot)
         self._chunk = check_bytes("chunk", chunk, 1)
         self._peers = as_flag(peers, "Flow: peers")
         self._connected: dict[tuple[hal.Device, hal.Device], bool] = {}
@@ -213,23 +217,3 @@ class Copies(Scheduler):
         if not writes:
             writes.append(upload.barrier(wait=[read, *found_there], signal=signal))
         return read, writes[-1]
-
-    def _new(
-        self, lanes: Lanes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> TrackedBuffer:
-        raw = lanes.device.allocate(size, dtype=dtype)
-        return TrackedBuffer(cast("Flow", self), lanes.track(raw), raw, 0, shape)
-
-
-def index_of(number: object, what: str) -> int:
-    """Return an integer of any kind as an int, which does not overflow."""
-    return number if type(number) is int else as_int(number, f"{what} is a number of bytes")
-
-
-def check_bytes(name: str, value: object, least: int) -> int:
-    """Return a number of bytes; raise if it is not one."""
-    number = as_int(value, f"{name} is a number of bytes")
-    if number < least:
-        message = f"{name} is a number of bytes, {least} or more, not {shown(number)}"
-        raise InvalidArgumentError(message)
-    return number

@@ -6,18 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import DTypeLike
-
 import hal
 from hal.arguments import as_function, as_items, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.copies import index_of
 from hal.flow.merging import Merges
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
-from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, doubt, extend
+from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, doubt, extend, index_of
 from hal.flow.tracking import Access, History, collect
 from hal.protocols import Signals, Waits
 
@@ -90,21 +86,6 @@ class Flow(Merges):
         return f"<Flow on {names}{' closed' if self._closed else ''}>"
 
     # Buffers
-
-    def allocate(
-        self,
-        size: int,
-        *,
-        dtype: DTypeLike = np.uint8,
-        device: AnyDevice | None = None,
-        memory: str | hal.MemoryType = hal.MemoryType.DEVICE,
-        usage: hal.BufferUsage = hal.BufferUsage.ALL,
-    ) -> TrackedBuffer:
-        """Allocate `size` bytes, whose content is undefined; as `hal.Device.allocate`."""
-        self.check_open()
-        lanes = self.lanes_of(device)
-        raw = lanes.device.allocate(size, dtype=dtype, memory=memory, usage=usage)
-        return TrackedBuffer(self, lanes.track(raw), raw)
 
     def adopt(self, raw: hal.Buffer, *, after: Waits = ()) -> TrackedBuffer:
         """Track a raw buffer, which must not be used in another way until `TrackedBuffer.release`.

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 import hal
 from hal.arguments import as_choice, as_seconds
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
+from hal.flow.copies import Copies
 from hal.flow.scheduler import AnyDevice, Trace
 from hal.flow.tracking import Lanes
-from hal.flow.transfers import Transfers
-
-if TYPE_CHECKING:
-    from hal.flow.flow import Flow
 
 __all__ = ["MergeBuffer", "MergeMode", "Merges"]
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
 
 
-class Merges(Transfers):
+class Merges(Copies):
     """One merge buffer for each device; base of `hal.flow.Flow`."""
 
     def __init__(
@@ -35,9 +32,7 @@ class Merges(Transfers):
         peers: bool,
     ) -> None:
         super().__init__(devices, trace, chunk, snapshot, peers=peers)
-        self._merges = {
-            device: MergeBuffer(cast("Flow", self), lanes) for device, lanes in self._lanes.items()
-        }
+        self._merges = {device: MergeBuffer(self, lanes) for device, lanes in self._lanes.items()}
 
     def merge_buffer(self, device: AnyDevice | None = None) -> MergeBuffer:
         """Return the merge buffer of a device, always the same one; None means the first device."""
@@ -92,7 +87,7 @@ class MergeBuffer:
         "device",
     )
 
-    def __init__(self, flow: Flow, lanes: Lanes) -> None:
+    def __init__(self, flow: Merges, lanes: Lanes) -> None:
         self.device: Final = lanes.device
         self._flow = flow
         self._lock = threading.Lock()

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsFloat, SupportsIndex
+from typing import Any, Final, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.host_arrays import is_constant
 from hal.flow.recordings import Recording, bound_buffer, direct_accesses
 from hal.flow.tracking import Access, Lanes
-
-if TYPE_CHECKING:
-    from hal.flow.flow import Flow
+from hal.flow.transfers import Transfers
 
 __all__ = ["Pipeline"]
 
@@ -100,7 +98,7 @@ class Pipeline:
         "recording",
     )
 
-    def __init__(self, flow: Flow, recording: Recording, depth: SupportsIndex) -> None:
+    def __init__(self, flow: Transfers, recording: Recording, depth: SupportsIndex) -> None:
         if not isinstance(recording, Recording):
             message = f"pipeline takes a recording (flow.record()), not {type(recording).__name__}"
             raise ArgumentTypeError(message)

@@ -10,22 +10,26 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
 import hal
 from hal.errors import ClosedError, HalError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from hal.flow.tracking import History
 
 __all__ = ["Places", "places_of"]
 
 _MANY: Final = 64
 """The number of memories from which untracked ones are purged."""
 
-_Place: TypeAlias = "tuple[int, int, weakref.ref[History]]"
-"""An address, the one behind the last byte, and the history that tracks the bytes between."""
+
+class Tracked(Protocol):
+    """What tracks a memory, as `hal.flow.tracking.History` does."""
+
+    raw: hal.Buffer | None
+
+
+_Place: TypeAlias = tuple[int, int, weakref.ref[Tracked]]
+"""An address, the one behind the last byte, and what tracks the bytes between."""
 
 _lock: Final = threading.Lock()
 
@@ -41,21 +45,21 @@ class Places:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._noted: list[weakref.ref[History]] = []
+        self._noted: list[weakref.ref[Tracked]] = []
         self._places: list[_Place] = []  # sorted, and disjoint
         self._limit = _MANY
 
     def __len__(self) -> int:
         return len(self._noted) + len(self._places)
 
-    def note(self, history: History) -> None:
+    def note(self, history: Tracked) -> None:
         """Note memory that nobody else can have tracked."""
         with self._lock:
             self._noted.append(weakref.ref(history))
             if len(self._noted) > self._limit:
                 self._prune()
 
-    def adopt(self, history: History) -> None:
+    def adopt(self, history: Tracked) -> None:
         """Note anybody's memory; raise `InvalidArgumentError` if some is tracked already."""
         raw = history.raw
         assert raw is not None  # noqa: S101 - it was just made
@@ -141,7 +145,7 @@ def _has_bytes(place: _Place) -> bool:
     return place[0] < place[1]
 
 
-def _tracked(reference: weakref.ref[History]) -> hal.Buffer | None:
+def _tracked(reference: weakref.ref[Tracked]) -> hal.Buffer | None:
     """Return the memory of a history, or None if it tracks none any more."""
     history = reference()
     raw = None if history is None else history.raw

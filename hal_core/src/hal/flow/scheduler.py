@@ -7,14 +7,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import hal
-from hal.arguments import as_choice, as_flag, as_function, as_items, shown
+from hal.arguments import as_choice, as_flag, as_function, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
-from hal.flow.buffers import TrackedBuffer, not_tracked
+from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
 from hal.flow.tracking import Access, History, Lanes, collect, note
 from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
 
-__all__ = ["NOTHING", "AnyDevice", "QueueName", "Scheduler", "Trace", "doubt", "extend"]
+__all__ = [
+    "NOTHING",
+    "AnyDevice",
+    "QueueName",
+    "Scheduler",
+    "Trace",
+    "check_bytes",
+    "doubt",
+    "extend",
+    "index_of",
+]
 
 QueueName: TypeAlias = str | hal.Queue | None
 """``"upload"``, ``"compute"``, ``"download"``, an ordered queue, or None for the usual one."""
@@ -28,7 +38,7 @@ NOTHING: Final = ()
 _LANES: Final = ("upload", "compute", "download")
 
 
-class Scheduler:
+class Scheduler(Tracker):
     """The order of work by the bytes that it uses; base of `hal.flow.Flow`.
 
     One lock makes three things one step: finding what an operation comes after,
@@ -223,6 +233,20 @@ def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> Non
     if not isinstance(error, HalError):
         for access in accesses:
             access[0].doubt()
+
+
+def index_of(number: object, what: str) -> int:
+    """Return an integer of any kind as an int, which does not overflow."""
+    return number if type(number) is int else as_int(number, f"{what} is a number of bytes")
+
+
+def check_bytes(name: str, value: object, least: int) -> int:
+    """Return a number of bytes; raise if it is not one."""
+    number = as_int(value, f"{name} is a number of bytes")
+    if number < least:
+        message = f"{name} is a number of bytes, {least} or more, not {shown(number)}"
+        raise InvalidArgumentError(message)
+    return number
 
 
 def _opened(device: object) -> hal.Device:

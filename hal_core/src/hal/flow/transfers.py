@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 import hal
 from hal.arguments import as_array, as_flag, as_seconds, shown
@@ -19,10 +19,17 @@ from hal.errors import (
     OutOfMemoryError,
 )
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.copies import Copies, check_bytes, index_of
 from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
-from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt
-from hal.flow.tracking import Access, History
+from hal.flow.scheduler import (
+    AnyDevice,
+    QueueName,
+    Scheduler,
+    Trace,
+    check_bytes,
+    doubt,
+    index_of,
+)
+from hal.flow.tracking import Access, History, Lanes
 from hal.protocols import Signals, Waits
 
 __all__ = ["Download", "Transfers"]
@@ -65,23 +72,35 @@ class Download:
         return self.array
 
 
-class Transfers(Copies):
+class Transfers(Scheduler):
     """Transfers, scheduled like any other work; base of `hal.flow.Flow`."""
 
     def __init__(
         self,
         devices: Sequence[AnyDevice],
         trace: Trace | None,
-        chunk: int,
         snapshot: int,
-        *,
-        peers: bool,
     ) -> None:
-        super().__init__(devices, trace, chunk, peers=peers)
+        super().__init__(devices, trace)
         self._snapshot = check_bytes("snapshot", snapshot, 0)
         self.reads_in_flight = ReadsInFlight()
         # By device: an unordered queue for work that follows the end of a transfer
         self._keepers: dict[hal.Device, hal.Queue] = {}
+
+    def allocate(
+        self,
+        size: int,
+        *,
+        dtype: DTypeLike = np.uint8,
+        device: AnyDevice | None = None,
+        memory: str | hal.MemoryType = hal.MemoryType.DEVICE,
+        usage: hal.BufferUsage = hal.BufferUsage.ALL,
+    ) -> TrackedBuffer:
+        """Allocate `size` bytes, whose content is undefined; as `hal.Device.allocate`."""
+        self.check_open()
+        lanes = self.lanes_of(device)
+        raw = lanes.device.allocate(size, dtype=dtype, memory=memory, usage=usage)
+        return TrackedBuffer(self, lanes.track(raw), raw)
 
     def write(
         self,
@@ -223,6 +242,12 @@ class Transfers(Copies):
     ) -> hal.Submission:
         """Write as `write` does, to a raw buffer whose owner orders the accesses."""
         return self._write(raw, array, lane, None, wait=wait)
+
+    def _new(
+        self, lanes: Lanes, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> TrackedBuffer:
+        raw = lanes.device.allocate(size, dtype=dtype)
+        return TrackedBuffer(self, lanes.track(raw), raw, 0, shape)
 
     def _write(
         self,

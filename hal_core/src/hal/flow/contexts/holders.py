@@ -11,7 +11,7 @@ import hal
 
 if TYPE_CHECKING:
     from hal.flow.buffers import TrackedBuffer
-    from hal.flow.contexts import Context
+    from hal.flow.contexts.context import Context
     from hal.flow.flow import Flow
     from hal.flow.modes import Memory
 

@@ -12,13 +12,13 @@ import numpy as np
 import hal
 from hal.arguments import as_items, as_text, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.flow.contexts.routines import Routine, Step, check_output, is_buffer, kernel_of, listed
 from hal.flow.modes import MemoryMode
 from hal.flow.recordings import Recording, constants_of
-from hal.flow.routines import Routine, Step, check_output, is_buffer, kernel_of, listed
 
 if TYPE_CHECKING:
-    from hal.flow.contexts import Context
-    from hal.flow.holders import Named
+    from hal.flow.contexts.context import Context
+    from hal.flow.contexts.holders import Named
 
 __all__ = ["link_kernels", "link_recording"]
 

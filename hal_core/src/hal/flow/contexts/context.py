@@ -13,11 +13,11 @@ import hal
 from hal.arguments import as_array, as_mapping, as_name, as_text, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError, NotFoundError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.holders import Holders, Named
-from hal.flow.linking import link_kernels, link_recording
+from hal.flow.contexts.holders import Holders, Named
+from hal.flow.contexts.linking import link_kernels, link_recording
+from hal.flow.contexts.routines import Routine, Step
 from hal.flow.modes import Memory, MemoryMode, refuse, rights_of
 from hal.flow.recordings import Recording
-from hal.flow.routines import Routine, Step
 from hal.flow.scheduler import AnyDevice
 from hal.flow.transfers import Download
 from hal.protocols import Signals, Waits

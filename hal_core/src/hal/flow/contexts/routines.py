@@ -13,14 +13,13 @@ import hal
 from hal.arguments import as_mapping, as_names, as_text, as_three
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.copies import check_bytes
 from hal.flow.recordings import Recording
-from hal.flow.scheduler import QueueName
+from hal.flow.scheduler import QueueName, check_bytes
 from hal.protocols import Signals, Waits
 
 if TYPE_CHECKING:
-    from hal.flow.contexts import Context
-    from hal.flow.holders import Named
+    from hal.flow.contexts.context import Context
+    from hal.flow.contexts.holders import Named
 
 __all__ = ["Routine", "Step", "check_output", "is_buffer", "kernel_of", "listed"]
 

@@ -1,0 +1,1 @@
+"""Contexts: named memory of a device, and routines that are linked with it."""
