@@ -66,9 +66,21 @@ def graph(files):
     return rooms
 
 
+def run_time_graph(files):
+    """Return which file imports which when it runs, in functions too."""
+    return {
+        name: {
+            target for target, is_typing in imports_of(path) if target in files and not is_typing
+        }
+        for name, path in files.items()
+    }
+
+
+FILES = {name: path for name, path in MODULES.items() if name != "hal"}
+
+
 def test_no_circle_between_packages():
-    files = {name: path for name, path in MODULES.items() if name != "hal"}
-    rooms = graph(files)
+    rooms = graph(FILES)
     assert len(rooms) > 15
     tuple(graphlib.TopologicalSorter(rooms).static_order())  # raises CycleError with the circle
 
@@ -81,10 +93,20 @@ def test_a_circle_is_found(tmp_path, module, target):
     (tmp_path / "a.py").write_text(
         f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {target}\n"
     )
-    files = {name: path for name, path in MODULES.items() if name != "hal"}
-    files[module] = tmp_path / "a.py"
+    files = FILES | {module: tmp_path / "a.py"}
     with pytest.raises(graphlib.CycleError):
         tuple(graphlib.TopologicalSorter(graph(files)).static_order())
+
+
+def test_no_circle_between_files_when_they_run(tmp_path):
+    order = tuple(graphlib.TopologicalSorter(run_time_graph(FILES)).static_order())
+    assert set(order) == set(FILES)
+    (tmp_path / "a.py").write_text(
+        "def late():\n    from hal._buffers import imports\n    return imports\n"
+    )
+    files = FILES | {"hal._buffers.dlpack": tmp_path / "a.py"}  # which imports.py imports
+    with pytest.raises(graphlib.CycleError):
+        tuple(graphlib.TopologicalSorter(run_time_graph(files)).static_order())
 
 
 def test_no_file_is_too_long():

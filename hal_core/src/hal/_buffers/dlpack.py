@@ -20,8 +20,11 @@ from hal.errors import ArgumentTypeError, ExchangeError
 
 __all__ = [
     "CPU",
+    "HOST_DEVICE",
+    "HOST_KINDS",
     "VERSION",
     "Tensor",
+    "check_copy",
     "check_elements",
     "describe_device",
     "export_array",
@@ -30,6 +33,9 @@ __all__ = [
 ]
 
 CPU: Final = 1
+HOST_DEVICE: Final = (CPU, 0)
+HOST_KINDS: Final = frozenset({CPU, 3, 11, 13})
+"""Types of devices whose addresses the host may read: also pinned and managed memory."""
 VERSION: Final = (1, 0)
 """The version of DLPack to ask for."""
 
@@ -309,3 +315,10 @@ def _dtype(tensor: _Tensor, what: str) -> np.dtype[Any]:
         "lanes); view them as integers of that size first, as in tensor.view(torch.int16)"
     )
     raise ExchangeError(message)
+
+
+def check_copy(copy: object) -> None:
+    """Raise unless `copy` is as ``__dlpack__`` and ``__array__`` have it."""
+    if copy is not None and not isinstance(copy, (bool, np.bool_)):
+        message = f"copy is True, False or None (where it must be), not {type(copy).__name__}"
+        raise ArgumentTypeError(message)

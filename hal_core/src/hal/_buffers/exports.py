@@ -1,35 +1,24 @@
-"""Share memory with other libraries: DLPack, numpy, variables of loaded code (rule M2).
+"""Show memory to other libraries: DLPack, numpy, the CUDA Array Interface (rules M2, Q5).
 
-Exporting memory that the host sees blocks as `Buffer.map` does; on import, wait
-for the writer first. Memory that only a device sees is ordered by
-streams: `hal._buffers.imports`.
+Exporting memory that the host sees blocks as `Buffer.map` does. For memory that only a
+device sees, the consumer names the stream that it will use; that stream waits for all work
+submitted before.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hal._buffers import buffer as _buffer
-from hal._buffers import dlpack, imports
-from hal._buffers.dlpack import CPU, describe_device
-from hal._engine.external import CUDA_KINDS, ROCM
+from hal._buffers import dlpack
+from hal._buffers.dlpack import CPU, HOST_DEVICE, HOST_KINDS, check_copy, describe_device
+from hal._engine.external import CUDA_KINDS, ROCM, is_external, let_stream_wait, settle
 from hal._engine.submitted import wait_before
-from hal._memory.storage import Module, Storage
-from hal._memory.usage import WRITE
 from hal._memory.views import view_of
-from hal.arguments import as_dtype, as_int, as_items, ask, shown
-from hal.errors import (
-    ArgumentTypeError,
-    ExchangeError,
-    HalError,
-    InvalidArgumentError,
-    UnimplementedError,
-)
-from hal.native import MemoryType
+from hal.arguments import as_dtype, as_int, as_items, shown
+from hal.errors import ArgumentTypeError, ExchangeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from hal._buffers.buffer import Buffer
@@ -42,22 +31,10 @@ __all__ = [
     "exchange_device",
     "export_buffer",
     "host_view",
-    "import_tensor",
-    "module_storage",
 ]
 
-_HOST_DEVICE: Final = (CPU, 0)
-_HOST_KINDS: Final = frozenset({CPU, 3, 11, 13})
-"""Types of DLPack devices whose addresses the host may read: also pinned and managed memory."""
-_ALIGNMENT: Final = 4
-"""The least alignment of addresses: fills write up to four bytes at once."""
-
-
-def module_storage(device: DeviceCore, module: Module, address: int, size: int) -> Storage:
-    """Return a storage over a variable of a loaded module, which keeps the module loaded."""
-    visible = "host_visible_device_memory" in device.features
-    host = address if visible else None
-    return device._heap.adopt(address, size, MemoryType.DEVICE, host, module)
+_PINNED: Final = frozenset({3, 11})
+"""Types of DLPack devices in the host's memory, which the driver has pinned."""
 
 
 # Numpy and the buffer protocol
@@ -78,7 +55,7 @@ def _mapped(buffer: Buffer, wait: Waits | None = None) -> NDArray[Any]:
 
 def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[Any]:
     """Return an array as numpy's ``__array__`` protocol asks."""
-    _check_copy(copy)
+    check_copy(copy)
     view = host_view(buffer)
     kind = view.dtype if dtype is None else as_dtype(dtype)
     if kind != view.dtype:
@@ -89,7 +66,7 @@ def as_array(buffer: Buffer, dtype: DTypeLike | None, copy: object) -> NDArray[A
     return view.copy() if copy else view
 
 
-# DLPack, out
+# DLPack
 
 
 def exchange_device(buffer: Buffer) -> tuple[int, int]:
@@ -98,7 +75,7 @@ def exchange_device(buffer: Buffer) -> tuple[int, int]:
     device = buffer.device
     where = device._native.dlpack_device(storage.memory)
     if where is None and storage.host_address is not None:
-        where = _HOST_DEVICE
+        where = HOST_DEVICE
     if where is None:
         message = (
             f"{storage.memory.value} memory of {device._name} cannot be handed out by DLPack: its "
@@ -123,15 +100,15 @@ def export_buffer(
     _check_stream(stream, where)
     version = _pair(max_version, "max_version")
     wanted = _pair(dl_device, "dl_device") or where
-    _check_copy(copy)
+    check_copy(copy)
     dlpack.check_elements(buffer.dtype)
-    if wanted not in {where, _HOST_DEVICE}:
+    if wanted not in {where, HOST_DEVICE}:
         message = (
             f"the buffer is in {describe_device(where)}, and cannot be handed out in "
             f"{describe_device(wanted)}; upload it there from buffer.numpy()"
         )
         raise ExchangeError(message)
-    on_host = where[0] in _HOST_KINDS
+    on_host = where[0] in HOST_KINDS
     moves = wanted != where and not on_host
     if moves and copy is False:
         message = (
@@ -141,7 +118,7 @@ def export_buffer(
         raise ExchangeError(message)
     by_stream = wanted == where and where[0] != CPU and not copy
     if by_stream:
-        imports.order_consumer(buffer.device, where, _number(stream))
+        _order_consumer(buffer.device, where, _number(stream))
     if moves:
         array = buffer.numpy()
     elif on_host:
@@ -183,6 +160,23 @@ def _copy(buffer: Buffer) -> Buffer:
     return copy
 
 
+def _order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | None) -> None:
+    """Make the consumer's stream wait for everything submitted so far.
+
+    `stream` follows DLPack: -1 for no order, and None for the default
+    stream of CUDA or ROCm, or for the host where it sees the memory. The host
+    waits in that case, and where the device does not know foreign streams.
+    """
+    if stream == -1:
+        return
+    if not is_external(device._context) or (stream is None and where[0] in _PINNED):
+        wait_before(device._context, None, "__dlpack__()")
+        return
+    if stream is None:
+        stream = 0 if where[0] == ROCM else 1
+    let_stream_wait(device._context, stream)
+
+
 def _number(stream: object) -> int | None:
     """Return a checked stream as an int, or None."""
     return None if stream is None else as_int(stream, "__dlpack__: stream is None or an int")
@@ -207,6 +201,18 @@ def _check_stream(stream: object, where: tuple[int, int]) -> None:
     raise InvalidArgumentError(message)
 
 
+def _pair(value: object, what: str) -> tuple[int, int] | None:
+    """Return a DLPack version or device as two ints, or None for None."""
+    if value is None:
+        return None
+    rule = f"__dlpack__: {what} is None or a pair of ints"
+    numbers = [as_int(each, rule) for each in as_items(value, rule, ordered=True)]
+    if len(numbers) != 2:  # noqa: PLR2004 - a pair
+        message = f"{rule}, not {shown(value)}"
+        raise ArgumentTypeError(message)
+    return numbers[0], numbers[1]
+
+
 # The CUDA Array Interface
 
 
@@ -227,133 +233,14 @@ def cuda_array(buffer: Buffer) -> dict[str, object]:
         "descr": buffer.dtype.descr,
         "strides": None,
         "data": (buffer.address if buffer.size else 0, buffer.access == "read"),
-        "stream": imports.stream_of_producer(buffer.device),
+        "stream": _stream_of_producer(buffer.device),
     }
 
 
-# DLPack, in
-
-
-def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buffer:  # noqa: FBT001
-    """Return a buffer over a tensor's memory, or over a copy of it; see `Device.from_dlpack`."""
-    _check_copy(copy)
-    what = f"from_dlpack of {type(tensor).__name__}"
-    if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
-        if hasattr(tensor, "__cuda_array_interface__"):
-            return imports.take_cuda_array(device, tensor, copy, what)
-        message = (
-            f"{what}: it has no __dlpack__ and __dlpack_device__; whatever numpy can read is "
-            "copied by device.upload(array)"
-        )
-        raise ArgumentTypeError(message)
-    told = ask(_device_of, tensor, f"{what}: its __dlpack_device__ returns a pair of ints")
-    try:
-        kind, number = told
-        where = (int(kind), int(number))
-    except (TypeError, ValueError, OverflowError):
-        message = f"{what}: its __dlpack_device__ returned {shown(told)}, and not a pair of ints"
-        raise ExchangeError(message) from None
-    memory = imports.memory_at(device, where)
-    if memory is not None:
-        return imports.take_dlpack(device, memory, functools.partial(_ask, tensor), copy, what)
-    if where[0] in _HOST_KINDS:
-        taken = dlpack.take_capsule(_ask_for_itself(tensor, what), what)
-    elif copy is False:
-        message = (
-            f"{what}: it is in {describe_device(where)}, which is not memory of {device._name}; "
-            "let it be copied through the host, with copy=None"
-        )
-        raise ExchangeError(message)
-    else:
-        taken = dlpack.take_capsule(_ask_for_host_copy(tensor, where, what), what)
-    if not taken.size:
-        empty: Buffer = device.upload(np.empty(taken.shape, taken.dtype))
-        return empty
-    problem = _obstacle(device, taken)
-    if problem and copy is False:
-        message = f"{what}: {problem}; or let it be copied, with copy=None or copy=True"
-        raise ExchangeError(message)
-    if problem and copy is None and not taken.is_contiguous:
-        message = f"{what}: {problem}; or ask for a copy, with copy=True"
-        raise InvalidArgumentError(message)
-    if problem or copy:
-        copied: Buffer = device.upload(taken.array())
-        return copied
-    storage = device._heap.adopt(
-        taken.address,
-        taken.size,
-        MemoryType.DEVICE,
-        taken.address,
-        taken.owner,
-        writable=not taken.read_only,
-    )
-    denied = WRITE if taken.read_only else 0
-    return _buffer.Buffer(device, storage, 0, taken.size, taken.dtype, taken.shape, denied)
-
-
-def _obstacle(device: DeviceCore, tensor: dlpack.Tensor) -> str:
-    """Return why the device cannot use a host tensor's memory as it is; empty if it can."""
-    if not tensor.is_contiguous:
-        return (
-            f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "
-            "contiguous first, as tensor.contiguous() and numpy.ascontiguousarray(array) do"
-        )
-    if device._native.dlpack_device(MemoryType.DEVICE) != _HOST_DEVICE:
-        return f"{device._name} cannot use host memory as its own"
-    alignment = max(tensor.dtype.alignment, _ALIGNMENT)
-    if tensor.address % alignment:
-        return f"it begins at {tensor.address:#x}, which is no multiple of {alignment}"
-    return ""
-
-
-def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - another library's
-    """Call a tensor's ``__dlpack__``, with a version if it supports versions."""
-    try:
-        return tensor.__dlpack__(max_version=dlpack.VERSION, **asked)
-    except TypeError as error:
-        if "dl_device" in asked or isinstance(error, HalError):
-            raise
-    return tensor.__dlpack__(**asked)
-
-
-def _device_of(tensor: Any) -> Any:  # noqa: ANN401 - another library's
-    return tensor.__dlpack_device__()
-
-
-def _ask_for_itself(tensor: object, what: str) -> object:
-    try:
-        return _ask(tensor, {})
-    except HalError:
-        raise
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        message = f"{what}: it does not hand itself out: {error}"
-        raise ExchangeError(message) from error
-
-
-def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:
-    try:
-        return _ask(tensor, {"dl_device": _HOST_DEVICE})
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        message = (
-            f"{what}: it is in {describe_device(where)}, and does not copy itself to the host "
-            f"({error}); do that first, as tensor.cpu() does"
-        )
-        raise ExchangeError(message) from error
-
-
-def _check_copy(copy: object) -> None:
-    if copy is not None and not isinstance(copy, (bool, np.bool_)):
-        message = f"copy is True, False or None (where it must be), not {type(copy).__name__}"
-        raise ArgumentTypeError(message)
-
-
-def _pair(value: object, what: str) -> tuple[int, int] | None:
-    """Return a DLPack version or device as two ints, or None for None."""
-    if value is None:
+def _stream_of_producer(device: DeviceCore) -> int | None:
+    """Return a stream that ends when everything submitted so far has; None if that has ended."""
+    if not is_external(device._context):
+        wait_before(device._context, None, "__cuda_array_interface__")
         return None
-    rule = f"__dlpack__: {what} is None or a pair of ints"
-    numbers = [as_int(each, rule) for each in as_items(value, rule, ordered=True)]
-    if len(numbers) != 2:  # noqa: PLR2004 - a pair
-        message = f"{rule}, not {shown(value)}"
-        raise ArgumentTypeError(message)
-    return numbers[0], numbers[1]
+    settle(device._context)
+    return device._external.outgoing()

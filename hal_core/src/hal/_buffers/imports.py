@@ -1,89 +1,164 @@
-"""Share device memory with other libraries, in the order of their streams (rules M2, Q5).
+"""Take memory of other libraries: DLPack and the CUDA Array Interface (rules M2, Q5).
 
-On export, the consumer names the stream that it will use; that stream waits for all
-work submitted before. On import, a stream of ours waits for the producer's stream,
+Nothing orders accesses to a tensor in memory that the host sees: its user waits for the
+writer first. For one in device memory, a stream of ours waits for the producer's stream,
 and all our queues wait for ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from hal._buffers import buffer, dlpack
-from hal._buffers.dlpack import describe_device
-from hal._engine.external import (
-    CUDA,
-    ROCM,
-    Captured,
-    capture,
-    is_external,
-    let_stream_wait,
-    settle,
-)
-from hal._engine.submitted import wait_before
+from hal._buffers import dlpack
+from hal._buffers.buffer import Buffer
+from hal._buffers.dlpack import HOST_DEVICE, HOST_KINDS, check_copy, describe_device
+from hal._engine.external import CUDA, ROCM, Captured, capture, is_external
 from hal._memory.usage import WRITE
+from hal.arguments import ask, shown
 from hal.errors import (
     ArgumentTypeError,
     ExchangeError,
+    HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._buffers.buffer import Buffer
     from hal._memory.core import DeviceCore
 
-__all__ = [
-    "memory_at",
-    "order_consumer",
-    "stream_of_producer",
-    "take_cuda_array",
-    "take_dlpack",
-]
+__all__ = ["import_tensor"]
 
-_PINNED: Final = frozenset({3, 11})
 _MANAGED: Final = 13
 _ALIGNMENT: Final = 4
 """The least alignment of addresses: fills write up to four bytes at once."""
 
 
-# Out
+def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buffer:  # noqa: FBT001
+    """Return a buffer over a tensor's memory, or over a copy of it; see `Device.from_dlpack`."""
+    check_copy(copy)
+    what = f"from_dlpack of {type(tensor).__name__}"
+    if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
+        if hasattr(tensor, "__cuda_array_interface__"):
+            return _take_cuda_array(device, tensor, copy, what)
+        message = (
+            f"{what}: it has no __dlpack__ and __dlpack_device__; whatever numpy can read is "
+            "copied by device.upload(array)"
+        )
+        raise ArgumentTypeError(message)
+    told = ask(_device_of, tensor, f"{what}: its __dlpack_device__ returns a pair of ints")
+    try:
+        kind, number = told
+        where = (int(kind), int(number))
+    except (TypeError, ValueError, OverflowError):
+        message = f"{what}: its __dlpack_device__ returned {shown(told)}, and not a pair of ints"
+        raise ExchangeError(message) from None
+    memory = _memory_at(device, where)
+    if memory is not None:
+        return _take_dlpack(device, memory, tensor, copy, what)
+    if where[0] in HOST_KINDS:
+        taken = dlpack.take_capsule(_ask_for_itself(tensor, what), what)
+    elif copy is False:
+        message = (
+            f"{what}: it is in {describe_device(where)}, which is not memory of {device._name}; "
+            "let it be copied through the host, with copy=None"
+        )
+        raise ExchangeError(message)
+    else:
+        taken = dlpack.take_capsule(_ask_for_host_copy(tensor, where, what), what)
+    if not taken.size:
+        return _empty(device, taken)
+    problem = _obstacle_on_host(device, taken)
+    if problem and copy is False:
+        message = f"{what}: {problem}; or let it be copied, with copy=None or copy=True"
+        raise ExchangeError(message)
+    if problem and copy is None and not taken.is_contiguous:
+        message = f"{what}: {problem}; or ask for a copy, with copy=True"
+        raise InvalidArgumentError(message)
+    if problem or copy:
+        copied: Buffer = device.upload(taken.array())
+        return copied
+    return _share(device, taken, MemoryType.DEVICE, taken.address)
 
 
-def order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | None) -> None:
-    """Make the consumer's stream wait for everything submitted so far.
-
-    `stream` follows DLPack: -1 for no order, and None for the default
-    stream of CUDA or ROCm, or for the host where it sees the memory. The host
-    waits in that case, and where the device does not know foreign streams.
-    """
-    if stream == -1:
-        return
-    if not is_external(device._context) or (stream is None and where[0] in _PINNED):
-        wait_before(device._context, None, "__dlpack__()")
-        return
-    if stream is None:
-        stream = 0 if where[0] == ROCM else 1
-    let_stream_wait(device._context, stream)
+def _empty(device: DeviceCore, tensor: dlpack.Tensor) -> Buffer:
+    made: Buffer = device.upload(np.empty(tensor.shape, tensor.dtype))
+    return made
 
 
-def stream_of_producer(device: DeviceCore) -> int | None:
-    """Return a stream that ends when everything submitted so far has; None if that has ended."""
-    if not is_external(device._context):
-        wait_before(device._context, None, "__cuda_array_interface__")
-        return None
-    settle(device._context)
-    return device._external.outgoing()
+def _share(
+    device: DeviceCore, tensor: dlpack.Tensor, memory: MemoryType, host_address: int | None
+) -> Buffer:
+    """Return a buffer over a tensor's memory, which keeps its owner alive."""
+    storage = device._heap.adopt(
+        tensor.address,
+        tensor.size,
+        memory,
+        host_address,
+        tensor.owner,
+        writable=not tensor.read_only,
+    )
+    denied = WRITE if tensor.read_only else 0
+    return Buffer(device, storage, 0, tensor.size, tensor.dtype, tensor.shape, denied)
 
 
-# In
+def _obstacle_on_host(device: DeviceCore, tensor: dlpack.Tensor) -> str:
+    """Return why the device cannot use a host tensor's memory as it is; empty if it can."""
+    if not tensor.is_contiguous:
+        return (
+            f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "
+            "contiguous first, as tensor.contiguous() and numpy.ascontiguousarray(array) do"
+        )
+    if device._native.dlpack_device(MemoryType.DEVICE) != HOST_DEVICE:
+        return f"{device._name} cannot use host memory as its own"
+    alignment = max(tensor.dtype.alignment, _ALIGNMENT)
+    if tensor.address % alignment:
+        return f"it begins at {tensor.address:#x}, which is no multiple of {alignment}"
+    return ""
 
 
-def memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
+def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - another library's
+    """Call a tensor's ``__dlpack__``, with a version if it supports versions."""
+    try:
+        return tensor.__dlpack__(max_version=dlpack.VERSION, **asked)
+    except TypeError as error:
+        if "dl_device" in asked or isinstance(error, HalError):
+            raise
+    return tensor.__dlpack__(**asked)
+
+
+def _device_of(tensor: Any) -> Any:  # noqa: ANN401 - another library's
+    return tensor.__dlpack_device__()
+
+
+def _ask_for_itself(tensor: object, what: str) -> object:
+    try:
+        return _ask(tensor, {})
+    except HalError:
+        raise
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        message = f"{what}: it does not hand itself out: {error}"
+        raise ExchangeError(message) from error
+
+
+def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:
+    try:
+        return _ask(tensor, {"dl_device": HOST_DEVICE})
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        message = (
+            f"{what}: it is in {describe_device(where)}, and does not copy itself to the host "
+            f"({error}); do that first, as tensor.cpu() does"
+        )
+        raise ExchangeError(message) from error
+
+
+# Device memory
+
+
+def _memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
     """Return the kind of this device's memory at a tensor's place, if it can be shared."""
     if not is_external(device._context):
         return None
@@ -93,10 +168,10 @@ def memory_at(device: DeviceCore, where: tuple[int, int]) -> MemoryType | None:
     return None
 
 
-def take_dlpack(
+def _take_dlpack(
     device: DeviceCore,
     memory: MemoryType,
-    ask: Callable[[dict[str, object]], object],
+    tensor: object,
     copy: bool | None,  # noqa: FBT001 - three-valued
     what: str,
 ) -> Buffer:
@@ -104,11 +179,11 @@ def take_dlpack(
     native = device._native
     native.bind()
     intake = device._external.take()
-    taken = dlpack.take_capsule(ask({"stream": native.export_stream(intake.stream)}), what)
+    taken = dlpack.take_capsule(_ask(tensor, {"stream": native.export_stream(intake.stream)}), what)
     return _take(device, memory, taken, intake.capture(), copy, what)
 
 
-def take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
+def _take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what: str) -> Buffer:  # noqa: FBT001
     """Return a buffer over a ``__cuda_array_interface__``; see `Device.from_dlpack`."""
     place = device._native.dlpack_device(MemoryType.DEVICE)
     if place is None or place[0] != CUDA or not is_external(device._context):
@@ -121,7 +196,7 @@ def take_cuda_array(device: DeviceCore, array: object, copy: bool | None, what: 
     if taken.size:
         device._native.bind()
         where = device._native.locate(taken.address)
-        memory = MemoryType.DEVICE if where is None else memory_at(device, where)
+        memory = MemoryType.DEVICE if where is None else _memory_at(device, where)
         if memory is None:
             assert where is not None  # noqa: S101 - for the type checker
             message = (
@@ -179,29 +254,19 @@ def _take(
 ) -> Buffer:
     """Return a buffer over a tensor, or over a copy, that is ready on every queue."""
     if not taken.size:
-        copied: buffer.Buffer = device.upload(np.empty(taken.shape, taken.dtype))
-        return copied
+        return _empty(device, taken)
     problem = _obstacle(taken)
     if problem:
         raise (ExchangeError if copy is False else InvalidArgumentError)(f"{what}: {problem}")
     if captured is not None:
         device._external.let_all_wait(captured)
     host_address = taken.address if memory is MemoryType.MANAGED else None
-    if device._native.dlpack_device(memory) == (dlpack.CPU, 0):
+    if device._native.dlpack_device(memory) == HOST_DEVICE:
         host_address = taken.address
-    storage = device._heap.adopt(
-        taken.address,
-        taken.size,
-        memory,
-        host_address,
-        taken.owner,
-        writable=not taken.read_only,
-    )
-    denied = WRITE if taken.read_only else 0
-    shared = buffer.Buffer(device, storage, 0, taken.size, taken.dtype, taken.shape, denied)
+    shared = _share(device, taken, memory, host_address)
     if not copy:
         return shared
-    target: buffer.Buffer = device.allocate(taken.size, dtype=taken.dtype)
+    target: Buffer = device.allocate(taken.size, dtype=taken.dtype)
     target._shape = taken.shape
     device.queue.copy(shared, target).wait()
     return target

@@ -14,8 +14,8 @@ from numpy.typing import DTypeLike
 
 from hal._base import sync
 from hal._base.checks import check_index
-from hal._buffers import exports
 from hal._buffers.buffer import Buffer
+from hal._buffers.imports import import_tensor
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
@@ -371,7 +371,7 @@ class Device(DeviceCore):
         be taken as asked, or elements that numpy has no type for.
         """
         self._live()
-        return exports.import_tensor(self, tensor, copy)
+        return import_tensor(self, tensor, copy)
 
     def record(
         self,

@@ -12,7 +12,6 @@ from numpy.typing import DTypeLike
 
 from hal._base.whole_files import read_whole
 from hal._buffers.buffer import Buffer
-from hal._buffers.exports import module_storage
 from hal._kernels import launch_shape
 from hal._memory.extent import shape_of
 from hal._memory.storage import Module
@@ -21,6 +20,7 @@ from hal._programs.signature import Parameter, Signature
 from hal._programs.type_table import KernelEntry
 from hal.arguments import as_dtype, as_path, as_text, as_three, shown, shown_path
 from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
+from hal.native import MemoryType
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
@@ -319,7 +319,9 @@ def _global_variable(device: DeviceCore, module: Module, name: str, dtype: DType
     address, size = device._native.get_global(module.handle, name)
     element = as_dtype(dtype)
     shape = shape_of(size, element, f"variable {name!r}")
-    return Buffer(device, module_storage(device, module, address, size), 0, size, element, shape)
+    host = address if "host_visible_device_memory" in device.features else None
+    storage = device._heap.adopt(address, size, MemoryType.DEVICE, host, module)  # keeps it loaded
+    return Buffer(device, storage, 0, size, element, shape)
 
 
 def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
