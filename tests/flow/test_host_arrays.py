@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import sys
 import weakref
 
 import numpy as np
@@ -235,11 +236,51 @@ def test_arrays_that_were_filled_are_not_kept(flow):
     flow.wait_idle(LIMIT)
     gc.collect()
     assert [each() for each in gone] == [None] * 6
-    for _ in range(3):
-        queue = flow.devices[0].create_queue()
-        flow.read(buffer, np.zeros(1000, np.uint8), queue=queue).wait(LIMIT)
-        queue.close(LIMIT)
-    assert len(flow.reads_in_flight._lanes) == 2
+    for _ in range(200):
+        flow.read(buffer, np.zeros(1000, np.uint8)).wait(LIMIT)
+    assert flow.reads_in_flight._total <= 65
+
+
+def lines_of(function):
+    """Return how many lines of hal.flow a call runs."""
+    count = 0
+
+    def trace(frame, event, _):
+        nonlocal count
+        count += event == "line"
+        return trace if "flow" in frame.f_code.co_filename else None
+
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+def test_a_write_costs_the_same_however_many_reads_are_on_their_way(flow, gate):
+    source, target = flow.from_host(np.ones(4, np.uint8)), flow.from_host(np.ones(4, np.uint8))
+    flow.fill(source, 1, wait=gate.at(1))
+    array, costs = np.ones(4, np.uint8), []
+    arrays = [np.zeros(4, np.uint8) for _ in range(2000)]
+    for part in (arrays[:10], arrays[10:]):
+        for each in part:
+            flow.read(source, each)
+        costs.append(lines_of(lambda: flow.write(target, array)))
+    assert costs[1] <= costs[0] + 20
+    for each in arrays[::199]:
+        with pytest.raises(InvalidArgumentError, match="still being filled"):
+            flow.write(target, each)
+
+
+def test_a_part_of_a_large_array_that_is_being_filled_is_refused(flow, gate):
+    buffer, small = flow.from_host(np.ones(1 << 16, np.uint8)), flow.allocate(1)
+    flow.fill(buffer, 1, wait=gate.at(1))
+    array = np.zeros(1 << 16, np.uint8)
+    flow.read(buffer, array)
+    for place in (0, 1 << 15, (1 << 16) - 1):
+        with pytest.raises(InvalidArgumentError, match="still being filled"):
+            flow.write(small, array[place : place + 1])
 
 
 @pytest.mark.parametrize("kind", ["gaps", "turned round", "bytearray", "datetime", "column"])

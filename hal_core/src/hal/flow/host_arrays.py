@@ -6,8 +6,9 @@ import contextlib
 import ctypes
 import threading
 import zlib
-from collections import deque
-from typing import Any, Final
+from bisect import bisect_right, insort
+from itertools import islice
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,15 +156,21 @@ class HeldArray:
 
 
 class ReadsInFlight:
-    """The host arrays that reads of buffers are filling. Any thread may use it."""
+    """The host arrays that reads of buffers are filling. Any thread may use it.
 
-    __slots__ = ("_guard", "_lanes")
+    Sorted by address, apart for each power of two of their size: what overlaps some bytes
+    begins at most so much before them. So neither costs more while many are on their way.
+    """
+
+    __slots__ = ("_limit", "_lock", "_sizes", "_total")
 
     def __init__(self) -> None:
-        self._lanes: dict[hal.Queue, _Reads] = {}
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
+        self._sizes: dict[int, list[_Read]] = {}
+        self._total = 0
+        self._limit = _MANY
 
-    def add(self, target: Any, submission: hal.Submission, queue: hal.Queue) -> None:  # noqa: ANN401 - the queue has checked it
+    def add(self, target: Any, submission: hal.Submission) -> None:  # noqa: ANN401 - the queue has checked it
         """Note a read into a C-contiguous array, or into an object with the buffer protocol."""
         size = target.nbytes if isinstance(target, np.ndarray) else memoryview(target).nbytes
         if not size:
@@ -172,48 +179,49 @@ class ReadsInFlight:
             start = ctypes.addressof(ctypes.c_char.from_buffer(target))
         except (TypeError, ValueError):  # types that only numpy has; four times as slow
             start = target.ctypes.data
-        lane = self._lanes.get(queue)
-        if lane is None:
-            lane = self._lanes.setdefault(queue, _Reads())
-            for other in [each for each in list(self._lanes) if each.closed]:
-                self._lanes.pop(other, None)  # a queue ends its work before it is closed
-        # The submission keeps the memory alive as long as it matters.
-        lane.reads.append((start, start + size, submission))
-        # Another thread that is at it does it for all.
-        if len(lane.reads) > lane.limit and self._guard.acquire(blocking=False):
-            try:
-                lane.forget()
-            finally:
-                self._guard.release()
+        with self._lock:
+            # The submission keeps the memory alive as long as it matters.
+            alike = self._sizes.setdefault(size.bit_length(), [])
+            insort(alike, (start, start + size, submission), key=_start)
+            self._total += 1
+            if self._total > self._limit:
+                self._forget()
 
     def check(self, host: Any, what: str) -> None:  # noqa: ANN401 - an array, or what becomes one
         """Raise `InvalidArgumentError` if a read that has not ended fills some of these bytes."""
+        if not self._total:
+            return
         low, high = _bounds(host)
-        for queue, lane in list(self._lanes.items()):
-            for start, stop, submission in list(lane.reads):
-                if start < high and low < stop and not submission.done:
-                    message = (
-                        f"{what}: the array is still being filled by a {submission.kind} on "
-                        f"{queue.name}; wait for that submission first"
-                    )
-                    raise InvalidArgumentError(message)
+        with self._lock:
+            for bits, reads in self._sizes.items():
+                begin = bisect_right(reads, low - (1 << bits), key=_start)
+                for start, stop, submission in islice(reads, begin, None):
+                    if start >= high:
+                        break
+                    if low < stop and not submission.done:
+                        message = (
+                            f"{what}: the array is still being filled by a {submission.kind} on "
+                            f"{submission.queue.name}; wait for that submission first"
+                        )
+                        raise InvalidArgumentError(message)
+
+    def _forget(self) -> None:
+        """Forget ended reads; with the lock."""
+        for bits, reads in list(self._sizes.items()):
+            left = [each for each in reads if not each[2].done]
+            self._sizes[bits] = left
+            if not left:
+                del self._sizes[bits]
+        self._total = sum(map(len, self._sizes.values()))
+        self._limit = max(_MANY, 2 * self._total)
 
 
-class _Reads:
-    """The reads of one queue, in its order, which is also the order of their ends."""
+_Read: TypeAlias = tuple[int, int, hal.Submission]
+"""The first address of an array, the one behind it, and what fills it."""
 
-    __slots__ = ("limit", "reads")
 
-    def __init__(self) -> None:
-        self.reads: deque[tuple[int, int, hal.Submission]] = deque()
-        self.limit = _MANY
-
-    def forget(self) -> None:
-        """Forget ended reads; one thread at a time."""
-        reads = self.reads
-        while reads and reads[0][2].done:
-            reads.popleft()
-        self.limit = max(_MANY, 2 * len(reads))
+def _start(read: _Read) -> int:
+    return read[0]
 
 
 def _is_free(hold: _Hold, holds: dict[int, _Hold]) -> bool:

@@ -229,7 +229,7 @@ class Pipeline:
         operation = download.read(raw, array, wait=wait)
         mine.reads[slot] = operation
         if type(array) is not hal.File:
-            self._flow.reads_in_flight.add(array, operation, download)
+            self._flow.reads_in_flight.add(array, operation)
         self._tell(operation, wait)
         return operation
 

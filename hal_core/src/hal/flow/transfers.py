@@ -181,7 +181,7 @@ class Transfers(Scheduler):
         def submit(waits: list[Any]) -> hal.Submission:
             operation = lane.read(raw, array, offset=offset, wait=waits, signal=signal)
             if not isinstance(array, hal.File):
-                self.reads_in_flight.add(array, operation, lane)
+                self.reads_in_flight.add(array, operation)
             return operation
 
         return self.run(((history, start, start + size, False),), lane, submit, wait)
