@@ -155,7 +155,7 @@ RESOURCES = (
         "a one-shot recording is executed twice",
         ["command_buffers/test_one_shot.py::test_one_shot_runs_once_c1"],
         (
-            "hal._commands.recording",
+            "hal._commands.recorder",
             "                self._runs.pop()  #",
             "                self._runs[-1]  #",
         ),
@@ -163,7 +163,7 @@ RESOURCES = (
     (
         "a refused execution uses up a one-shot recording",
         ["command_buffers/test_one_shot.py::test_a_one_shot_outlives_a_refused_submission_c1"],
-        ("hal._commands.recording", "            self._runs.append(None)\n", "            pass\n"),
+        ("hal._commands.recorder", "            self._runs.append(None)\n", "            pass\n"),
     ),
     (
         "a recording takes an update when it runs",
@@ -177,7 +177,7 @@ RESOURCES = (
     (
         "a recording does not keep its buffers",
         ["command_buffers/test_recording.py::test_what_is_recorded_is_kept_c1"],
-        ("hal._commands.recording", "        self._resources.append(command.resources)\n", ""),
+        ("hal._commands.recorder", "        self._resources.append(command.resources)\n", ""),
     ),
     (
         "an execution does not keep its table",

@@ -33,9 +33,9 @@ from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemo
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue, Waits
+    from hal._engine.stream import CheckedWaits, StreamQueue
     from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 
@@ -48,7 +48,7 @@ def alloca(
     size: object,
     dtype: DTypeLike,
     memory: str | MemoryType,
-    waits: Waits,
+    waits: CheckedWaits,
     signals: tuple[Timepoint, ...],
 ) -> Buffer:
     """Check and submit an allocation; see `Queue.alloca`."""
@@ -79,7 +79,7 @@ def dealloca(
     device: DeviceCore,
     queue: StreamQueue,
     buffer: Buffer,
-    waits: Waits,
+    waits: CheckedWaits,
     signals: tuple[Timepoint, ...],
 ) -> Submission:
     """Check and submit a deallocation; see `Queue.dealloca`."""
@@ -209,7 +209,7 @@ class Provider(MemoryProvider):
 
     _kind: Final = "alloca"
 
-    def __init__(self, context: Context, heap: Heap) -> None:
+    def __init__(self, context: DeviceContext, heap: Heap) -> None:
         super().__init__()
         self._context = context
         self._heap = heap
@@ -270,7 +270,7 @@ class Provider(MemoryProvider):
         progress.act(_fail, operation, error)
 
 
-def _may_come(step: Step, context: Context, operation: Operation) -> bool:
+def _may_come(step: Step, context: DeviceContext, operation: Operation) -> bool:
     """Return whether running work may give memory back; have it retired then."""
     with timelines.lock:
         if operation._state != STARVED:
@@ -310,12 +310,12 @@ def _is_busy(step: Step, operation: Operation) -> bool:
     return False
 
 
-def _look_again(step: Step, context: Context, operation: Operation) -> None:
+def _look_again(step: Step, context: DeviceContext, operation: Operation) -> None:
     with timelines.lock:
         context.post(operation, step.work)
 
 
-def _feed_one(step: Step, context: Context, operation: Operation) -> None:
+def _feed_one(step: Step, context: DeviceContext, operation: Operation) -> None:
     with timelines.lock:
         context.feed_one(operation, step.work)
 

@@ -16,7 +16,7 @@ from hal._cli.conformance import conformance
 from hal._cli.demo import demo
 from hal._cli.devices import devices
 from hal._cli.doctor import doctor
-from hal._cli.output import GuardedOutput, OutputError, write_error
+from hal._cli.terminal import GuardedOutput, OutputError, write_error
 from hal.errors import HalError
 
 __all__ = ["run"]

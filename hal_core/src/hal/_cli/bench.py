@@ -11,7 +11,7 @@ from rich.table import Table
 
 import hal
 from hal._cli.measure import Row, measure
-from hal._cli.output import console, progress, write_json
+from hal._cli.terminal import console, progress, write_json
 
 __all__ = ["bench"]
 

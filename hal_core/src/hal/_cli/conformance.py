@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import hal
-from hal._cli.output import console, progress, write_error, write_json
+from hal._cli.terminal import console, progress, write_error, write_json
 
 __all__ = ["conformance"]
 

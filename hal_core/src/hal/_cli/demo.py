@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from hal._cli.output import console, write_error
+from hal._cli.terminal import console, write_error
 
 if TYPE_CHECKING:
     from hal.demo.run import Report

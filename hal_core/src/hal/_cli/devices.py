@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import hal
-from hal._cli.output import console, write_json
+from hal._cli.terminal import console, write_json
 
 __all__ = ["devices"]
 

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 import hal
 from hal._cli.checks import Outcome, examine
-from hal._cli.output import console, progress, write_json
+from hal._cli.terminal import console, progress, write_json
 
 __all__ = ["doctor"]
 

@@ -14,7 +14,7 @@ from hal._commands.events import CommandEvent
 from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
 from hal._commands.playback import Playback
-from hal._commands.recording import Group, Recording
+from hal._commands.recorder import Group, Recorder
 from hal._commands.slots import Slot, SlotRules, Slots
 from hal._memory.extent import check_allocation
 from hal.arguments import as_name
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CommandBuffer"]
 
 
-class CommandBuffer(Recording):
+class CommandBuffer(Recorder):
     """A recording of operations that runs on a queue as often as wanted.
 
     Made by `Device.record`. Leaving the ``with`` block calls `end`. After that it

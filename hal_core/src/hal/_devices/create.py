@@ -6,7 +6,7 @@ import contextlib
 
 from hal._backends import registry
 from hal._base.process import refuse_after_fork
-from hal._commands.recording import check_mode
+from hal._commands.recorder import check_mode
 from hal._devices.device import Device
 from hal._memory.settings import take_settings
 from hal.arguments import number_of, shown

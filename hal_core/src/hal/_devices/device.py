@@ -21,7 +21,7 @@ from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
 from hal._devices.queue import Queue, Queues
 from hal._engine import external, progress, steps, timelines
-from hal._engine.context import Context, wait_idle
+from hal._engine.context import DeviceContext, wait_idle
 from hal._engine.semaphore import Semaphore, create_semaphore
 from hal._engine.steps import Step
 from hal._engine.timestamps import TimerPool
@@ -85,7 +85,7 @@ class Device(DeviceCore):
     ) -> None:
         progress.start()  # waiters need the progress thread
         name = _take_name(self, f"{backend}:{native.info.index}")
-        context = Context(native, name, max_in_flight or native.max_in_flight)
+        context = DeviceContext(native, name, max_in_flight or native.max_in_flight)
         super().__init__(backend, name, context, settings or MemorySettings())
         self._closer: Step | None = None  # the step of the call that closes it
         self._queue_count = 0

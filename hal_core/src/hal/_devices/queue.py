@@ -20,7 +20,7 @@ from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution
 from hal._commands.slots import Bindings
 from hal._engine import external
-from hal._engine.context import Context, wait_idle
+from hal._engine.context import DeviceContext, wait_idle
 from hal._engine.fence import Waits
 from hal._engine.plan import NOTHING
 from hal._engine.progress import act, put_off
@@ -70,7 +70,7 @@ class Queue(StreamQueue):
     def __init__(
         self,
         device: Device,
-        context: Context,
+        context: DeviceContext,
         name: str,
         *,
         ordered: bool,
@@ -482,7 +482,7 @@ class Queues:
 
     __slots__ = ("compute", "download", "upload")
 
-    def __init__(self, device: Device, context: Context) -> None:
+    def __init__(self, device: Device, context: DeviceContext) -> None:
         made: list[Queue] = []
         try:
             for name in ("compute", "upload", "download"):

@@ -22,7 +22,7 @@ from hal.native import NativeDevice
 if TYPE_CHECKING:
     from hal._engine.visits import Visit
 
-__all__ = ["Context", "MemoryProvider", "wait_idle"]
+__all__ = ["DeviceContext", "MemoryProvider", "wait_idle"]
 
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
@@ -53,7 +53,7 @@ class MemoryProvider:
         raise NotImplementedError
 
 
-class Context:
+class DeviceContext:
     """One native context: its queues, its event pool, and whether it is lost."""
 
     __slots__ = (
@@ -305,12 +305,12 @@ def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
         queue._harvest(step)
 
 
-def _feed(step: Step, context: Context, _: None) -> None:
+def _feed(step: Step, context: DeviceContext, _: None) -> None:
     with timelines.lock:
         context.feed_some(step.work)
 
 
-def _lose(step: Step, context: Context, error: BaseException) -> None:
+def _lose(step: Step, context: DeviceContext, error: BaseException) -> None:
     step.work.append((LOSE, (context, error)))
 
 

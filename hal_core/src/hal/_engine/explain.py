@@ -25,12 +25,12 @@ from hal._engine.operation import (
 from hal._engine.timelines import Timeline, Timepoint
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
 
 __all__ = ["contexts", "describe_operation", "describe_wait"]
 
-contexts: Final[dict[Context, None]] = {}
+contexts: Final[dict[DeviceContext, None]] = {}
 """Those of all open devices, whose queues may promise something."""
 
 _STATES: Final = {

@@ -28,11 +28,11 @@ from hal.errors import (
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.events import Event
     from hal._engine.operation import Operation
     from hal._engine.plan import Payload
-    from hal._engine.stream import StreamQueue, Waits
+    from hal._engine.stream import CheckedWaits, StreamQueue
 
 __all__ = [
     "CUDA",
@@ -92,7 +92,7 @@ class External:
 
     __slots__ = ("_all", "_context", "_free", "_lock", "_outgoing")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DeviceContext) -> None:
         self._context = context
         self._free: list[int] = []
         self._all: list[int] = []
@@ -173,12 +173,12 @@ class Intake:
 _HANDLE_BITS: Final = 64
 
 
-def is_external(context: Context) -> bool:
+def is_external(context: DeviceContext) -> bool:
     """Return whether a device can be ordered against foreign streams."""
     return _FEATURE in context.native.features
 
 
-def check_features(context: Context, what: str) -> None:
+def check_features(context: DeviceContext, what: str) -> None:
     """Raise unless a device can be ordered against foreign streams."""
     if not is_external(context):
         message = (
@@ -188,7 +188,7 @@ def check_features(context: Context, what: str) -> None:
         raise UnimplementedError(message)
 
 
-def check_stream(context: Context, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
+def check_stream(context: DeviceContext, given: Any, what: str) -> int:  # noqa: ANN401 - another library's
     """Return the vendor's handle of a stream: an int, or an object with ``__cuda_stream__``."""
     if isinstance(given, int) and not isinstance(given, bool):
         return _not_negative(as_int(given, f"{what} takes a handle as an int"), what)
@@ -278,7 +278,7 @@ class _NoCudaStreamError(UnimplementedError, AttributeError):
 # Our queue waits for foreign work
 
 
-def wait_payload(context: Context, stream: object, event: object) -> Payload:
+def wait_payload(context: DeviceContext, stream: object, event: object) -> Payload:
     """Check a wait, and capture what is on a stream now; see `Queue.wait_external`."""
     _check_one(stream, event, "wait_external")
     check_features(context, "wait_external")
@@ -289,7 +289,7 @@ def wait_payload(context: Context, stream: object, event: object) -> Payload:
     return capture(context, handle).payload(native)
 
 
-def capture(context: Context, handle: int) -> Captured:
+def capture(context: DeviceContext, handle: int) -> Captured:
     """Return an event of ours behind everything that is on a vendor's stream now."""
     native = context.native
     native.bind()
@@ -329,7 +329,7 @@ def notify(
     queue: StreamQueue,
     stream: object,
     event: object,
-    waits: Waits,
+    waits: CheckedWaits,
     timeout: SupportsFloat | None,
 ) -> Submission:
     """Order foreign work behind a queue; see `Queue.notify_external`."""
@@ -363,7 +363,7 @@ def notify(
     return marker
 
 
-def let_stream_wait(context: Context, handle: int) -> None:
+def let_stream_wait(context: DeviceContext, handle: int) -> None:
     """Make a vendor's stream wait for all work of a device that needs no further action."""
     settle(context)
     _let_wait(context.native, handle, issued(context))
@@ -385,7 +385,7 @@ def _let_wait(native: NativeDevice, handle: int, points: list[Event]) -> None:
         give_back(points)
 
 
-def issued(context: Context) -> list[Event]:
+def issued(context: DeviceContext) -> list[Event]:
     """Return the newest event of each queue that has unretired work, counted."""
     with timelines.lock:
         points = [operation._event for operation in _newest(context)]
@@ -394,7 +394,7 @@ def issued(context: Context) -> list[Event]:
     return points
 
 
-def _newest(context: Context) -> list[Operation]:
+def _newest(context: DeviceContext) -> list[Operation]:
     """Return the newest operation of each queue that has unretired work; under the lock."""
     return [queue._ring[-1] for queue in context.queues if queue._ring]
 
@@ -417,7 +417,7 @@ def _await_issue(operations: list[Submission], deadline: float | None) -> bool:
     return True
 
 
-def settle(context: Context) -> None:
+def settle(context: DeviceContext) -> None:
     """Block until work that needs no further action is on its stream, or done by the host."""
     with timelines.lock:
         ready = [operation for queue in context.queues for operation in _ready(queue)]

@@ -22,7 +22,7 @@ from hal._engine.timelines import GARBAGE, ISSUE, Timepoint, Work
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
 
 __all__ = ["HostOperations"]
 
@@ -35,7 +35,7 @@ class HostOperations(Ring):
 
     __slots__ = ("_hosts",)
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DeviceContext) -> None:
         super().__init__(context)
         self._hosts: dict[Operation, None] = {}  # in the order of their issue
 

@@ -45,7 +45,7 @@ from hal._engine.timelines import (
 from hal.errors import HalError
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
     from hal._engine.semaphore import Callback
     from hal._engine.stream import StreamQueue
@@ -253,7 +253,7 @@ def _end_work(step: Step, budget: int) -> None:
     work = step.work
     # Dropping may run code of the user's, which may call hal.
     step.calm = True
-    hungry: Context | None = None
+    hungry: DeviceContext | None = None
     for kind, item in work:
         if kind == GARBAGE:
             for operation in item:

@@ -23,7 +23,7 @@ from hal._engine.timelines import ANSWER, GARBAGE, ISSUE, RETIRE, WATCH, Work
 from hal.errors import DeviceLostError, HalError
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.events import Event
     from hal._engine.waiting import HostWaiter
 
@@ -57,7 +57,7 @@ class Ring:
         "_watched",
     )
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DeviceContext) -> None:
         self._context = context
         self._contexts = (context,)
         self._native = context.native

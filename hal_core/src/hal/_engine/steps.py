@@ -27,7 +27,7 @@ from hal._engine import timelines
 from hal.errors import ReentrantCallError
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Work
@@ -113,7 +113,7 @@ class Step:
         self.noted: Operation | None = None
         self.queue: StreamQueue | None = None
         self.waiter: HostWaiter | None = None
-        self.contexts: tuple[Context, ...] = ()
+        self.contexts: tuple[DeviceContext, ...] = ()
         self.calm = False
         self.inner: Step | None = None
         self.awaited: list[Operation] = []
@@ -200,7 +200,7 @@ def all_steps() -> list[Step]:
     return found
 
 
-def users(context: Context) -> int:
+def users(context: DeviceContext) -> int:
     """Return how many threads are in a native call of a context without a baton."""
     return sum(1 for step in all_steps() if context in step.contexts and step.mark.locked())
 

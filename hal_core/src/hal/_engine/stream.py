@@ -50,11 +50,11 @@ from hal.errors import (
 )
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
 
 __all__ = ["StreamQueue"]
 
-Waits: TypeAlias = "tuple[Timepoint | Submission, ...]"
+CheckedWaits: TypeAlias = "tuple[Timepoint | Submission, ...]"
 """Checked waits. An issued submission can be waited for without a semaphore."""
 
 _ids = itertools.count()
@@ -86,7 +86,7 @@ class StreamQueue(HostOperations):
 
     def __init__(
         self,
-        context: Context,
+        context: DeviceContext,
         name: str,
         *,
         ordered: bool,
@@ -134,7 +134,7 @@ class StreamQueue(HostOperations):
         self,
         kind: str,
         payload: tuple[Any, ...],
-        waits: Waits,
+        waits: CheckedWaits,
         signals: tuple[Timepoint, ...],
         is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
         make: type[Submission] | None = None,
@@ -156,7 +156,7 @@ class StreamQueue(HostOperations):
             raise
         return operation
 
-    def _stand_in_line(self, operation: Operation, waits: Waits, work: Work) -> None:
+    def _stand_in_line(self, operation: Operation, waits: CheckedWaits, work: Work) -> None:
         """Register for the waits and join the backlog; under the lock."""
         operation._waits = tuple(
             [each if isinstance(each, Timepoint) else each._make_timepoint() for each in waits]
@@ -287,7 +287,7 @@ class StreamQueue(HostOperations):
             return in_flight + need <= self._limit or not self._ring
         return in_flight < self._limit
 
-    def _claim(self, operation: Operation, waits: Waits, step: Step) -> bool:  # noqa: PLR0912 - all or nothing
+    def _claim(self, operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noqa: PLR0912 - all or nothing
         """Turn the waits into stream waits, take the baton, reserve the signals; under the lock.
 
         Returns False, with the operation still pending if a wait is not
@@ -506,7 +506,7 @@ class StreamQueue(HostOperations):
         return cast("list[Submission]", operations)
 
 
-def _start(step: Step, operation: Submission, waits: Waits) -> None:
+def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     """Refuse an operation, or issue it or have it stand in line."""
     queue = operation._queue
     provider = queue._context.provider
@@ -544,7 +544,7 @@ def _start(step: Step, operation: Submission, waits: Waits) -> None:
             queue._context.harvest_some(queue, step)
 
 
-def _start_late(step: Step, operation: Submission, waits: Waits) -> None:
+def _start_late(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     """Submit an operation that was put off; its handle reports a refusal."""
     try:
         if operation._state == PENDING:

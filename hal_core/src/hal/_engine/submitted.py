@@ -15,7 +15,7 @@ from hal.errors import DeadlineExceededError, HalError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.submission import Submission
 
 __all__ = ["call", "wait_before"]
@@ -34,7 +34,7 @@ def call(function: Callable[..., object], *arguments: Any) -> object:  # noqa: A
         _calling.discard(thread)
 
 
-def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> float | None:
+def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str) -> float | None:
     """Block until everything submitted to a context so far has ended, successfully or not.
 
     Returns how many seconds of `timeout` are left. Errors of operations are not
@@ -65,7 +65,7 @@ def wait_before(context: Context, timeout: SupportsFloat | None, what: str) -> f
 
 
 def _too_late(
-    context: Context, operations: list[Submission], seconds: float | None, what: str
+    context: DeviceContext, operations: list[Submission], seconds: float | None, what: str
 ) -> DeadlineExceededError:
     """Describe which operations have not ended, and what they wait for."""
     entries = [each._as_timepoint() for each in operations if not each.done]

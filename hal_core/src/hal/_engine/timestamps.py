@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hal._base import sync
 from hal._engine import steps
-from hal._engine.context import Context
+from hal._engine.context import DeviceContext
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
 from hal.errors import (
@@ -28,7 +28,7 @@ class TimerPool:
 
     __slots__ = ("_all", "_closed", "_context", "_free", "_lock", "_native")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DeviceContext) -> None:
         self._context = context
         self._native = context.native
         self._lock = sync.OwnedLock()  # held while timers are read, which close ends

@@ -13,7 +13,7 @@ from hal._engine import timelines
 from hal.errors import CancelledError
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
 
 __all__ = ["Visit", "closed_before"]
 
@@ -25,7 +25,7 @@ class Visit:
 
     __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
 
-    def __init__(self, host: Context, guest: Context) -> None:
+    def __init__(self, host: DeviceContext, guest: DeviceContext) -> None:
         self.host = host
         self.guest = guest
         self.begun = False
@@ -45,7 +45,7 @@ class Visit:
         self.host.visits.pop(self._number, None)
 
 
-def closed_before(host: Context) -> CancelledError:
+def closed_before(host: DeviceContext) -> CancelledError:
     """Return the failure of an operation that uses memory of a closed device."""
     return CancelledError(
         f"the operation uses memory of {host.name}, which was closed before it was issued"

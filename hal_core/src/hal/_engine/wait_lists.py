@@ -12,7 +12,7 @@ from hal.arguments import as_items
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._engine.stream import Waits
+    from hal._engine.stream import CheckedWaits
 
 __all__ = ["check_lists"]
 
@@ -24,14 +24,14 @@ _SIGNALS: Final = "a signal list takes timepoints (semaphore.at(value))"
 def check_lists(
     wait: Any,  # noqa: ANN401 - as users give them
     signal: Any,  # noqa: ANN401
-) -> tuple[Waits, _Pairs]:
+) -> tuple[CheckedWaits, _Pairs]:
     """Check a wait and a signal list, and return them as tuples.
 
     Each semaphore stands once in each, and is signalled above the value that it is
     waited for (S1). On the hottest path, so lists of one or two, in which submissions
     stay as they are, come first.
     """
-    waits: Waits = ()
+    waits: CheckedWaits = ()
     signals: _Pairs = ()
     kind = type(wait)
     if kind is tuple or kind is list:

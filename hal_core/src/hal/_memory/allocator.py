@@ -36,7 +36,7 @@ from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, HalError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
     from hal._memory.settings import MemorySettings
     from hal._memory.storage import Storage
@@ -72,7 +72,7 @@ class Allocator:
         "trimmed",
     )
 
-    def __init__(self, context: Context, settings: MemorySettings) -> None:
+    def __init__(self, context: DeviceContext, settings: MemorySettings) -> None:
         self._context = context
         limit = settings.cache_limit
         self._cache_limit = context.native.info.total_memory // 8 if limit is None else limit

@@ -13,7 +13,7 @@ from hal.errors import ClosedError
 from hal.native import DeviceInfo, NativeDevice
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._memory.settings import MemorySettings
 
 __all__ = ["DeviceCore"]
@@ -48,7 +48,9 @@ class DeviceCore:
         "_staging",
     )
 
-    def __init__(self, backend: str, name: str, context: Context, settings: MemorySettings) -> None:
+    def __init__(
+        self, backend: str, name: str, context: DeviceContext, settings: MemorySettings
+    ) -> None:
         native: NativeDevice = context.native
         self._backend = backend
         self._name = name
@@ -71,7 +73,7 @@ class DeviceCore:
         self._staging = Staging(context, self._heap, staging)
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
-        self._access: frozenset[Context] = frozenset()
+        self._access: frozenset[DeviceContext] = frozenset()
         # The owner of the graph instances of each living recording (`hal._commands.lease`)
         self._instances: WeakSet[Any] = WeakSet()
         self._pageable = "pageable_copies" in native.features

@@ -27,7 +27,7 @@ from hal.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.steps import Step
     from hal._engine.submission import Submission
     from hal._engine.timelines import Work
@@ -105,9 +105,9 @@ def check_guest(device: DeviceCore, buffer: Extent, what: str, need: int, where:
 # Operations
 
 
-def find_hosts(device: DeviceCore, used: object) -> frozenset[Context]:
+def find_hosts(device: DeviceCore, used: object) -> frozenset[DeviceContext]:
     """Return the contexts of other devices whose storages an operation keeps alive."""
-    found: set[Context] = set()
+    found: set[DeviceContext] = set()
     rest = [used]
     while rest:
         each: Any = rest.pop()
@@ -137,7 +137,7 @@ def guard(
 def visit(
     device: DeviceCore,
     payload: Payload,
-    hosts: Iterable[Context],
+    hosts: Iterable[DeviceContext],
     *,
     is_host: bool = False,
 ) -> Payload:
@@ -174,7 +174,7 @@ def _run_on_host(
 # Closing
 
 
-def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
+def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
     """Cancel the visits of a device that have not begun, and wait for the others (Q6).
 
     Returns a line for each context that has not ended its own by `deadline`;
@@ -200,20 +200,20 @@ def end_visits(host: Context, deadline: float) -> tuple[str, ...]:
     return abandoned
 
 
-def _refuse_visits(step: Step, host: Context, _: None) -> None:
+def _refuse_visits(step: Step, host: DeviceContext, _: None) -> None:
     with timelines.lock:
         host.refuses_visits = True
         for guest in {each.guest for each in _alive(host)}:
             _cancel(host, guest, step.work)
 
 
-def _alive(host: Context) -> list[Visit]:
+def _alive(host: DeviceContext) -> list[Visit]:
     """Return the visits of a device that have not ended."""
     found = [reference() for reference in list(host.visits.values())]
     return [each for each in found if each is not None]
 
 
-def _cancel(host: Context, guest: Context, work: Work) -> None:
+def _cancel(host: DeviceContext, guest: DeviceContext, work: Work) -> None:
     """Cancel the operations of `guest` that are to visit `host` and are not issued; the lock."""
     for queue in guest.queues:
         for operation in queue._unissued():
@@ -221,7 +221,7 @@ def _cancel(host: Context, guest: Context, work: Work) -> None:
                 queue._drop_unissued(operation, CANCELLED, closed_before(host), work)
 
 
-def _visits(operation: Submission, host: Context) -> bool:
+def _visits(operation: Submission, host: DeviceContext) -> bool:
     """Return whether an operation that has not ended visits a device; under the lock."""
     function, arguments = operation._function, operation._arguments
     visits: tuple[Visit, ...] = ()

@@ -26,7 +26,7 @@ from hal.errors import HalError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
     from hal._memory.storage import Storage, Transient
 
@@ -85,7 +85,7 @@ class Reaper(Allocator):
         "_waste",
     )
 
-    def __init__(self, context: Context, settings: MemorySettings | None = None) -> None:
+    def __init__(self, context: DeviceContext, settings: MemorySettings | None = None) -> None:
         super().__init__(context, settings or MemorySettings())
         # Held during native frees: closing the device waits until they are done.
         self._reaping = sync.OwnedLock()

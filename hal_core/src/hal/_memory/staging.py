@@ -31,7 +31,7 @@ from hal.errors import (
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.context import Context
+    from hal._engine.context import DeviceContext
     from hal._memory.heap import Heap
 
 __all__ = ["Mover", "Staging"]
@@ -83,7 +83,7 @@ class Staging:
         "_waiting",
     )
 
-    def __init__(self, context: Context, heap: Heap, size: int) -> None:
+    def __init__(self, context: DeviceContext, heap: Heap, size: int) -> None:
         self._context = context
         self._heap = heap
         self._size = max(size // _SLOTS & -_ALIGNMENT, _ALIGNMENT)

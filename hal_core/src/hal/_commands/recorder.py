@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = ["Group", "Recording", "check_mode"]
+__all__ = ["Group", "Recorder", "check_mode"]
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
 _CATEGORIES: Final = ("all", "dispatch", "transfer")
 
 
-class Recording:
+class Recorder:
     """The commands recorded so far, and the checks of new ones; base of `hal.CommandBuffer`."""
 
     __slots__ = (
@@ -208,7 +208,7 @@ class Group:
 
     __slots__ = ("_commands", "_depth", "_name")
 
-    def __init__(self, commands: Recording, name: str) -> None:
+    def __init__(self, commands: Recorder, name: str) -> None:
         self._commands = commands
         self._name = name
         self._depth = -1
