@@ -25,6 +25,7 @@ from hal.errors import (
 )
 
 SIZE = 4096
+ROOM = 1 << 20
 
 
 def test_a_failed_wait_fails_what_uses_the_buffer_m3(opened):
@@ -170,6 +171,42 @@ def test_a_lost_device_m3(opened):
     device.queues.upload.fill(device.allocate(8), 1)
     with pytest.raises(DeviceLostError):
         buffer.allocation.wait(LIMIT)
+
+
+@pytest.mark.parametrize("mode", ["stream", "graph"])
+@pytest.mark.parametrize("pool", [None, False, True], ids=["segments", "own", "native"])
+def test_a_device_is_lost_while_work_waits_for_memory_s5(open_probe, latch, pool, mode):
+    """S5, M3: what runs with temporaries and what waits for memory fail; close frees nothing."""
+    settings = MemorySettings(async_allocations=pool, memory_limit=ROOM, staging=SIZE)
+    device, probe = open_probe(settings=settings)
+    half, signal = ROOM // 2, hal.create_semaphore()
+    with device.record(command_buffer=mode) as recording:
+        temporary = recording.alloca(half)
+        recording.fill(temporary, 1)
+    first = device.queue.alloca(half)
+    probe.hold(latch)
+    probe.fail_event(DeviceLostError("fault"))
+    running = [
+        device.queue.fill(first, 1),
+        device.queue.execute(recording),
+        device.queue.dealloca(first),
+    ]
+    starved = []
+    for queue in (device.create_queue(), device.create_queue(ordered=False)):
+        buffer = queue.alloca(ROOM - 2 * SIZE)
+        used = queue.fill(buffer, 2, wait=buffer.allocation)
+        starved += [buffer.allocation, used, queue.dealloca(buffer, wait=used)]
+    starved += [device.queues.upload.execute(recording, signal=signal.at(1)), signal.at(1)]
+    waits = device.create_queue().alloca(half, wait=starved[0])
+    latch.open()
+    for each in (*running, *starved, waits.allocation):
+        with pytest.raises(DeviceLostError, match="fault"):
+            hal.wait_all([each], LIMIT)
+    assert device.lost
+    assert "memory" not in hal.dump()
+    frees = probe.calls["free"] + probe.calls["free_async"]
+    device.close(LIMIT)
+    assert probe.calls["free"] + probe.calls["free_async"] == frees
 
 
 @pytest.mark.parametrize("when", ["pending", "issued", "given back", "held by a view"])

@@ -171,7 +171,8 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
     def close(self):
         self._enter("close")
         self.closed = True
-        self._end_pool()
+        if not self.alive["stream"]:  # else the device was lost, and here its work goes on
+            self._end_pool()
         self.inner.close()
 
     # Streams and events

@@ -190,6 +190,6 @@ class PoolCalls:
         self.inner.free(block.address, MemoryType.DEVICE)
 
     def _end_pool(self):
-        """Give all blocks back; the streams are gone."""
+        """Give all blocks back, once the streams are gone."""
         for block in [*self.pool]:
             self._drop_block(block)

@@ -333,7 +333,8 @@ class Reaper(Allocator):
         if self._waste or self._idle() > keep or self._closed:
             with self._reaping:
                 self._clear_waste()
-                self._give_back(keep)
+                if not self._closed:  # else closing has given it all back, pools or not
+                    self._give_back(keep)
 
     def _drop_owners(self) -> None:
         """Drop pending owners of foreign memory; under no lock, because that runs their code."""
