@@ -9,22 +9,29 @@ import pytest
 import hal
 from hal.errors import DeviceLostError
 from hal_conformance.bench import Bench
+from hal_conformance.suite.memory.scarcity import BIG, POOLS, ROOM, STAGING, allocation
 from hal_conformance.suite.support import LIMIT, OPERATIONS, Operations
 
 pytestmark = pytest.mark.destructive
 
 
-def lose(device: hal.Device) -> tuple[hal.Submission, threading.Event]:
-    """Lose a device through a queue that is closed while a call of it does not end."""
+def occupy(queue: hal.Queue) -> tuple[hal.Submission, threading.Event]:
+    """Start a call that runs until the event is set."""
     began, leave = threading.Event(), threading.Event()
 
     def call() -> None:
         began.set()
         leave.wait(2 * LIMIT)
 
-    queue = device.create_queue()
     running = queue.call(call)
     assert began.wait(LIMIT)
+    return running, leave
+
+
+def lose(device: hal.Device) -> tuple[hal.Submission, threading.Event]:
+    """Lose a device through a queue that is closed while a call of it does not end."""
+    queue = device.create_queue()
+    running, leave = occupy(queue)
     assert queue.close(0.01)
     assert device.lost
     return running, leave
@@ -79,6 +86,34 @@ def test_later_submissions_fail_s5(bench: Bench) -> None:
     assert operations.called == 0
     assert not operations.out.any()
     leave.set()
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_what_waits_for_memory_fails_s5(bench: Bench, pool: str) -> None:
+    """S5, M3: allocas and executions that have found no memory fail, on every queue."""
+    device = bench.open(memory_limit=ROOM, staging=STAGING, **POOLS[pool])
+    with device.record() as recording:
+        recording.fill(recording.alloca(BIG), 3)
+    first = device.queue.alloca(BIG)
+    device.queue.fill(first, 1).wait(LIMIT)
+    _, leave = occupy(device.queue)
+    device.queue.dealloca(first)  # behind the call, so that there is something to wait for
+    starved: list[hal.Submission] = []
+    for queue in (device.create_queue(), device.create_queue(ordered=False)):
+        buffer = queue.alloca(BIG)
+        used = queue.fill(buffer, 2, wait=allocation(buffer))
+        starved += [allocation(buffer), used, queue.dealloca(buffer, wait=used)]
+    starved.append(device.queues.upload.execute(recording))
+    assert {each.state for each in starved} == {"pending"}
+    _, other = lose(device)
+    for submission in starved:
+        with pytest.raises(DeviceLostError):
+            submission.wait(LIMIT)
+    leave.set()
+    other.set()
+    device.close(LIMIT)
+    with bench.open(memory_limit=ROOM, staging=STAGING, **POOLS[pool]) as another:
+        another.queue.fill(another.queue.alloca(BIG), 1).wait(LIMIT)
 
 
 def test_another_device_goes_on_s5(bench: Bench) -> None:
