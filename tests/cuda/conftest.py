@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gpusim
 import pytest
-from cuda_harness import Lab, gpusim
+from cuda_harness import Lab
 
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
 

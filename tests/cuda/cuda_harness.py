@@ -3,30 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 
-from hal.native import CompileRequest, MemoryType
-
-GPUSIM = Path(__file__).parents[1] / "gpusim"
-LIMIT = 300.0
-
-
-def _gpusim():
-    """Import the software driver's module."""
-    spec = importlib.util.spec_from_file_location("gpusim", GPUSIM / "gpusim.py")
-    module = sys.modules.setdefault("gpusim", importlib.util.module_from_spec(spec))
-    if not hasattr(module, "load"):
-        spec.loader.exec_module(module)
-    return module
-
-
-gpusim = _gpusim()
+from hal.native import MemoryType
 
 
 class Lab:
@@ -74,26 +54,3 @@ class Lab:
         for address, memory in self._memory:
             self.device.free(address, memory)
         self.device.close()
-
-
-def request(source, **more):
-    """Return a request to compile, as the core makes it."""
-    from hal._programs.scanner import read_source, type_table  # noqa: PLC0415
-
-    filename = more.pop("filename", "kernel.cpp")
-    entries, plain = read_source(source, filename=filename)
-    return CompileRequest(plain, filename, entries, type_table(entries), **more)
-
-
-def run_python(folder, source, **environment):
-    """Run a program in a child process, with this in the environment and no driver."""
-    path = folder / "program.py"
-    path.write_text(textwrap.dedent(source), encoding="utf-8")
-    return subprocess.run(
-        [sys.executable, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment},
-    )

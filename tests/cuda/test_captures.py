@@ -7,10 +7,12 @@ import queue
 import signal
 import threading
 
+import gpusim
 import numpy as np
 import pytest
+from child_processes import run_alone
+from compile_requests import request
 from cuda.bindings import driver as cu
-from cuda_harness import gpusim, request, run_python
 
 from hal.errors import OperationError
 from hal.native import EmptyNode, FillNode, MemoryType
@@ -297,6 +299,6 @@ CAPTURED = """
 
 
 def test_work_on_a_stream_that_is_captured_fails_and_the_device_goes_on_o1(tmp_path):
-    done = run_python(tmp_path, CAPTURED, **gpusim.environment(quiet=True))
+    done = run_alone(tmp_path, CAPTURED, **gpusim.environment(quiet=True))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [*["True"] * 4, "False 1", "[3 3] () ()"]

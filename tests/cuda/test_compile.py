@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cuda_harness import request
+from compile_requests import request
 
 from hal.errors import CompilationError, InvalidArgumentError, UnimplementedError
 

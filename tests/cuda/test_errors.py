@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+import gpusim
 import pytest
-from cuda_harness import gpusim, run_python
+from child_processes import run_alone
 
 from hal.errors import (
     DeviceLostError,
@@ -162,7 +163,7 @@ REOPENED = """
 
 def test_a_lost_device_can_be_opened_again_where_its_context_ends_o2(tmp_path):
     """Nothing of hal's keeps the failed context alive."""
-    done = run_python(tmp_path, REOPENED, **gpusim.environment(recovers=True, quiet=True))
+    done = run_alone(tmp_path, REOPENED, **gpusim.environment(recovers=True, quiet=True))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["700", "True ()", "[7 7 7 7] ()"]
 

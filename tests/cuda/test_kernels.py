@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from cuda_harness import request
+from compile_requests import request
 
 from hal.errors import CompilationError, NotFoundError, OperationError
 from hal.native import FillNode, LaunchNode

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from cuda_harness import run_python
+from child_processes import run_alone
 
 PROGRAM = """
 import sys
-sys.path.insert(0, {here!r})
 try:
     from cuda.pathfinder import load_nvidia_dynamic_lib
     load_nvidia_dynamic_lib("nvrtc")
 except RuntimeError as error:
-    sys.exit(f"no NVRTC: {{error}}")
+    sys.exit(f"no NVRTC: {error}")
 from cuda_harness import request
 from hal.errors import CompilationError
 from hal_cuda import _compile
@@ -82,9 +81,9 @@ extern "C" __global__ void prototype(int *out) { out[0] = 1; }
 
 def nvrtc(tmp_path, source, **environment):
     path = os.environ.get("LD_LIBRARY_PATH", "")
-    done = run_python(
+    done = run_alone(
         tmp_path,
-        PROGRAM.format(here=os.path.dirname(__file__)) + source,
+        PROGRAM + source,
         LD_LIBRARY_PATH=path,
         **environment,
     )

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from cuda_harness import request
+from compile_requests import request
 
 from hal._base.sync import Doorbell
 from hal.errors import OperationError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import textwrap
 
+import gpusim
 import pytest
-from cuda_harness import gpusim, run_python
+from child_processes import run_alone
 
 TELL = """
 import hal
@@ -20,7 +21,7 @@ except BackendUnavailableError as error:
 
 
 def test_the_plugin_loads_no_library(tmp_path):
-    done = run_python(
+    done = run_alone(
         tmp_path,
         """
         import sys, hal
@@ -35,7 +36,7 @@ def test_the_plugin_loads_no_library(tmp_path):
 
 
 def test_without_a_driver(tmp_path):
-    done = run_python(tmp_path, TELL)
+    done = run_alone(tmp_path, TELL)
     if "available" in done.stdout.split():
         pytest.skip("this machine has a driver of its own")
     assert done.returncode == 0, done.stderr
@@ -46,7 +47,7 @@ def test_without_a_driver(tmp_path):
 
 
 def test_without_a_device(tmp_path):
-    done = run_python(tmp_path, TELL, **gpusim.environment(devices=0))
+    done = run_alone(tmp_path, TELL, **gpusim.environment(devices=0))
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first.startswith("unavailable | ")
@@ -56,7 +57,7 @@ def test_without_a_device(tmp_path):
 
 @pytest.mark.parametrize("code", [34, 803, 999])
 def test_a_driver_that_does_not_start(tmp_path, code):
-    done = run_python(
+    done = run_alone(
         tmp_path,
         TELL,
         **gpusim.environment(fail=f"cuInit:1:{code},cuInit:2:{code}"),
@@ -67,7 +68,7 @@ def test_a_driver_that_does_not_start(tmp_path, code):
 
 
 def test_an_error_that_the_bindings_do_not_know(tmp_path):
-    done = run_python(tmp_path, TELL, **gpusim.environment(fail="cuInit:1:77,cuInit:2:77"))
+    done = run_alone(tmp_path, TELL, **gpusim.environment(fail="cuInit:1:77,cuInit:2:77"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("unavailable | ")
     assert "77" in done.stdout
@@ -83,7 +84,7 @@ def test_without_the_bindings(tmp_path):
     sys.meta_path.insert(0, Hide())
     """
     program = textwrap.dedent(hide) + TELL
-    done = run_python(tmp_path, program)
+    done = run_alone(tmp_path, program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("unavailable | ")
     assert "pip install cuda-bindings" in done.stdout

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import suite_runs
 
 pytest.importorskip("sklearn", reason="the demo extra is not installed")
 
@@ -20,15 +21,6 @@ from hal.flow import Flow
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "hardware"
 PARTS = ["transfers", "hops", "merging", "rates", "training", "programs"]
-
-
-def software_driver(backend):
-    """Return variables with which a backend's bindings find two devices in software."""
-    path = ROOT / "tests" / "gpusim" / "suite_runs.py"
-    spec = importlib.util.spec_from_file_location("multi_gpu_suite_runs", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.environment(backend)
 
 
 BINDINGS = {"cuda": "cuda.bindings", "hip": "rocm.bindings"}
@@ -43,7 +35,7 @@ def test_every_part_passes(tmp_path, backend):
             *(sys.executable, str(FOLDER / "multi_gpu.py"), "--backend", backend, "--quick"),
             *("--json", str(tmp_path / "found.json"), "--picture", str(tmp_path / "found.png")),
         ],
-        env=software_driver(backend) if backend in BINDINGS else None,
+        env=suite_runs.environment(backend) if backend in BINDINGS else None,
         capture_output=True,
         text=True,
         timeout=300,

@@ -8,9 +8,10 @@ import sys
 import textwrap
 import threading
 
-import hip_harness
+import gpusim
 import numpy as np
 import pytest
+from child_processes import run_alone
 from core_harness import LIMIT
 from program_harness import PART, PARTS, SIGNATURES, SOURCE, scaled
 
@@ -308,7 +309,7 @@ def test_one_file_for_cpu_cuda_and_hip(tmp_path):
     """On software drivers: compiled once, loaded on five devices, which run it."""
     pytest.importorskip("cuda.bindings")
     pytest.importorskip("rocm.bindings")
-    library = hip_harness.gpusim.built()
+    library = gpusim.built()
     script = f"""
     import hal, numpy as np
     SOURCE = {SOURCE!r}
@@ -325,13 +326,13 @@ def test_one_file_for_cpu_cuda_and_hip(tmp_path):
         print(name, program.image_for(device).name, kernel.signature, y.numpy().tolist())
         device.close()
     """
-    done = hip_harness.run_python(
+    done = run_alone(
         tmp_path,
         script,
-        ROCM_PATH=str(hip_harness.rocm_folder()),
+        ROCM_PATH=str(gpusim.rocm_folder()),
         LD_LIBRARY_PATH=str(library),
         LD_PRELOAD=f"{library}/libcuda.so.1:{library}/libnvrtc.so.13",
-        **hip_harness.variables(devices=2),
+        **gpusim.variables(devices=2),
     )
     assert done.returncode == 0, done.stderr
     hip = "hip:gfx90a:xnack-"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -13,14 +12,14 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import build
+
 HERE = Path(__file__).resolve().parent
 CACHE = Path(tempfile.gettempdir()) / f"gpusim-{os.getuid()}"
-BUILD = runpy.run_path(str(HERE / "build.py"))
 
 PRELUDE = """
 import ctypes, os, sys, threading, time
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
-sys.path.insert(0, {here!r})
 from gpusim_driver import *
 def image():
     return open({image!r}, "rb").read()
@@ -65,7 +64,7 @@ EXPORT unsigned table[4] = {1, 2, 3, 4};
 def library() -> Path:
     """Return the built libcuda.so.1, or the one that GPUSIM_LIBRARY names."""
     named = os.environ.get("GPUSIM_LIBRARY")
-    return Path(named) if named else BUILD["build"](CACHE) / "lib" / "libcuda.so.1"
+    return Path(named) if named else build.build(CACHE) / "lib" / "libcuda.so.1"
 
 
 @functools.cache
@@ -75,7 +74,7 @@ def kernels() -> Path:
     source = folder / "kernels.c"
     source.write_text(KERNELS)
     target = folder / "kernels.so"
-    command = [*BUILD["find_compiler"](), "-O1", "-shared", "-fPIC", f"-I{BUILD['IMAGE']}"]
+    command = [*build.find_compiler(), "-O1", "-shared", "-fPIC", f"-I{build.IMAGE}"]
     subprocess.run([*command, "-o", str(target), str(source)], check=True)
     return target
 
@@ -89,13 +88,14 @@ def forget_kernels() -> None:
 
 def start(program: str, *, images: bool = False, **environment: object) -> subprocess.Popen[str]:
     """Start a Python program that has `Driver` and ctypes at hand."""
-    prelude = PRELUDE.format(here=str(HERE), image=str(kernels()) if images else "")
+    prelude = PRELUDE.format(image=str(kernels()) if images else "")
     preload = os.environ.get("GPUSIM_PRELOAD", "")  # a sanitizer's library, for such a build
     settings = {f"GPUSIM_{name.upper()}": str(value) for name, value in environment.items()}
     return subprocess.Popen(
         [sys.executable, "-c", prelude + textwrap.dedent(program)],
         env={
             **os.environ,
+            "PYTHONPATH": str(HERE),
             "GPUSIM_LIBRARY": str(library()),
             **({"LD_PRELOAD": preload} if preload else {}),
             **settings,

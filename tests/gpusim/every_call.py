@@ -20,18 +20,12 @@ import sys
 import threading
 from collections import Counter
 from ctypes import CDLL, RTLD_GLOBAL
-from pathlib import Path
 
+import gpusim
 import numpy as np
 
 import hal
 from hal.errors import DeadlineExceededError, HalError
-
-HERE = str(Path(__file__).resolve().parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-import gpusim  # noqa: E402
 
 LIMIT = 10.0
 OPERATION, MEMORY, LOST = 304, 2, 719

@@ -17,17 +17,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
-__all__ = ["Simulator", "build_folder", "built", "environment", "load"]
+import build
+
+__all__ = ["Simulator", "build_folder", "built", "environment", "load", "rocm_folder", "variables"]
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
@@ -56,19 +56,6 @@ SETTINGS: Final = {
 """Keyword arguments of `load` and `environment`, and the variables that they set."""
 
 
-def _module(name: str) -> ModuleType:
-    """Import a module of this folder, whatever the import path is."""
-    full = f"gpusim_{name}"
-    if full not in sys.modules:
-        spec = importlib.util.spec_from_file_location(full, HERE / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[full] = module
-        spec.loader.exec_module(module)
-    return sys.modules[full]
-
-
 def build_folder() -> Path:
     """Return where all is kept that is built: ``GPUSIM_BUILD``, or in the user's cache."""
     chosen = os.environ.get("GPUSIM_BUILD")
@@ -88,7 +75,6 @@ def built(flags: tuple[str, ...] = ()) -> Path:
     `flags` are more options for the C compiler, such as ``-fsanitize=thread``.
     Raises `RuntimeError` if there is no compiler or it refuses.
     """
-    build = _module("build")
     folder: Path = build.build(build_folder(), flags) / "lib"
     source = HERE / "rtc.c"
     mark = hashlib.sha256(source.read_bytes() + repr(flags).encode()).hexdigest()[:16]
@@ -138,7 +124,20 @@ def _stamp() -> str:
     return digest.hexdigest()
 
 
-def _variables(settings: dict[str, object]) -> dict[str, str]:
+@functools.cache
+def rocm_folder() -> Path:
+    """Build the face of HIP; return what ROCM_PATH is to be."""
+    folder: Path = build.build(build_folder(), (), ("libamdhip64.so",))
+    compiler = (built() / "libhiprtc.so").resolve()
+    link = folder / "lib" / "libhiprtc.so"
+    if not link.is_symlink() or link.resolve() != compiler:
+        unfinished = link.with_name(f"{link.name}.{os.getpid()}")
+        unfinished.symlink_to(compiler)
+        unfinished.replace(link)
+    return folder
+
+
+def variables(**settings: object) -> dict[str, str]:
     """Return the variables for some settings, and those of the compiler."""
     unknown = settings.keys() - SETTINGS.keys()
     if unknown:
@@ -162,7 +161,8 @@ def _variables(settings: dict[str, object]) -> dict[str, str]:
 def environment(*, flags: tuple[str, ...] = (), **settings: object) -> dict[str, str]:
     """Return an environment in which cuda-python runs on gpusim.
 
-    It is this process's own, and the settings by the names in `SETTINGS`.
+    It is this process's own, and the settings by the names in `SETTINGS`. This folder's
+    modules can be imported in it.
     """
     folder = built(flags)
     # An installed NVRTC is found before the path of libraries is looked at, but not before
@@ -172,9 +172,10 @@ def environment(*, flags: tuple[str, ...] = (), **settings: object) -> dict[str,
     paths = [p for p in os.environ.get("LD_LIBRARY_PATH", "").split(":") if p and p != str(folder)]
     return {
         **os.environ,
-        **_variables(settings),
+        **variables(**settings),
         "LD_PRELOAD": ":".join([*wanted, *preload]),
         "LD_LIBRARY_PATH": ":".join([str(folder), *paths]),
+        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
 
 
@@ -316,7 +317,7 @@ def load(**settings: object) -> Simulator:
     machine's own driver. Settings (by the names in `SETTINGS`) count from the
     first ``cuInit`` on. A second call returns the same.
     """
-    os.environ.update(_variables(settings))
+    os.environ.update(variables(**settings))
     return _loaded()
 
 

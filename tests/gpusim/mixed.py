@@ -12,18 +12,12 @@ import os
 import random
 import sys
 from ctypes import CDLL, RTLD_GLOBAL
-from pathlib import Path
 
+import gpusim
 import numpy as np
 
 import hal
 from hal.errors import DeviceLostError, HalError, SemaphoreFailedError
-
-HERE = str(Path(__file__).resolve().parent)
-if HERE not in sys.path:
-    sys.path.insert(0, HERE)
-
-import gpusim  # noqa: E402
 
 LIMIT = 20.0
 SIZE = 3000

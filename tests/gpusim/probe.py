@@ -35,7 +35,6 @@ SECONDS = 10.0
 
 def _load() -> Any:
     """Import all questions; return the module that lists them."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
     lab = importlib.import_module("questions.lab")
     for area in AREAS:
         importlib.import_module(f"questions.{area}")

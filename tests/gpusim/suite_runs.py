@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
-import functools
-import importlib.util
 import json
 import os
 import signal
@@ -28,8 +26,9 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, NamedTuple
+
+import gpusim
 
 from hal_conformance import child
 
@@ -107,19 +106,6 @@ def programs(*backends: str) -> list[Run]:
     return [Run(each, mode, count, 100 * count) for each in backends for mode in MODES if count]
 
 
-@functools.cache
-def _module(folder: str, name: str) -> ModuleType:
-    """Import a file of the tests, whatever the import path is."""
-    full = f"suite_runs_{folder}_{name}"
-    spec = importlib.util.spec_from_file_location(full, HERE.parent / folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[full] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def environment(*backends: str, **settings: object) -> dict[str, str]:
     """Return variables with which these backends' bindings find gpusim, and nothing else.
 
@@ -131,13 +117,11 @@ def environment(*backends: str, **settings: object) -> dict[str, str]:
     variables = dict(os.environ)
     with _building:
         if "cuda" in backends:
-            gpusim = _module("gpusim", "gpusim")
             variables = gpusim.environment(**settings)
             variables["GPUSIM_SHOWN"] = str(gpusim.built() / gpusim.DRIVER)
         if "hip" in backends:
-            harness = _module("hip", "hip_harness")
-            folder = harness.rocm_folder()
-            variables |= harness.variables(**settings)
+            folder = gpusim.rocm_folder()
+            variables |= gpusim.variables(**settings)
             variables |= {
                 "ROCM_PATH": str(folder),
                 "GPUSIM_SHOWN": str(folder / "lib" / "libamdhip64.so"),

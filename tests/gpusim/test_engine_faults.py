@@ -7,8 +7,9 @@ import re
 import subprocess
 from pathlib import Path
 
+import build
 import pytest
-from engine_harness import BUILD, HERE, abort, forget_kernels, run
+from engine_harness import HERE, abort, forget_kernels, run
 
 MODES = pytest.mark.parametrize("mode", ["free", "stepped"])
 HEADER = Path("/usr/local/cuda/include/cuda.h")
@@ -188,7 +189,7 @@ def test_structs_are_laid_out_as_in_cuda_h(tmp_path):
     source = tmp_path / "layout.c"
     source.write_text(LAYOUT)
     flags = [f'-DHEADER="{HEADER}"', f'-DOURS="{HERE / "cuda.h"}"', "-std=c11", "-fsyntax-only"]
-    subprocess.run([*BUILD["find_compiler"](), *flags, str(source)], check=True)
+    subprocess.run([*build.find_compiler(), *flags, str(source)], check=True)
 
 
 @pytest.mark.skipif(not HEADER.exists(), reason="no cuda.h is installed")

@@ -215,8 +215,6 @@ def test_barriers_and_shared_memory(driver):
 )
 def test_a_fault_in_a_kernel_is_a_code_and_not_the_end(name, argument, code):
     program = f"""
-        import sys
-        sys.path.insert(0, {str(HERE)!r})
         import numpy as np
         from test_images import Driver, gpusim
         driver = Driver()

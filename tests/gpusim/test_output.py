@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).resolve().parent
-
-from cuda_harness import run_python  # noqa: E402
+from child_processes import run_alone
 
 PROGRAM = """
-import sys
-sys.path[:0] = {folders!r}
 import {harness}
 {load}
 
@@ -50,7 +45,7 @@ with Flow(device) as flow:
 device.close()
 """
 LOADS = {
-    "cuda": ("cuda_harness", "cuda_harness.gpusim.load()"),
+    "cuda": ("gpusim", "gpusim.load()"),
     "hip": ("hip_harness", "hip_harness.load()"),
 }
 MODULES = {"cuda": "cuda.bindings", "hip": "hip"}
@@ -60,9 +55,8 @@ MODULES = {"cuda": "cuda.bindings", "hip": "hip"}
 def test_a_run_has_what_it_printed_c5(tmp_path, backend):
     pytest.importorskip(MODULES[backend], reason=f"the bindings of {backend} are not installed")
     harness, load = LOADS[backend]
-    folders = [str(HERE), str(HERE.parent / backend)]
-    source = PROGRAM.format(folders=folders, harness=harness, load=load, backend=backend)
-    done = run_python(tmp_path, source, HOME=str(Path.home()))
+    source = PROGRAM.format(harness=harness, load=load, backend=backend)
+    done = run_alone(tmp_path, source, HOME=str(Path.home()))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines() == [
         str(

@@ -61,7 +61,7 @@ class Compiler:
 def _variables():
     """The compiler's variables, for this module's tests."""
     before = dict(os.environ)
-    os.environ.update(gpusim._variables({}))
+    os.environ.update(gpusim.variables())
     yield
     for name in os.environ.keys() - before.keys():
         del os.environ[name]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import shipped_kernels
-from hip_harness import run_python
+from child_processes import run_alone
 
 FOLDER = os.environ.get("HAL_AMD_LIBRARY", "")
 TARGET = "gfx90a"
@@ -27,7 +27,7 @@ def run(tmp_path):
     folder = Path(FOLDER).resolve()
 
     def function(source):
-        done = run_python(
+        done = run_alone(
             tmp_path,
             source,
             ROCM_PATH=str(folder),

@@ -9,9 +9,10 @@ import ctypes
 import queue
 import threading
 
+import gpusim
 import numpy as np
 import pytest
-from hip_harness import Arguments, rocm_folder
+from hip_harness import Arguments
 
 from hal.errors import OperationError
 from hal.native import EmptyNode, FillNode, MemoryType
@@ -24,7 +25,7 @@ EXCHANGE = "hipThreadExchangeStreamCaptureMode"
 @pytest.fixture(scope="module")
 def hip(loaded):
     assert loaded
-    return ctypes.CDLL(str(rocm_folder() / "lib" / "libamdhip64.so"))
+    return ctypes.CDLL(str(gpusim.rocm_folder() / "lib" / "libamdhip64.so"))
 
 
 def exchange(hip, mode):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gpusim
 import pytest
-from hip_harness import rocm_folder, run_python, variables
+from child_processes import run_alone
 
 PRELUDE = """
 import ctypes, os
@@ -22,8 +23,11 @@ KIND = hip.hipMemcpyKind
 
 
 def run(folder, program, **settings):
-    return run_python(
-        folder, PRELUDE + program, ROCM_PATH=str(rocm_folder()), **variables(**settings)
+    return run_alone(
+        folder,
+        PRELUDE + program,
+        ROCM_PATH=str(gpusim.rocm_folder()),
+        **gpusim.variables(**settings),
     )
 
 

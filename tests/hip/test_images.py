@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from code_objects import bundle_of, code_object, kernel, note, pack, pack_short
-from hip_harness import request
+from compile_requests import request
 
 from hal.errors import NotFoundError, OperationError
 

@@ -7,7 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hip_harness import LIMIT, Arguments, request, words
+from compile_requests import request
+from hip_harness import LIMIT, Arguments, words
 
 from hal.errors import (
     CompilationError,

@@ -7,10 +7,12 @@ import re
 import subprocess
 from pathlib import Path
 
+import gpusim
 import pytest
-from hip_harness import TESTS, gpusim, rocm_folder, run_python, translation_folder
+from child_processes import run_alone
+from hip_harness import translation_folder
 
-PLUGIN = TESTS.parent / "hal_hip" / "src" / "hal_hip"
+PLUGIN = Path(__file__).parents[2] / "hal_hip" / "src" / "hal_hip"
 
 
 def exported(library: Path):
@@ -44,7 +46,9 @@ def used():
     return functions - {"hipGetDeviceProperties"} | {"hipGetDevicePropertiesR0600"}
 
 
-@pytest.mark.parametrize("folder", [rocm_folder, translation_folder], ids=["face", "translation"])
+@pytest.mark.parametrize(
+    "folder", [gpusim.rocm_folder, translation_folder], ids=["face", "translation"]
+)
 def test_every_function_that_the_plugin_calls_is_there(folder):
     there = {"hipGetLastError"}
     for name in ("libamdhip64.so", "libhiprtc.so"):
@@ -99,8 +103,8 @@ PROGRAM = """
 @pytest.mark.parametrize("mode", ["free", "stepped"])
 def test_the_plugin_runs_unchanged_on_a_cuda_driver(tmp_path, mode):
     library = gpusim.built()
-    settings = gpusim._variables({"mode": mode, "seed": 3})
-    done = run_python(
+    settings = gpusim.variables(mode=mode, seed=3)
+    done = run_alone(
         tmp_path,
         PROGRAM,
         ROCM_PATH=str(translation_folder()),
@@ -168,11 +172,11 @@ ENTRIES = """
 
 
 def test_entry_points_have_hips_own_rules(tmp_path):
-    done = run_python(
+    done = run_alone(
         tmp_path,
         ENTRIES,
         ROCM_PATH=str(translation_folder()),
         LD_LIBRARY_PATH=str(gpusim.built()),
-        **gpusim._variables({}),
+        **gpusim.variables(),
     )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+import build
+import gpusim
 import pytest
-from hip_harness import gpusim, rocm_folder, run_python, variables
+from child_processes import run_alone
 
 OPEN = """
     import hal
@@ -20,7 +22,7 @@ OPEN = """
 
 
 def say(tmp_path, source=OPEN, **environment):
-    done = run_python(tmp_path, source, **environment)
+    done = run_alone(tmp_path, source, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -32,7 +34,7 @@ def test_without_a_runtime_the_paths_are_told(tmp_path):
 
 
 def test_without_a_device_the_native_reason_is_told(tmp_path):
-    said = say(tmp_path, ROCM_PATH=str(rocm_folder()), **variables(devices=0))
+    said = say(tmp_path, ROCM_PATH=str(gpusim.rocm_folder()), **gpusim.variables(devices=0))
     assert said.startswith("100 ")
     assert "hipErrorNoDevice" in said
 
@@ -71,7 +73,6 @@ def test_a_runtime_that_is_too_old_is_named_with_what_it_lacks(tmp_path):
     (tmp_path / "lib").mkdir()
     source = tmp_path / "old.c"
     source.write_text(OLD)
-    build = gpusim._module("build")
     target = tmp_path / "lib" / "libamdhip64.so"
     command = [*build.find_compiler(), "-shared", "-fPIC", str(source), "-o", str(target)]
     subprocess.run(command, check=True)
@@ -94,7 +95,7 @@ def test_the_optional_goes_where_functions_are_missing(tmp_path):
     """A runtime without graphs, pools and hiprtc opens, and says so by its features."""
     folder = tmp_path / "rocm"
     (folder / "lib").mkdir(parents=True)
-    shutil.copy(rocm_folder() / "lib" / "libamdhip64.so", folder / "lib")
+    shutil.copy(gpusim.rocm_folder() / "lib" / "libamdhip64.so", folder / "lib")
     source = """
     from rocm.bindings import hip
     known = hip.has_symbol
@@ -105,7 +106,7 @@ def test_the_optional_goes_where_functions_are_missing(tmp_path):
     print(sorted(device._native.features))
     device.close()
     """
-    said = say(tmp_path, source, ROCM_PATH=str(folder), **variables(devices=1))
+    said = say(tmp_path, source, ROCM_PATH=str(folder), **gpusim.variables(devices=1))
     assert said == "['external_streams', 'peer_access', 'timestamps']\n"
 
 
@@ -118,5 +119,7 @@ def test_pools_that_do_not_work_are_not_declared(tmp_path):
     device.close()
     """
     for failing in ("hipMemPoolCreate:1:801", "hipMallocFromPoolAsync:2:1", "hipFreeAsync:1:999"):
-        said = say(tmp_path, source, ROCM_PATH=str(rocm_folder()), **variables(fail=failing))
+        said = say(
+            tmp_path, source, ROCM_PATH=str(gpusim.rocm_folder()), **gpusim.variables(fail=failing)
+        )
         assert said == "False\n", failing

@@ -11,7 +11,7 @@ import inspect
 import json
 
 import pytest
-from child_processes import HERE, run_python
+from child_processes import run_python
 from odd_arguments import GOOD, good_of
 from odd_calls import KEYWORDS, MADE, batches, parameters_of, targets_of
 from odd_world import SUBJECTS, World
@@ -25,7 +25,7 @@ def test_odd_arguments_are_taken_or_refused_with_an_error_of_ours(tmp_path, monk
     monkeypatch.chdir(tmp_path)  # whatever is taken for a path
     result = run_python(
         tmp_path,
-        f"import sys; sys.path.insert(0, {HERE!r}); import odd_calls; odd_calls.main({batch!r})",
+        f"import odd_calls; odd_calls.main({batch!r})",
         timeout=LIMIT,
     )
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
@@ -38,9 +38,8 @@ def test_a_call_that_takes_anything_is_found(tmp_path):
     """And one that raises what it should not: the test can fail."""
     result = run_python(
         tmp_path,
-        f"""
-        import functools, sys
-        sys.path.insert(0, {HERE!r})
+        """
+        import functools
         import hal, odd_calls
 
         @functools.wraps(hal.Semaphore.poll)

@@ -6,12 +6,11 @@ import re
 import time
 
 import pytest
-from child_processes import HERE, assert_quiet
+from child_processes import assert_quiet
 from core_harness import LIMIT
 
 EXIT_PREFIX = """
     import sys, threading
-    sys.path.insert(0, sys.argv[1])
     import numpy as np
     import hal
     device = hal.create_device("cpu")
@@ -88,13 +87,12 @@ def test_interpreter_exit_with_work_in_flight_q6(run_script, what):
     """Q6: one hook closes every device: the process ends by itself, with nothing to say."""
     lines = AT_EXIT[what].replace("\n    ", "\n")
     start = time.monotonic()
-    assert_quiet(run_script(EXIT_PREFIX + lines, arguments=(HERE,)))
+    assert_quiet(run_script(EXIT_PREFIX + lines))
     assert time.monotonic() - start < 2 * LIMIT
 
 
 EXIT_HOOK = """
     import atexit, sys
-    sys.path.insert(0, sys.argv[1])
 
     def look():  # registered before hal's own hook, and so called after it
         for device, probe in opened:
@@ -122,7 +120,7 @@ EXIT_HOOK = """
 
 def test_the_exit_hook_closes_every_device_q6(run_script):
     """Q6: one hook: all is given back at exit, but for what a view still shows (M2)."""
-    result = run_script(EXIT_HOOK, arguments=(HERE,))
+    result = run_script(EXIT_HOOK)
     assert_quiet(result)
     first, second, states = result.stdout.splitlines()
     assert first == "True False {} []"
@@ -132,7 +130,6 @@ def test_the_exit_hook_closes_every_device_q6(run_script):
 
 STUCK = """
     import _thread, atexit, sys, threading, time
-    sys.path.insert(0, sys.argv[1])
 
     def look():  # after hal's own hook
         print(time.monotonic() - start)
@@ -177,7 +174,7 @@ def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script
     lifecycle._EXIT_SECONDS = 2.0
     start = time.monotonic()
     """
-    result = run_script(STUCK + source, arguments=(HERE,))
+    result = run_script(STUCK + source)
     assert result.returncode == 0
     lines = result.stderr.splitlines()
     assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * 4
@@ -202,7 +199,7 @@ def test_ctrl_c_in_the_exit_hook_closes_the_rest_at_once_q6(run_script):
     lifecycle._EXIT_SECONDS = 30.0
     start = time.monotonic()
     """
-    result = run_script(STUCK + source, arguments=(HERE,))
+    result = run_script(STUCK + source)
     assert result.returncode == 0
     lines = result.stderr.splitlines()
     assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * 2
@@ -235,7 +232,7 @@ def test_the_exit_hook_waits_for_a_close_that_is_under_way_q6(run_script):
         time.sleep(0.001)
     start = time.monotonic()
     """
-    result = run_script(STUCK + source, arguments=(HERE,))
+    result = run_script(STUCK + source)
     assert_quiet(result)
     assert result.stdout.splitlines()[1:] == ["True False 0"] * 5
 

@@ -10,7 +10,6 @@ import weakref
 
 import pytest
 from call_harness import WAYS, returning, text_of, until_deferred
-from child_processes import HERE
 from core_harness import LIMIT, collect_in_threads
 
 import hal
@@ -294,13 +293,12 @@ def test_a_deferral_at_interpreter_exit_q6(run_script):
 
 INTERRUPTED = """
     import itertools, sys, threading, time
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native
     from hal._engine.operation import DEFERRED
     from native_probe import Probe
 
-    KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 2.0
+    KIND, OURS, LIMIT = sys.argv[1], hal.__path__[0], 2.0
     driver = open_native()
 
     class Interrupt:
@@ -381,7 +379,7 @@ INTERRUPTED = """
 def test_ctrl_c_at_every_call_while_deferrals_end(run_script, kind):
     """For every n: Ctrl-C as the n-th function is entered or left. Every call ends, the same way,
     so do its signals, and every queue takes work."""
-    result = run_script(INTERRUPTED, arguments=(HERE, kind))
+    result = run_script(INTERRUPTED, arguments=(kind,))
     assert (result.returncode, result.stderr) == (0, "")
 
 

@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from child_processes import HERE, assert_quiet
+from child_processes import assert_quiet
 from core_harness import LIMIT
 
 import hal
@@ -16,7 +16,6 @@ from hal.errors import HalError
 
 INTERRUPT_WAIT = """
     import os, signal, sys, threading
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import LIMIT, Latch, open_native
     from native_probe import Probe
@@ -71,18 +70,17 @@ INTERRUPT_WAIT = """
 
 def test_ctrl_c_ends_every_wait_s6(run_script):
     """S6: wherever it waits; the work it waited for goes on, and the queues can be used."""
-    assert_quiet(run_script(INTERRUPT_WAIT, arguments=(HERE,)))
+    assert_quiet(run_script(INTERRUPT_WAIT))
 
 
 INTERRUPT_EVERYWHERE = """
     import itertools, sys, threading, time
-    sys.path.insert(0, sys.argv[1])
     import hal
     from hal.errors import DeadlineExceededError, InvalidArgumentError
     from core_harness import Latch, open_native
     from native_probe import Probe
 
-    KIND = sys.argv[2]
+    KIND = sys.argv[1]
     OURS = hal.__path__[0]
     LIMIT = 1.0
     driver = open_native()
@@ -215,12 +213,11 @@ INTERRUPT_EVERYWHERE = """
 def test_ctrl_c_at_every_call_of_ours(run_script, kind):
     """For every n: Ctrl-C as the n-th function is entered or left. Every operation that was handed
     out ends, no semaphore is left promised by nobody, every queue takes work, nothing leaks."""
-    assert_quiet(run_script(INTERRUPT_EVERYWHERE, arguments=(HERE, kind)))
+    assert_quiet(run_script(INTERRUPT_EVERYWHERE, arguments=(kind,)))
 
 
 INTERRUPT_NATIVE = """
     import signal, sys
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import LIMIT, open_native
     from native_probe import Probe
@@ -269,7 +266,7 @@ INTERRUPT_NATIVE = """
 
 def test_ctrl_c_at_every_native_call(run_script):
     """The signal arrives inside the n-th native call of a submit loop, for every n."""
-    assert_quiet(run_script(INTERRUPT_NATIVE, arguments=(HERE,)))
+    assert_quiet(run_script(INTERRUPT_NATIVE))
 
 
 INTERRUPT_STORM = """
@@ -311,7 +308,6 @@ def test_ctrl_c_storm_in_a_submit_loop(run_script):
 
 INTERRUPT_CLOSE = """
     import signal, sys, threading
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import LIMIT, Latch, open_native
     from native_probe import Probe
@@ -350,7 +346,7 @@ INTERRUPT_CLOSE = """
 
 def test_ctrl_c_during_close_q6(run_script):
     """Q6: an impatient user interrupts close; the next close does what was left."""
-    assert_quiet(run_script(INTERRUPT_CLOSE, arguments=(HERE,)))
+    assert_quiet(run_script(INTERRUPT_CLOSE))
 
 
 def functions_of(code):

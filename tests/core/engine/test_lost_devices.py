@@ -8,7 +8,6 @@ import threading
 
 import numpy as np
 import pytest
-from child_processes import HERE
 from core_harness import LIMIT, Latch, collect_in_threads
 from failure_harness import assert_broken
 
@@ -141,7 +140,6 @@ def test_a_wait_that_runs_out_sees_a_failure_first(open_probe, wait, order):
 
 FOREIGN = """
     import sys, threading
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import LIMIT, open_native
     from native_probe import Probe
@@ -177,7 +175,7 @@ def test_a_foreign_exception_of_a_query_loses_that_device_only(run_script):
 
     In a process of its own, since what it may stop serves the whole process.
     """
-    result = run_script(FOREIGN, arguments=(HERE,))
+    result = run_script(FOREIGN)
     assert (result.returncode, result.stderr) == (0, "")
 
 

@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from child_processes import HERE, assert_quiet
+from child_processes import assert_quiet
 from core_harness import LIMIT, wait_until
 
 import hal
@@ -24,14 +24,13 @@ from hal.errors import (
 
 WORLD = """
     import contextlib, itertools, signal, sys, threading
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native
     from hal.errors import ClosedError, DeadlineExceededError, HalError, ReentrantCallError
     from native_probe import Probe
     from second_interrupts import Interrupts
 
-    KIND, OURS, LIMIT = sys.argv[2], hal.__path__[0], 5.0
+    KIND, OURS, LIMIT = sys.argv[1], hal.__path__[0], 5.0
     driver = open_native()
 
     class World:
@@ -140,7 +139,7 @@ TWICE = (
 )
 def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
     """O3, Q6: no baton stays taken, no queue is stuck, no device lost, nothing is freed twice."""
-    assert_quiet(run_script(TWICE, arguments=(HERE, kind)))
+    assert_quiet(run_script(TWICE, arguments=(kind,)))
 
 
 ALARMS = (
@@ -179,7 +178,7 @@ ALARMS = (
 def test_what_a_signal_handler_raises_is_the_users(run_script, kind):
     """O3: at every native call. It is raised where the user is, loses no device, and fails no
     operation that it did not interrupt."""
-    assert_quiet(run_script(ALARMS, arguments=(HERE, kind)))
+    assert_quiet(run_script(ALARMS, arguments=(kind,)))
 
 
 HANDLERS = (
@@ -243,7 +242,7 @@ HANDLERS = (
 def test_a_signal_handler_may_call_hal(run_script, kind):
     """O3: at every call of ours. Signals and submissions are put off and made in order; what cannot
     be put off raises at once; nothing hangs."""
-    assert_quiet(run_script(HANDLERS, arguments=(HERE, kind)))
+    assert_quiet(run_script(HANDLERS, arguments=(kind,)))
 
 
 PUT_OFF = (
@@ -306,7 +305,7 @@ PUT_OFF = (
 @pytest.mark.parametrize("kind", ["submit", "pending", "signal", "wait", "fail", "allocate"])
 def test_a_ctrl_c_loses_no_call_that_was_put_off(run_script, kind):
     """O3: what a signal handler has signalled and submitted is done once, whatever comes after."""
-    assert_quiet(run_script(PUT_OFF, arguments=(HERE, kind)))
+    assert_quiet(run_script(PUT_OFF, arguments=(kind,)))
 
 
 def test_what_a_handler_asks_for_at_once_is_refused(device):

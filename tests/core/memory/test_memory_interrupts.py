@@ -7,7 +7,7 @@ import itertools
 import sys
 
 import pytest
-from child_processes import HERE, assert_quiet
+from child_processes import assert_quiet
 from core_harness import LIMIT, Latch
 
 import hal
@@ -142,7 +142,6 @@ def test_closing_frees_a_segment_that_is_in_no_books_i7(open_probe, monkeypatch)
 
 INTERRUPTS = """
     import gc, itertools, sys
-    sys.path.insert(0, sys.argv[1])
     import hal
     from core_harness import open_native, wait_until
     from hal._memory.settings import MemorySettings
@@ -151,7 +150,7 @@ INTERRUPTS = """
     from second_interrupts import Interrupts
     from test_memory_interrupts import check_pieces
 
-    KIND, LIMIT, UNIT = sys.argv[2], 5.0, 1 << 20
+    KIND, LIMIT, UNIT = sys.argv[1], 5.0, 1 << 20
     sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops
     driver = open_native()
 
@@ -269,4 +268,4 @@ INTERRUPTS = """
 @pytest.mark.parametrize("kind", ["reuse", "starve", "segments"])
 def test_two_ctrl_c_lose_no_memory_o3(run_script, kind):
     """O3, M3: nothing hangs, contents are not mixed, all memory comes back."""
-    assert_quiet(run_script(INTERRUPTS, arguments=(HERE, kind)))
+    assert_quiet(run_script(INTERRUPTS, arguments=(kind,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,8 +11,7 @@ from pathlib import Path
 import pytest
 from core_harness import LIMIT
 
-HERE = str(Path(__file__).parent)
-"""The folder of these tests, for a child that takes more of them."""
+TESTS = Path(__file__).resolve().parents[2]
 
 
 def assert_quiet(result):
@@ -34,10 +34,27 @@ def run_python(folder, source, *, timeout=300.0, arguments=(), watchdog=True):
     # Who is started in the background ignores Ctrl-C, and so would its children.
     first = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     path.write_text(first + text, encoding="utf-8")
+    return _run(path, arguments, timeout + LIMIT, dict(os.environ))
+
+
+def run_alone(folder, source, **variables):
+    """Run a program in a child process with these variables and no others, so with no driver."""
+    path = folder / "program.py"
+    path.write_text(textwrap.dedent(source), encoding="utf-8")
+    return _run(path, (), 300.0, {"PATH": "/usr/bin:/bin", "HOME": str(folder), **variables})
+
+
+def _run(path, arguments, timeout, variables):
+    """Run a program, which can import what the tests share as they do themselves."""
+    shared = [each for each in sys.path if Path(each).is_relative_to(TESTS)]
+    variables["PYTHONPATH"] = os.pathsep.join(
+        [*filter(None, [variables.get("PYTHONPATH")]), *shared]
+    )
     return subprocess.run(
         [sys.executable, str(path), *arguments],
         capture_output=True,
         text=True,
-        timeout=timeout + LIMIT,
+        timeout=timeout,
         check=False,
+        env=variables,
     )
