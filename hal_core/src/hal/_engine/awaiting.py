@@ -6,13 +6,14 @@ through a signature that Python 3.12 warns about.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from hal._engine import progress
 
 if TYPE_CHECKING:
+    import asyncio
+
     from hal._engine.semaphore import Semaphore
     from hal.errors import HalError
 
@@ -34,6 +35,8 @@ class Reached:
 
 async def _await_value(semaphore: Semaphore, value: int) -> None:
     """Wait in asyncio without blocking its loop."""
+    import asyncio  # noqa: PLC0415 - a tenth of the time to import hal, and here it is loaded
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
