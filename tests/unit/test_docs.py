@@ -115,7 +115,8 @@ def test_modules_named_in_the_text_exist(page: Path) -> None:
 
 
 def test_every_rule_that_names_tests_has_some() -> None:
-    sources = [path.read_text() for path in (ROOT / "tests" / "core").rglob("test_*.py")]
+    folders = (ROOT / "tests" / "core", ROOT / "conformance" / "src" / "hal_conformance" / "suite")
+    sources = [path.read_text() for folder in folders for path in folder.rglob("test_*.py")]
     tests = set(re.findall(r"def test_\w+?(_[a-z]\d+)\(", "\n".join(sources)))
     named = {
         suffix

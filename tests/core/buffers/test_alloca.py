@@ -280,23 +280,6 @@ def test_what_dealloca_refuses_m3(device, second_device):
     device.queue.dealloca(buffer).wait(LIMIT)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "error"),
-    [
-        ((-1,), {}, InvalidArgumentError),
-        (("4",), {}, ArgumentTypeError),
-        ((5,), {"dtype": "f4"}, InvalidArgumentError),
-        ((8,), {"memory": "vram"}, InvalidArgumentError),
-        ((8,), {"wait": [3]}, ArgumentTypeError),
-        ((8,), {"signal": [3]}, ArgumentTypeError),
-    ],
-)
-def test_what_alloca_refuses_m3(device, arguments, options, error):
-    with pytest.raises(error):
-        device.queue.alloca(*arguments, **options)
-    assert device.statistics().allocations == 0
-
-
 def test_a_refused_dealloca_changes_nothing_m3(opened):
     """M3: the buffer and its memory stay; a second one that is right gives it back at once."""
     device, _ = opened

@@ -50,15 +50,6 @@ def test_reading_waits_for_what_stands_in_a_backlog_m2(small_device):
     assert buffer.numpy().tolist() == [100] * 4
 
 
-def test_reading_waits_for_nothing_where_it_is_told_so_m2(device):
-    """M2: an empty wait list waits for nothing, whatever stands in the queues."""
-    buffer = device.upload(np.zeros(4, np.uint8))
-    never = hal.create_semaphore()
-    device.queue.fill(buffer, 7, wait=never.at(1))
-    assert buffer.numpy(wait=(), timeout=LIMIT).tolist() == [0] * 4
-    assert buffer.map(wait=(), timeout=LIMIT).tolist() == [0] * 4
-
-
 def test_a_mapping_waits_for_what_it_is_told_m2(device):
     buffer = device.upload(np.zeros(4, np.uint8))
     never, soon = hal.create_semaphore(), hal.create_semaphore()

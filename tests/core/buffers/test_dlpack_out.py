@@ -15,7 +15,6 @@ from interop_harness import (
     PLAIN,
     VERSIONED,
     assert_soon,
-    closed_buffer,
     look_into,
     memory_of,
     name_of,
@@ -24,7 +23,6 @@ from interop_harness import (
 
 from hal.errors import (
     ArgumentTypeError,
-    ClosedError,
     ExchangeError,
     InvalidArgumentError,
     UnimplementedError,
@@ -123,13 +121,6 @@ def test_what_a_consumer_may_not_ask(device, asked, error, match):
     buffer = device.upload(np.arange(4, dtype=np.int32))
     with pytest.raises(error, match=match):
         buffer.__dlpack__(**asked)
-
-
-def test_closed_buffers_are_not_handed_out_m2(device):
-    buffer = closed_buffer(device)
-    for use in (buffer.__dlpack__, buffer.__dlpack_device__):
-        with pytest.raises(ClosedError):
-            use()
 
 
 def test_a_consumer_keeps_the_memory_until_its_end_m2(device):

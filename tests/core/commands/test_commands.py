@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import itertools
 import threading
 
 import numpy as np
@@ -17,25 +15,7 @@ from hal.errors import (
     ClosedError,
     HalError,
     InvalidArgumentError,
-    OperationError,
 )
-
-
-def test_record_execute_replay_c1(device):
-    """C1: recorded once, executed many times; each run does the same."""
-    counter, one = device.upload(np.zeros(8, np.uint8)), device.upload(np.zeros(8, np.uint8))
-    with device.record() as commands:
-        commands.fill(counter, 1, size=4)
-        commands.update(counter, b"\x09\x08", offset=4)
-        commands.barrier()
-        commands.copy(counter, one, source_offset=3, target_offset=2, size=3)
-    assert len(commands) == 3
-    for _ in range(3):
-        device.queue.fill(counter, 0)
-        device.queue.fill(one, 0)
-        device.queue.execute(commands).wait(LIMIT)
-        assert counter.numpy().tolist() == [1, 1, 1, 1, 9, 8, 0, 0]
-        assert one.numpy().tolist() == [0, 0, 1, 9, 8, 0, 0, 0]
 
 
 def test_recording_runs_nothing_c1(open_probe):
@@ -50,91 +30,6 @@ def test_recording_runs_nothing_c1(open_probe):
     commands.barrier()
     commands.end()
     assert sum(probe.calls.values()) == before
-
-
-def test_update_captures_when_it_is_recorded_c1(device):
-    """C1: the bytes of the recording, not those of the execution."""
-    buffer = device.allocate(4)
-    array = np.array([1, 2, 3, 4], np.uint8)
-    with device.record() as commands:
-        commands.update(buffer, array)
-    array[:] = 9
-    assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [1, 2, 3, 4]
-
-
-def test_a_recording_is_immutable_after_end_c1(device):
-    buffer = device.allocate(4)
-    commands = device.record()
-    commands.fill(buffer, 1)
-    commands.end()
-    for change in (
-        lambda: commands.fill(buffer, 2),
-        lambda: commands.update(buffer, b"2"),
-        lambda: commands.copy(buffer, buffer, size=1, target_offset=1),
-        commands.barrier,
-        commands.end,
-        commands.__enter__,
-    ):
-        with pytest.raises(InvalidArgumentError, match="ended"):
-            change()
-    assert len(commands) == 1
-    assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [1] * 4
-
-
-def test_a_recording_that_has_not_ended_is_refused_c1(device):
-    buffer = device.upload(np.zeros(4, np.uint8))
-    commands = device.record()
-    commands.fill(buffer, 1)
-    with pytest.raises(InvalidArgumentError, match="end"):
-        device.queue.execute(commands)
-    assert buffer.numpy().tolist() == [0] * 4
-    commands.end()
-    device.queue.execute(commands).wait(LIMIT)
-
-
-def test_a_recording_left_by_an_error_is_of_no_use(device):
-    buffer = device.upload(np.zeros(4, np.uint8))
-    commands = device.record()
-    with pytest.raises(ZeroDivisionError), commands:
-        raise ZeroDivisionError
-    for use in (
-        lambda: commands.fill(buffer, 1),
-        commands.end,
-        lambda: device.queue.execute(commands),
-    ):
-        with pytest.raises(HalError, match="record"):
-            use()
-    with pytest.raises(ClosedError):
-        commands.end()
-    assert buffer.numpy().tolist() == [0] * 4
-
-
-def test_a_refused_command_leaves_the_recording_as_it_was(device):
-    """A bad command raises where it is recorded, and the others stay."""
-    buffer = device.upload(np.zeros(4, np.uint8))
-    with device.record() as commands:
-        commands.fill(buffer, 1)
-        for bad, error in (
-            (lambda: commands.fill(buffer, 1, offset=5), InvalidArgumentError),
-            (lambda: commands.fill(buffer, "x"), ArgumentTypeError),
-            (lambda: commands.copy(buffer, buffer, target_offset=1, size=2), InvalidArgumentError),
-            (lambda: commands.update(buffer, b"12345"), InvalidArgumentError),
-        ):
-            with pytest.raises(error):
-                bad()
-    assert len(commands) == 1
-    assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [1] * 4
-
-
-def test_an_empty_recording_orders_and_signals_c4(device):
-    with device.record() as commands:
-        pass
-    assert len(commands) == 0
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    submission = device.queue.execute(commands, wait=gate.at(1), signal=done.at(1))
-    assert submission.state == "pending"
-    gate.signal(1)
-    done.wait(1, LIMIT)
 
 
 def test_commands_of_no_size_are_left_out_c4(open_probe):
@@ -169,27 +64,6 @@ def test_any_number_of_commands_between_barriers_c2(device, count):
         commands.barrier()
     result = target.numpy(np.uint32, wait=device.queue.execute(commands))
     assert result.tolist() == list(range(1, count + 1))
-
-
-def test_a_recording_runs_on_several_queues_at_once_c1(device):
-    """C1: submitted 50 times on several queues from several threads, then dropped."""
-    source = device.upload(np.arange(256, dtype=np.uint8))
-    targets = [device.upload(np.zeros(256, np.uint8)) for _ in range(4)]
-    with device.record() as commands:
-        for target in targets:
-            commands.copy(source, target)
-    queues = [device.create_queue(ordered=bool(index % 2)) for index in range(4)]
-
-    def submit(queue, commands=commands):
-        return [queue.execute(commands) for _ in range(50)]
-
-    functions = [functools.partial(submit, queue) for queue in queues]
-    submissions = itertools.chain.from_iterable(collect_in_threads(functions))
-    del commands, functions, submit
-    gc.collect()
-    hal.wait_all(submissions, LIMIT)
-    for target in targets:
-        assert target.numpy().tolist() == list(range(256))
 
 
 def test_a_recording_keeps_its_buffers_c1(open_probe):
@@ -245,52 +119,6 @@ def test_a_thousand_executions_are_flat(open_probe):
     assert later_events <= device._context.max_in_flight + 64
 
 
-def test_execute_checks_what_it_is_given(device, second_device):
-    with device.record() as commands:
-        pass
-    with pytest.raises(InvalidArgumentError, match="record"):
-        second_device.queue.execute(commands)
-    with pytest.raises(ArgumentTypeError, match="str"):
-        device.queue.execute("commands")
-    with pytest.raises(ArgumentTypeError, match="list"):
-        device.queue.execute([commands])
-    buffer = second_device.allocate(4)
-    with device.record() as commands, pytest.raises(InvalidArgumentError, match="belongs"):
-        commands.fill(buffer, 1)
-
-
-def test_execution_waits_and_fails_like_any_operation(device):
-    buffer = device.upload(np.zeros(4, np.uint8))
-    with device.record() as commands:
-        commands.fill(buffer, 1)
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    failing = device.queue.execute(commands, wait=gate.at(1), signal=done.at(1))
-    gate.fail(OperationError("no"))
-    with pytest.raises(OperationError):
-        failing.wait(LIMIT)
-    with pytest.raises(OperationError):
-        done.wait(1, LIMIT)
-    assert buffer.numpy().tolist() == [0] * 4
-
-
-def test_two_recordings_at_the_same_time_do_not_mix(device):
-    one, two = device.upload(np.zeros(4, np.uint8)), device.upload(np.zeros(4, np.uint8))
-    ready = threading.Barrier(2, timeout=LIMIT)
-
-    def record(buffer, value):
-        with device.record() as commands:
-            ready.wait()
-            for index in range(4):
-                commands.fill(buffer, value, offset=index, size=1)
-        return commands
-
-    first, second = collect_in_threads([lambda: record(one, 1), lambda: record(two, 2)])
-    device.queue.execute(first).wait(LIMIT)
-    assert (one.numpy().tolist(), two.numpy().tolist()) == ([1] * 4, [0] * 4)
-    device.queue.execute(second).wait(LIMIT)
-    assert two.numpy().tolist() == [2] * 4
-
-
 # States, categories, groups
 
 
@@ -323,31 +151,6 @@ def test_a_one_shot_recording_runs_once_c1(device):
     assert "one-shot" in texts[0]
     hal.wait_all([each for each in results if not isinstance(each, str)], LIMIT)
     assert counter.numpy().tolist() == [1] * 4
-
-
-@pytest.mark.parametrize("category", ["all", "transfer", "dispatch"])
-def test_a_recording_takes_only_its_category_c1(device, category):
-    """C1: others are refused, and leave it as it was; barriers and events belong to all."""
-    buffer = device.upload(np.zeros(4, np.uint8))
-    kernel = device.compile("__global__ void f(unsigned char *x) { x[0] = 7; }")["f"]
-    with device.record(categories=category) as commands:
-        for verb, record in (
-            ("transfer", lambda: commands.fill(buffer, 1)),
-            ("transfer", lambda: commands.update(buffer, b"1")),
-            ("transfer", lambda: commands.copy(buffer, buffer, target_offset=2, size=2)),
-            ("dispatch", lambda: commands.dispatch(kernel, grid=1, block=1, args=(buffer,))),
-        ):
-            if category in {"all", verb}:
-                record()
-            else:
-                with pytest.raises(InvalidArgumentError, match=f"takes {category} commands only"):
-                    record()
-            commands.barrier()
-        event = commands.create_event()
-        commands.signal_event(event)
-        commands.wait_events(event)
-    assert len(commands) == {"all": 4, "transfer": 3, "dispatch": 1}[category]
-    device.queue.execute(commands).wait(LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -430,18 +233,3 @@ def test_what_a_recording_says_of_itself(device):
     with pytest.raises(ZeroDivisionError), device.record() as broken:
         raise ZeroDivisionError
     assert "left by an error" in repr(broken)
-
-
-def test_the_defaults_of_a_kernel_are_a_recordings_too_c5(device):
-    """C5: block and shared memory of the entry point, unless the dispatch says its own."""
-    program = device.compile(
-        "__global__ void HAL_BLOCK(4) count(int *x) { if (threadIdx.x == 0) x[0] = blockDim.x; }"
-        "__global__ void without(int *x) {}"
-    )
-    buffer = device.upload(np.zeros(1, np.int32))
-    for block, expected in ((None, 4), (2, 2)):
-        with device.record() as commands:
-            commands.dispatch(program["count"], grid=1, block=block, args=(buffer,))
-            with pytest.raises(ArgumentTypeError, match="no block was given"):
-                commands.dispatch(program["without"], grid=1, args=(buffer,))
-        assert buffer.numpy(wait=device.queue.execute(commands)).tolist() == [expected]

@@ -29,7 +29,6 @@ struct alignas(16) Four { float a, b, c, d; };
 __global__ void take(char tag, Four four, float *out, const float *in) {
   out[0] = in[0] + tag + four.a + four.d;
 }
-__global__ void fill_ids(unsigned *out) { out[blockIdx.x] = blockIdx.x; }
 """
 
 
@@ -45,44 +44,6 @@ def upload(device, *values):
 
 
 # Use
-
-
-def test_slots_stand_for_buffers_in_every_transfer_c3(device, mode):
-    """C3: fill, update and copy; each execution has its own buffers."""
-    with device.record(slots=2, command_buffer=mode) as commands:
-        first, second = commands.slots
-        commands.fill(first, 7, offset=4, size=4)
-        commands.update(first, b"\x01\x02", offset=8)
-        commands.barrier()
-        commands.copy(first, second, source_offset=4, target_offset=10, size=6)
-    assert commands.lowering == mode
-    for _ in range(2):
-        one, two = upload(device, 0, 9)
-        done = device.queue.execute(commands, bindings=[one, two])
-        assert one.numpy(wait=done).tolist() == [0] * 4 + [7] * 4 + [1, 2] + [0] * 6
-        assert two.numpy().tolist() == [9] * 10 + [7] * 4 + [1, 2]
-
-
-def test_slots_stand_for_buffers_in_kernels_c3(compiled, mode):
-    """C3: mixed with direct buffers; each slot several times, at several offsets."""
-    device, program = compiled
-    direct = device.upload(np.arange(8, dtype=np.int32))
-    with device.record(slots=[np.int32, (np.int32, 32)], command_buffer=mode) as commands:
-        any_size, sized = commands.slots
-        low, high = sized.subspan(0, 16), sized.subspan(16, 16)
-        for source, target, amount in (
-            (direct, low, 10),
-            (direct.subspan(16, 16), high, 10),
-            (sized, any_size, 100),
-            (low, any_size.subspan(32, 16), 1000),
-        ):
-            commands.dispatch(program["add"], grid=1, block=4, args=(source, target, amount))
-            commands.barrier()
-    for _ in range(3):
-        x, y = device.upload(np.zeros(12, np.int32)), device.upload(np.zeros(8, np.int32))
-        done = device.queue.execute(commands, bindings={1: y, 0: x})
-        assert y.numpy(wait=done).tolist() == list(range(10, 18))
-        assert x.numpy().tolist() == [110, 111, 112, 113, 0, 0, 0, 0, 1010, 1011, 1012, 1013]
 
 
 def test_aligned_arguments_survive_every_copy_of_the_block_c3(compiled, mode):
@@ -110,19 +71,6 @@ def test_aligned_arguments_survive_every_copy_of_the_block_c3(compiled, mode):
     assert [target.numpy().tolist() for target in targets] == [[12.5]] * 6
     for queue in queues:
         queue.close()
-
-
-def test_a_subspan_can_be_bound_c3(compiled, mode):
-    """C3: the slot begins where the subspan does."""
-    device, program = compiled
-    whole = device.upload(np.arange(16, dtype=np.int32))
-    with device.record(slots=2, command_buffer=mode) as commands:
-        commands.dispatch(program["add"], grid=1, block=4, args=(*commands.slots, 50))
-    bindings = [whole.subspan(4, 16), whole.subspan(32, 16)]
-    done = device.queue.execute(commands, bindings=bindings)
-    assert whole.numpy(wait=done).tolist() == [
-        *range(8), 51, 52, 53, 54, 12, 13, 14, 15
-    ]  # fmt: skip
 
 
 def test_the_table_is_taken_during_the_call_c3(device, mode):
@@ -201,36 +149,7 @@ def test_a_copied_block_is_one_of_its_own_c3(alignment):
     assert len(ranges) == len(copies)
 
 
-@pytest.mark.parametrize("tables", [1, 2, 3])
-def test_the_same_tables_in_turns_c3(device, mode, tables):
-    """Reused instances and replicas are bound anew, and only where they differ."""
-    with device.record(slots=2, command_buffer=mode) as commands:
-        for index in range(8):
-            commands.copy(*commands.slots, source_offset=index, target_offset=index, size=1)
-    pairs = [upload(device, index + 1, 0) for index in range(tables)]
-    for turn in range(12):
-        source, target = pairs[turn % tables]
-        done = device.queue.execute(commands, bindings=[source, target])
-        assert target.numpy(wait=done).tolist() == [turn % tables + 1] * 8 + [0] * 8
-        device.queue.fill(target, 0)
-
-
 # Buffers without an address yet
-
-
-def test_a_buffer_that_is_allocated_by_the_queue_m3(device, mode):
-    """M3: bound before it has memory; its address is looked up when the execution is issued."""
-    gate = hal.create_semaphore()
-    target = upload(device, 0)[0]
-    with device.record(slots=2, command_buffer=mode) as commands:
-        commands.fill(commands.slots[0], 6, size=16)
-        commands.barrier()
-        commands.copy(commands.slots[0], commands.slots[1], size=16)
-    transient = device.queue.alloca(16, wait=gate.at(1))
-    done = device.queue.execute(commands, bindings=[transient, target], wait=transient.allocation)
-    assert done.state == "pending"
-    gate.signal(1)
-    assert target.numpy(wait=done).tolist() == [6] * 16
 
 
 def test_a_buffer_that_has_no_address_at_issue_fails_the_execution_m3(device, mode):
@@ -245,18 +164,6 @@ def test_a_buffer_that_has_no_address_at_issue_fails_the_execution_m3(device, mo
     gate.signal(1)
     done = device.queue.execute(commands, bindings=[transient], wait=transient.allocation)
     assert transient.numpy(wait=done).tolist() == [6] * 16
-
-
-def test_a_buffer_without_an_address_cannot_be_recorded_directly_m3(device):
-    gate = hal.create_semaphore()
-    transient = device.queue.alloca(16, wait=gate.at(1))
-    with device.record() as commands, pytest.raises(InvalidArgumentError, match="slot"):
-        commands.fill(transient, 1)
-    gate.signal(1)
-    transient.allocation.wait(LIMIT)
-    with device.record() as commands:
-        commands.fill(transient, 1)
-    assert transient.numpy(wait=device.queue.execute(commands)).tolist() == [1] * 16
 
 
 def test_overlaps_of_late_buffers_are_seen_at_issue_m3(device, mode):
@@ -347,24 +254,6 @@ def test_copies_between_overlapping_bindings_c3(device, mode):
         device.queue.execute(commands, bindings=[whole, whole.subspan(3, 8)])
     with pytest.raises(InvalidArgumentError, match=r"command 2, copy,.*overlaps"):
         device.queue.execute(commands, bindings=[whole, buffer.subspan(1, 8)])
-
-
-def test_slots_belong_to_their_recording_c3(device):
-    with device.record(slots=1) as other:
-        pass
-    foreign = other.slots[0]
-    buffer = device.allocate(16)
-    with device.record(slots=1) as commands:
-        for use in (
-            lambda: commands.fill(foreign, 1, size=1),
-            lambda: commands.copy(buffer, foreign),
-            lambda: commands.update(foreign, b"1"),
-        ):
-            with pytest.raises(InvalidArgumentError, match="another recording"):
-                use()
-        with pytest.raises(ArgumentTypeError, match="not Slot"):
-            device.queue.fill(commands.slots[0], 1)
-    assert len(commands) == 0
 
 
 def test_slots_are_a_sequence_c3(device):

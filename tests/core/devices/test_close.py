@@ -24,34 +24,6 @@ from hal.errors import (
 )
 
 
-@pytest.mark.parametrize("what", ["device", "queue"])
-def test_close_cancels_what_is_not_issued_q6(device, what):
-    """Q6: never-satisfiable operations and what depends on them are cancelled."""
-    opened = hal.create_device("cpu", max_in_flight=2)
-    queue = opened.queue
-    never, done = hal.create_semaphore(), hal.create_semaphore()
-    buffer = opened.allocate(4)
-    submissions = [
-        queue.fill(buffer, 1, wait=never.at(1), signal=done.at(1)),
-        queue.call(list, wait=never.at(1)),
-        queue.barrier(),
-    ]
-    elsewhere = device.queue.barrier(wait=submissions[2])
-    assert (opened if what == "device" else queue).close(LIMIT) == ()
-    for each in submissions:
-        assert each.state == "cancelled"
-        with pytest.raises(CancelledError, match=re.escape(queue.name)):
-            each.wait(LIMIT)
-    with pytest.raises(CancelledError):
-        done.wait(1, LIMIT)
-    with pytest.raises(CancelledError):
-        elsewhere.wait(LIMIT)
-    assert never.query() == 0, "what it waited for is not touched"
-    never.signal(1)
-    assert not opened.lost
-    opened.close(LIMIT)
-
-
 def test_close_waits_for_what_is_issued_q6(open_probe, latch):
     """Q6: running and ready operations end well."""
     device, probe = open_probe()
@@ -78,35 +50,6 @@ def test_close_waits_for_what_is_issued_q6(open_probe, latch):
     assert (running.state, ready.state) == ("done", "done")
     assert done.query() == 1
     assert view.tolist() == [2] * 4
-
-
-def test_close_waits_for_running_calls_q6(device, gate):
-    """Q6: a host function that runs is waited for, one that stands in line is cancelled."""
-    queue = device.create_queue()
-    started = threading.Event()
-
-    def call():
-        started.set()
-        assert gate.wait(LIMIT)
-
-    running = queue.call(call)
-    waiting = queue.call(list)
-    assert started.wait(LIMIT)
-    closing = threading.Event()
-
-    def close():
-        closing.set()
-        return queue.close(LIMIT)
-
-    def release():
-        assert closing.wait(LIMIT)
-        with pytest.raises(CancelledError):
-            waiting.wait(LIMIT)
-        gate.set()
-
-    told, _ = collect_in_threads([close, release])
-    assert told == ()
-    assert running.state == "done"
 
 
 @pytest.mark.parametrize("what", ["device", "queue"])
@@ -396,16 +339,6 @@ CLOSED_CALLS = {
     "barrier": lambda device, buffer, queue: queue.barrier(),
     "read": lambda device, buffer, queue: queue.read(buffer, np.zeros(2, np.uint8)),
 }
-CLOSED_DEVICE_CALLS = {
-    "allocate": lambda device, buffer: device.allocate(4),
-    "upload": lambda device, buffer: device.upload(np.zeros(4)),
-    "create_queue": lambda device, buffer: device.create_queue(),
-    "record": lambda device, buffer: device.record(),
-    "compile": lambda device, buffer: device.compile("extern"),
-    "load": lambda device, buffer: device.load(b"image"),
-    "statistics": lambda device, buffer: device.statistics(),
-    "numpy": lambda device, buffer: buffer.numpy(),
-}
 
 
 @pytest.mark.parametrize("name", CLOSED_CALLS)
@@ -417,31 +350,6 @@ def test_a_closed_queue_refuses_work_q6(device, name):
     with pytest.raises(ClosedError, match=r"gone.*create"):
         CLOSED_CALLS[name](device, buffer, queue)
     CLOSED_CALLS[name](device, buffer, device.queue).wait(LIMIT)
-
-
-@pytest.mark.parametrize("name", [*CLOSED_CALLS, *CLOSED_DEVICE_CALLS])
-def test_a_closed_device_refuses_everything_q6(name):
-    opened = hal.create_device("cpu")
-    buffer, queue = opened.allocate(4), opened.queue
-    opened.close(LIMIT)
-    arguments = (opened, buffer, queue) if name in CLOSED_CALLS else (opened, buffer)
-    with pytest.raises(ClosedError, match="closed"):
-        {**CLOSED_CALLS, **CLOSED_DEVICE_CALLS}[name](*arguments)
-
-
-def test_harmless_calls_on_a_closed_device():
-    """Names, descriptions and idle waits still answer."""
-    opened = hal.create_device("cpu")
-    opened.close(LIMIT)
-    assert opened.closed
-    assert not opened.lost
-    assert opened.name == "cpu:0"
-    assert opened.info.name
-    assert "closed" in repr(opened)
-    opened.wait_idle(LIMIT)
-    opened.queue.wait_idle(LIMIT)
-    opened.queue.flush()
-    opened.create_semaphore()
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

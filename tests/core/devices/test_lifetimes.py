@@ -110,23 +110,6 @@ def test_buffers_of_failed_work_are_kept_until_it_retires_q5(open_probe, latch):
     assert device.statistics().allocations == 0
 
 
-def test_arguments_of_a_call_are_kept_q5(device):
-    """Q5: for a host function its arguments and what its closure holds."""
-    gate = hal.create_semaphore()
-    seen = []
-    array, reference = tracked(np.full(4, 5, np.uint8))
-    device.queue.call(lambda given: seen.append(int(given.sum())), array, wait=gate.at(1))
-    del array
-    gc.collect()
-    assert reference() is not None
-    gate.signal(1)
-    device.queue.wait_idle(LIMIT)
-    device.queue.call(list).wait(LIMIT)
-    gc.collect()
-    assert seen == [20]
-    assert reference() is None
-
-
 def test_a_cancelled_operation_lets_go_of_what_it_used_q5(open_probe):
     device, _ = open_probe()
     buffer = device.allocate(SIZE)
@@ -177,44 +160,7 @@ def test_operations_that_ended_are_not_kept(device, ordered, end):
     assert [reference() for reference in references] == [None] * 20
 
 
-def test_subspans_keep_the_memory_q5(device):
-    """M2: a part shares the storage, which lives as long as the last part."""
-    whole = device.upload(np.arange(64, dtype=np.uint8))
-    part = whole.subspan(16, 32).subspan(8, 8)
-    whole.close()
-    del whole
-    gc.collect()
-    assert device.statistics().allocations == 1
-    assert part.numpy().tolist() == list(range(24, 32))
-    del part
-    gc.collect()
-    assert device.statistics().allocations == 0
-
-
 # What numpy views show
-
-
-def test_a_view_outlives_its_buffer_m2(device):
-    buffer = device.upload(np.arange(16, dtype=np.int32))
-    view = buffer.map()
-    part = view[3:5]
-    buffer.close()
-    del buffer, view
-    gc.collect()
-    assert device.statistics().allocations == 1
-    assert part.tolist() == [3, 4]
-    part[:] = 9
-    del part
-    gc.collect()
-    assert device.statistics().allocations == 0
-
-
-def test_views_see_one_memory_m2(device):
-    buffer = device.upload(np.zeros(8, np.uint8))
-    one, two, part = buffer.map(), buffer.map(), buffer.subspan(4, 4).map()
-    one[4] = 7
-    assert two[4] == part[0] == 7
-    assert buffer.numpy().tolist() == [0, 0, 0, 0, 7, 0, 0, 0]
 
 
 def test_close_with_live_views_m2(open_probe):

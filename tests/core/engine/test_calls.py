@@ -170,18 +170,6 @@ def test_a_long_chain_of_deferrals_ends_without_recursion_q4(device):
             hal.wait_all(calls, LIMIT)
 
 
-def test_calls_submit_and_wait_q4(device):
-    """A call may submit anywhere, wait for other queues, and defer to the rest."""
-    buffer = device.upload(np.zeros(8, np.uint8))
-
-    def work():
-        device.queues.upload.fill(buffer, 1, size=4).wait(LIMIT)
-        return device.queues.upload.fill(buffer, 2, offset=4)
-
-    done = device.queue.call(work)
-    assert buffer.numpy(wait=done, timeout=LIMIT).tolist() == [1] * 4 + [2] * 4
-
-
 def test_a_deferred_call_can_be_awaited_and_waited_for_by_queues_q4(device):
     buffer = device.upload(np.zeros(4, np.uint8))
     gate = hal.create_semaphore()

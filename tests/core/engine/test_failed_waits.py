@@ -10,30 +10,10 @@ import weakref
 import numpy as np
 import pytest
 from core_harness import LIMIT, collect_in_threads
-from failure_harness import Operations, assert_broken
+from failure_harness import assert_broken
 
 import hal
-from hal.errors import CancelledError, InvalidArgumentError, OperationError, SemaphoreFailedError
-
-
-@pytest.mark.parametrize("kind", Operations.KINDS)
-@pytest.mark.parametrize("when", ["before submission", "after submission"])
-def test_a_failed_wait_fails_the_operation_s5(device, kind, when):
-    """S5: it does not run; handle and signals fail with that very error."""
-    operations = Operations(device)
-    original = OperationError("original")
-    waited, signalled = hal.create_semaphore(), hal.create_semaphore()
-    if when == "before submission":
-        waited.fail(original)
-    submission = operations.submit(kind, wait=waited.at(1), signal=signalled.at(1))
-    if when == "after submission":
-        assert submission.state == "pending"
-        waited.fail(original)
-    assert_broken(submission, original)
-    assert_broken(signalled.at(1), original)
-    assert submission.state == "failed"
-    assert operations.untouched()
-    operations.submit(kind).wait(LIMIT)  # the queue goes on
+from hal.errors import CancelledError, OperationError
 
 
 @pytest.mark.parametrize("position", [0, 1, 49, 99])
@@ -53,28 +33,6 @@ def test_one_failed_wait_of_many_fails_the_operation_s5(device, position, when):
     device.queue.barrier().wait(LIMIT)
     gc.collect()
     assert reference() is None, "the other 99 semaphores keep it"
-
-
-@pytest.mark.parametrize("length", [1, 2, 60])
-def test_failure_runs_down_a_chain_s5(device, length):
-    """S5: over three queues and all kinds, the last one fails like the first."""
-    operations = Operations(device)
-    queues = [device.create_queue() for _ in range(3)]
-    original = KeyError("the first")
-    gate = hal.create_semaphore()
-    links = [hal.create_semaphore() for _ in range(length)]
-    previous = gate
-    submissions = []
-    for index, link in enumerate(links):
-        kind = Operations.KINDS[index % len(Operations.KINDS)]
-        submissions.append(
-            operations.submit(kind, queues[index % 3], wait=previous.at(1), signal=link.at(1))
-        )
-        previous = link
-    gate.fail(original)
-    for waitable in [*submissions, links[-1].at(1)]:
-        assert_broken(waitable, original, SemaphoreFailedError)
-    assert operations.untouched()
 
 
 def test_a_long_chain_fails_without_recursion_s5(device):
@@ -103,45 +61,6 @@ def test_failure_crosses_devices_s5(device, second_device, open_probe):
         each.queue.barrier().wait(LIMIT)
 
 
-def test_a_failing_call_fails_its_signals_s5(device):
-    """S5: what a host function raises is the cause, also what is no HalError."""
-    semaphore = hal.create_semaphore()
-    original = ZeroDivisionError("by me")
-
-    def call():
-        raise original
-
-    submission = device.queue.call(call, signal=semaphore.at(1))
-    for waitable in (submission, semaphore.at(1)):
-        assert_broken(waitable, original, SemaphoreFailedError)
-    assert submission.state == "failed"
-
-
-def test_system_exit_in_a_call_ends_nothing_else(device):
-    """A host function that raises SystemExit fails its submission, not our thread."""
-    for _ in range(3):
-        failing = device.queue.call(lambda: (_ for _ in ()).throw(SystemExit(3)))
-        with pytest.raises(SemaphoreFailedError, match="SystemExit"):
-            failing.wait(LIMIT)
-    device.queue.call(list).wait(LIMIT)
-
-
-def test_unrelated_work_survives_s5(device):
-    """S5: what does not wait for the failed runs, on the same queue and on others."""
-    broken, fine = hal.create_semaphore(), hal.create_semaphore()
-    one, two = device.upload(np.zeros(4, np.uint8)), device.upload(np.zeros(4, np.uint8))
-    failing = device.queue.fill(one, 1, wait=broken.at(1))
-    related = device.queue.fill(one, 1, wait=failing)
-    unrelated = device.queue.fill(two, 2, wait=fine.at(1))
-    elsewhere = device.queues.upload.fill(one, 3)
-    broken.fail(OperationError("no"))
-    assert (failing.state, related.state) == ("failed", "failed")
-    assert unrelated.state == "pending"
-    fine.signal(1)
-    hal.wait_all([unrelated, elsewhere], LIMIT)
-    assert (one.numpy().tolist(), two.numpy().tolist()) == ([3] * 4, [2] * 4)
-
-
 def test_pending_and_failing_in_one_queue(device, second_device):
     """Queue [pending P, failing F]: F fails, and P is released from another device's queue."""
     held, broken = hal.create_semaphore(), hal.create_semaphore()
@@ -163,18 +82,6 @@ def test_pending_and_failing_in_one_queue(device, second_device):
     second_device.queue.barrier(signal=held.at(1))
     pending.wait(LIMIT)
     resubmitted[0].wait(LIMIT)
-
-
-def test_the_first_failure_wins_s4(device):
-    """S4: two failing waits; what came first is what is told, on handle and signals."""
-    one, two, signalled = (hal.create_semaphore() for _ in range(3))
-    submission = device.queue.barrier(wait=[one.at(1), two.at(1)], signal=signalled.at(1))
-    two.fail(OperationError("second semaphore, first failure"))
-    one.fail(OperationError("too late"))
-    signalled.fail(OperationError("too late"))
-    for waitable in (submission, signalled.at(1)):
-        with pytest.raises(OperationError, match="first failure"):
-            hal.wait_all([waitable], LIMIT)
 
 
 def test_failure_without_signals_or_handle(device):
@@ -248,19 +155,6 @@ def test_host_failure_of_a_running_producers_semaphore_s5(open_probe, latch):
 
 
 # Dependencies that cannot be met
-
-
-def test_two_operations_that_signal_the_same_value_s1(device):
-    """S1: the one that is issued second fails without running, and leaves the first alone."""
-    gate, shared = hal.create_semaphore(), hal.create_semaphore()
-    buffer = device.upload(np.zeros(4, np.uint8))
-    first = device.queue.fill(buffer, 1, wait=gate.at(1), signal=shared.at(1))
-    second = device.queue.fill(buffer, 2, wait=gate.at(1), signal=shared.at(1))
-    gate.signal(1)
-    first.wait(LIMIT)
-    with pytest.raises(InvalidArgumentError, match="1"):
-        second.wait(LIMIT)
-    assert buffer.numpy().tolist() == [1] * 4
 
 
 def test_an_operation_that_waits_for_its_own_promise_is_cancelled_by_close(device):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import itertools
-import operator
 import threading
 import traceback
 import tracemalloc
@@ -17,72 +16,10 @@ from core_harness import LIMIT, collect_in_threads
 
 import hal
 from hal.errors import (
-    CancelledError,
     CompilationError,
     HalError,
     OperationError,
-    SemaphoreFailedError,
 )
-
-FAILED_CALLS = {
-    "query": operator.methodcaller("query"),
-    "poll": operator.methodcaller("poll", 0),
-    "poll reached": operator.methodcaller("poll", 3),
-    "poll ahead": operator.methodcaller("poll", 9),
-    "wait reached": operator.methodcaller("wait", 3, LIMIT),
-    "wait zero": operator.methodcaller("wait", 0, LIMIT),
-    "wait ahead": operator.methodcaller("wait", 9, LIMIT),
-    "signal": operator.methodcaller("signal", 9),
-    "signal too low": operator.methodcaller("signal", 1),
-}
-
-
-@pytest.mark.parametrize("name", FAILED_CALLS)
-def test_failure_is_sticky_and_retroactive_s4(name):
-    """S4: after fail every call raises it, also for a reached value, again and again."""
-    semaphore = hal.create_semaphore(3)
-    original = OperationError("broken", native_name="ACME", native_code=5)
-    semaphore.fail(original)
-    for _ in range(3):
-        with pytest.raises(OperationError, match=r"^broken$") as caught:
-            FAILED_CALLS[name](semaphore)
-        assert caught.value is not original
-        assert caught.value.__cause__ is original
-        assert (caught.value.native_name, caught.value.native_code) == ("ACME", 5)
-        assert caught.value.status == "INTERNAL"
-
-
-def test_first_failure_wins_s4():
-    semaphore = hal.create_semaphore()
-    semaphore.fail(OperationError("first"))
-    semaphore.fail(CancelledError("second"))
-    with pytest.raises(OperationError, match="first"):
-        semaphore.wait(1, LIMIT)
-
-
-def test_foreign_exceptions_become_semaphore_failed_errors_s4():
-    """S4: an error that is no HalError is the cause of a `SemaphoreFailedError`."""
-    semaphore = hal.create_semaphore()
-    original = KeyError("lost")
-    semaphore.fail(original)
-    with pytest.raises(SemaphoreFailedError, match="lost") as caught:
-        semaphore.query()
-    assert caught.value.__cause__ is original
-    assert not isinstance(caught.value, KeyError)
-
-
-@pytest.mark.parametrize("name", hal.errors.__all__)
-def test_every_class_of_error_survives_s4(name):
-    """S4: what is raised is of the original's class, for every class of the tree."""
-    original = getattr(hal.errors, name)("the text")
-    semaphore = hal.create_semaphore()
-    semaphore.fail(original)
-    with pytest.raises(type(original), match=r"^the text$") as caught:
-        semaphore.wait(1, LIMIT)
-    assert type(caught.value) is type(original)
-    assert caught.value is not original
-    assert caught.value.__cause__ is original
-    assert str(caught.value) == str(original)
 
 
 def test_failure_keeps_the_class_and_its_attributes_s4():
@@ -104,23 +41,6 @@ def test_failure_keeps_the_class_and_its_attributes_s4():
         assert str(raised) == str(error)
         assert vars(raised) == vars(error)
         assert raised.__cause__ is error
-
-
-def test_failure_wakes_blocked_waiters_s4():
-    """S4, S6: threads that wait already see the failure, whatever value they wait for."""
-    semaphore = hal.create_semaphore()
-    started = threading.Barrier(9, timeout=LIMIT)
-
-    def wait(value):
-        started.wait()
-        with pytest.raises(OperationError, match="stop"):
-            semaphore.wait(value, LIMIT)
-
-    def fail():
-        started.wait()
-        semaphore.fail(OperationError("stop"))
-
-    collect_in_threads([*(lambda value=value: wait(value) for value in range(1, 9)), fail])
 
 
 def test_failures_are_fresh_and_memory_stays_flat_s4():
@@ -192,37 +112,6 @@ def test_kept_failure_keeps_no_frame_alive_s4():
         semaphore.query()
     text = "".join(traceback.format_exception(caught.value))
     assert "ValueError: Big" in text, "the chain of causes is still told"
-
-
-def test_failures_of_two_semaphores_do_not_mix_s4():
-    """S4: one error given to two semaphores stays what it is; contexts are not linked."""
-    one, two = hal.create_semaphore(), hal.create_semaphore()
-    error = OperationError("shared")
-    one.fail(error)
-    two.fail(error)
-    with pytest.raises(OperationError) as first:
-        one.query()
-    try:
-        raise first.value
-    except OperationError:
-        with pytest.raises(OperationError) as second:
-            two.query()
-    assert second.value is not first.value
-    assert second.value.__cause__ is first.value.__cause__ is error
-    assert error.__context__ is None
-
-
-def test_queue_signal_to_a_failed_semaphore_is_dropped_s4(device):
-    """S4: a queue's signal to a failed semaphore is dropped, its other signals proceed."""
-    broken, whole = hal.create_semaphore(), hal.create_semaphore()
-    broken.fail(OperationError("mine"))
-    buffer = device.upload(np.zeros(4, np.uint8))
-    done = device.queue.fill(buffer, 3, signal=[broken.at(1), whole.at(1)])
-    done.wait(LIMIT)
-    whole.wait(1, LIMIT)
-    assert buffer.numpy().tolist() == [3, 3, 3, 3]
-    with pytest.raises(OperationError, match="mine"):
-        broken.query()
 
 
 def test_semaphore_failed_while_its_operation_runs_s4(open_probe, latch):

@@ -14,7 +14,6 @@ import hal
 from hal.errors import (
     CancelledError,
     DeadlineExceededError,
-    HalError,
     InvalidArgumentError,
     OperationError,
 )
@@ -39,20 +38,6 @@ def test_states_of_an_operation_that_ends_well(open_probe, latch):
     submission.wait()
 
 
-def test_states_of_a_failed_operation(device):
-    gate = hal.create_semaphore()
-    submission = device.queue.barrier(wait=gate.at(1))
-    gate.fail(OperationError("no", native_name="ACME", native_code=3))
-    assert (submission.state, submission.done) == ("failed", True)
-    one, two = submission.error, submission.error
-    assert isinstance(one, OperationError)
-    assert (str(one), one.native_name, one.native_code) == ("no", "ACME", 3)
-    assert one is not two, "afresh each time"
-    for _ in range(2):
-        with pytest.raises(OperationError, match=r"^no$"):
-            submission.wait(LIMIT)
-
-
 def test_states_of_a_cancelled_operation(device):
     gate = hal.create_semaphore()
     queue = device.create_queue(name="short")
@@ -65,21 +50,6 @@ def test_states_of_a_cancelled_operation(device):
         submission.wait(LIMIT)
     gate.signal(1)
     assert submission.state == "cancelled", "it ends once (I2)"
-
-
-def test_states_of_a_host_call(device, gate):
-    started = threading.Event()
-
-    def call():
-        started.set()
-        assert gate.wait(LIMIT)
-
-    submission = device.queue.call(call)
-    assert started.wait(LIMIT)
-    assert (submission.state, submission.done) == ("issued", False)
-    gate.set()
-    submission.wait(LIMIT)
-    assert submission.state == "done"
 
 
 @pytest.mark.parametrize("when", ["pending", "issued", "failed", "done"])
@@ -110,35 +80,6 @@ def test_a_wait_begun_in_any_state_ends(open_probe, latch, when):
         submission.wait(LIMIT)
 
 
-def test_a_submission_stands_in_any_wait_list(device, second_device):
-    """Timepoints and submissions alike, alone and in lists, across queues and devices."""
-    gate = hal.create_semaphore()
-    first = device.queue.barrier(wait=gate.at(1))
-    others = [
-        device.queues.upload.barrier(wait=first),
-        device.queues.upload.barrier(wait=[first]),
-        device.queues.download.barrier(wait=(first, gate.at(1))),
-        second_device.queue.call(list, wait=hal.Fence([first])),
-        second_device.queue.barrier(wait=first),
-    ]
-    assert [each.state for each in others] == ["pending"] * 5
-    gate.signal(1)
-    hal.wait_all([first, *others], LIMIT)
-
-
-def test_wait_list_of_several_submissions(device):
-    """A list of submissions alone, of any number, also with timepoints and fences between."""
-    gate = hal.create_semaphore()
-    queues = [device.create_queue() for _ in range(5)]
-    many = [queue.barrier(wait=gate.at(1)) for queue in queues]
-    last = device.queue.barrier(wait=many)
-    mixed = device.queues.upload.barrier(wait=[*many, gate.at(1), hal.Fence(many[:2])])
-    assert (last.state, mixed.state) == ("pending", "pending")
-    gate.signal(1)
-    hal.wait_all([last, mixed], LIMIT)
-    assert {each.state for each in many} == {"done"}
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_submission_may_stand_in_a_wait_list_more_than_once(device, count):
     """It is waited for once, by whatever name; also where it has to stand in line."""
@@ -161,41 +102,6 @@ def test_nothing_signals_the_end_of_what_it_waits_for_s1(device):
         device.queue.barrier(wait=first, signal=end)
     gate.signal(1)
     first.wait(LIMIT)
-
-
-def test_one_line_chains(device):
-    """``other.execute(b, wait=[queue.execute(a)])``, as the design writes it."""
-    buffer = device.allocate(4)
-    with device.record() as a:
-        a.fill(buffer, 1)
-    with device.record() as b:
-        b.fill(buffer, 2, size=2)
-    other = device.queues.upload
-    other.execute(b, wait=[device.queue.execute(a)]).wait(LIMIT)
-    assert buffer.numpy().tolist() == [2, 2, 1, 1]
-
-
-def test_a_failed_submission_fails_nothing_else(device):
-    """It is no value on a shared semaphore: others that signal the same one are not touched."""
-    broken, shared = hal.create_semaphore(), hal.create_semaphore()
-    before = device.queues.upload.barrier(signal=shared.at(1))
-    failing = device.queue.barrier(wait=broken.at(1))
-    after = device.queue.barrier(signal=shared.at(2))
-    broken.fail(OperationError("mine"))
-    assert failing.state == "failed"
-    hal.wait_all([before, after], LIMIT)
-    shared.wait(2, LIMIT)
-
-
-def test_failure_of_a_submission_reaches_its_waiters_only(device):
-    gate = hal.create_semaphore()
-    failing = device.queue.call(lambda: 1 / 0, wait=gate.at(1))
-    dependent = device.queues.upload.barrier(wait=failing)
-    unrelated = device.queues.download.barrier(wait=gate.at(1))
-    gate.signal(1)
-    with pytest.raises(HalError, match="division by zero"):
-        dependent.wait(LIMIT)
-    unrelated.wait(LIMIT)
 
 
 def test_dropping_the_handle_changes_nothing(device):

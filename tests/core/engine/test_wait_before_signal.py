@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 import threading
 
-import numpy as np
 import pytest
 from core_harness import LIMIT, queues_of
 
 import hal
-
-
-def test_host_signal_releases_a_queued_chain_s2(device):
-    """S2: 12 chained submissions over three queues are queued first; one signal runs them all."""
-    semaphore = hal.create_semaphore()
-    buffer = device.upload(np.zeros(12, np.uint8))
-    queues = queues_of(device)
-    for step in range(1, 13):
-        queues[step % 3].fill(
-            buffer,
-            step,
-            offset=step - 1,
-            size=13 - step,
-            wait=semaphore.at(step),
-            signal=semaphore.at(step + 1),
-        )
-    assert semaphore.query() == 0
-    assert not semaphore.poll(1)
-    semaphore.signal(1)
-    semaphore.wait(13, LIMIT)
-    assert buffer.numpy().tolist() == list(range(1, 13))
 
 
 @pytest.mark.parametrize("kind", ["same driver", "another driver", "another domain"])
@@ -107,103 +83,6 @@ def test_the_smallest_covering_point_is_waited_for(open_probe, latch):
     assert not five.done
     assert semaphore.query() == 1
     latch.open()
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_submission_out_of_order_over_all_queues_s2(device, small_device, seed):
-    """S2: a chain's links, submitted in any order over the queues of two devices, keep the data.
-
-    Every link works on what the last one left, so that one that runs early,
-    late, twice or never shows in the end.
-    """
-    generator = random.Random(seed)
-    links = 24
-    devices = (device, small_device)
-    # An ordered queue would hold its own earlier links up, so each of those gets one link.
-    queues = [each.create_queue(ordered=False) for each in devices]
-    queues += [each.create_queue() for each in devices for _ in range(6)]
-    semaphore = hal.create_semaphore()
-    view = device.upload(np.zeros(links + 1, np.int64)).map()
-
-    def run(step):
-        view[step] = (int(view[step - 1]) * 3 + step) % 1_000_003
-
-    order = list(range(1, links + 1))
-    generator.shuffle(order)
-    for step in order:
-        queue = generator.choice(queues)
-        if queue.ordered:
-            queues.remove(queue)
-        queue.call(run, step, wait=semaphore.at(step), signal=semaphore.at(step + 1))
-    assert semaphore.query() == 0
-    semaphore.signal(1)
-    semaphore.wait(links + 1, LIMIT)
-    steps = range(1, links + 1)
-    expected = itertools.accumulate(steps, lambda a, step: (a * 3 + step) % 1_000_003, initial=0)
-    assert view.tolist() == list(expected)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_out_of_order_copies_keep_the_data_s2(device, seed):
-    """S2: as above with native copies, on streams that wait for each other's events."""
-    generator = random.Random(seed)
-    links = 30
-    buffers = [device.allocate(64) for _ in range(links + 1)]
-    data = bytes(generator.randrange(256) for _ in range(64))
-    device.queue.update(buffers[0], data).wait(LIMIT)
-    queues = [device.create_queue(ordered=False) for _ in range(4)]
-    semaphore = hal.create_semaphore()
-    order = list(range(links))
-    generator.shuffle(order)
-    for step in order:
-        generator.choice(queues).copy(
-            buffers[step],
-            buffers[step + 1],
-            wait=semaphore.at(step + 1),
-            signal=semaphore.at(step + 2),
-        )
-    semaphore.signal(1)
-    semaphore.wait(links + 1, LIMIT)
-    assert buffers[-1].numpy().tobytes() == data
-
-
-def test_one_write_fans_out_to_every_queue_s2(device, second_device):
-    """S2: one signal, many queues that wait for it; each sees the same bytes."""
-    semaphore = hal.create_semaphore()
-    source = device.allocate(256)
-    queues = [*queues_of(device), *(device.create_queue() for _ in range(5))]
-    outs = [np.zeros(256, np.uint8) for _ in queues]
-    reads = [
-        queue.read(source, out, wait=semaphore.at(1))
-        for queue, out in zip(queues, outs, strict=True)
-    ]
-    foreign = second_device.queue.barrier(wait=semaphore.at(1))
-    data = np.arange(256, dtype=np.uint8)
-    device.create_queue().write(source, data, signal=semaphore.at(1))
-    hal.wait_all([*reads, foreign], LIMIT)
-    for out in outs:
-        assert (out == data).all()
-
-
-def test_twelve_rounds_between_host_and_device_s7(device):
-    """Queue write, queue copy, queue read, each waiting for the last: bytes stay what they were."""
-    semaphore = hal.create_semaphore()
-    data = np.random.default_rng(1).integers(0, 256, 512, np.uint8)
-    original = data.copy()
-    one, two = device.allocate(512), device.allocate(512)
-    for round_ in range(12):
-        base = 3 * round_
-        device.queues.upload.write(
-            one, data, wait=semaphore.at(base), signal=semaphore.at(base + 1)
-        )
-        device.queues.compute.copy(
-            one, two, wait=semaphore.at(base + 1), signal=semaphore.at(base + 2)
-        )
-        device.queues.download.read(
-            two, data, wait=semaphore.at(base + 2), signal=semaphore.at(base + 3)
-        )
-    semaphore.wait(36, LIMIT)
-    assert (data == original).all()
 
 
 def test_a_consumer_is_not_released_before_its_producer_is_recorded(open_probe):

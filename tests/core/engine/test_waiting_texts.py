@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from core_harness import LIMIT, count_holds, semaphores
 
@@ -16,15 +14,6 @@ def timeout_text(wait):
     with pytest.raises(DeadlineExceededError) as caught:
         wait()
     return str(caught.value)
-
-
-def test_text_names_what_nobody_promised_s9():
-    semaphore = hal.create_semaphore(2, name="frame")
-    text = timeout_text(lambda: semaphore.wait(5, 0.01))
-    assert "frame@5" in text
-    assert "now 2" in text
-    assert "nobody" in text
-    assert "0.01" in text
 
 
 def test_text_names_the_running_operation_s9(open_probe, latch):
@@ -41,57 +30,6 @@ def test_text_names_the_running_operation_s9(open_probe, latch):
     latch.open()
 
 
-def test_text_follows_the_chain_of_promises_s9(device):
-    """S9: the operation that has promised it, what that one waits for, and so on to "nobody"."""
-    start, middle, end = (hal.create_semaphore(name=name) for name in ("start", "middle", "end"))
-    buffer = device.allocate(16)
-    device.queues.compute.fill(buffer, 1, wait=middle.at(7), signal=end.at(1))
-    device.queues.upload.copy(buffer, device.allocate(16), wait=start.at(3), signal=middle.at(7))
-    text = timeout_text(lambda: end.wait(1, 0))
-    positions = [
-        text.index(part)
-        for part in (
-            "end@1",
-            f"fill on {device.queues.compute.name}",
-            "middle@7",
-            f"copy on {device.queues.upload.name}",
-            "start@3",
-            "nobody",
-        )
-    ]
-    assert positions == sorted(positions)
-
-
-def test_text_tells_only_what_is_unmet_s9(device):
-    """S9: reached entries are left out, of the list and of the waits of the operation."""
-    met, unmet, other = (hal.create_semaphore(name=name) for name in ("met", "unmet", "other"))
-    met.signal(1)
-    device.queue.barrier(wait=[met.at(1), unmet.at(1)], signal=other.at(1))
-    text = timeout_text(lambda: hal.wait_all([met.at(1), other.at(1)], 0))
-    assert "met@1" not in text.replace("unmet@1", "")
-    assert "unmet@1" in text
-    assert "other@1" in text
-
-
-def test_text_of_a_running_host_call_s9(device, gate):
-    semaphore = hal.create_semaphore(name="called")
-    started = threading.Event()
-
-    def block():
-        started.set()
-        gate.wait(LIMIT)
-
-    device.queue.call(block, signal=semaphore.at(1))
-    behind = device.queue.barrier()
-    assert started.wait(LIMIT)
-    text = timeout_text(lambda: semaphore.wait(1, 0))
-    assert f"call on {device.queue.name}" in text
-    assert "running on the host" in text
-    text = timeout_text(lambda: behind.wait(0))
-    assert "barrier" in text
-    assert "behind" in text
-
-
 def test_text_of_wait_any_and_long_lists_s9():
     many = semaphores(30)
     text = timeout_text(lambda: hal.wait_any([semaphore.at(1) for semaphore in many], 0))
@@ -99,19 +37,6 @@ def test_text_of_wait_any_and_long_lists_s9():
     assert "s0@1" in text
     assert len(text) < 2000
     assert "more" in text, "the rest is counted, not told"
-
-
-def test_text_survives_a_circle_of_waits_s9(device):
-    """S9: two operations that wait for each other are told, without an endless text."""
-    left, right = (hal.create_semaphore(name=name) for name in ("left", "right"))
-    device.queues.compute.barrier(wait=left.at(1), signal=right.at(1))
-    device.queues.upload.barrier(wait=right.at(1), signal=left.at(1))
-    text = timeout_text(lambda: left.wait(1, 0))
-    assert "left@1" in text
-    assert "right@1" in text
-    assert len(text) < 4000
-    left.signal(1)
-    right.wait(1, LIMIT)
 
 
 def test_text_of_unnamed_semaphores_can_be_told_apart_s9():

@@ -9,7 +9,6 @@ import queue
 import threading
 import time
 
-import numpy as np
 import pytest
 from core_harness import LIMIT, collect_in_threads, count_holds, semaphores, wait_until
 
@@ -135,27 +134,6 @@ def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(open_probe, latch, monke
     running.wait(LIMIT)
 
 
-@pytest.mark.parametrize("timeout", [0, 0.0, 0.02])
-def test_unreached_value_times_out_s6(timeout):
-    """S6: a wait that runs out raises, both as ours and as Python's TimeoutError."""
-    semaphore = hal.create_semaphore(2)
-    with pytest.raises(DeadlineExceededError) as caught:
-        semaphore.wait(3, timeout)
-    assert isinstance(caught.value, TimeoutError)
-    assert caught.value.status == "DEADLINE_EXCEEDED"
-    assert semaphore.query() == 2
-
-
-def test_time_out_is_kept_s6():
-    """S6: it does not return early, and not long after."""
-    semaphore = hal.create_semaphore()
-    start = time.monotonic()
-    with pytest.raises(DeadlineExceededError):
-        semaphore.wait(1, 0.15)
-    elapsed = time.monotonic() - start
-    assert 0.15 <= elapsed < 5
-
-
 def test_waiting_sleeps_s6(open_probe, latch):
     """S6: a wait of 300 ms for work in flight burns next to no processor time."""
     device, probe = open_probe()
@@ -187,78 +165,10 @@ def test_time_out_reads_the_value_once_more_s6(open_probe, latch):
     latch.open()
 
 
-@pytest.mark.parametrize("empty", [(), [], hal.Fence(), [hal.Fence()]], ids=repr)
-def test_waiting_for_nothing_s6(empty):
-    """S6: an empty list is reached; `wait_any` of none gives None, of an empty fence its index."""
-    assert hal.wait_all(empty, 0) is None
-    assert hal.wait_all(empty) is None
-
-
 def test_any_of_nothing_s6():
     assert hal.wait_any([], 0) is None
     assert hal.wait_any([]) is None
     assert hal.wait_any([hal.Fence()], 0) == 0
-
-
-def test_wait_all_needs_all_s6():
-    first, second = semaphores(2)
-    first.signal(1)
-    with pytest.raises(DeadlineExceededError):
-        hal.wait_all([first.at(1), second.at(1)], 0.01)
-    second.signal(1)
-    hal.wait_all([first.at(1), second.at(1)], 0)
-
-
-@pytest.mark.parametrize("from_queue", [False, True], ids=["host", "queue"])
-def test_wait_all_of_a_hundred_s6(device, from_queue):
-    """S6: a hundred semaphores; the last one alone ends the wait."""
-    many = semaphores(100)
-    entries = [semaphore.at(1) for semaphore in many]
-
-    def signal(index):
-        if from_queue:
-            device.queue.barrier(signal=many[index].at(1))
-        else:
-            many[index].signal(1)
-
-    for index in range(99):
-        signal(index)
-    with pytest.raises(DeadlineExceededError):
-        hal.wait_all(entries, 0.01)
-    signal(99)
-    hal.wait_all(entries, LIMIT)
-
-
-@pytest.mark.parametrize("from_queue", [False, True], ids=["host", "queue"])
-def test_wait_any_of_a_hundred_s6(device, from_queue):
-    """S6: whichever is signalled, its index comes back."""
-    many = semaphores(100)
-    entries = [semaphore.at(1) for semaphore in many]
-    with pytest.raises(DeadlineExceededError):
-        hal.wait_any(entries, 0)
-    for index, lowest in ((57, 57), (3, 3), (99, 3)):
-        if from_queue:
-            device.queue.barrier(signal=many[index].at(1))
-            many[index].wait(1, LIMIT)
-        else:
-            many[index].signal(1)
-        assert hal.wait_any(entries, LIMIT) == lowest
-
-
-def test_wait_any_wakes_for_the_one_signalled_later_s6():
-    """S6: a blocked `wait_any` ends with the index of what was reached meanwhile."""
-    many = semaphores(5)
-    ready = threading.Event()
-
-    def wait():
-        ready.set()
-        return hal.wait_any([semaphore.at(1) for semaphore in many], LIMIT)
-
-    def signal():
-        assert ready.wait(LIMIT)
-        many[3].signal(1)
-
-    assert collect_in_threads([wait, signal])[0] == 3
 
 
 def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
@@ -284,38 +194,6 @@ def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
     assert hal.wait_all([held, free], LIMIT) is None
 
 
-@pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
-@pytest.mark.parametrize("broken", [0, 1, 2])
-def test_a_failure_in_the_set_ends_either_wait_s6(wait, broken):
-    """S6: also if the others are reached, or the failed one is not needed any more."""
-    three = semaphores(3)
-    three[0].signal(1)
-    three[broken].fail(OperationError("broken"))
-    with pytest.raises(OperationError, match="broken"):
-        wait([semaphore.at(1) for semaphore in three], LIMIT)
-
-
-@pytest.mark.parametrize("wait", [hal.wait_all, hal.wait_any])
-@pytest.mark.parametrize("broken", [0, 1, 2])
-def test_a_failure_wakes_blocked_waiters_s6(wait, broken):
-    """S6: blocked waiters see a failure at once, whichever entry it is."""
-    three = semaphores(3)
-    ready = threading.Barrier(5, timeout=LIMIT)
-
-    def block():
-        ready.wait()
-        with pytest.raises(OperationError, match="late"):
-            wait([semaphore.at(1) for semaphore in three], LIMIT)
-
-    def fail():
-        ready.wait()
-        with pytest.raises(DeadlineExceededError):
-            three[broken].wait(1, 0.02)  # the others sleep by now
-        three[broken].fail(OperationError("late"))
-
-    collect_in_threads([block] * 4 + [fail])
-
-
 def test_duplicates_in_a_wait_list(device):
     """The same timepoint, semaphore and submission several times is one wait."""
     first = hal.create_semaphore()
@@ -329,43 +207,6 @@ def test_duplicates_in_a_wait_list(device):
     pending.wait(LIMIT)
     hal.wait_all([first.at(1), first.at(2), first.at(2), before, before], LIMIT)
     assert hal.wait_any([first.at(3), first.at(2), first.at(2)], LIMIT) == 1
-
-
-def test_wait_takes_any_iterable(device):
-    """A tuple, a generator and a set will do, and a bare timepoint, submission or fence."""
-    first, second = semaphores(2)
-    first.signal(1)
-    second.signal(1)
-    done = device.queue.barrier()
-    for waits in (
-        (first.at(1), second.at(1)),
-        (semaphore.at(1) for semaphore in (first, second)),
-        {first.at(1), second.at(1)},
-    ):
-        device.queue.barrier(wait=waits).wait(LIMIT)
-    for bare in (first.at(1), done, hal.Fence([first.at(1)])):
-        device.queue.barrier(wait=bare).wait(LIMIT)
-        hal.wait_all(bare, LIMIT)
-        assert hal.wait_any(bare, LIMIT) == 0
-
-
-@pytest.mark.parametrize("value", [2, 9])
-def test_many_waiters_on_one_semaphore_s6(value):
-    """S6: 16 threads wait for the same value; one signal, exact or beyond, ends them all."""
-    semaphore = hal.create_semaphore()
-    ready = threading.Barrier(17, timeout=LIMIT)
-
-    def wait():
-        ready.wait()
-        semaphore.wait(2, LIMIT)
-
-    def signal():
-        ready.wait()
-        semaphore.signal(value)
-
-    collect_in_threads([wait] * 16 + [signal])
-    semaphore.wait(2, 0)
-    semaphore.wait(2, 0)
 
 
 def test_many_waiters_on_the_work_of_one_queue_s6(device):
@@ -403,22 +244,6 @@ def test_impatient_leader_wakes_a_follower_s6(open_probe, latch):
         latch.open()
 
     collect_in_threads([impatient] * 4 + [patient] * 4 + [release])
-
-
-def test_host_wait_before_submission_s2(device):
-    """S2: a host waits for a value that nobody has promised; an operation brings it."""
-    semaphore = hal.create_semaphore()
-    ready = threading.Event()
-
-    def wait():
-        ready.set()
-        semaphore.wait(1, LIMIT)
-
-    def submit():
-        assert ready.wait(LIMIT)
-        device.queue.barrier(signal=semaphore.at(1))
-
-    collect_in_threads([wait, submit])
 
 
 def test_time_outs_leave_no_waiter_behind_s6():
@@ -479,27 +304,6 @@ def test_infinite_time_outs(device):
     for value, timeout in enumerate((None, math.inf, 1e12, 10**9), 1):
         device.queue.barrier(signal=semaphore.at(value))
         semaphore.wait(value, timeout)
-
-
-def test_wait_idle_ends_with_everything(device, gate):
-    """Q6: `wait_idle` covers pending, running and failed operations and host calls alike."""
-    semaphore = hal.create_semaphore()
-    queue = device.queue
-    buffer = device.upload(np.zeros(4, np.uint8))
-    pending = queue.fill(buffer, 1, wait=semaphore.at(1))
-    failing = queue.call(lambda: 1 / 0)
-    calling = queue.call(gate.wait, LIMIT)
-    last = device.queues.upload.fill(buffer, 2, wait=calling)
-    for wait_idle in (queue.wait_idle, device.wait_idle):
-        with pytest.raises(DeadlineExceededError):
-            wait_idle(0.01)
-    semaphore.signal(1)
-    gate.set()
-    queue.wait_idle(LIMIT)
-    assert (pending.state, failing.state, calling.state) == ("done", "failed", "done")
-    device.wait_idle(LIMIT)
-    assert last.state == "done"
-    device.wait_idle(0)
 
 
 @pytest.mark.parametrize("name", ["create_stream", "wait_event", "notify"])

@@ -154,34 +154,6 @@ def test_a_table_of_another_version_is_refused_c5(compiled, device):
 # What a dispatch has that does not say
 
 
-def test_block_and_shared_memory_come_from_the_source_c5(compiled):
-    device, program = compiled
-    assert program["scale"].block == (4, 1, 1)
-    assert program["count"].block is None
-    assert [kernel.shared_memory for kernel in program.kernels] == [0, 0, 64, 0, 0, 0]
-    out = device.upload(np.zeros(3, np.uint32))
-    device.queue.dispatch(program["shape"], grid=1, args=(out,)).wait(LIMIT)
-    assert out.numpy().tolist() == [2, 3, 1]
-    device.queue.dispatch(program["shape"], grid=1, block=7, args=(out,)).wait(LIMIT)
-    assert out.numpy().tolist() == [7, 1, 1]
-    data = device.upload(np.arange(16, dtype=np.int32))
-    device.queue.dispatch(program["reverse"], grid=1, args=(data,)).wait(LIMIT)
-    assert data.numpy().tolist() == list(range(16))[::-1]
-    with device.record() as commands:
-        commands.dispatch(program["reverse"], grid=1, args=(data,))
-    device.queue.execute(commands).wait(LIMIT)
-    assert data.numpy().tolist() == list(range(16))
-
-
-def test_a_dispatch_without_any_block_c5(compiled):
-    device, program = compiled
-    out = device.upload(np.zeros(1, np.int32))
-    with pytest.raises(ArgumentTypeError, match=r"'count'.*block=.*HAL_BLOCK"):
-        device.queue.dispatch(program["count"], grid=1, args=(out,))
-    with device.record() as commands, pytest.raises(ArgumentTypeError, match="'count'"):
-        commands.dispatch(program["count"], grid=1, args=(out,))
-
-
 def test_a_block_of_a_dispatch_is_one_thread_or_more_c5(compiled):
     device, program = compiled
     with pytest.raises(InvalidArgumentError, match=NO_BLOCK + "-1"):

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 from core_harness import LIMIT, collect_in_threads
 
-import hal
 from hal.errors import (
     ArgumentTypeError,
-    ClosedError,
-    DeadlineExceededError,
     InvalidArgumentError,
     OutOfMemoryError,
     UnimplementedError,
@@ -49,83 +46,12 @@ def test_allocate_with_a_dtype(device, size, dtype, shape):
     assert buffer.numpy().dtype == np.dtype(dtype)
 
 
-UPLOADS = {
-    "vector": np.arange(7, dtype=np.float32),
-    "matrix": np.arange(12, dtype=np.int16).reshape(3, 4),
-    "fortran order": np.asfortranarray(np.arange(12, dtype=np.int64).reshape(3, 4)),
-    "strided": np.arange(20, dtype=np.uint8)[::3],
-    "reversed": np.arange(5, dtype=np.uint32)[::-1],
-    "scalar": np.array(3.5),
-    "empty": np.zeros((3, 0), np.float32),
-    "bool": np.array([True, False]),
-    "complex": np.array([1 + 2j]),
-    "half": np.array([1.5, 2.5], np.float16),
-    "big endian": np.arange(3, dtype=">i4"),
-    "record": np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
-    "datetime": np.array(["2020-01-01"], dtype="M8[s]"),
-    "text": np.array(["ab", "c"]),
-    "read only": np.frombuffer(b"abcd", np.uint8),
-    "list": [1, 2, 3],
-    "number": 5,
-    "bytes view": memoryview(b"abc"),
-    "broadcast": np.broadcast_to(np.arange(3), (2, 3)),
-}
-
-
-@pytest.mark.parametrize("name", UPLOADS)
-def test_upload_comes_back_m1(device, name):
-    """`numpy` gives what was uploaded: the same dtype, shape and bytes, in C order."""
-    given = UPLOADS[name]
-    expected = np.asarray(given)
-    buffer = device.upload(given)
-    result = buffer.numpy()
-    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-    assert result.tobytes() == expected.tobytes()
-    assert result.flags.writeable
-    assert result.flags.owndata
-    assert buffer.size == expected.nbytes
-
-
-def test_upload_is_ready_on_every_queue(device):
-    data = np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8)
-    for queue in (device.queues.compute, device.queues.download, device.create_queue()):
-        buffer = device.upload(data)
-        out = np.zeros_like(data)
-        queue.read(buffer, out).wait(LIMIT)
-        assert (out == data).all()
-
-
-def test_upload_does_not_keep_the_array(device):
-    data = np.arange(4, dtype=np.uint8)
-    buffer = device.upload(data)
-    data[:] = 9
-    assert buffer.numpy().tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("size", [1, 255, 65537, (8 << 20) + 3])
-def test_every_byte_of_a_large_copy(device, size):
-    data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
-    source, target = device.upload(data), device.allocate(size)
-    assert (target.numpy(wait=device.queue.copy(source, target)) == data).all()
-
-
 def test_numpy_with_a_dtype_is_flat(device):
     buffer = device.upload(np.arange(4, dtype=np.uint32).reshape(2, 2))
     assert buffer.numpy(np.uint8).shape == (16,)
     assert buffer.numpy("u8").tolist() == [1 << 32, 2 + (3 << 32)]
     with pytest.raises(InvalidArgumentError, match="16 bytes"):
         buffer.numpy("V3")
-
-
-def test_numpy_waits_for_what_it_is_told(device):
-    buffer = device.upload(np.zeros(4, np.uint8))
-    gate = hal.create_semaphore()
-    fill = device.queue.fill(buffer, 3, wait=gate.at(1))
-    with pytest.raises(DeadlineExceededError):
-        buffer.numpy(wait=fill, timeout=0.02)
-    gate.signal(1)
-    for wait in (fill, [fill], [gate.at(1), fill], hal.Fence([fill])):
-        assert buffer.numpy(wait=wait, timeout=LIMIT).tolist() == [3] * 4
 
 
 def test_subspans_m2(device):
@@ -165,42 +91,6 @@ def test_copies_that_overlap_are_refused_also_between_parts(device):
     assert buffer.numpy().tolist() == [*range(8), *range(4), *range(4, 8)]
 
 
-def test_buffers_that_were_closed_m2(device):
-    """A closed buffer can be closed again and asked for what it was, and nothing else."""
-    buffer = device.upload(np.arange(4, dtype=np.uint8))
-    other = device.allocate(4)
-    buffer.close()
-    buffer.close()
-    assert buffer.closed
-    assert (buffer.size, buffer.dtype, buffer.shape) == (4, np.uint8, (4,))
-    assert "closed" in repr(buffer)
-    for use in (
-        buffer.numpy,
-        buffer.map,
-        lambda: buffer.subspan(0, 1),
-        lambda: buffer.memory,
-        lambda: buffer.address,
-        lambda: device.queue.fill(buffer, 1),
-        lambda: device.queue.update(buffer, b"1"),
-        lambda: device.queue.copy(buffer, other),
-        lambda: device.queue.copy(other, buffer),
-        lambda: device.queue.write(buffer, b"1"),
-        lambda: device.queue.read(buffer, bytearray(1)),
-    ):
-        with pytest.raises(ClosedError, match="closed"):
-            use()
-
-
-def test_a_buffer_closed_while_it_is_used_m3(device):
-    """Work that was submitted before goes on."""
-    buffer, target = device.upload(np.full(4, 5, np.uint8)), device.allocate(4)
-    gate = hal.create_semaphore()
-    copy = device.queue.copy(buffer, target, wait=gate.at(1))
-    buffer.close()
-    gate.signal(1)
-    assert target.numpy(wait=copy).tolist() == [5] * 4
-
-
 def test_map_is_refused_where_the_host_cannot_see_m2(open_probe, monkeypatch):
     """M2: a clear error which says what to do instead."""
     device, probe = open_probe()
@@ -214,16 +104,6 @@ def test_map_is_refused_where_the_host_cannot_see_m2(open_probe, monkeypatch):
         hidden.map()
     assert seen.map().shape == (4,)
     assert hidden.numpy(wait=device.queue.fill(hidden, 1)).tolist() == [1] * 4
-
-
-def test_map_has_the_buffers_type_and_shape_m2(device):
-    buffer = device.upload(np.arange(6, dtype=np.float32).reshape(2, 3))
-    view = buffer.map()
-    assert (view.dtype, view.shape) == (np.float32, (2, 3))
-    assert view.flags.writeable
-    view[1, 2] = 50
-    assert buffer.numpy()[1, 2] == 50
-    assert buffer.subspan(4, 8).map().tolist() == [1, 2]
 
 
 # Running out of memory, statistics, and many threads
@@ -335,16 +215,6 @@ def test_threads_allocate_and_drop(open_probe):
     assert device.statistics().allocations == 0
     device.trim()
     assert "allocation" not in probe.live()
-
-
-@pytest.mark.parametrize("size", [1, 255, 256, 257, 4096])
-def test_allocations_do_not_overlap(device, size):
-    buffers = [device.allocate(size) for _ in range(20)]
-    for value, buffer in enumerate(buffers):
-        device.queue.fill(buffer, value)
-    device.queue.wait_idle(LIMIT)
-    for value, buffer in enumerate(buffers):
-        assert (buffer.numpy() == value).all()
 
 
 def test_bad_allocations(device):

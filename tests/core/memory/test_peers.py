@@ -148,20 +148,6 @@ def test_pinned_memory_of_another_driver_is_ordinary_memory_m1(staged):
     assert (view == 1).all()
 
 
-def test_copies_between_devices_are_ordered_by_wait_lists_q2(pair):
-    first, one, second, _ = pair
-    source = first.upload(np.zeros(64, np.int32))
-    target = second.upload(np.full(64, 9, np.int32))
-    latch = Latch()
-    one.hold(latch)
-    written = first.queue.fill(source, 5)
-    copied = second.queue.copy(source, target, wait=written)
-    assert copied.state == "issued"
-    latch.open()
-    copied.wait(LIMIT)
-    assert (target.numpy() == 5).all()
-
-
 def test_large_copies_go_in_parts(pair, monkeypatch):
     monkeypatch.setattr("hal._transfers.peer_copies.CHUNK", 100)
     first, _, second, two = pair

@@ -19,7 +19,6 @@ from hal.errors import (
     ClosedError,
     DeviceLostError,
     InvalidArgumentError,
-    OperationError,
 )
 
 
@@ -219,14 +218,6 @@ def test_no_file_stays_open(device, tmp_path):
         device.queue.read(buffer, hal.File("/dev/full"))
     device.wait_idle(LIMIT)
     assert len(os.listdir("/proc/self/fd")) <= before
-
-
-def test_a_failed_wait_opens_nothing_s5(device, tmp_path):
-    gate = hal.create_semaphore()
-    failed = device.queue.read(device.allocate(8), hal.File(tmp_path / "out"), wait=gate.at(1))
-    gate.fail(OperationError("broken"))
-    assert "broken" in str(failure_of(failed))
-    assert not (tmp_path / "out").exists()
 
 
 # What is refused during the call

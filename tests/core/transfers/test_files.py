@@ -287,34 +287,6 @@ def test_a_buffers_rights_hold_for_files_m1(device, tmp_path):
 # Order
 
 
-def test_the_file_is_opened_when_the_operation_runs_q4(device, tmp_path):
-    """Nothing is there as it is submitted, and what is there as it runs counts."""
-    gate = hal.create_semaphore()
-    buffer = device.upload(np.zeros(4, np.uint8))
-    written = device.queue.write(buffer, hal.File(tmp_path / "in"), wait=gate.at(1))
-    out = device.queue.read(buffer, hal.File(tmp_path / "out"))
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "in").write_bytes(b"late")
-    gate.signal(1)
-    hal.wait_all([written, out], LIMIT)
-    assert (tmp_path / "out").read_bytes() == b"late"
-
-
-def test_file_operations_stand_in_the_queues_order_q2(device, tmp_path):
-    """Q2: between fills on one ordered queue, each file gets what the buffer held in its place."""
-    buffer = device.allocate(64)
-    last = None
-    for index in range(20):
-        device.queue.fill(buffer, index)
-        last = device.queue.read(buffer, hal.File(tmp_path / str(index)))
-    for index in range(20):
-        device.queue.write(buffer, hal.File(tmp_path / str(index), size=1), offset=index)
-        last = device.queue.fill(buffer, 0xEE, offset=20)
-    assert buffer.numpy(wait=last).tobytes() == bytes(range(20)) + b"\xee" * 44
-    for index in range(20):
-        assert (tmp_path / str(index)).read_bytes() == bytes([index]) * 64
-
-
 @pytest.mark.parametrize("kind", ["same device", "another device", "another domain"])
 def test_a_file_operation_waits_until_it_is_reached(device, open_probe, latch, tmp_path, kind):
     """M1: recorded is not enough, since no stream runs it; and its signal means that it is done."""

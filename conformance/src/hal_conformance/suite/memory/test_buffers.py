@@ -337,6 +337,8 @@ def test_a_closed_buffer_refuses_use_m2(device: hal.Device, queue: hal.Queue) ->
         buffer.map,
         lambda: buffer.subspan(0, 1),
         lambda: buffer.address,
+        lambda: buffer.memory,
+        lambda: queue.write(buffer, b"1"),
         lambda: queue.fill(buffer, 1),
         lambda: queue.update(buffer, b"1"),
         lambda: queue.copy(other, buffer),

@@ -119,8 +119,10 @@ def test_awaiting_a_failure_s8(
             semaphore.fail(error)
         else:
             asyncio.get_running_loop().call_soon(semaphore.fail, error)
-        with pytest.raises(kind):
+        with pytest.raises(kind) as caught:
             await semaphore.reached(1)
+        assert caught.value is not error
+        assert caught.value.__cause__ is error
 
     run(main())
 
