@@ -219,7 +219,7 @@ HOST = (
     (
         "nothing is compiled",
         ["executables/test_without_a_compiler.py::test_compile_is_there_or_refused_c5"],
-        ("hal._devices.device", 'if "compile" not in', 'if "compile" in'),
+        ("hal._programs.compile", 'if "compile" not in', 'if "compile" in'),
     ),
     (
         "host memory is not imported",

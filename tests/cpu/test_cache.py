@@ -190,10 +190,12 @@ def test_processes_at_the_same_time(cache):
     program = """
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
+from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
 device = CpuDriver().open_device(0, {})
 source = "__global__ void kernel(int *p) { p[0] = 99; }"
-image = device.compile(CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), ""))
+request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+image = CpuCompiler().compile(request, "").image
 device.get_function(device.load_module(image), "kernel")
 """
     processes = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(4)]
@@ -246,6 +248,7 @@ import numpy as np
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu import _toolchain
+from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
 assert _toolchain.find_compiler().family == "zig"
 source = '''
@@ -265,7 +268,7 @@ __global__ void kernel(float *x, int n) {
 '''
 device = CpuDriver().open_device(0, {})
 request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-module = device.load_module(device.compile(request))
+module = device.load_module(CpuCompiler().compile(request, "").image)
 stream = device.create_stream()
 x = np.linspace(0, 1, 256, dtype="f4")
 values = [ctypes.c_void_p(x.ctypes.data), ctypes.c_int(256)]
@@ -278,7 +281,8 @@ address, size = device.get_global(module, "total")
 assert abs(ctypes.c_float.from_address(address).value - np.sin(x).sum()) < 1e-3
 try:
     source = "__global__ void kernel() { oops; }"
-    device.compile(CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), ""))
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    CpuCompiler().compile(request, "")
 except Exception as error:
     print(error)
 """

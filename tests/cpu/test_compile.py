@@ -264,6 +264,7 @@ def test_a_barrier_that_is_not_found_says_so(python):
     program = """
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
+from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
 import ctypes
 source = '''
@@ -271,8 +272,8 @@ source = '''
 __global__ void kernel() { PASTE(__sync, threads)(); }
 '''
 device = CpuDriver().open_device(0, {})
-module = device.load_module(device.compile(
-    CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")))
+request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+module = device.load_module(CpuCompiler().compile(request, "").image)
 stream = device.create_stream()
 device.launch(stream, device.get_function(module, "kernel"), (1, 1, 1), (2, 1, 1), 0, 0)
 device.synchronize_stream(stream)
@@ -343,11 +344,12 @@ def test_debug_directory(python, tmp_path):
     program = """
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
+from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
 source = "__global__ void kernel(int *p) { p[0] = 1; }\\n"
 device = CpuDriver().open_device(0, {})
 request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "", options=("-g",))
-device.load_module(device.compile(request))
+device.load_module(CpuCompiler().compile(request, "").image)
 """
     result = python(program, HAL_CPU_DEBUG_DIR=str(tmp_path))
     assert (result.returncode, result.stderr) == (0, "")

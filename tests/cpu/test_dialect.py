@@ -284,11 +284,12 @@ import ctypes, sys
 import numpy as np
 from hal._programs.scanner import scan
 from hal.native import CompileRequest
+from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
 source = '''%s'''
 device = CpuDriver().open_device(0, {})
 request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-module = device.load_module(device.compile(request))
+module = device.load_module(CpuCompiler().compile(request, "").image)
 function = device.get_function(module, "kernel")
 stream = device.create_stream()
 x = np.arange(4, dtype="i4")

@@ -269,11 +269,13 @@ PROGRAM = """
 import ctypes
 from hal._programs.scanner import scan
 from hal.native import CompileRequest, MemoryType
+from hal_cpu.compiler import CpuCompiler
 from hal_cpu.driver import CpuDriver
 device = CpuDriver().open_device(0, {})
 source = "__global__ void kernel() {}"
 request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
-function = device.get_function(device.load_module(device.compile(request)), "kernel")
+module = device.load_module(CpuCompiler().compile(request, "").image)
+function = device.get_function(module, "kernel")
 stream = device.create_stream()
 counts = device.allocate(12, MemoryType.DEVICE)
 (ctypes.c_uint32 * 3).from_address(counts)[:] = GRID

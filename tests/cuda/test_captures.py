@@ -11,7 +11,7 @@ import gpusim
 import numpy as np
 import pytest
 from child_processes import run_alone
-from compile_requests import request
+from compile_requests import compiled, request
 from cuda.bindings import driver as cu
 
 from hal.errors import OperationError
@@ -141,7 +141,7 @@ def use(device, image, host):
 @pytest.fixture(scope="module")
 def image(driver):
     device = driver.open_device(0, {})
-    found = device.compile(request(SOURCE))
+    found = compiled(device, request(SOURCE))
     device.close()
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compile_requests import request
+from compile_requests import compiled, request
 
 from hal.errors import CompilationError, InvalidArgumentError, UnimplementedError
 
@@ -53,7 +53,8 @@ def compile_with(driver, monkeypatch, tmp_path):
     def function(compiler, source=SOURCE, architecture="sm_90", **more):
         monkeypatch.setattr(_driver, "compiler", compiler.compiler)
         monkeypatch.setattr(_driver, "compile_source", compiler.compile_source)
-        return _compile.compile_image(request(source, **more), architecture)
+        target = _compile.target_for(architecture)
+        return _compile.compile_image(request(source, **more), target)[0]
 
     return function
 
@@ -191,7 +192,7 @@ def test_without_a_compiler_the_package_is_named(driver, lab, monkeypatch):
 
     monkeypatch.setattr(importlib, "import_module", without)
     with pytest.raises(UnimplementedError, match="pip install nvidia-cuda-nvrtc"):
-        lab.device.compile(request(SOURCE))
+        compiled(lab.device, request(SOURCE))
     device = driver.open_device(0, {})
     assert "compile" not in device.features
     assert "graphs" in device.features

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from compile_requests import request
+from compile_requests import compiled, request
 
 from hal.errors import CompilationError, NotFoundError, OperationError
 from hal.native import FillNode, LaunchNode
@@ -39,7 +39,7 @@ class Pair(ctypes.Structure):
 @pytest.fixture
 def program(lab):
     lab.device.bind()
-    module = lab.device.load_module(lab.device.compile(request(SOURCE)))
+    module = lab.device.load_module(compiled(lab.device, request(SOURCE)))
     yield lambda name: lab.device.get_function(module, name)
     lab.device.unload_module(module)
 
@@ -60,7 +60,7 @@ def test_what_the_driver_knows_of_a_kernel_c5(lab, program):
 def test_names_that_are_not_there_c5(lab, program):
     with pytest.raises(NotFoundError, match=r"'sub'; it has: .*add.*nothing"):
         program("sub")
-    module = lab.device.load_module(lab.device.compile(request(SOURCE)))
+    module = lab.device.load_module(compiled(lab.device, request(SOURCE)))
     with pytest.raises(NotFoundError, match="no variable 'other'"):
         lab.device.get_global(module, "other")
     address, size = lab.device.get_global(module, "offset")
@@ -173,13 +173,13 @@ def test_more_shared_memory_in_a_graph_c4(lab, program):
 def test_a_compiler_that_refuses_tells_the_line_c5(lab):
     source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
     with pytest.raises(CompilationError, match=r"broken\.cpp:2:.*error") as caught:
-        lab.device.compile(request(source, filename="broken.cpp"))
+        compiled(lab.device, request(source, filename="broken.cpp"))
     assert "missing" in caught.value.log
 
 
 def test_functions_are_forgotten_with_their_module(lab):
     device = lab.device
-    image = device.compile(request(SOURCE))
+    image = compiled(device, request(SOURCE))
     known = len(device._kernels), len(device._shared)
     for _ in range(3):
         module = device.load_module(image)
@@ -203,7 +203,7 @@ def test_threads_that_look_a_kernel_up_at_once_note_it_once(lab):
 
     device = lab.device
     device._kernels, device._shared = Meeting(device._kernels), Meeting(device._shared)
-    module = device.load_module(device.compile(request(SOURCE)))
+    module = device.load_module(compiled(device, request(SOURCE)))
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda _: look_up(device, module), range(2)))
     assert len(set(found)) == 1

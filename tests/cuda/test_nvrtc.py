@@ -99,7 +99,7 @@ def test_the_dialect_compiles(tmp_path, architecture):
         tmp_path,
         f"""
 from hal_cuda import _image
-image = _compile.compile_image(request({DIALECT!r}), {architecture!r})
+image, _ = _compile.compile_image(request({DIALECT!r}), _compile.target_for({architecture!r}))
 found = _image.sniff(image)
 print(found.kind, found.contents)
 names = ("everything", "prototype", "hal_kernels", "hal_parameters", "counter", "weights")

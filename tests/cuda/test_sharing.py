@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from compile_requests import request
+from compile_requests import compiled, request
 
 from hal._base.sync import Doorbell
 from hal.errors import OperationError
@@ -158,7 +158,7 @@ def test_a_kernel_uses_an_enabled_peers_pool_m3(open_lab):
     seen = one.array(np.zeros(64, np.int32))
     one.device.bind()
     source = "__global__ void more(int *x) { x[threadIdx.x] += 7; }"
-    module = one.device.load_module(one.device.compile(request(source)))
+    module = one.device.load_module(compiled(one.device, request(source)))
     function = one.device.get_function(module, "more")
     for address in memory:
         at = one.parameters(ctypes.c_uint64(address))

@@ -275,7 +275,7 @@ def test_a_device_compiles_by_the_same_path(device, program):
 # Wrong arguments
 
 
-class _OnlyDevices:
+class _OnlyLoads:
     """A backend as it was before there was more to it."""
 
     def __init__(self):
@@ -306,15 +306,17 @@ def test_wrong_arguments(arguments, kind, match):
         hal.compile(**{"source": SOURCE, **arguments})
 
 
-def test_a_backend_that_compiles_on_devices_only(monkeypatch, program, device):
+def test_a_backend_without_a_compiler(monkeypatch, program, device):
     plugin = {each.name: each for each in registry._registry._search()}["cpu"]
-    monkeypatch.setattr(plugin, "_backend", _OnlyDevices().record)
+    monkeypatch.setattr(plugin, "_backend", _OnlyLoads().record)
     monkeypatch.setattr(plugin, "_compiler", None)
-    with pytest.raises(
-        UnimplementedError, match=r"'cpu' .* nothing without a device; .*compile\(\)"
-    ):
-        hal.compile(SOURCE, target="cpu")
-    assert scaled(device, device.compile(SOURCE)) == [0, 2, 4, 6]
+    why = r"'cpu' .* has no compiler: its devices load images only"
+    for target in ("cpu", device):
+        with pytest.raises(UnimplementedError, match=why):
+            hal.compile(SOURCE, target=target)
+    told = rf"^cpu:0 compiles no kernel source \(.*{why}\); load an image with device.load\(\)$"
+    with pytest.raises(UnimplementedError, match=told):
+        device.compile(SOURCE)
     # Its images suit devices of their very architecture.
     renamed = program.images[0]._replace(target=device.info.architecture)
     assert scaled(device, device.load(hal.Program([renamed], ["scale"], {}))) == [0, 2, 4, 6]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hip_harness
 import pytest
-from compile_requests import request
+from compile_requests import compiled, request
 
 from hal.native import MemoryType
 
@@ -78,6 +78,6 @@ def image(driver):
     """The code object of `hip_harness.KERNELS`."""
     device = driver.open_device(0, {})
     device.bind()
-    found = device.compile(request(hip_harness.KERNELS))
+    found = compiled(device, request(hip_harness.KERNELS))
     device.close()
     return found

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 from code_objects import bundle_of, code_object, kernel, note, pack, pack_short
-from compile_requests import request
+from compile_requests import compiled, request
 
 from hal.errors import NotFoundError, OperationError
 
@@ -178,7 +178,7 @@ def test_kernels_of_cpp_are_found_by_the_name_in_the_source_c5(device):
     """What the runtime knows as ``_Z3sumPj``; the image lists its names as AMD's do."""
     names = ["_Z3sumPj", "_Z5twicei", "_Z5twicef", "plain"]
     source = "\n".join(f'extern "C" __global__ void {name}(int *p) {{ *p = 1; }}' for name in names)
-    module = device.load_module(device.compile(request(source)))
+    module = device.load_module(compiled(device, request(source)))
     loaded = device._modules[module][0]
     content = loaded._image.content
     kernels = read_kernels(code_object(*(kernel(name, 8) for name in names)))

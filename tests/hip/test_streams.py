@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from compile_requests import request
+from compile_requests import compiled, request
 from hip_harness import LIMIT, Arguments, words
 
 from hal.errors import (
@@ -186,25 +186,24 @@ def test_a_pool_gives_up_blocks_of_other_sizes_for_one_that_it_has_not_m3(device
 def test_a_compiler_error_has_the_users_line_c5(device):
     source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
     with pytest.raises(CompilationError, match=r"broken\.cpp:2:10: error:.*missing") as caught:
-        device.compile(request(source, "broken.cpp"))
+        compiled(device, request(source, "broken.cpp"))
     assert "missing" in caught.value.log
 
 
 def test_macros_and_options_reach_the_compiler_c5(device, tmp_path):
     (tmp_path / "value.h").write_text("#define VALUE 1\n")
     source = '#include "value.h"\n__global__ void k(int *p) { static_assert(VALUE + A + B == 6); }'
-    image = device.compile(
-        request(
-            source,
-            defines={"A": "2"},
-            options=("-DB=3", "-O1"),
-            include_directories=(str(tmp_path),),
-        )
+    asked = request(
+        source,
+        defines={"A": "2"},
+        options=("-DB=3", "-O1"),
+        include_directories=(str(tmp_path),),
     )
+    image = compiled(device, asked)
     assert image.startswith(b"\x7fELF")
     for name, value in {"A B": "1", "A": "1\n2", "": "1"}.items():
         with pytest.raises(InvalidArgumentError, match="defines"):
-            device.compile(request(source, defines={name: value}))
+            compiled(device, request(source, defines={name: value}))
 
 
 def test_what_was_compiled_is_kept_on_disk(device, tmp_path, monkeypatch, simulator):
@@ -220,9 +219,9 @@ def test_what_was_compiled_is_kept_on_disk(device, tmp_path, monkeypatch, simula
 
     monkeypatch.setattr(_driver, "compile_source", count)
     asked = request("__global__ void kept(int *p) { p[0] = 1; }")
-    assert device.compile(asked) == device.compile(asked)
+    assert compiled(device, asked) == compiled(device, asked)
     assert len(runs) == 1
-    device.compile(request("__global__ void kept(int *p) { p[0] = 2; }"))
+    compiled(device, request("__global__ void kept(int *p) { p[0] = 2; }"))
     assert len(runs) == 2
 
 

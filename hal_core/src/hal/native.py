@@ -71,7 +71,7 @@ __all__ = [
 
 
 class NativeCompiler(ABC):
-    """Compile portable source without a device; what `hal.plugin.Backend.compiler` returns.
+    """The compiler of a backend, which needs no device; `hal.plugin.Backend.compiler` returns it.
 
     Any thread may call any method; several compile at once. A target is the
     part behind the colon in ``"cuda:sm_90"``.
@@ -295,16 +295,6 @@ class NativeDevice(ABC):
         """Copy `size` > 0 bytes to host memory; the rest as `copy_from_host`."""
 
     # Kernels
-
-    @abstractmethod
-    def compile(self, request: CompileRequest) -> bytes:
-        """Compile portable source to an image for this device; blocks, on any thread.
-
-        What `NativeCompiler.compile` makes for `NativeCompiler.target_of` the
-        device, where the backend has a compiler. Raises `CompilationError`
-        with the compiler's log. Without the feature ``compile`` it raises
-        `UnimplementedError`, whose text says what is missing: users are told.
-        """
 
     @abstractmethod
     def load_module(self, image: bytes) -> int:

@@ -45,7 +45,7 @@ class MemoryType(enum.Enum):
 FEATURES: Final = frozenset(
     {
         "async_allocations",  # stream-ordered allocation
-        "compile",  # portable kernel source to an image
+        "compile",  # `NativeCompiler.compile` makes images for the device
         "external_streams",  # streams and events that other libraries have made
         "graphs",  # native command graphs
         "host_import",  # host memory becomes the device's without a copy

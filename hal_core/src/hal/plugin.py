@@ -52,10 +52,10 @@ class Backend:
     native_api
         The version of `hal.native` that the plugin was written for.
     compiler
-        Return the compiler for the backend's devices that needs no device;
+        Return the compiler for the backend's devices, which needs none of them:
         called once per process, on first use, without `probe`. Raises
         `BackendUnavailableError` if the vendor's bindings are missing. None
-        for a backend that compiles on open devices only.
+        for a backend whose devices load images only.
     """
 
     name: str

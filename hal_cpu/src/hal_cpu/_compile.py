@@ -17,7 +17,6 @@ from hal_cpu import _dialect, _image, _system, _toolchain
 __all__ = [
     "NATIVE",
     "compile_image",
-    "compile_with_log",
     "link_images",
     "missing_features",
     "native_features",
@@ -87,17 +86,12 @@ _LINK_ERROR: Final = re.compile(
 )
 
 
-def compile_image(request: CompileRequest) -> bytes:
-    """Return the image of a request for this processor; see `compile_with_log`."""
-    return compile_with_log(request, NATIVE, native_features())[0]
-
-
 def native_features() -> str:
     """Return the features of this processor that an image for it may use."""
     return " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))
 
 
-def compile_with_log(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
+def compile_image(request: CompileRequest, march: str, features: str) -> tuple[bytes, str]:
     """Return the image of a request, from the cache if present, and the compiler's log.
 
     `march` is the part of a processor that the compiler may use, and `features` are

@@ -42,7 +42,7 @@ class CpuCompiler(NativeCompiler):
             )
             raise InvalidArgumentError(message)
         features = known[name] if name in known else _compile.native_features()
-        image, log = _compile.compile_with_log(request, name, features)
+        image, log = _compile.compile_image(request, name, features)
         properties = {
             "compiler": _toolchain.find_compiler().version,
             "features": features,

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 from hal.errors import OperationError, OutOfMemoryError
 from hal.native import (
     FEATURES,
-    CompileRequest,
     DeviceInfo,
     FunctionInfo,
     MemoryType,
     NativeDevice,
     Node,
 )
-from hal_cpu import _compile, _driver, _graph, _module, _system
+from hal_cpu import _driver, _graph, _module, _system
 
 if TYPE_CHECKING:
     from hal_cpu.driver import CpuDriver
@@ -253,10 +252,6 @@ class CpuDevice(NativeDevice):
             self._check(error)
 
     # Kernels
-
-    def compile(self, request: CompileRequest) -> bytes:
-        """Compile portable source to a shared object for this processor."""
-        return _compile.compile_image(request)
 
     def load_module(self, image: bytes) -> int:
         """Load a shared object, with its own copy of its variables each time.

@@ -10,7 +10,7 @@ from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_cuda import _dialect, _driver
 
-__all__ = ["compile_image", "compile_with_log", "target_for"]
+__all__ = ["compile_image", "target_for"]
 
 _OPTIONS: Final = (
     # Kernels are found by their names in the source, even without a caller.
@@ -29,15 +29,7 @@ _CARET: Final = re.compile(r"[ \t]*\^\s*$")
 _cache: Final = DiskCache("cuda")
 
 
-def compile_image(request: CompileRequest, architecture: str) -> bytes:
-    """Return a cubin for ``"sm_90"`` or the like, or PTX if NVRTC knows no such device.
-
-    Raises as `compile_with_log`.
-    """
-    return compile_with_log(request, target_for(architecture))[0]
-
-
-def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
+def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
     """Return a cubin for ``"sm_90"`` or PTX for ``"compute_90"``, and NVRTC's log.
 
     From the cache if present; a part is a cubin that has to be linked.

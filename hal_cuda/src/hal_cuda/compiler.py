@@ -55,7 +55,7 @@ class CudaCompiler(NativeCompiler):
                 f"'sm_{wanted.number}'"
             )
             raise InvalidArgumentError(message)
-        image, log = _compile.compile_with_log(request, target)
+        image, log = _compile.compile_image(request, target)
         properties = {"compiler": f"NVRTC {version}"}
         if request.part:
             properties["source"] = request.filename

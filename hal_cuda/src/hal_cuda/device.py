@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal.errors import HalError, OperationError, OutOfMemoryError, UnimplementedError
 from hal.native import (
-    CompileRequest,
     DeviceInfo,
     FunctionInfo,
     LaunchNode,
     MemoryType,
     Node,
 )
-from hal_cuda import _compile, _driver, _graph, _host, _module, _pool
+from hal_cuda import _driver, _graph, _host, _module, _pool
 from hal_cuda._context import ContextDevice, streams
 from hal_cuda._driver import call, cuda
 
@@ -240,10 +239,6 @@ class CudaDevice(ContextDevice):
     copy_from_host = copy_to_host = copy
 
     # Kernels
-
-    def compile(self, request: CompileRequest) -> bytes:
-        """Compile portable source with NVRTC, to a cubin for this device or to PTX."""
-        return _compile.compile_image(request, self.info.architecture)
 
     def load_module(self, image: bytes) -> int:
         """Load PTX, a cubin, a fat binary or LTO-IR."""

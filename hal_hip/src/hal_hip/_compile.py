@@ -16,7 +16,7 @@ from hal.errors import CompilationError
 from hal.native import CompileRequest
 from hal_hip import _driver
 
-__all__ = ["compile_image", "compile_with_log", "program_text"]
+__all__ = ["compile_image", "program_text"]
 
 _OPTIONS: Final = (
     "-std=c++17",
@@ -30,12 +30,7 @@ _ERROR: Final = re.compile(r"(?:fatal |catastrophic )?error:|\): error")
 _cache: Final = DiskCache("hip")
 
 
-def compile_image(request: CompileRequest, target: str) -> bytes:
-    """Return the code object of a request; raises as `compile_with_log`."""
-    return compile_with_log(request, target)[0]
-
-
-def compile_with_log(request: CompileRequest, target: str) -> tuple[bytes, str]:
+def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
     """Return the code object of a request for devices of that ``gcnArchName``, and the log.
 
     From the cache if present. Raises `CompilationError` with the

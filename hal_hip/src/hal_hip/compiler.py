@@ -36,7 +36,7 @@ class HipCompiler(NativeCompiler):
         if not _driver.has_compiler():
             message = "kernels are compiled by hiprtc, which is not installed here"
             raise UnimplementedError(message)
-        image, log = _compile.compile_with_log(request, target)
+        image, log = _compile.compile_image(request, target)
         return CompiledImage(
             target, image, log, {"compiler": f"hiprtc {_driver.compiler_version()}".strip()}
         )

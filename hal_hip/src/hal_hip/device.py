@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from hal.errors import HalError, OutOfMemoryError
 from hal.native import (
-    CompileRequest,
     DeviceInfo,
     FunctionInfo,
     MemoryType,
     Node,
 )
-from hal_hip import _compile, _driver, _graph, _host, _module, _pool
+from hal_hip import _driver, _graph, _host, _module, _pool
 from hal_hip._context import ContextDevice
 from hal_hip._driver import call, entry_point, fail, hip
 
@@ -188,10 +187,6 @@ class HipDevice(ContextDevice):
             fail(status, _copy)
 
     # Kernels
-
-    def compile(self, request: CompileRequest) -> bytes:
-        """Compile portable source with hiprtc for this device."""
-        return _compile.compile_image(request, self._target)
 
     def load_module(self, image: bytes) -> int:
         """Load a code object, or the one of a bundle that is for this device."""

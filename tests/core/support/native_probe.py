@@ -24,7 +24,7 @@ WORK = (
 STREAM_CALLS = (
     *(*WORK, "wait_event", "record_event", "record_timer", "notify", "synchronize_stream"),
 )
-_UNBOUND = {"bind", "close", "compile"}
+_UNBOUND = {"bind", "close"}
 """Calls that need no current context."""
 
 _current = threading.local()
@@ -399,10 +399,6 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         self._work("launch", stream, [], function, grid, block, shared_memory, parameters)
 
     # Kernels
-
-    def compile(self, request):
-        self._enter("compile")
-        return self.inner.compile(request)
 
     def load_module(self, image):
         self._enter("load_module")

@@ -76,9 +76,6 @@ def classes(core):
 
         # Kernels: there are none
 
-        def compile(self, request):
-            raise errors.UnimplementedError("the fake device compiles nothing")
-
         def load_module(self, image):
             raise errors.UnimplementedError("the fake device loads nothing")
 

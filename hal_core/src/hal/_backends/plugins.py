@@ -191,7 +191,7 @@ class Plugin:
             return self._driver
 
     def compiler(self) -> NativeCompiler:
-        """Return the compiler that needs no device, made on first use and kept.
+        """Return the compiler, made on first use and kept.
 
         Raises `UnimplementedError` for a backend that has none.
         """
@@ -199,10 +199,7 @@ class Plugin:
             return self._compiler
         backend = self.backend()
         if backend.compiler is None:
-            message = (
-                f"{self.title} compiles nothing without a device; open one with "
-                f"hal.create_device({self.name!r}), and use its compile()"
-            )
+            message = f"{self.title} has no compiler: its devices load images only"
             raise UnimplementedError(message)
         with self._exclusively():
             if self._compiler is None:

@@ -112,11 +112,10 @@ def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
 
 
 def compiler_of(name: str) -> NativeCompiler:
-    """Return a backend's compiler that needs no device.
+    """Return a backend's compiler, which needs no device.
 
     Raises `BackendNotFoundError`, `BackendUnavailableError` if its bindings
-    are missing, `PluginError`, and `UnimplementedError` for a backend that
-    compiles on open devices only.
+    are missing, `PluginError`, and `UnimplementedError` for a backend without one.
     """
     return _registry.compiler_of(name)
 

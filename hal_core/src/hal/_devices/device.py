@@ -32,7 +32,7 @@ from hal._memory.extent import check_allocation, shape_of
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
 from hal._memory.settings import MemorySettings
 from hal._memory.usage import BufferUsage, check_memory, check_rights
-from hal._programs.compile import compile_program, describe, explaining
+from hal._programs.compile import compile_for
 from hal._programs.program import MAGIC, Program
 from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare
 from hal._programs.signature import Signature
@@ -46,13 +46,10 @@ from hal.arguments import (
 )
 from hal.errors import (
     ArgumentTypeError,
-    HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
 from hal.native import (
-    CompiledImage,
-    CompileRequest,
     MemoryType,
     NativeDevice,
 )
@@ -260,7 +257,8 @@ class Device(DeviceCore):
 
         `filename` is the source's name in errors; `defines` are macros;
         `options` go to the backend's compiler unchanged. Several sources,
-        by name, are compiled side by side and linked, as `hal.compile` does.
+        by name, are compiled side by side and linked, as `hal.compile` does
+        with the device as target.
         `trace` says whether ``HAL_TRACE`` logs, or for which threads. Loading
         may wait for the device, as in `load`. Raises `CompilationError`, with
         the user's lines and the compiler's log.
@@ -268,32 +266,9 @@ class Device(DeviceCore):
         self._live()
         if isinstance(options, Mapping):
             options = check_options(options, [self._backend], only=False)[self._backend]
-        if isinstance(source, Mapping):
-            source = as_mapping(source, "compile: sources by name are a mapping")
-        if isinstance(source, dict) and len(source) != 1:
-            program = compile_program(
-                source,
-                target=self,
-                defines=defines,
-                options=options,
-                include_directories=include_directories,
-                trace=trace,
-            )
-            return self.load(program)
-        (request,) = prepare(source, filename, defines, options, include_directories, trace)
-        if "compile" not in self._native.features:
-            reason = ""
-            try:
-                self._native.compile(CompileRequest("", filename, (), ""))
-            except HalError as error:  # the backend says how to get its compiler
-                reason = f" ({error})"
-            message = (
-                f"{self._name} compiles no kernel source{reason}; load an image with device.load()"
-            )
-            raise UnimplementedError(message)
-        image = explaining(request, lambda: self._native.compile(request))
-        found = describe(self._backend, CompiledImage(self.info.architecture, image))
-        return load_executable(self, found.image, None, found.kernels)
+        requests = prepare(source, filename, defines, options, include_directories, trace)
+        image = compile_for(self, requests)
+        return load_executable(self, image.image, None, image.kernels)
 
     def load(
         self,

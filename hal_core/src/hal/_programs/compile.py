@@ -1,12 +1,14 @@
-"""Compile portable source without a device, for several targets, from one or several files."""
+"""Compile portable source for devices or for targets, from one or several files."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from hal._backends import registry
 from hal._base import sync
@@ -26,7 +28,7 @@ from hal.errors import (
 )
 from hal.native import CompiledImage, CompileRequest, NativeCompiler
 
-__all__ = ["TargetLike", "compile_program", "describe", "explaining"]
+__all__ = ["TargetLike", "compile_for", "compile_program"]
 
 _Result = TypeVar("_Result")
 
@@ -86,30 +88,22 @@ def compile_program(
     wanted = _check_targets(target)
     compilers = [registry.compiler_of(name) for name, _ in wanted]
     by_backend = check_options(options, [name for name, _ in wanted])
-    requests = [
-        prepare(source, filename, defines, by_backend.get(name, ()), include_directories, trace)
-        for name, _ in wanted
+    builds = [
+        _Build(
+            name,
+            compiler,
+            architecture,
+            prepare(source, filename, defines, by_backend[name], include_directories, trace),
+            f"{name}:{architecture}".rstrip(":"),
+        )
+        for compiler, (name, architecture) in zip(compilers, wanted, strict=True)
     ]
-    tasks: list[Callable[[], CompiledImage]] = [
-        _task(compiler, request, name, architecture)
-        for compiler, (name, architecture), batch in zip(compilers, wanted, requests, strict=True)
-        for request in batch
-    ]
-    parts = _run_all(tasks)
-    images: list[ProgramImage] = []
-    for compiler, (name, _), batch in zip(compilers, wanted, requests, strict=True):
-        mine = [parts.pop(0) for _ in batch]
-        if len(mine) == 1:
-            images.append(describe(name, mine[0]))
-        else:
-            linked = _link(compiler, mine, batch, name)
-            suffixes = [suffix(index, len(batch)) for index in range(len(batch))]
-            images.append(describe(name, linked, suffixes))
+    images = _build_all(builds)
     names = [each.name for each in images]
     if len(set(names)) < len(names):
         message = f"two of the targets are the same: {', '.join(names)}; give each once"
         raise InvalidArgumentError(message)
-    first = requests[0]
+    first = builds[0].requests
     metadata = {
         "filenames": "\n".join(each.filename for each in first),
         "defines": "\n".join(
@@ -122,16 +116,80 @@ def compile_program(
     return Program(images, [each.name for one in first for each in one.entries], metadata)
 
 
-def describe(
-    backend: str, compiled: CompiledImage, suffixes: Sequence[str] = ("",)
-) -> ProgramImage:
-    """Return an image with what it tells about its kernels."""
+def compile_for(device: Target, requests: Sequence[CompileRequest]) -> ProgramImage:
+    """Compile requests to one image for a device; raises as `Device.compile`."""
+    try:
+        compiler = registry.compiler_of(device.backend)
+        target = compiler.target_of(device.info)
+        if "compile" not in device.features:
+            compiler.compile(CompileRequest("", "", (), ""), target)  # it says what is missing
+            message = "it does not declare the feature 'compile'"
+            raise UnimplementedError(message)
+    except HalError as error:
+        message = (
+            f"{device._name} compiles no kernel source ({error}); load an image with device.load()"
+        )
+        raise UnimplementedError(message) from error
+    (image,) = _build_all([_Build(device.backend, compiler, target, requests, "")])
+    return image
+
+
+class _Build(NamedTuple):
+    """The requests of one target.
+
+    Attributes
+    ----------
+    place
+        What its errors begin with; empty where the user named no target.
+    """
+
+    backend: str
+    compiler: NativeCompiler
+    target: str
+    requests: Sequence[CompileRequest]
+    place: str
+
+
+def _build_all(builds: Sequence[_Build]) -> list[ProgramImage]:
+    """Return an image for each target; all sources are compiled side by side."""
+    tasks = [partial(_compile, build, each) for build in builds for each in build.requests]
+    parts = iter(_run_all(tasks))
+    return [_join(build, [next(parts) for _ in build.requests]) for build in builds]
+
+
+def _compile(build: _Build, request: CompileRequest) -> CompiledImage:
+    """Compile one source, and explain the compiler's errors in the words of the dialect."""
+    with _placing(build.place):
+        try:
+            return build.compiler.compile(request, build.target)
+        except CompilationError as error:
+            told = explained(error, request)
+            raise told from (None if told is not error else error.__cause__)
+
+
+@contextmanager
+def _placing(place: str) -> Iterator[None]:
+    """Have errors begin with the target that they are of."""
+    try:
+        yield
+    except HalError as error:
+        if not place:
+            raise
+        raise placed(place, error) from error
+
+
+def _join(build: _Build, parts: list[CompiledImage]) -> ProgramImage:
+    """Return the image of a target's compiled parts, with what it tells about its kernels."""
+    compiled, suffixes = parts[0], [suffix(index, len(parts)) for index in range(len(parts))]
+    if len(parts) > 1:
+        with _placing(build.place and f"{build.backend}:{compiled.target}"):
+            compiled = _link(build, parts)
     try:
         kernels = read_image_table(compiled.image, suffixes)
     except InvalidArgumentError:
         kernels = None  # loading reports the error
     return ProgramImage(
-        backend,
+        build.backend,
         compiled.target,
         compiled.image,
         None if kernels is None else MappingProxyType(kernels),
@@ -169,53 +227,27 @@ def _check_targets(target: object) -> list[tuple[str, str]]:
     return wanted
 
 
-def _task(
-    compiler: NativeCompiler, request: CompileRequest, backend: str, architecture: str
-) -> Callable[[], CompiledImage]:
-    def task() -> CompiledImage:
-        try:
-            return explaining(request, lambda: compiler.compile(request, architecture))
-        except HalError as error:
-            raise placed(f"{backend}:{architecture}".rstrip(":"), error) from error
-
-    return task
-
-
-def explaining(request: CompileRequest, compile_it: Callable[[], _Result]) -> _Result:
-    """Call a backend's compiler and explain its errors in the words of the dialect."""
-    try:
-        return compile_it()
-    except CompilationError as error:
-        told = explained(error, request)
-        raise told from (None if told is not error else error.__cause__)
-
-
-def _link(
-    compiler: NativeCompiler, parts: list[CompiledImage], batch: list[CompileRequest], backend: str
-) -> CompiledImage:
+def _link(build: _Build, parts: list[CompiledImage]) -> CompiledImage:
     """Link the parts for one target; the log covers all steps."""
-    target = parts[0].target
     owners: dict[str, str] = {}
-    for part, request in zip(parts, batch, strict=True):
+    for part, request in zip(parts, build.requests, strict=True):
         # Not every linker refuses a name that is defined twice.
         for name in sorted(read_definitions(part.image)):
             other = owners.setdefault(name, request.filename)
             if other != request.filename:
                 message = (
-                    f"{backend}:{target}: {request.filename} defines {name!r}, and {other} does "
-                    "already; make it static or rename it"
+                    f"{request.filename} defines {name!r}, and {other} does already; make it "
+                    "static or rename it"
                 )
                 raise CompilationError(message, log=message)
     try:
-        linked = compiler.link(parts, target)
+        linked = build.compiler.link(parts, parts[0].target)
     except UnimplementedError as error:
         message = (
-            f"{backend}:{target}: several sources cannot become one image there ({error}); compile "
-            "each source by itself, or all of them as one text"
+            f"several sources cannot become one image there ({error}); compile each source by "
+            "itself, or all of them as one text"
         )
         raise UnimplementedError(message) from error
-    except HalError as error:
-        raise placed(f"{backend}:{target}", error) from error
     log = "".join(each.log for each in (*parts, linked))
     return CompiledImage(linked.target, linked.image, log, linked.properties)
 

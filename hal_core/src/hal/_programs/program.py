@@ -249,6 +249,10 @@ class Target(Protocol):
     def info(self) -> DeviceInfo:
         """The description of the hardware."""
 
+    @property
+    def features(self) -> frozenset[str]:
+        """The optional features that work natively there."""
+
 
 def is_device(value: object) -> bool:
     """Return whether an object is a device, or has all of a device that matters here."""
@@ -256,7 +260,7 @@ def is_device(value: object) -> bool:
 
 
 def compiler_or_none(backend: str) -> NativeCompiler | None:
-    """Return a backend's compiler that needs no device; None if it has none here."""
+    """Return a backend's compiler; None if it has none here."""
     try:
         return registry.compiler_of(backend)
     except (BackendError, UnimplementedError, NotFoundError):

@@ -12,7 +12,10 @@ def test_compile_is_there_or_refused_c5(device: hal.Device) -> None:
     """C5: a device that compiles nothing raises `UnimplementedError`, and names `load`."""
     source = "__global__ void nothing(int n) {}"
     if "compile" in device.features:
-        assert list(device.compile(source)) == ["nothing"]
+        compiled = device.compile(source)
+        assert list(compiled) == ["nothing"]
+        (image,) = hal.compile(source, target=device).images
+        assert compiled.image == image.image
         return
     with pytest.raises(UnimplementedError, match="load"):
         device.compile(source)

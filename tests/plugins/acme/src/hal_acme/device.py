@@ -8,7 +8,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from hal.errors import DeviceLostError, UnimplementedError
-from hal.native import CompileRequest, DeviceInfo, FunctionInfo, MemoryType, NativeDevice
+from hal.native import DeviceInfo, FunctionInfo, MemoryType, NativeDevice
 from hal_acme import _driver
 
 __all__ = ["AcmeDevice"]
@@ -126,10 +126,6 @@ class AcmeDevice(NativeDevice):
     copy_to_host = copy
 
     # Kernels
-
-    def compile(self, request: CompileRequest) -> bytes:
-        """Refuse, as Acme devices run no kernels; the core asks only for declared features."""
-        _no_kernels()
 
     def load_module(self, image: bytes) -> int:
         """Refuse."""
