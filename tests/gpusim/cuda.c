@@ -88,7 +88,7 @@ REFUSED(cuGraphAddMemAllocNode)
 static const struct {
   const char *name;
   int from;
-} newer[] = {{"cuLaunchHostFunc", 13020}, {"cuGraphAddNode", 13041}, {"cuGraphNodeSetParams", 13041}};
+} newer[] = {{"cuLaunchHostFunc", 13020}};
 
 API cuGetProcAddress_v2(const char *name, void **symbol, int version, uint64_t flags, int *result) {
   (void)flags;

@@ -79,20 +79,6 @@ struct cu_memcpy_node {
   struct cu_memcpy3d copy;
 };
 
-struct cu_node_params {
-  unsigned type;
-  int reserved0[3];
-  union {
-    long long reserved1[29];
-    struct cu_kernel_node kernel;
-    struct cu_memcpy_node copy;
-    struct cu_memset_node set;
-    struct cu_host_node host;
-    struct sim_graph *child;
-  };
-  long long reserved2;
-};
-
 struct cu_location {
   unsigned type; /* 1: a device, 2: the host */
   int id;
@@ -110,13 +96,6 @@ struct cu_pool_props {
 struct cu_access {
   struct cu_location location;
   unsigned flags;
-};
-
-struct cu_instantiate {
-  uint64_t flags;
-  struct sim_stream *upload_stream;
-  struct sim_node *error_node;
-  unsigned result;
 };
 
 struct cu_update_result {

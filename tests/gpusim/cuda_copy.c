@@ -40,10 +40,6 @@ static int copy_flat(struct sim_stream *stream, const void *target, const void *
   return sim_copy(stream, &copy, to_device, from_device, synchronous);
 }
 
-API cuMemcpy(cu_address target, cu_address source, size_t size) {
-  CALL(cuMemcpy, CONTEXT);
-  return copy_flat(NULL, at(target), at(source), size, false, false, true);
-}
 API cuMemcpyAsync(cu_address target, cu_address source, size_t size, struct sim_stream *stream) {
   CALL(cuMemcpyAsync, HANDLE);
   return copy_flat(stream, at(target), at(source), size, false, false, false);
@@ -64,10 +60,6 @@ API cuMemcpyDtoHAsync_v2(void *target, cu_address source, size_t size, struct si
   CALL(cuMemcpyDtoHAsync, HANDLE);
   return copy_flat(stream, target, at(source), size, false, true, false);
 }
-API cuMemcpyDtoD_v2(cu_address target, cu_address source, size_t size) {
-  CALL(cuMemcpyDtoD, CONTEXT);
-  return copy_flat(NULL, at(target), at(source), size, true, true, false);
-}
 API cuMemcpyDtoDAsync_v2(cu_address target, cu_address source, size_t size, struct sim_stream *stream) {
   CALL(cuMemcpyDtoDAsync, HANDLE);
   return copy_flat(stream, at(target), at(source), size, true, true, false);
@@ -84,10 +76,6 @@ static int copy_peer(struct sim_stream *stream, cu_address target, const struct 
   return copy_flat(stream, at(target), at(source), size, true, true, synchronous);
 }
 
-API cuMemcpyPeer(cu_address target, struct cu_context *to, cu_address source, struct cu_context *from, size_t size) {
-  CALL(cuMemcpyPeer, CONTEXT);
-  return copy_peer(NULL, target, to, source, from, size, false);
-}
 API cuMemcpyPeerAsync(cu_address target, struct cu_context *to, cu_address source, struct cu_context *from, size_t size, struct sim_stream *stream) {
   CALL(cuMemcpyPeerAsync, HANDLE);
   return copy_peer(stream, target, to, source, from, size, false);
@@ -122,11 +110,6 @@ API cuMemcpy2DAsync_v2(const struct cu_memcpy2d *shape, struct sim_stream *strea
   const struct cu_memcpy3d copy = from_2d(shape);
   return copy_shaped(stream, &copy, false);
 }
-API cuMemcpy3D_v2(const struct cu_memcpy3d *shape) {
-  CALL(cuMemcpy3D, CONTEXT);
-  GIVEN(shape);
-  return copy_shaped(NULL, shape, true);
-}
 API cuMemcpy3DAsync_v2(const struct cu_memcpy3d *shape, struct sim_stream *stream) {
   CALL(cuMemcpy3DAsync, HANDLE);
   GIVEN(shape);
@@ -147,18 +130,15 @@ static int set(struct sim_stream *stream, cu_address target, size_t pitch, uint3
     return set(NULL, target, 0, value, element, count, 1);                                                               \
   }                                                                                                                      \
   API cuMemsetD##bits##Async(cu_address target, type value, size_t count, struct sim_stream *stream) {                   \
-    CALL(cuMemsetD##bits##Async, HANDLE);                                                                               \
+    CALL(cuMemsetD##bits##Async, HANDLE);                                                                                \
     return set(stream, target, 0, value, element, count, 1);                                                             \
-  }                                                                                                                      \
-  API cuMemsetD2D##bits##_v2(cu_address target, size_t pitch, type value, size_t width, size_t height) {                 \
-    CALL(cuMemsetD2D##bits, CONTEXT);                                                                                    \
-    return set(NULL, target, pitch, value, element, width, height);                                                      \
-  }                                                                                                                      \
-  API cuMemsetD2D##bits##Async(cu_address target, size_t pitch, type value, size_t width, size_t height,                 \
-                               struct sim_stream *stream) {                                                              \
-    CALL(cuMemsetD2D##bits##Async, HANDLE);                                                                             \
-    return set(stream, target, pitch, value, element, width, height);                                                    \
   }
 FILL(8, unsigned char, 1)
 FILL(16, unsigned short, 2)
 FILL(32, unsigned, 4)
+
+API cuMemsetD2D8Async(cu_address target, size_t pitch, unsigned char value, size_t width, size_t height,
+                      struct sim_stream *stream) {
+  CALL(cuMemsetD2D8Async, HANDLE);
+  return set(stream, target, pitch, value, 1, width, height);
+}

@@ -92,23 +92,6 @@ API cuDeviceGetPCIBusId(char *text, int length, int device) {
   return SIM_OK;
 }
 
-API cuDeviceGetByPCIBusId(int *device, const char *text) {
-  CALL(cuDeviceGetByPCIBusId, INIT | SIM_ALLOWED_AFTER_ERROR);
-  unsigned number;
-  if (!device || !text || sscanf(text, "FFFF:%2X:00.0", &number) != 1) return SIM_INVALID_VALUE;
-  DEVICE((int)number);
-  *device = (int)number;
-  return SIM_OK;
-}
-
-API cuDeviceComputeCapability(int *major, int *minor, int device) {
-  CALL(cuDeviceComputeCapability, INIT | SIM_ALLOWED_AFTER_ERROR);
-  DEVICE(device);
-  if (major) *major = CU_ARCHITECTURE / 10;
-  if (minor) *minor = CU_ARCHITECTURE % 10;
-  return SIM_OK;
-}
-
 static int attribute(int which, int device) {
   switch (which) {
     case 1: case 2: case 3: return 1024;      /* threads of a block, in x, in y */
@@ -293,44 +276,6 @@ API cuCtxSynchronize_v2(struct cu_context *context) {
   return sim_device_synchronize(context->device);
 }
 
-API cuCtxGetId(struct cu_context *context, unsigned long long *id) {
-  CALL(cuCtxGetId, INIT | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(id);
-  if (!context) context = depth ? stack[depth - 1] : NULL;
-  if (!cu_is_context(context)) return SIM_INVALID_CONTEXT;
-  *id = (unsigned long long)context->device + 1;
-  return SIM_OK;
-}
-
-API cuCtxGetApiVersion(struct cu_context *context, unsigned *version) {
-  CALL(cuCtxGetApiVersion, INIT | SIM_ALLOWED_AFTER_ERROR);
-  (void)context;
-  GIVEN(version);
-  *version = 3020;
-  return SIM_OK;
-}
-
-API cuCtxGetFlags(unsigned *flags) {
-  CALL(cuCtxGetFlags, CONTEXT | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(flags);
-  *flags = 0;
-  return SIM_OK;
-}
-
-API cuCtxGetLimit(size_t *value, unsigned limit) {
-  CALL(cuCtxGetLimit, CONTEXT);
-  GIVEN(value);
-  if (limit > 7) return 215;
-  *value = limit == 0 ? 1024 : 1 << 20;
-  return SIM_OK;
-}
-
-API cuCtxSetLimit(unsigned limit, size_t value) {
-  CALL(cuCtxSetLimit, CONTEXT);
-  (void)value;
-  return limit > 7 ? 215 : SIM_OK;
-}
-
 API cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   CALL(cuCtxGetStreamPriorityRange, CONTEXT);
   if (least) *least = 0;
@@ -346,16 +291,6 @@ API cuDeviceCanAccessPeer(int *can, int device, int peer) {
   DEVICE(device);
   DEVICE(peer);
   *can = device != peer && !sim_setting("GPUSIM_NO_PEERS", 0);
-  return SIM_OK;
-}
-
-API cuDeviceGetP2PAttribute(int *value, unsigned which, int device, int peer) {
-  CALL(cuDeviceGetP2PAttribute, INIT | SIM_ALLOWED_AFTER_ERROR);
-  if (!value || which < 1 || which > 5) return SIM_INVALID_VALUE;
-  DEVICE(device);
-  DEVICE(peer);
-  if (device == peer) return SIM_INVALID_DEVICE;
-  *value = which == 2 && !sim_setting("GPUSIM_NO_PEERS", 0);
   return SIM_OK;
 }
 

@@ -47,19 +47,6 @@ static int child_op(struct sim_op *op, struct sim_graph *child) {
   return sim_handle_alive(child, SIM_GRAPH) ? sim_graph_clone(&op->child, child) : SIM_INVALID_VALUE;
 }
 
-static int op_of(struct sim_op *op, const struct cu_node_params *p) {
-  GIVEN(p);
-  switch (p->type) {
-    case 0: return kernel_op(op, &p->kernel);
-    case 1: return copy_op(op, &p->copy.copy);
-    case 2: return set_op(op, &p->set);
-    case 3: return host_op(op, &p->host);
-    case 4: return child_op(op, p->child);
-    case 5: op->kind = SIM_OP_EMPTY; return SIM_OK;
-    default: return SIM_NOT_SUPPORTED;
-  }
-}
-
 static int add(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, size_t count, int status, const struct sim_op *op) {
   if (status) return status;
   if (node && (!count || dependencies) && sim_handle_alive(graph, SIM_GRAPH)) return sim_graph_add(node, graph, dependencies, count, op);
@@ -119,13 +106,6 @@ API cuGraphAddEmptyNode(struct sim_node **node, struct sim_graph *graph, struct 
   const struct sim_op op = {.kind = SIM_OP_EMPTY};
   return add(node, graph, dependencies, count, SIM_OK, &op);
 }
-API cuGraphAddNode_v2(struct sim_node **node, struct sim_graph *graph, struct sim_node *const *dependencies, const void *edges, size_t count, const struct cu_node_params *p) {
-  CALL(cuGraphAddNode, HANDLE);
-  (void)edges;
-  struct sim_op op;
-  return add(node, graph, dependencies, count, op_of(&op, p), &op);
-}
-
 /* What is there. Arrays are filled as far as they go. */
 
 API cuGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
@@ -133,42 +113,6 @@ API cuGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *co
   if (!count || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
   for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < (size_t)graph->count ? graph->nodes[i] : NULL;
   if (!nodes || *count > (size_t)graph->count) *count = (size_t)graph->count;
-  return SIM_OK;
-}
-API cuGraphGetRootNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
-  CALL(cuGraphGetRootNodes, INIT);
-  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
-  size_t found = 0;
-  for (int i = 0; i < graph->count; i++) {
-    if (graph->nodes[i]->dependency_count) continue;
-    if (nodes && found < *count) nodes[found] = graph->nodes[i];
-    found++;
-  }
-  *count = found;
-  return SIM_OK;
-}
-API cuGraphGetEdges_v2(struct sim_graph *graph, struct sim_node **from, struct sim_node **to, void *edges, size_t *count) {
-  CALL(cuGraphGetEdges, INIT);
-  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) return SIM_INVALID_VALUE;
-  size_t found = 0;
-  for (int i = 0; i < graph->count; i++)
-    for (int j = 0; j < graph->nodes[i]->dependency_count; j++, found++)
-      if (found < *count) {
-        if (from) from[found] = graph->nodes[i]->dependencies[j];
-        if (to) to[found] = graph->nodes[i];
-        if (edges) memset((char *)edges + 8 * found, 0, 8);
-      }
-  *count = found;
-  return SIM_OK;
-}
-API cuGraphNodeGetDependencies_v2(struct sim_node *node, struct sim_node **dependencies, void *edges, size_t *count) {
-  CALL(cuGraphNodeGetDependencies, INIT);
-  if (!count || !sim_handle_alive(node, SIM_NODE)) return SIM_INVALID_VALUE;
-  for (int i = 0; i < node->dependency_count && (size_t)i < *count; i++) {
-    if (dependencies) dependencies[i] = node->dependencies[i];
-    if (edges) memset((char *)edges + 8 * i, 0, 8);
-  }
-  *count = (size_t)node->dependency_count;
   return SIM_OK;
 }
 API cuGraphNodeGetType(struct sim_node *node, unsigned *type) {
@@ -202,26 +146,6 @@ static int change(struct sim_node *node, struct sim_exec *exec, bool of_exec, in
   return SIM_INVALID_VALUE;
 }
 
-API cuGraphKernelNodeSetParams_v2(struct sim_node *node, const struct cu_kernel_node *p) {
-  CALL(cuGraphKernelNodeSetParams, CONTEXT);
-  struct sim_op op;
-  return change(node, NULL, false, kernel_op(&op, p), &op);
-}
-API cuGraphMemcpyNodeSetParams(struct sim_node *node, const struct cu_memcpy3d *p) {
-  CALL(cuGraphMemcpyNodeSetParams, CONTEXT);
-  struct sim_op op;
-  return change(node, NULL, false, copy_op(&op, p), &op);
-}
-API cuGraphMemsetNodeSetParams(struct sim_node *node, const struct cu_memset_node *p) {
-  CALL(cuGraphMemsetNodeSetParams, CONTEXT);
-  struct sim_op op;
-  return change(node, NULL, false, set_op(&op, p), &op);
-}
-API cuGraphHostNodeSetParams(struct sim_node *node, const struct cu_host_node *p) {
-  CALL(cuGraphHostNodeSetParams, CONTEXT);
-  struct sim_op op;
-  return change(node, NULL, false, host_op(&op, p), &op);
-}
 API cuGraphExecKernelNodeSetParams_v2(struct sim_exec *exec, struct sim_node *node, const struct cu_kernel_node *p) {
   CALL(cuGraphExecKernelNodeSetParams, HANDLE);
   struct sim_op op;
@@ -244,20 +168,6 @@ API cuGraphExecHostNodeSetParams(struct sim_exec *exec, struct sim_node *node, c
   struct sim_op op;
   return change(node, exec, true, host_op(&op, p), &op);
 }
-static int change_any(struct sim_node *node, struct sim_exec *exec, bool of_exec, const struct cu_node_params *p) {
-  struct sim_op op;
-  if (p && p->type > 3) return SIM_NOT_SUPPORTED;
-  return change(node, exec, of_exec, op_of(&op, p), &op);
-}
-API cuGraphNodeSetParams(struct sim_node *node, const struct cu_node_params *p) {
-  CALL(cuGraphNodeSetParams, CONTEXT);
-  return change_any(node, NULL, false, p);
-}
-API cuGraphExecNodeSetParams(struct sim_exec *exec, struct sim_node *node, const struct cu_node_params *p) {
-  CALL(cuGraphExecNodeSetParams, HANDLE);
-  return change_any(node, exec, true, p);
-}
-
 /* Instances */
 
 static int instantiate(struct sim_exec **exec, struct sim_graph *graph) {
@@ -275,24 +185,10 @@ API cuGraphInstantiate_v2(struct sim_exec **exec, struct sim_graph *graph, struc
   if (error_node) *error_node = NULL;
   return instantiate(exec, graph);
 }
-API cuGraphInstantiateWithParams(struct sim_exec **exec, struct sim_graph *graph, struct cu_instantiate *p) {
-  CALL(cuGraphInstantiateWithParams, CONTEXT | UNSAFE);
-  GIVEN(p);
-  int status = instantiate(exec, graph);
-  p->error_node = NULL;
-  p->result = status ? 1 : 0;
-  return status;
-}
 API cuGraphExecDestroy(struct sim_exec *exec) {
   CALL(cuGraphExecDestroy, INIT | SIM_ALLOWED_AFTER_ERROR | UNSAFE);
   if (!sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
   return sim_exec_destroy(exec);
-}
-API cuGraphExecGetFlags(struct sim_exec *exec, unsigned long long *flags) {
-  CALL(cuGraphExecGetFlags, INIT);
-  if (!flags || !sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
-  *flags = 0;
-  return SIM_OK;
 }
 API cuGraphExecUpdate_v2(struct sim_exec *exec, struct sim_graph *graph, struct cu_update_result *result) {
   CALL(cuGraphExecUpdate, HANDLE);

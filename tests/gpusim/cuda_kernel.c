@@ -52,23 +52,10 @@ API cuModuleLoadDataEx(struct sim_module_handle **module, const void *image, uns
   return load(module, image);
 }
 
-API cuModuleLoadFatBinary(struct sim_module_handle **module, const void *image) {
-  CALL(cuModuleLoadFatBinary, CONTEXT);
-  GIVEN(module);
-  return load(module, image);
-}
-
 API cuModuleUnload(struct sim_module_handle *module) {
   CALL(cuModuleUnload, HANDLE | UNSAFE);
   ALIVE(module, SIM_MODULE);
   return sim_module_unload(module);
-}
-
-API cuModuleGetLoadingMode(unsigned *mode) {
-  CALL(cuModuleGetLoadingMode, INIT);
-  GIVEN(mode);
-  *mode = 1;
-  return SIM_OK;
 }
 
 API cuModuleGetFunction(struct sim_kernel **function, struct sim_module_handle *module, const char *name) {
@@ -109,62 +96,6 @@ API cuModuleGetGlobal_v2(cu_address *address, size_t *size, struct sim_module_ha
 }
 
 /* Libraries */
-
-API cuLibraryLoadData(struct sim_module_handle **library, const void *image, void *options, void **values, unsigned count,
-                      void *library_options, void **library_values, unsigned library_count) {
-  CALL(cuLibraryLoadData, CONTEXT);
-  (void)library_options, (void)library_values, (void)library_count;
-  if (!library || (count && (!options || !values))) return SIM_INVALID_VALUE;
-  return load(library, image);
-}
-
-API cuLibraryUnload(struct sim_module_handle *library) {
-  CALL(cuLibraryUnload, CONTEXT | UNSAFE);
-  ALIVE(library, SIM_MODULE);
-  return sim_module_unload(library);
-}
-
-API cuLibraryGetKernel(struct sim_kernel **kernel, struct sim_module_handle *library, const char *name) {
-  CALL(cuLibraryGetKernel, CONTEXT);
-  GIVEN(kernel);
-  ALIVE(library, SIM_MODULE);
-  return sim_module_kernel(kernel, library, name);
-}
-
-API cuLibraryGetKernelCount(unsigned *count, struct sim_module_handle *library) {
-  CALL(cuLibraryGetKernelCount, CONTEXT);
-  GIVEN(count);
-  ALIVE(library, SIM_MODULE);
-  *count = sim_image_function_count(library->image);
-  return SIM_OK;
-}
-
-API cuLibraryEnumerateKernels(struct sim_kernel **kernels, unsigned count, struct sim_module_handle *library) {
-  CALL(cuLibraryEnumerateKernels, CONTEXT);
-  return enumerate(kernels, count, library);
-}
-
-API cuLibraryGetModule(struct sim_module_handle **module, struct sim_module_handle *library) {
-  CALL(cuLibraryGetModule, CONTEXT);
-  GIVEN(module);
-  ALIVE(library, SIM_MODULE);
-  *module = library;
-  return SIM_OK;
-}
-
-API cuLibraryGetGlobal(cu_address *address, size_t *size, struct sim_module_handle *library, const char *name) {
-  CALL(cuLibraryGetGlobal, CONTEXT);
-  ALIVE(library, SIM_MODULE);
-  return sim_module_global((void **)address, size, library, name);
-}
-
-API cuKernelGetFunction(struct sim_kernel **function, struct sim_kernel *kernel) {
-  CALL(cuKernelGetFunction, CONTEXT);
-  GIVEN(function);
-  ALIVE(kernel, SIM_KERNEL);
-  *function = kernel;
-  return SIM_OK;
-}
 
 /* Functions */
 
@@ -215,72 +146,23 @@ API cuFuncGetAttribute(int *value, unsigned which, struct sim_kernel *function) 
   CALL(cuFuncGetAttribute, HANDLE);
   return get_attribute(value, which, function);
 }
-API cuKernelGetAttribute(int *value, unsigned which, struct sim_kernel *kernel, int device) {
-  CALL(cuKernelGetAttribute, INIT);
-  return cu_is_device(device) ? get_attribute(value, which, kernel) : SIM_INVALID_DEVICE;
-}
 API cuFuncSetAttribute(struct sim_kernel *function, unsigned which, int value) {
   CALL(cuFuncSetAttribute, HANDLE);
   return set_attribute(function, which, value);
-}
-API cuKernelSetAttribute(unsigned which, int value, struct sim_kernel *kernel, int device) {
-  CALL(cuKernelSetAttribute, INIT);
-  return cu_is_device(device) ? set_attribute(kernel, which, value) : SIM_INVALID_DEVICE;
-}
-API cuFuncSetCacheConfig(struct sim_kernel *function, unsigned config) {
-  CALL(cuFuncSetCacheConfig, CONTEXT);
-  ALIVE(function, SIM_KERNEL);
-  return config > 3 ? SIM_INVALID_VALUE : SIM_OK;
 }
 API cuFuncGetParamInfo(struct sim_kernel *function, size_t index, size_t *offset, size_t *size) {
   CALL(cuFuncGetParamInfo, HANDLE);
   return parameter_info(function, index, offset, size);
 }
-API cuKernelGetParamInfo(struct sim_kernel *kernel, size_t index, size_t *offset, size_t *size) {
-  CALL(cuKernelGetParamInfo, INIT);
-  return parameter_info(kernel, index, offset, size);
-}
-API cuFuncGetParamCount(struct sim_kernel *function, size_t *count) {
-  CALL(cuFuncGetParamCount, HANDLE);
-  GIVEN(count);
-  ALIVE(function, SIM_KERNEL);
-  *count = function->parameters;
-  return SIM_OK;
-}
-API cuKernelGetParamCount(struct sim_kernel *kernel, size_t *count) {
-  CALL(cuKernelGetParamCount, INIT);
-  GIVEN(count);
-  ALIVE(kernel, SIM_KERNEL);
-  *count = kernel->parameters;
-  return SIM_OK;
-}
 API cuFuncGetName(const char **name, struct sim_kernel *function) {
   CALL(cuFuncGetName, HANDLE);
   return name_of(name, function);
-}
-API cuKernelGetName(const char **name, struct sim_kernel *kernel) {
-  CALL(cuKernelGetName, INIT);
-  return name_of(name, kernel);
 }
 API cuFuncGetModule(struct sim_module_handle **module, struct sim_kernel *function) {
   CALL(cuFuncGetModule, HANDLE);
   GIVEN(module);
   ALIVE(function, SIM_KERNEL);
   *module = function->module;
-  return SIM_OK;
-}
-API cuKernelGetLibrary(struct sim_module_handle **library, struct sim_kernel *kernel) {
-  CALL(cuKernelGetLibrary, INIT);
-  GIVEN(library);
-  ALIVE(kernel, SIM_KERNEL);
-  *library = kernel->module;
-  return SIM_OK;
-}
-API cuFuncIsLoaded(unsigned *state, struct sim_kernel *function) {
-  CALL(cuFuncIsLoaded, HANDLE);
-  GIVEN(state);
-  ALIVE(function, SIM_KERNEL);
-  *state = 1;
   return SIM_OK;
 }
 API cuFuncLoad(struct sim_kernel *function) {
@@ -366,9 +248,4 @@ static int best_block(int *grid, int *block, struct sim_kernel *function, size_t
 API cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int), size_t shared, int limit) {
   CALL(cuOccupancyMaxPotentialBlockSize, CONTEXT);
   return best_block(grid, block, function, shared_of, shared, limit);
-}
-API cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int),
-                                              size_t shared, int limit, unsigned flags) {
-  CALL(cuOccupancyMaxPotentialBlockSizeWithFlags, CONTEXT);
-  return flags > 1 ? SIM_INVALID_VALUE : best_block(grid, block, function, shared_of, shared, limit);
 }

@@ -16,13 +16,6 @@ API cuMemAlloc_v2(cu_address *address, size_t size) {
   return allocate((void **)address, size, SIM_DEVICE, 0);
 }
 
-API cuMemAllocPitch_v2(cu_address *address, size_t *pitch, size_t width, size_t height, unsigned element) {
-  CALL(cuMemAllocPitch, CONTEXT | UNSAFE);
-  if (!address || !pitch || !width || !height || (element != 4 && element != 8 && element != 16)) return SIM_INVALID_VALUE;
-  *pitch = (width + 511) / 512 * 512;
-  return allocate((void **)address, *pitch * height, SIM_DEVICE, 0);
-}
-
 API cuMemAllocManaged(cu_address *address, size_t size, unsigned flags) {
   CALL(cuMemAllocManaged, CONTEXT | UNSAFE);
   if (!address || (flags != 1 && flags != 2)) return SIM_INVALID_VALUE;
@@ -38,12 +31,6 @@ API cuMemHostAlloc(void **address, size_t size, unsigned flags) {
   CALL(cuMemHostAlloc, CONTEXT | UNSAFE);
   if (!address || flags > 7) return SIM_INVALID_VALUE;
   return allocate(address, size, SIM_HOST, flags);
-}
-
-API cuMemAllocHost_v2(void **address, size_t size) {
-  CALL(cuMemAllocHost, CONTEXT | UNSAFE);
-  GIVEN(address);
-  return allocate(address, size, SIM_HOST, 0);
 }
 
 API cuMemFreeHost(void *address) {
@@ -69,17 +56,6 @@ API cuMemHostGetDevicePointer_v2(cu_address *device, void *host, unsigned flags)
   bool known = block && (block->memory == SIM_HOST || block->memory == SIM_REGISTERED || block->memory == SIM_MANAGED);
   sim_unlock();
   if (known) *device = (cu_address)(uintptr_t)host;
-  return known ? SIM_OK : SIM_INVALID_VALUE;
-}
-
-API cuMemHostGetFlags(unsigned *flags, void *host) {
-  CALL(cuMemHostGetFlags, CONTEXT);
-  GIVEN(flags);
-  sim_lock();
-  const struct sim_block *block = sim_find(host);
-  bool known = block && (block->memory == SIM_HOST || block->memory == SIM_REGISTERED);
-  if (known) *flags = block->flags | 2; /* mapped, as all is in one address space */
-  sim_unlock();
   return known ? SIM_OK : SIM_INVALID_VALUE;
 }
 
@@ -172,13 +148,6 @@ API cuPointerGetAttributes(unsigned count, unsigned *which, void **out, cu_addre
   }
   sim_unlock();
   return SIM_OK;
-}
-
-API cuPointerSetAttribute(const void *value, unsigned which, cu_address address) {
-  CALL(cuPointerSetAttribute, CONTEXT);
-  (void)address;
-  GIVEN(value);
-  return which == 6 ? SIM_OK : SIM_INVALID_VALUE;
 }
 
 /* Stream-ordered allocation and pools */
@@ -290,9 +259,3 @@ API cuMemPoolSetAccess(struct sim_pool *pool, const struct cu_access *access, si
   return SIM_OK;
 }
 
-API cuMemPoolGetAccess(unsigned *flags, struct sim_pool *pool, const struct cu_location *location) {
-  CALL(cuMemPoolGetAccess, INIT);
-  if (!flags || !location || !sim_handle_alive(pool, SIM_POOL) || !cu_is_device(location->id)) return SIM_INVALID_VALUE;
-  *flags = pool->access >> location->id & 1 ? 3 : 0;
-  return SIM_OK;
-}

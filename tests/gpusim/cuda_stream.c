@@ -92,23 +92,8 @@ API cuStreamGetCtx_v2(struct sim_stream *stream, struct cu_context **context, vo
   return SIM_OK;
 }
 
-API cuStreamGetDevice(struct sim_stream *stream, int *device) {
-  CALL(cuStreamGetDevice, HANDLE);
-  STREAM(stream);
-  GIVEN(device);
-  *device = stream->device;
-  return SIM_OK;
-}
-
 API cuStreamIsCapturing(struct sim_stream *stream, unsigned *status) {
   CALL(cuStreamIsCapturing, HANDLE);
-  STREAM(stream);
-  GIVEN(status);
-  return sim_capture_status(status, stream);
-}
-
-API cuStreamGetCaptureInfo(struct sim_stream *stream, unsigned *status) { /* the further arguments stay as they are */
-  CALL(cuStreamGetCaptureInfo, HANDLE);
   STREAM(stream);
   GIVEN(status);
   return sim_capture_status(status, stream);
@@ -149,14 +134,6 @@ API cuEventDestroy_v2(struct sim_event *event) {
 
 API cuEventRecord(struct sim_event *event, struct sim_stream *stream) {
   CALL(cuEventRecord, HANDLE);
-  STREAM(stream);
-  ALIVE(event, SIM_EVENT);
-  return sim_event_record(event, stream);
-}
-
-API cuEventRecordWithFlags(struct sim_event *event, struct sim_stream *stream, unsigned flags) {
-  CALL(cuEventRecordWithFlags, HANDLE);
-  if (flags > 1) return SIM_INVALID_VALUE;
   STREAM(stream);
   ALIVE(event, SIM_EVENT);
   return sim_event_record(event, stream);

@@ -11,8 +11,6 @@
   ENTRY(cuDeviceGetUuid, 9020, cuDeviceGetUuid_v2) \
   ENTRY(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2) \
   ENTRY(cuDeviceGetPCIBusId, 4010, cuDeviceGetPCIBusId) \
-  ENTRY(cuDeviceGetByPCIBusId, 4010, cuDeviceGetByPCIBusId) \
-  ENTRY(cuDeviceComputeCapability, 2000, cuDeviceComputeCapability) \
   ENTRY(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute) \
   ENTRY(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
   ENTRY(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease_v2) \
@@ -28,14 +26,8 @@
   ENTRY(cuCtxGetDevice, 13000, cuCtxGetDevice_v2) \
   ENTRY(cuCtxSynchronize, 2000, cuCtxSynchronize) \
   ENTRY(cuCtxSynchronize, 13000, cuCtxSynchronize_v2) \
-  ENTRY(cuCtxGetId, 12000, cuCtxGetId) \
-  ENTRY(cuCtxGetApiVersion, 3020, cuCtxGetApiVersion) \
-  ENTRY(cuCtxGetFlags, 7000, cuCtxGetFlags) \
-  ENTRY(cuCtxGetLimit, 3010, cuCtxGetLimit) \
-  ENTRY(cuCtxSetLimit, 3010, cuCtxSetLimit) \
   ENTRY(cuCtxGetStreamPriorityRange, 5050, cuCtxGetStreamPriorityRange) \
   ENTRY(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer) \
-  ENTRY(cuDeviceGetP2PAttribute, 8000, cuDeviceGetP2PAttribute) \
   ENTRY(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess) \
   ENTRY(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess) \
   ENTRY(cuStreamCreate, 2000, cuStreamCreate) \
@@ -49,15 +41,12 @@
   ENTRY(cuStreamGetId, 12000, cuStreamGetId) \
   ENTRY(cuStreamGetCtx, 9020, cuStreamGetCtx) \
   ENTRY(cuStreamGetCtx, 12050, cuStreamGetCtx_v2) \
-  ENTRY(cuStreamGetDevice, 12080, cuStreamGetDevice) \
   ENTRY(cuStreamIsCapturing, 10000, cuStreamIsCapturing) \
-  ENTRY(cuStreamGetCaptureInfo, 10010, cuStreamGetCaptureInfo) \
   ENTRY(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2) \
   ENTRY(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode) \
   ENTRY(cuEventCreate, 2000, cuEventCreate) \
   ENTRY(cuEventDestroy, 4000, cuEventDestroy_v2) \
   ENTRY(cuEventRecord, 2000, cuEventRecord) \
-  ENTRY(cuEventRecordWithFlags, 11010, cuEventRecordWithFlags) \
   ENTRY(cuEventQuery, 2000, cuEventQuery) \
   ENTRY(cuEventSynchronize, 2000, cuEventSynchronize) \
   ENTRY(cuEventElapsedTime, 2000, cuEventElapsedTime) \
@@ -67,23 +56,19 @@
   ENTRY(cuStreamWriteValue32, 8000, cuStreamWriteValue32_v2) \
   ENTRY(cuStreamWriteValue64, 9000, cuStreamWriteValue64_v2) \
   ENTRY(cuMemAlloc, 3020, cuMemAlloc_v2) \
-  ENTRY(cuMemAllocPitch, 3020, cuMemAllocPitch_v2) \
   ENTRY(cuMemAllocManaged, 6000, cuMemAllocManaged) \
   ENTRY(cuMemFree, 3020, cuMemFree_v2) \
   ENTRY(cuMemHostAlloc, 2020, cuMemHostAlloc) \
-  ENTRY(cuMemAllocHost, 3020, cuMemAllocHost_v2) \
   ENTRY(cuMemFreeHost, 2000, cuMemFreeHost) \
   ENTRY(cuMemHostRegister, 6050, cuMemHostRegister_v2) \
   ENTRY(cuMemHostUnregister, 4000, cuMemHostUnregister) \
   ENTRY(cuMemHostGetDevicePointer, 3020, cuMemHostGetDevicePointer_v2) \
-  ENTRY(cuMemHostGetFlags, 2030, cuMemHostGetFlags) \
   ENTRY(cuMemGetInfo, 3020, cuMemGetInfo_v2) \
   ENTRY(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2) \
   ENTRY(cuMemPrefetchAsync, 12020, cuMemPrefetchAsync_v2) \
   ENTRY(cuMemAdvise, 12020, cuMemAdvise_v2) \
   ENTRY(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
   ENTRY(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
-  ENTRY(cuPointerSetAttribute, 6000, cuPointerSetAttribute) \
   ENTRY(cuMemAllocAsync, 11020, cuMemAllocAsync) \
   ENTRY(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync) \
   ENTRY(cuMemFreeAsync, 11020, cuMemFreeAsync) \
@@ -96,72 +81,42 @@
   ENTRY(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
   ENTRY(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo) \
   ENTRY(cuMemPoolSetAccess, 11020, cuMemPoolSetAccess) \
-  ENTRY(cuMemPoolGetAccess, 11020, cuMemPoolGetAccess) \
-  ENTRY(cuMemcpy, 4000, cuMemcpy) \
   ENTRY(cuMemcpyAsync, 4000, cuMemcpyAsync) \
   ENTRY(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2) \
   ENTRY(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2) \
   ENTRY(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2) \
   ENTRY(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2) \
-  ENTRY(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2) \
   ENTRY(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2) \
-  ENTRY(cuMemcpyPeer, 4000, cuMemcpyPeer) \
   ENTRY(cuMemcpyPeerAsync, 4000, cuMemcpyPeerAsync) \
   ENTRY(cuMemcpy2D, 3020, cuMemcpy2D_v2) \
   ENTRY(cuMemcpy2DUnaligned, 3020, cuMemcpy2D_v2) \
   ENTRY(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2) \
-  ENTRY(cuMemcpy3D, 3020, cuMemcpy3D_v2) \
   ENTRY(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2) \
   ENTRY(cuMemsetD8, 3020, cuMemsetD8_v2) \
   ENTRY(cuMemsetD16, 3020, cuMemsetD16_v2) \
   ENTRY(cuMemsetD32, 3020, cuMemsetD32_v2) \
-  ENTRY(cuMemsetD2D8, 3020, cuMemsetD2D8_v2) \
-  ENTRY(cuMemsetD2D16, 3020, cuMemsetD2D16_v2) \
-  ENTRY(cuMemsetD2D32, 3020, cuMemsetD2D32_v2) \
   ENTRY(cuMemsetD8Async, 3020, cuMemsetD8Async) \
   ENTRY(cuMemsetD16Async, 3020, cuMemsetD16Async) \
   ENTRY(cuMemsetD32Async, 3020, cuMemsetD32Async) \
   ENTRY(cuMemsetD2D8Async, 3020, cuMemsetD2D8Async) \
-  ENTRY(cuMemsetD2D16Async, 3020, cuMemsetD2D16Async) \
-  ENTRY(cuMemsetD2D32Async, 3020, cuMemsetD2D32Async) \
   ENTRY(cuModuleLoadData, 2000, cuModuleLoadData) \
   ENTRY(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx) \
-  ENTRY(cuModuleLoadFatBinary, 2000, cuModuleLoadFatBinary) \
   ENTRY(cuModuleUnload, 2000, cuModuleUnload) \
-  ENTRY(cuModuleGetLoadingMode, 11070, cuModuleGetLoadingMode) \
   ENTRY(cuModuleGetFunction, 2000, cuModuleGetFunction) \
   ENTRY(cuModuleGetFunctionCount, 12040, cuModuleGetFunctionCount) \
   ENTRY(cuModuleEnumerateFunctions, 12040, cuModuleEnumerateFunctions) \
   ENTRY(cuModuleGetGlobal, 3020, cuModuleGetGlobal_v2) \
-  ENTRY(cuLibraryLoadData, 12000, cuLibraryLoadData) \
-  ENTRY(cuLibraryUnload, 12000, cuLibraryUnload) \
-  ENTRY(cuLibraryGetKernel, 12000, cuLibraryGetKernel) \
-  ENTRY(cuLibraryGetKernelCount, 12040, cuLibraryGetKernelCount) \
-  ENTRY(cuLibraryEnumerateKernels, 12040, cuLibraryEnumerateKernels) \
-  ENTRY(cuLibraryGetModule, 12000, cuLibraryGetModule) \
-  ENTRY(cuLibraryGetGlobal, 12000, cuLibraryGetGlobal) \
-  ENTRY(cuKernelGetFunction, 12000, cuKernelGetFunction) \
   ENTRY(cuFuncGetAttribute, 2020, cuFuncGetAttribute) \
-  ENTRY(cuKernelGetAttribute, 12000, cuKernelGetAttribute) \
   ENTRY(cuFuncSetAttribute, 9000, cuFuncSetAttribute) \
-  ENTRY(cuKernelSetAttribute, 12000, cuKernelSetAttribute) \
-  ENTRY(cuFuncSetCacheConfig, 3000, cuFuncSetCacheConfig) \
   ENTRY(cuFuncGetParamInfo, 12040, cuFuncGetParamInfo) \
-  ENTRY(cuKernelGetParamInfo, 12040, cuKernelGetParamInfo) \
-  ENTRY(cuFuncGetParamCount, 13020, cuFuncGetParamCount) \
-  ENTRY(cuKernelGetParamCount, 13020, cuKernelGetParamCount) \
   ENTRY(cuFuncGetName, 12030, cuFuncGetName) \
-  ENTRY(cuKernelGetName, 12030, cuKernelGetName) \
   ENTRY(cuFuncGetModule, 11000, cuFuncGetModule) \
-  ENTRY(cuKernelGetLibrary, 12050, cuKernelGetLibrary) \
-  ENTRY(cuFuncIsLoaded, 12040, cuFuncIsLoaded) \
   ENTRY(cuFuncLoad, 12040, cuFuncLoad) \
   ENTRY(cuLaunchKernel, 4000, cuLaunchKernel) \
   ENTRY(cuLaunchKernelEx, 11060, cuLaunchKernelEx) \
   ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
   ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
   ENTRY(cuOccupancyMaxPotentialBlockSize, 6050, cuOccupancyMaxPotentialBlockSize) \
-  ENTRY(cuOccupancyMaxPotentialBlockSizeWithFlags, 7000, cuOccupancyMaxPotentialBlockSizeWithFlags) \
   ENTRY(cuGraphCreate, 10000, cuGraphCreate) \
   ENTRY(cuGraphDestroy, 10000, cuGraphDestroy) \
   ENTRY(cuGraphClone, 10000, cuGraphClone) \
@@ -171,30 +126,18 @@
   ENTRY(cuGraphAddHostNode, 10000, cuGraphAddHostNode) \
   ENTRY(cuGraphAddChildGraphNode, 10000, cuGraphAddChildGraphNode) \
   ENTRY(cuGraphAddEmptyNode, 10000, cuGraphAddEmptyNode) \
-  ENTRY(cuGraphAddNode, 12030, cuGraphAddNode_v2) \
   ENTRY(cuGraphGetNodes, 10000, cuGraphGetNodes) \
-  ENTRY(cuGraphGetRootNodes, 10000, cuGraphGetRootNodes) \
-  ENTRY(cuGraphGetEdges, 12030, cuGraphGetEdges_v2) \
-  ENTRY(cuGraphNodeGetDependencies, 12030, cuGraphNodeGetDependencies_v2) \
   ENTRY(cuGraphNodeGetType, 10000, cuGraphNodeGetType) \
   ENTRY(cuGraphAddDependencies, 12030, cuGraphAddDependencies_v2) \
   ENTRY(cuGraphDestroyNode, 10000, cuGraphDestroyNode) \
-  ENTRY(cuGraphKernelNodeSetParams, 12000, cuGraphKernelNodeSetParams_v2) \
-  ENTRY(cuGraphMemcpyNodeSetParams, 10000, cuGraphMemcpyNodeSetParams) \
-  ENTRY(cuGraphMemsetNodeSetParams, 10000, cuGraphMemsetNodeSetParams) \
-  ENTRY(cuGraphHostNodeSetParams, 10000, cuGraphHostNodeSetParams) \
   ENTRY(cuGraphExecKernelNodeSetParams, 12000, cuGraphExecKernelNodeSetParams_v2) \
   ENTRY(cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams) \
   ENTRY(cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams) \
   ENTRY(cuGraphExecHostNodeSetParams, 10020, cuGraphExecHostNodeSetParams) \
-  ENTRY(cuGraphNodeSetParams, 12020, cuGraphNodeSetParams) \
-  ENTRY(cuGraphExecNodeSetParams, 12020, cuGraphExecNodeSetParams) \
   ENTRY(cuGraphInstantiate, 10000, cuGraphInstantiate_v2) \
   ENTRY(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags) \
   ENTRY(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \
-  ENTRY(cuGraphInstantiateWithParams, 12000, cuGraphInstantiateWithParams) \
   ENTRY(cuGraphExecDestroy, 10000, cuGraphExecDestroy) \
-  ENTRY(cuGraphExecGetFlags, 12000, cuGraphExecGetFlags) \
   ENTRY(cuGraphExecUpdate, 12000, cuGraphExecUpdate_v2) \
   ENTRY(cuGraphUpload, 11010, cuGraphUpload) \
   ENTRY(cuGraphLaunch, 10000, cuGraphLaunch) \

@@ -30,10 +30,6 @@ API hipMemcpyAsync(void *target, const void *source, size_t size, int kind, stru
   CALL(hipMemcpyAsync, CURRENT);
   return copy(stream, target, source, size, kind, false);
 }
-API hipMemcpyWithStream(void *target, const void *source, size_t size, int kind, struct sim_stream *stream) {
-  CALL(hipMemcpyWithStream, CURRENT);
-  return copy(stream, target, source, size, kind, true);
-}
 API hipMemcpyHtoDAsync(void *target, const void *source, size_t size, struct sim_stream *stream) {
   CALL(hipMemcpyHtoDAsync, CURRENT);
   return copy(stream, target, source, size, HIP_HOST_TO_DEVICE, false);

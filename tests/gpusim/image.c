@@ -273,7 +273,6 @@ int sim_image_architecture(const struct sim_module *module) {
 }
 
 const char *sim_function_name(const struct sim_function *function) { return function->kernel->name; }
-struct sim_module *sim_function_module(const struct sim_function *function) { return function->module; }
 unsigned sim_function_max_threads(const struct sim_function *function) { return function->max_threads; }
 unsigned sim_function_static_shared(const struct sim_function *function) { return function->static_shared; }
 unsigned sim_function_parameter_count(const struct sim_function *function) { return function->kernel->parameter_count; }

@@ -40,7 +40,6 @@ int sim_image_architecture(const struct sim_module *module);
 
 /* What a kernel is. */
 const char *sim_function_name(const struct sim_function *function);
-struct sim_module *sim_function_module(const struct sim_function *function);
 unsigned sim_function_max_threads(const struct sim_function *function);   /* of a block */
 unsigned sim_function_static_shared(const struct sim_function *function); /* bytes */
 unsigned sim_function_parameter_count(const struct sim_function *function);
