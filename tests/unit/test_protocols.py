@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import subprocess
 import sys
@@ -27,13 +26,10 @@ CLASSES: dict[type, type] = {
     protocols.Device: hal.Device,
     protocols.Driver: native.NativeDriver,
     protocols.Executable: hal.Executable,
-    protocols.Fence: hal.Fence,
-    protocols.Kernel: hal.Kernel,
     protocols.Queue: hal.Queue,
     protocols.Queues: Queues,
     protocols.Semaphore: hal.Semaphore,
     protocols.Submission: hal.Submission,
-    protocols.Timestamp: hal.Timestamp,
 }
 OPERATORS = {
     "__await__",
@@ -43,9 +39,8 @@ OPERATORS = {
     "__getitem__",
     "__iter__",
     "__len__",
-    "__or__",
 }
-NOT_CHECKABLE = (protocols.Buffer, protocols.Submission, protocols.Timestamp)
+NOT_CHECKABLE = (protocols.Buffer, protocols.Submission)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +52,10 @@ if TYPE_CHECKING:
     device: type[protocols.Device] = hal.Device
     driver: Callable[[], protocols.Driver] = native.NativeDriver
     executable: type[protocols.Executable] = hal.Executable
-    fence: type[protocols.Fence] = hal.Fence
-    kernel: type[protocols.Kernel] = hal.Kernel
     queue: type[protocols.Queue] = hal.Queue
     queues: type[protocols.Queues] = Queues
     semaphore: type[protocols.Semaphore] = hal.Semaphore
     submission: type[protocols.Submission] = hal.Submission
-    timestamp: type[protocols.Timestamp] = hal.Timestamp
     # mypy reports the comment as unused should it ever stop to see a difference.
     different: type[protocols.Device] = hal.Queue  # type: ignore[assignment]
 
@@ -94,38 +86,13 @@ def test_every_protocol_has_its_class() -> None:
 
 
 @pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
-def test_members_are_the_same(protocol: type) -> None:
-    assert public_members(protocol).keys() == public_members(CLASSES[protocol]).keys()
-
-
-@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
-def test_a_method_is_a_method_and_an_attribute_an_attribute(protocol: type) -> None:
-    members = public_members(CLASSES[protocol])
-    for name, member in public_members(protocol).items():
-        assert inspect.isfunction(member) == inspect.isfunction(members[name]), name
-
-
-@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
-def test_parameters_are_the_same(protocol: type) -> None:
-    members = public_members(CLASSES[protocol])
-    for name, member in public_members(protocol).items():
+def test_members_and_their_parameters_are_the_same(protocol: type) -> None:
+    """What mypy lets pass: members that the protocol lacks, other names and defaults."""
+    ours, members = public_members(protocol), public_members(CLASSES[protocol])
+    assert ours.keys() == members.keys()
+    for name, member in ours.items():
         if inspect.isfunction(member):
             assert parameters(member) == parameters(members[name]), name
-
-
-def test_there_is_no_code() -> None:
-    tree = ast.parse(inspect.getsource(protocols))
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    assert functions
-    for function in functions:
-        (statement,) = function.body
-        assert isinstance(statement, ast.Expr), function.name
-        assert isinstance(statement.value, ast.Constant), function.name
-
-
-@pytest.mark.parametrize("protocol", CLASSES, ids=lambda protocol: protocol.__name__)
-def test_annotations_can_be_evaluated(protocol: type) -> None:
-    for name, member in public_members(protocol).items():
         function = member.fget if isinstance(member, property) else member
         assert "return" in get_type_hints(function), name
 
@@ -164,7 +131,6 @@ def test_isinstance_knows_the_classes() -> None:
             protocols.Callback: semaphore.on_reached(1, print),
             protocols.CommandBuffer: commands,
             protocols.Device: device,
-            protocols.Fence: hal.Fence([semaphore.at(1)]),
             protocols.Queue: device.queue,
             protocols.Queues: device.queues,
             protocols.Semaphore: semaphore,

@@ -1,9 +1,8 @@
-"""Define what users and other libraries type against; no code.
+"""What users and other libraries type against, where a proxy or a fake may take a class's place.
 
 Each protocol has the public members of the class of the same name in `hal`,
 with the same parameters and types. The docstrings of that class are the
-contract. A proxy that traces or counts, or a fake in a test, need not inherit.
-The ids in parentheses are those of the rules in docs/.
+contract. The ids in parentheses are those of the rules in docs/.
 
 What is handed back to hal has to be hal's own, and is typed so: a queue
 refuses any other buffer, kernel, command buffer, timepoint, submission or
@@ -44,15 +43,12 @@ __all__ = [
     "Driver",
     "Executable",
     "ExternalEvent",
-    "Fence",
-    "Kernel",
     "Queue",
     "Queues",
     "Semaphore",
     "Signals",
     "Submission",
     "Tensor",
-    "Timestamp",
     "Waits",
 ]
 
@@ -90,18 +86,6 @@ class Semaphore(Protocol):
     def reached(self, value: int) -> Awaitable[None]: ...
 
 
-@runtime_checkable
-class Fence(Protocol):
-    """An immutable set of timepoints, one value per semaphore (S6)."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[hal.Timepoint]: ...
-    def __or__(self, other: hal.Fence) -> hal.Fence: ...
-    def poll(self) -> bool: ...
-    def wait(self, timeout: float | None = None) -> None: ...
-    def fail(self, error: BaseException) -> None: ...
-
-
 class Submission(Protocol):
     """One operation of a queue, until its end (Q1, S5); awaitable in asyncio."""
 
@@ -117,12 +101,6 @@ class Submission(Protocol):
     def queue(self) -> Queue: ...
     def wait(self, timeout: float | None = None) -> None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
-
-
-class Timestamp(Submission, Protocol):
-    """The time at which a device got to a place of a queue (Q4)."""
-
-    def seconds_since(self, earlier: hal.Timestamp) -> float: ...
 
 
 class Buffer(Protocol):
@@ -161,29 +139,6 @@ class Buffer(Protocol):
         timeout: float | None = None,
     ) -> NDArray[Any]: ...
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class Kernel(Protocol):
-    """One entry point of an executable (C5)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def device(self) -> Device: ...
-    @property
-    def signature(self) -> hal.Signature: ...
-    @property
-    def max_threads_per_block(self) -> int: ...
-    @property
-    def static_shared_memory(self) -> int: ...
-    @property
-    def block(self) -> tuple[int, int, int] | None: ...
-    @property
-    def shared_memory(self) -> int: ...
-    def occupancy(
-        self, block: int | Sequence[int] | None = None, *, shared_memory: int | None = None
-    ) -> int: ...
 
 
 @runtime_checkable
@@ -504,10 +459,10 @@ class Device(Protocol):
 
 
 class Tensor(Protocol):
-    """Memory that its owner hands out by DLPack.
+    """Memory that its owner hands out by DLPack, as the Python array API standard has it.
 
-    As in https://dmlc.github.io/dlpack/latest/python_spec.html and the Python
-    array API standard. Producers of before version 1.0 know `stream` only.
+    See https://dmlc.github.io/dlpack/latest/python_spec.html. Producers of before version 1.0
+    know `stream` only, and their capsules are named ``dltensor``, not ``dltensor_versioned``.
     """
 
     def __dlpack__(
@@ -517,44 +472,35 @@ class Tensor(Protocol):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> object:
-        """Return a capsule named ``dltensor_versioned`` or, of old, ``dltensor``."""
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """Return the type and the number of the device that the memory is on."""
+    ) -> object: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
 
 
 class CudaArray(Protocol):
-    """Memory of a CUDA device, version 3 of the CUDA Array Interface.
+    """Memory of a CUDA device, by version 3 of the CUDA Array Interface.
 
-    As in https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
+    See https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html.
     """
 
     @property
-    def __cuda_array_interface__(self) -> Mapping[str, Any]:
-        """Return ``shape``, ``typestr``, ``data`` (address, read-only) and ``version``.
-
-        And ``strides``, ``descr``, ``mask`` and ``stream`` where they apply; a
-        ``stream`` is one whose work the consumer has to wait for.
-        """
+    def __cuda_array_interface__(self) -> Mapping[str, Any]: ...
 
 
 class CudaStream(Protocol):
-    """A stream of CUDA that another library owns.
+    """A stream of CUDA that another library owns: version 0, and the ``cudaStream_t`` as an int.
 
-    As in https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html.
+    See https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html.
     """
 
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the protocol's version, 0, and the ``cudaStream_t`` as an int."""
+    def __cuda_stream__(self) -> tuple[int, int]: ...
 
 
 class ExternalEvent(Protocol):
     """An event of the vendor's driver that another library owns and has recorded.
 
-    ``handle`` as `cuda.core.Event` has it; hal's own protocol, as there is no standard.
+    There is no standard: as in `cuda.core.Event`, `handle` is the ``CUevent`` or
+    ``hipEvent_t``, valid while this object lives.
     """
 
     @property
-    def handle(self) -> SupportsInt:
-        """Return the ``CUevent`` or ``hipEvent_t``; it stays valid while this object lives."""
+    def handle(self) -> SupportsInt: ...
