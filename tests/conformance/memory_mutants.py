@@ -132,7 +132,7 @@ MEMORY = (
         "a starved alloca in an unordered queue holds it up",
         [f"{STARVED}test_a_starved_alloca_in_an_unordered_queue_holds_up_nobody_m3"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             "                if self._ordered:\n                    return None\n                backlog.popleft()",
             "                return None\n                backlog.popleft()",
         ),

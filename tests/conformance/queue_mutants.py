@@ -41,7 +41,7 @@ QUEUES = (
         "a submission blocks on its waits",
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             "            operation = Submission(self, kind, payload, signals, is_host)\n",
             (
                 "            import hal\n"
@@ -84,13 +84,13 @@ QUEUES = (
             "super().__init__(context, name, ordered=ordered",
             "super().__init__(context, name, ordered=False",
         ),
-        ("hal._engine.stream", "        return self._ordered\n", "        return True\n"),
+        ("hal._engine.backlog", "        return self._ordered\n", "        return True\n"),
     ),
     (
         "device work overtakes a call",
         ["queues/test_submission.py::test_every_operation_returns_while_its_queue_is_held_q1"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             "            and not (queue._ordered and queue._hosts)\n",
             "",
         ),
@@ -108,7 +108,7 @@ QUEUES = (
         "an ordered queue hands a failure on",
         ["queues/test_order.py::test_order_inherits_no_failure_q2"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             "                backlog.popleft()\n                continue\n            if operation._unresolved:",
             (
                 "                backlog.popleft()\n"
@@ -122,7 +122,7 @@ QUEUES = (
         "a limit of operations in flight is ignored",
         [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             ("        in_flight = self._launched - self._retired\n        if isinstance"),
             ("        in_flight = 0\n        if isinstance"),
         ),
@@ -132,7 +132,7 @@ QUEUES = (
         "it fails too much: what an operation has waited for",
         ["failure/test_propagation.py::test_one_failed_wait_of_many_is_enough_s5", MODEL],
         (
-            "hal._engine.ring",
+            "hal._engine.retiring",
             (
                 "            for timepoint in operation._signals:\n"
                 "                semaphore = timepoint._semaphore\n"
@@ -152,7 +152,7 @@ QUEUES = (
             "failure/test_propagation.py::test_a_failure_runs_down_a_chain_s5",
         ],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             ("        self._finish(operation, state, error, work)\n\n    def _in_use"),
             (
                 "        self._finish(operation, state, error, work)\n"
@@ -167,7 +167,7 @@ QUEUES = (
         "it fails too little: the first signal alone",
         ["queues/test_host_calls.py::test_a_raising_call_fails_its_signals_q4[no wait-OSError]"],
         (
-            "hal._engine.ring",
+            "hal._engine.retiring",
             (
                 "            for timepoint in operation._signals:\n"
                 "                semaphore = timepoint._semaphore\n"
@@ -184,7 +184,7 @@ QUEUES = (
         "it fails too little: a failed wait lets an operation run",
         ["failure/test_propagation.py::test_a_failed_wait_fails_the_operation_s5"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             (
                 "        if timeline._failure is not None:\n"
                 "            self._drop_unissued(operation, FAILED, timeline._failure, work)\n"
@@ -203,7 +203,7 @@ QUEUES = (
         "a close fails no signal",
         ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             (
                 "            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)\n"
                 "        work"

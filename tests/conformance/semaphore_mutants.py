@@ -27,7 +27,7 @@ SEMAPHORES = (
         "it signals twice",
         ["semaphores/test_values.py::test_polling_reaches_each_value_and_not_more_s1"],
         (
-            "hal._engine.ring",
+            "hal._engine.retiring",
             "                semaphore._advance(value, work)\n",
             (
                 "                semaphore._advance(value, work)\n"
@@ -48,7 +48,7 @@ SEMAPHORES = (
         "a value is reserved at retirement",
         [f"{RUNNING}test_running_work_has_reserved_its_value_s1"],
         (
-            "hal._engine.stream",
+            "hal._engine.backlog",
             "            semaphore._reserved = value\n",
             "            pass\n",
         ),

@@ -64,7 +64,7 @@ def test_a_harmless_mutant_is_missed():
 def test_a_patch_that_does_not_apply_is_an_error(old):
     """A text that occurs never, or more than once, is told, and nothing is run."""
     with pytest.raises(PatchError, match="mend the mutant"):
-        run((Patch("hal._engine.ring", old, "pass"),), ["semaphores/test_values.py"])
+        run((Patch("hal._engine.retiring", old, "pass"),), ["semaphores/test_values.py"])
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -3,7 +3,7 @@
 from core_harness import LIMIT
 
 import hal
-from hal._engine.ring import Ring
+from hal._engine.retiring import Ring
 
 
 def test_a_chain_over_two_devices_asks_each_event_a_few_times(device, second_device, monkeypatch):

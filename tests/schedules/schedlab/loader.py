@@ -43,7 +43,7 @@ _SYNC_NAMES = (
 class Patch:
     """Replace `old`, which must occur exactly once in a module's file, by `new`."""
 
-    module: str  # "_engine.stream", or "errors"
+    module: str  # "_engine.backlog", or "errors"
     old: str
     new: str
 

@@ -33,9 +33,9 @@ from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemo
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import CheckedWaits, StreamQueue
     from hal._engine.context import DeviceContext
     from hal._engine.steps import Step
-    from hal._engine.stream import CheckedWaits, StreamQueue
     from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 

@@ -20,12 +20,12 @@ from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution
 from hal._commands.slots import Bindings
 from hal._engine import external
+from hal._engine.backlog import StreamQueue
 from hal._engine.context import DeviceContext, wait_idle
 from hal._engine.fence import Waits
 from hal._engine.plan import NOTHING
 from hal._engine.progress import act, put_off
 from hal._engine.steps import Step
-from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitted import call
 from hal._engine.timelines import ISSUE, Timepoint

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NoReturn
 from hal._base import sync
 from hal._base.failures import fresh, keep
 from hal._engine import progress, steps, timelines, waiting
+from hal._engine.backlog import StreamQueue
 from hal._engine.events import EventPool
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
 from hal._engine.steps import Step
-from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.timelines import CANCEL, HOST, ISSUE, LOSE, Work
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError

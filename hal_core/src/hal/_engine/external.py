@@ -28,11 +28,11 @@ from hal.errors import (
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import CheckedWaits, StreamQueue
     from hal._engine.context import DeviceContext
     from hal._engine.events import Event
     from hal._engine.operation import Operation
     from hal._engine.plan import Payload
-    from hal._engine.stream import CheckedWaits, StreamQueue
 
 __all__ = [
     "CUDA",

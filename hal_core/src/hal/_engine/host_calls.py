@@ -15,7 +15,7 @@ from hal._base.failures import of_function
 from hal._engine import progress, timelines
 from hal._engine.fence import Fence
 from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT, Operation
-from hal._engine.ring import Ring
+from hal._engine.retiring import Ring
 from hal._engine.steps import Step
 from hal._engine.submission import Submission
 from hal._engine.timelines import GARBAGE, ISSUE, Timepoint, Work

@@ -1,6 +1,6 @@
 """Make the native calls of claimed operations, with the baton (design section 5).
 
-An operation that `hal._engine.stream` has claimed is put on the native stream here, outside of
+An operation that `hal._engine.backlog` has claimed is put on the native stream here, outside of
 the timeline lock, and then published; or put back, if the stream has no room for all of it or
 there is no memory; or broken off, if a native call raises.
 """
@@ -19,8 +19,8 @@ from hal._engine.timelines import DROP, GARBAGE, LOSE
 from hal.errors import DeviceLostError
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import StreamQueue
     from hal._engine.events import Event
-    from hal._engine.stream import StreamQueue
 
 __all__ = ["break_off", "issue", "issue_from", "publish"]
 

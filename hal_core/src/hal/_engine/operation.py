@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._engine import progress, steps, timelines
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import StreamQueue
     from hal._engine.events import Event
     from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue
     from hal._engine.timelines import Timepoint
 
 __all__ = ["Operation", "is_behind", "is_over"]

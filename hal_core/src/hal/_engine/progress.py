@@ -45,10 +45,10 @@ from hal._engine.timelines import (
 from hal.errors import HalError
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import StreamQueue
     from hal._engine.context import DeviceContext
     from hal._engine.operation import Operation
     from hal._engine.semaphore import Callback
-    from hal._engine.stream import StreamQueue
 
 __all__ = [
     "BUDGET",

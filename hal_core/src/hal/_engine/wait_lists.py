@@ -12,7 +12,7 @@ from hal.arguments import as_items
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from hal._engine.stream import CheckedWaits
+    from hal._engine.backlog import CheckedWaits
 
 __all__ = ["check_lists"]
 

@@ -26,10 +26,10 @@ from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import StreamQueue
     from hal._engine.operation import Operation
-    from hal._engine.ring import Answer
+    from hal._engine.retiring import Answer
     from hal._engine.steps import Step
-    from hal._engine.stream import StreamQueue
 
 __all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
 

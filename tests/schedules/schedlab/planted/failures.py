@@ -11,7 +11,7 @@ FAILURES = (
         "two signals refused",
         (
             Patch(
-                "_engine.ring",
+                "_engine.retiring",
                 "            for timepoint in operation._signals:\n"
                 "                semaphore = timepoint._semaphore\n"
                 "                semaphore._fail(error, work)",
@@ -34,14 +34,20 @@ FAILURES = (
     Mutant(
         "a failure that is not passed on at retirement",
         "lost dependency",
-        (Patch("_engine.ring", "if other._state != DONE and head._state == ISSUED:", "if False:"),),
+        (
+            Patch(
+                "_engine.retiring",
+                "if other._state != DONE and head._state == ISSUED:",
+                "if False:",
+            ),
+        ),
     ),
     Mutant(
         "a lost device that another one's event hides",
         "lost dependency",
         (
             Patch(
-                "_engine.ring",
+                "_engine.retiring",
                 "            elif waited._queue._context is not self._context:",
                 "            elif False:",
             ),

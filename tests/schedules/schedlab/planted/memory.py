@@ -116,7 +116,7 @@ MEMORY = (
         "starved and closed",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "each._state in {PENDING, PARTLY, STARVED}",
                 "each._state in {PENDING, PARTLY}",
             ),

@@ -14,7 +14,7 @@ ORDER = (
         "late/two",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 SEEN,
                 "            if False:",
             ),
@@ -30,7 +30,7 @@ ORDER = (
                 "    if True:\n        batch.take(budget)\n",
             ),
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "            operation._unresolved &= ~bit\n",
                 "            left = operation._unresolved\n"
                 "            left &= ~bit\n"
@@ -44,7 +44,7 @@ ORDER = (
         "close producer/two",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "            for point in stream_waits:\n                point._event.count += 1\n",
                 "            pass\n",
             ),
@@ -53,14 +53,16 @@ ORDER = (
     Mutant(
         "a submission that has failed counts as done",
         "handle fails/two",
-        (Patch("_engine.stream", "elif wait._state == DONE:", "elif wait._state >= DONE:"),),
+        (Patch("_engine.backlog", "elif wait._state == DONE:", "elif wait._state >= DONE:"),),
     ),
     Mutant(
         "a submission counts as issued before its event is recorded",
         "handle pending/two",
         (
             Patch(
-                "_engine.stream", "if submission._state != ISSUED or", "if submission._state < 1 or"
+                "_engine.backlog",
+                "if submission._state != ISSUED or",
+                "if submission._state < 1 or",
             ),
         ),
     ),
@@ -69,7 +71,7 @@ ORDER = (
         "handle/domains",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "return submission if submission._queue._domain is self._domain else None",
                 "return submission",
             ),
@@ -80,7 +82,7 @@ ORDER = (
         "chain/two",
         (
             Patch(
-                "_engine.ring",
+                "_engine.retiring",
                 "for other in head._dependencies or ():",
                 "for other in ():",
             ),
@@ -109,7 +111,7 @@ ORDER = (
         "same value/one",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "        if semaphore._failure is None and semaphore._reserved < value:\n"
                 "            semaphore._reserved = value\n",
                 "        pass\n",
@@ -121,7 +123,7 @@ ORDER = (
         "chain/two",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "        self._issuing = None\n        return None\n\n    def _put_right",
                 "        return None\n\n    def _put_right",
             ),
@@ -157,7 +159,7 @@ ORDER = (
         "late/domains",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "        elif self._resolve(operation, index, timeline, value, work):\n"
                 "            if operation._unresolved == bit:",
                 "        elif True:\n            if operation._unresolved == bit:",
@@ -182,7 +184,7 @@ ORDER = (
         "refused/two",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "        if self._backlog:\n            if more:",
                 "        if False:\n            if more:",
             ),
@@ -193,7 +195,7 @@ ORDER = (
         "second wait",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 SEEN,
                 "            if queue is not self and queue._id not in self._seen:",
             ),
@@ -215,7 +217,7 @@ ORDER = (
         "deferred/one",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "            if operation._state == DEFERRED:\n                self._resume",
                 "            if False:\n                self._resume",
             ),
@@ -272,7 +274,7 @@ ORDER = (
         "lost dependency",
         (
             Patch(
-                "_engine.stream",
+                "_engine.backlog",
                 "            if dependencies is None:\n"
                 "                dependencies = [point]\n"
                 "            else:\n"

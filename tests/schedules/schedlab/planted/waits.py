@@ -36,7 +36,7 @@ WAITS = (
         "close while asked",
         (
             Patch(
-                "_engine.ring",
+                "_engine.retiring",
                 "            step.contexts = self._contexts\n            return True",
                 "            return True",
             ),

@@ -66,8 +66,8 @@ class Ring:
         # Native launches that were put on the stream, and how many of them have retired
         self._launched = 0
         self._retired = 0
-        self._backlog: deque[Operation] = deque()  # see `hal._engine.stream`
-        self._issuing: Operation | None = None  # the baton, see `hal._engine.stream`
+        self._backlog: deque[Operation] = deque()  # see `hal._engine.backlog`
+        self._issuing: Operation | None = None  # the baton, see `hal._engine.backlog`
         self._leader: HostWaiter | None = None  # which polls for all, see `hal._engine.waiting`
         self._wanted: set[int] = set()  # sequences that sleeping waiters wait for
         self._watched = False  # by the progress thread
