@@ -196,8 +196,8 @@ COARSE = (
         ["queues/test_submission.py::test_a_submission_after_a_failure_is_fine_q1"],
         (
             "hal._engine.submission",
-            '        return _STATES.get(self._state, "issued")\n',
-            '        return _STATES.get(min(self._state, ISSUED), "issued")\n',
+            "        return WORDS[self._state][0]\n",
+            "        return WORDS[min(self._state, ISSUED)][0]\n",
         ),
     ),
     (

@@ -19,8 +19,8 @@ HOST = (
         "a host call is not made",
         ["queues/test_host_calls.py::test_a_call_runs_once_with_its_arguments_q4"],
         (
-            "hal._engine.host_calls",
-            "outcome = _awaited(function(*arguments))",
+            "hal._engine.submission",
+            "outcome = function(*arguments) or ()",
             "outcome = ()",
         ),
     ),
@@ -28,8 +28,8 @@ HOST = (
         "what a call raises is forgotten",
         ["queues/test_host_calls.py::test_a_raising_call_fails_its_signals_q4"],
         (
-            "hal._engine.host_calls",
-            "            outcome = of_function(raised, culprit, operation._describe())\n",
+            "hal._engine.submission",
+            "            outcome = of_function(raised, culprit, self._describe())\n",
             "            outcome = ()\n",
         ),
     ),
@@ -113,9 +113,9 @@ HOST = (
         "a queue is idle at once",
         ["semaphores/test_waits.py::test_wait_idle_ends_with_everything_s6"],
         (
-            "hal._engine.context",
-            "operations = [operation for queue in queues for operation in queue._unended()]",
-            "operations = []",
+            "hal._engine.submitted",
+            "    error = _wait_for(_unended(queues), deadline)\n",
+            "    error = None\n",
         ),
     ),
     (

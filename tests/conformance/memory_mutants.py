@@ -124,8 +124,8 @@ MEMORY = (
         ("hal._engine.context", "            if not queue._ordered:\n", "            if True:\n"),
         (
             "hal._engine.issuing",
-            "        if queue._ordered:\n            queue._backlog.appendleft(operation)\n",
-            "        if False:\n            pass\n",
+            "    if queue._ordered or state == PARTLY:\n",
+            "    if state == PARTLY:\n",
         ),
     ),
     (
@@ -133,13 +133,13 @@ MEMORY = (
         [f"{STARVED}test_a_starved_alloca_in_an_unordered_queue_holds_up_nobody_m3"],
         (
             "hal._engine.backlog",
-            "                if self._ordered:\n                    return None\n                backlog.popleft()",
-            "                return None\n                backlog.popleft()",
+            "            if queue._ordered:\n                return None\n            backlog.popleft()",
+            "            return None\n            backlog.popleft()",
         ),
         (
             "hal._engine.issuing",
-            "        if queue._ordered:\n            queue._backlog.appendleft(operation)\n",
-            "        if True:\n            queue._backlog.appendleft(operation)\n",
+            "    if queue._ordered or state == PARTLY:\n",
+            "    if True:\n",
         ),
     ),
     (

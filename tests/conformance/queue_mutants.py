@@ -21,10 +21,10 @@ QUEUES = (
         ["queues/test_batches.py::test_a_diamond_s2"],
         (
             "hal._engine.progress",
-            "            operation._queue._release(operation, index, work)",
+            "            release(operation, index, work)",
             (
                 "            if operation._queue is batch.some[0][0]._queue:\n"
-                "                operation._queue._release(operation, index, work)"
+                "                release(operation, index, work)"
             ),
         ),
     ),
@@ -41,12 +41,12 @@ QUEUES = (
         "a submission blocks on its waits",
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
         (
-            "hal._engine.backlog",
-            "            operation = Submission(self, kind, payload, signals, is_host)\n",
+            "hal._engine.submitting",
+            "        operation = Submission(queue, kind, payload, signals, is_host)\n",
             (
-                "            import hal\n"
-                "            hal.wait_all(waits)\n"
-                "            operation = Submission(self, kind, payload, signals, is_host)\n"
+                "        import hal\n"
+                "        hal.wait_all(waits)\n"
+                "        operation = Submission(queue, kind, payload, signals, is_host)\n"
             ),
         ),
     ),
@@ -84,13 +84,13 @@ QUEUES = (
             "super().__init__(context, name, ordered=ordered",
             "super().__init__(context, name, ordered=False",
         ),
-        ("hal._engine.backlog", "        return self._ordered\n", "        return True\n"),
+        ("hal._engine.stream", "        return self._ordered\n", "        return True\n"),
     ),
     (
         "device work overtakes a call",
         ["queues/test_submission.py::test_every_operation_returns_while_its_queue_is_held_q1"],
         (
-            "hal._engine.backlog",
+            "hal._engine.submitting",
             "            and not (queue._ordered and queue._hosts)\n",
             "",
         ),
@@ -109,12 +109,12 @@ QUEUES = (
         ["queues/test_order.py::test_order_inherits_no_failure_q2"],
         (
             "hal._engine.backlog",
-            "                backlog.popleft()\n                continue\n            if operation._unresolved:",
+            "            backlog.popleft()\n            continue\n        if operation._unresolved:",
             (
-                "                backlog.popleft()\n"
-                "                if self._ordered and operation._state == FAILED and backlog:\n"
-                "                    self._end(backlog[0], FAILED, operation._error, work)\n"
-                "                continue\n            if operation._unresolved:"
+                "            backlog.popleft()\n"
+                "            if queue._ordered and operation._state == FAILED and backlog:\n"
+                "                end(backlog[0], FAILED, operation._error, step.work)\n"
+                "            continue\n        if operation._unresolved:"
             ),
         ),
     ),
@@ -123,8 +123,8 @@ QUEUES = (
         [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
         (
             "hal._engine.backlog",
-            ("        in_flight = self._launched - self._retired\n        if isinstance"),
-            ("        in_flight = 0\n        if isinstance"),
+            ("    in_flight = queue._launched - queue._retired\n    if isinstance"),
+            ("    in_flight = 0\n    if isinstance"),
         ),
     ),
     # Failure
@@ -132,16 +132,16 @@ QUEUES = (
         "it fails too much: what an operation has waited for",
         ["failure/test_propagation.py::test_one_failed_wait_of_many_is_enough_s5", MODEL],
         (
-            "hal._engine.retiring",
+            "hal._engine.ending",
             (
-                "            for timepoint in operation._signals:\n"
-                "                semaphore = timepoint._semaphore\n"
-                "                semaphore._fail"
+                "        for timepoint in operation._signals:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail"
             ),
             (
-                "            for timepoint in (*operation._signals, *operation._waits):\n"
-                "                semaphore = timepoint._semaphore\n"
-                "                semaphore._fail"
+                "        for timepoint in (*operation._signals, *operation._waits):\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail"
             ),
         ),
     ),
@@ -152,14 +152,13 @@ QUEUES = (
             "failure/test_propagation.py::test_a_failure_runs_down_a_chain_s5",
         ],
         (
-            "hal._engine.backlog",
-            ("        self._finish(operation, state, error, work)\n\n    def _in_use"),
+            "hal._engine.ending",
+            ("    finish(operation, state, error, work)\n\n\ndef end_pending"),
             (
-                "        self._finish(operation, state, error, work)\n"
-                "        for other in list(self._pending):\n"
-                "            self._drop_unissued(other, state, error, work)\n"
-                "\n"
-                "    def _in_use"
+                "    finish(operation, state, error, work)\n"
+                "    for other in list(queue._pending) if error else ():\n"
+                "        end(other, state, error, work)\n"
+                "\n\ndef end_pending"
             ),
         ),
     ),
@@ -167,16 +166,16 @@ QUEUES = (
         "it fails too little: the first signal alone",
         ["queues/test_host_calls.py::test_a_raising_call_fails_its_signals_q4[no wait-OSError]"],
         (
-            "hal._engine.retiring",
+            "hal._engine.ending",
             (
-                "            for timepoint in operation._signals:\n"
-                "                semaphore = timepoint._semaphore\n"
-                "                semaphore._fail"
+                "        for timepoint in operation._signals:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail"
             ),
             (
-                "            for timepoint in operation._signals[:1]:\n"
-                "                semaphore = timepoint._semaphore\n"
-                "                semaphore._fail"
+                "        for timepoint in operation._signals[:1]:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail"
             ),
         ),
     ),
@@ -186,16 +185,16 @@ QUEUES = (
         (
             "hal._engine.backlog",
             (
-                "        if timeline._failure is not None:\n"
-                "            self._drop_unissued(operation, FAILED, timeline._failure, work)\n"
-                "        elif self._resolve"
+                "    if timeline._failure is not None:\n"
+                "        end(operation, FAILED, timeline._failure, work)\n"
+                "    elif _resolve"
             ),
             (
-                "        if timeline._failure is not None:\n"
-                "            operation._waits = ()\n"
-                "            operation._unresolved = 0\n"
-                "            work.append((ISSUE, self))\n"
-                "        elif self._resolve"
+                "    if timeline._failure is not None:\n"
+                "        operation._waits = ()\n"
+                "        operation._unresolved = 0\n"
+                "        work.append((ISSUE, queue))\n"
+                "    elif _resolve"
             ),
         ),
     ),
@@ -203,16 +202,9 @@ QUEUES = (
         "a close fails no signal",
         ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
         (
-            "hal._engine.backlog",
-            (
-                "            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)\n"
-                "        work"
-            ),
-            (
-                "            operation._signals = ()\n"
-                "            self._drop_unissued(operation, CANCELLED, _closed_before(operation), work)\n"
-                "        work"
-            ),
+            "hal._engine.ending",
+            "        end(operation, CANCELLED, error, work)\n",
+            ("        operation._signals = ()\n        end(operation, CANCELLED, error, work)\n"),
         ),
     ),
     (
@@ -220,7 +212,7 @@ QUEUES = (
         ["queues/test_host_calls.py::test_a_call_ends_with_all_that_it_returns_q4"],
         (
             "hal._engine.host_calls",
-            "                if operation._unresolved:\n                    return\n",
+            "            if operation._unresolved:\n                return\n",
             "",
         ),
     ),

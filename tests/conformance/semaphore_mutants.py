@@ -27,11 +27,11 @@ SEMAPHORES = (
         "it signals twice",
         ["semaphores/test_values.py::test_polling_reaches_each_value_and_not_more_s1"],
         (
-            "hal._engine.retiring",
-            "                semaphore._advance(value, work)\n",
+            "hal._engine.ending",
+            "            semaphore._advance(value, work)\n",
             (
-                "                semaphore._advance(value, work)\n"
-                "                semaphore._advance(value + 1, work)\n"
+                "            semaphore._advance(value, work)\n"
+                "            semaphore._advance(value + 1, work)\n"
             ),
         ),
     ),

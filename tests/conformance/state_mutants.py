@@ -132,7 +132,7 @@ STATE = (
         "every queue says that it is ordered",
         ["queues/test_order.py::test_both_kinds_of_queue_say_what_they_are_q2"],
         (
-            "hal._engine.backlog",
+            "hal._engine.stream",
             '        """Whether the queue is first-in first-out (Q2)."""\n        return self._ordered',
             '        """Whether the queue is first-in first-out (Q2)."""\n        return True',
         ),

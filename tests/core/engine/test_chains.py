@@ -3,15 +3,15 @@
 from core_harness import LIMIT
 
 import hal
-from hal._engine.retiring import Ring
+from hal._engine import retiring
 
 
 def test_a_chain_over_two_devices_asks_each_event_a_few_times(device, second_device, monkeypatch):
     """One event after another: asked for again for each that depends on it, they doubled."""
     asked = []
-    query = Ring._query
+    query = retiring.query
     monkeypatch.setattr(
-        Ring, "_query", lambda self, operation: (asked.append(operation), query(self, operation))[1]
+        retiring, "query", lambda operation: (asked.append(operation), query(operation))[1]
     )
     devices, length = (device, second_device), 24
     buffers = [each.allocate(64) for each in devices]

@@ -26,15 +26,14 @@ SIZE = 4096
         ([Notifier.BEHIND, Notifier.IDLE], _progress._SHORT_SECONDS),
     ],
 )
-def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(states, seconds):
+def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
+    monkeypatch, states, seconds
+):
     """A notification for later work, or one that was refused, is no reason to sleep for long."""
-
-    class Queue:
-        def __init__(self, state):
-            self._serve = lambda *_: state
-
     progress, bell = _progress._Progress(), sync.Doorbell()
-    progress._watched = dict.fromkeys(map(Queue, states))
+    progress._watched = dict.fromkeys(range(len(states)))
+    monkeypatch.setattr(_progress, "harvest", lambda *_: None)
+    monkeypatch.setattr(_progress, "serve", lambda queue, *_: states[queue])
     pause = _progress.act(lambda step, *_: progress.turn(step, bell, was_rung=True), None, None)
     assert pause == seconds
     assert len(progress._watched) == len(states) - states.count(Notifier.IDLE)

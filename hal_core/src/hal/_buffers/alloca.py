@@ -21,9 +21,11 @@ from hal._base.failures import as_failure, keep, told
 from hal._buffers.buffer import Buffer
 from hal._engine import progress, steps, timelines
 from hal._engine.context import MemoryProvider
+from hal._engine.ending import end
 from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._engine.plan import Payload, Plan
 from hal._engine.submission import Submission
+from hal._engine.submitting import submit
 from hal._engine.timelines import Timepoint
 from hal._memory.access import check_buffer
 from hal._memory.extent import check_allocation, no_address
@@ -33,9 +35,10 @@ from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemo
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits, StreamQueue
+    from hal._engine.backlog import CheckedWaits
     from hal._engine.context import DeviceContext
     from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 
@@ -56,7 +59,7 @@ def alloca(
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
     storage = transient(device, length or 1, index)
     buffer = Buffer(device, storage, 0, length, element, shape)
-    submission = queue._submit("alloca", _payload(_Take(storage), storage), waits, signals)
+    submission = submit(queue, "alloca", _payload(_Take(storage), storage), waits, signals)
     buffer._allocation = storage.source = submission
     return buffer
 
@@ -98,7 +101,7 @@ def dealloca(
         raise InvalidArgumentError(message)
     _check_reachable(storage.source, signals)
     payload = _payload(_Give(storage), storage)
-    submission = queue._submit("dealloca", payload, waits, signals, False, _Deallocation)  # noqa: FBT003
+    submission = submit(queue, "dealloca", payload, waits, signals, False, _Deallocation)  # noqa: FBT003
     buffer._end()
     for reference in list(storage.parts or ()):  # another thread may add to it
         part = reference()
@@ -278,7 +281,7 @@ def _may_come(step: Step, context: DeviceContext, operation: Operation) -> bool:
         is_any = False
         for queue in context.queues:
             if queue._ring:
-                queue._want(queue._ring[0], step.work)
+                queue._ring[0]._want(step.work)
                 is_any = True
             if queue._hosts or queue._issuing is not None:
                 is_any = True  # it ends, or enters the ring and is wanted there
@@ -323,4 +326,4 @@ def _feed_one(step: Step, context: DeviceContext, operation: Operation) -> None:
 def _fail(step: Step, operation: Operation, error: HalError) -> None:
     with timelines.lock:
         if operation._state == STARVED:
-            operation._queue._drop_unissued(operation, FAILED, error, step.work)
+            end(operation, FAILED, error, step.work)

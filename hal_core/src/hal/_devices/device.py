@@ -21,9 +21,10 @@ from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
 from hal._devices.queue import Queue, Queues
 from hal._engine import external, progress, steps, timelines
-from hal._engine.context import DeviceContext, wait_idle
+from hal._engine.context import DeviceContext
 from hal._engine.semaphore import Semaphore, create_semaphore
 from hal._engine.steps import Step
+from hal._engine.submitted import wait_idle
 from hal._engine.timestamps import TimerPool
 from hal._kernels.executable import Executable, check_signature, load_executable, read_image
 from hal._memory import peers

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hal._devices.device import Device
-    from hal._engine.backlog import StreamQueue
     from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue
 
 __all__ = ["dump"]
 

@@ -20,14 +20,15 @@ from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution
 from hal._commands.slots import Bindings
 from hal._engine import external
-from hal._engine.backlog import StreamQueue
-from hal._engine.context import DeviceContext, wait_idle
+from hal._engine.context import DeviceContext
 from hal._engine.fence import Waits
 from hal._engine.plan import NOTHING
 from hal._engine.progress import act, put_off
 from hal._engine.steps import Step
+from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
-from hal._engine.submitted import call
+from hal._engine.submitted import call, wait_idle
+from hal._engine.submitting import submit
 from hal._engine.timelines import ISSUE, Timepoint
 from hal._engine.timestamps import Timer, Timestamp, check_timestamps, record
 from hal._engine.wait_lists import check_lists
@@ -111,7 +112,7 @@ class Queue(StreamQueue):
         """
         payload = transfers.fill(self._device, buffer, value, offset, size)
         waits, signals = check_lists(wait, signal)
-        return self._submit("fill", payload, waits, signals)
+        return submit(self, "fill", payload, waits, signals)
 
     def update(
         self,
@@ -125,7 +126,7 @@ class Queue(StreamQueue):
         """Write the current bytes of `data` (bytes-like or an array), captured during the call."""
         payload, is_host = transfers.update(self._device, buffer, data, offset)
         waits, signals = check_lists(wait, signal)
-        return self._submit("update", payload, waits, signals, is_host)
+        return submit(self, "update", payload, waits, signals, is_host)
 
     def copy(
         self,
@@ -156,7 +157,7 @@ class Queue(StreamQueue):
         else:
             payload, is_host = transfers.copy(device, source, target, offsets, size)
         waits, signals = check_lists(wait, signal)
-        return self._submit("copy", payload, waits, signals, is_host)
+        return submit(self, "copy", payload, waits, signals, is_host)
 
     def write(
         self,
@@ -183,10 +184,10 @@ class Queue(StreamQueue):
         if type(array) is File:
             payload = files.write(self._device, buffer, array, offset)
             waits, signals = check_lists(wait, signal)
-            return self._submit("write", payload, waits, signals, True)  # noqa: FBT003
+            return submit(self, "write", payload, waits, signals, True)  # noqa: FBT003
         payload, is_host = transfers.write(self._device, buffer, array, offset)
         waits, signals = check_lists(wait, signal)
-        return self._submit("write", payload, waits, signals, is_host)
+        return submit(self, "write", payload, waits, signals, is_host)
 
     def read(
         self,
@@ -213,10 +214,10 @@ class Queue(StreamQueue):
         if type(array) is File:
             payload = files.read(self._device, buffer, array, offset)
             waits, signals = check_lists(wait, signal)
-            return self._submit("read", payload, waits, signals, True)  # noqa: FBT003
+            return submit(self, "read", payload, waits, signals, True)  # noqa: FBT003
         payload, is_host = transfers.read(self._device, buffer, array, offset)
         waits, signals = check_lists(wait, signal)
-        return self._submit("read", payload, waits, signals, is_host)
+        return submit(self, "read", payload, waits, signals, is_host)
 
     def dispatch(
         self,
@@ -244,7 +245,7 @@ class Queue(StreamQueue):
         """
         payload, is_host = check_dispatch(self._device, kernel, grid, block, args, shared_memory)
         waits, signals = check_lists(wait, signal)
-        return self._submit("dispatch", payload, waits, signals, is_host)
+        return submit(self, "dispatch", payload, waits, signals, is_host)
 
     def call(
         self,
@@ -273,7 +274,7 @@ class Queue(StreamQueue):
         as_function(function, "call()")
         waits, signals = check_lists(wait, signal)
         payload = (call, (function, *arguments), None)
-        return self._submit("call", payload, waits, signals, True)  # noqa: FBT003
+        return submit(self, "call", payload, waits, signals, True)  # noqa: FBT003
 
     def execute(
         self,
@@ -297,10 +298,10 @@ class Queue(StreamQueue):
         payload, is_host = check_execution(self._device, commands, bindings)
         waits, signals = check_lists(wait, signal)
         if commands._runs is None:
-            return self._submit("execute", payload, waits, signals, is_host)
+            return submit(self, "execute", payload, waits, signals, is_host)
         commands._take_run()
         try:
-            return self._submit("execute", payload, waits, signals, is_host)
+            return submit(self, "execute", payload, waits, signals, is_host)
         except HalError:
             commands._give_back_run()  # refused: nothing has changed
             raise
@@ -352,7 +353,7 @@ class Queue(StreamQueue):
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
         waits, signals = check_lists(wait, signal)
-        return self._submit("barrier", NOTHING, waits, signals)
+        return submit(self, "barrier", NOTHING, waits, signals)
 
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
         """Take the device's time when it gets here, after `wait` and the operations before.
@@ -365,7 +366,7 @@ class Queue(StreamQueue):
         timer = Timer(self._device._timers)
         payload = (record, (timer._pool, timer), timer)
         waits, signals = check_lists(wait, signal)
-        made = self._submit("timestamp", payload, waits, signals, False, Timestamp)  # noqa: FBT003
+        made = submit(self, "timestamp", payload, waits, signals, False, Timestamp)  # noqa: FBT003
         assert isinstance(made, Timestamp)  # noqa: S101 - for the type checker
         made._timer = timer
         return made
@@ -395,7 +396,7 @@ class Queue(StreamQueue):
         waits, signals = check_lists(wait, signal)
         self._device._live()
         payload = external.wait_payload(self._context, stream, event)
-        return self._submit("wait_external", payload, waits, signals)
+        return submit(self, "wait_external", payload, waits, signals)
 
     def notify_external(
         self,

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hal._base import sync
 from hal._base.failures import fresh, keep
-from hal._engine import progress, steps, timelines, waiting
-from hal._engine.backlog import StreamQueue
+from hal._engine import progress, retiring, steps, timelines, waiting
 from hal._engine.events import EventPool
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
 from hal._engine.steps import Step
 from hal._engine.submission import Submission
 from hal._engine.timelines import CANCEL, HOST, ISSUE, LOSE, Work
-from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError, HalError
+from hal.errors import ClosedError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
 if TYPE_CHECKING:
+    from hal._engine.stream import StreamQueue
     from hal._engine.visits import Visit
 
-__all__ = ["DeviceContext", "MemoryProvider", "wait_idle"]
+__all__ = ["DeviceContext", "MemoryProvider"]
 
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
@@ -96,13 +96,13 @@ class DeviceContext:
 
     def harvest_some(self, queue: StreamQueue, step: Step) -> None:
         """Retire what has completed on a queue and, in rotation, on one other."""
-        queue._harvest(step)
+        retiring.harvest(queue, step)
         queues = self.queues
         self._rotation += 1
         if queues:
             other = queues[self._rotation % len(queues)]
             if other is not queue:
-                other._harvest(step)
+                retiring.harvest(other, step)
 
     def harvest(self) -> None:
         """Retire what has completed on every queue."""
@@ -160,16 +160,6 @@ class DeviceContext:
     def lose(self, error: BaseException) -> None:
         """Mark the context lost and fail everything unretired on it, and only that (S5)."""
         progress.act(_lose, self, keep(error))
-
-    def _lose(self, error: BaseException, work: Work) -> None:
-        """Lose the context with an error that is fit to be kept; under the lock.
-
-        Also completes a loss that broke off part-way.
-        """
-        if self.lost is None:
-            self.lost = error
-        for queue in self.queues:
-            queue._abandon(self.lost, work)
 
     def close_queues(self, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
         """Cancel what is not issued, wait for the rest, destroy the streams (Q6).
@@ -243,9 +233,10 @@ class DeviceContext:
             f"did not end in time: {', '.join(abandoned[:8])}"
         )
         error.given_up = True
-        with timelines.lock:
-            for queue in self.queues:
-                _left_behind.extend(queue._in_use())
+        for queue in self.queues:
+            with timelines.lock:
+                running = queue._running()
+            _left_behind.extend([each._resources for each in running if not each._is_host])
         self.lose(error)
 
     def _destroy_streams(self, queues: list[StreamQueue], deadline: float) -> None:
@@ -302,7 +293,7 @@ class DeviceContext:
 
 def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
     for queue in queues:
-        queue._harvest(step)
+        retiring.harvest(queue, step)
 
 
 def _feed(step: Step, context: DeviceContext, _: None) -> None:
@@ -357,21 +348,3 @@ def _is_left(queue: StreamQueue) -> bool:
 def _is_there(queue: StreamQueue) -> bool:
     """Return whether a queue's native stream was neither destroyed nor left behind; the lock."""
     return not queue._gone
-
-
-def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
-    """Block until everything submitted so far to `queues` has ended, successfully or not.
-
-    Raises `DeadlineExceededError` after `timeout` seconds; None means forever.
-    """
-    deadline = None if timeout is None else sync.monotonic() + timeout
-    with timelines.lock:
-        operations = [operation for queue in queues for operation in queue._unended()]
-    for operation in operations:
-        remaining = None if deadline is None else max(deadline - sync.monotonic(), 0.0)
-        try:
-            operation.wait(remaining)
-        except DeadlineExceededError:
-            raise
-        except HalError:
-            continue  # its error is reported by itself

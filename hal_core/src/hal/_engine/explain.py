@@ -11,17 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from hal._engine import timelines
-from hal._engine.operation import (
-    DEFERRED,
-    DONE,
-    ISSUED,
-    ISSUING,
-    PARTLY,
-    PENDING,
-    RUNNING,
-    SENT,
-    STARVED,
-)
+from hal._engine.operation import DONE, PENDING, WORDS
 from hal._engine.timelines import Timeline, Timepoint
 
 if TYPE_CHECKING:
@@ -32,17 +22,6 @@ __all__ = ["contexts", "describe_operation", "describe_wait"]
 
 contexts: Final[dict[DeviceContext, None]] = {}
 """Those of all open devices, whose queues may promise something."""
-
-_STATES: Final = {
-    PENDING: "is not issued",
-    PARTLY: "is issued in part",
-    STARVED: "waits for memory",
-    ISSUING: "is being issued",
-    ISSUED: "is running",
-    SENT: "is running on the host",
-    RUNNING: "is running on the host",
-    DEFERRED: "has returned on the host",
-}
 
 _DEPTH: Final = 4
 """How many promises in a row are followed; longer chains repeat themselves."""
@@ -111,7 +90,7 @@ class _Account:
 
     def story(self, operation: Operation, path: tuple[Operation, ...]) -> str:
         """Describe an operation's state, and what it waits for; `path` led to it."""
-        text = f"{operation._describe()}, which {_state(operation)}"
+        text = f"{operation._describe()}, which {WORDS[operation._state][1]}"
         if operation in path:
             return text + ", as said before: they wait for each other"
         if len(path) == _DEPTH or not (operation._state == PENDING or operation._unresolved):
@@ -164,8 +143,3 @@ class _Account:
                     if timepoint._semaphore._owner is not None:
                         continue  # it describes itself
                     yield timepoint._semaphore, (timepoint._value, operation)
-
-
-def _state(operation: Operation) -> str:
-    """Describe an operation's state."""
-    return _STATES.get(operation._state, "has ended")

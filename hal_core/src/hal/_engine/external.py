@@ -17,6 +17,7 @@ from hal._base.failures import fresh
 from hal._engine import steps, timelines
 from hal._engine.operation import DONE, ISSUED, PENDING
 from hal._engine.submission import Submission
+from hal._engine.submitting import submit
 from hal.arguments import as_int, as_seconds, ask, shown
 from hal.errors import (
     ArgumentTypeError,
@@ -28,11 +29,12 @@ from hal.errors import (
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits, StreamQueue
+    from hal._engine.backlog import CheckedWaits
     from hal._engine.context import DeviceContext
     from hal._engine.events import Event
     from hal._engine.operation import Operation
     from hal._engine.plan import Payload
+    from hal._engine.stream import StreamQueue
 
 __all__ = [
     "CUDA",
@@ -113,7 +115,7 @@ class External:
         payload = captured.payload(self._context.native)
         for queue in self._context.queues:
             try:
-                queue._submit("wait_external", payload, (), ())
+                submit(queue, "wait_external", payload, (), ())
             except ClosedError:
                 continue  # closed: it will run nothing
 
@@ -344,7 +346,7 @@ def notify(
         payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None
     else:
         handle = check_stream(context, stream, "notify_external")
-    marker = queue._submit("notify_external", payload, waits, ())
+    marker = submit(queue, "notify_external", payload, waits, ())
     if not _await_issue([marker], deadline):
         message = (
             f"notify_external: what {queue.name} was given so far was not issued in {timeout} "

@@ -12,7 +12,7 @@ from hal._engine.timelines import Timepoint
 from hal.arguments import as_items
 from hal.errors import ArgumentTypeError
 
-__all__ = ["Fence", "Waits", "wait_all", "wait_any", "wait_entries"]
+__all__ = ["Fence", "Waits", "awaited", "wait_all", "wait_any", "wait_entries"]
 
 
 class Fence:
@@ -92,6 +92,24 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
 
 
 _RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions and fences"
+
+
+def awaited(result: object) -> tuple[Timepoint, ...]:
+    """Return the waits that a host function's result defers its end to; empty for other results."""
+    kinds = (Timepoint, Submission, Fence)
+    if isinstance(result, kinds):
+        return Fence(result)._entries
+    if not isinstance(result, (list, tuple)) or not any(isinstance(each, kinds) for each in result):
+        return ()
+    for each in result:
+        if not isinstance(each, kinds):
+            message = (
+                "the function of call() returned a list of things to wait for with a "
+                f"{type(each).__name__} among them; return timepoints, submissions and "
+                "fences only, or none"
+            )
+            raise ArgumentTypeError(message)
+    return Fence(result)._entries
 
 
 def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:

@@ -2,7 +2,8 @@
 
 An operation that `hal._engine.backlog` has claimed is put on the native stream here, outside of
 the timeline lock, and then published; or put back, if the stream has no room for all of it or
-there is no memory; or broken off, if a native call raises.
+there is no memory; or broken off, if a native call raises. `put_right` completes an issue that
+was interrupted, from what its step says.
 """
 
 from __future__ import annotations
@@ -12,39 +13,61 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal._base.failures import as_failure
 from hal._engine import timelines
-from hal._engine.operation import FAILED, ISSUED, ISSUING, PARTLY, STARVED, Operation
+from hal._engine.backlog import claim_next, go_on, look_again, reserve
+from hal._engine.ending import abandon, finish
+from hal._engine.operation import (
+    DONE,
+    FAILED,
+    ISSUED,
+    ISSUING,
+    PARTLY,
+    STARVED,
+    Operation,
+    is_over,
+)
 from hal._engine.plan import Plan
+from hal._engine.retiring import enter
 from hal._engine.steps import Step
 from hal._engine.timelines import DROP, GARBAGE, LOSE
-from hal.errors import DeviceLostError
+from hal.errors import CancelledError, DeviceLostError
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import StreamQueue
     from hal._engine.events import Event
+    from hal._engine.stream import StreamQueue
 
-__all__ = ["break_off", "issue", "issue_from", "publish"]
+__all__ = ["issue_from", "pump", "put_right"]
 
 _FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
 """Kinds that take or give memory back at their issue: the next starved one may find some, too."""
 
 
-def issue_from(queue: StreamQueue, first: Operation, step: Step, budget: int) -> int:
+def pump(queue: StreamQueue, step: Step, budget: int) -> int:
+    """Issue ready operations, at most `budget`; return their number."""
+    with timelines.lock:
+        if queue._issuing is not None:
+            return 0  # the baton's holder looks again before it lets go
+        operation = claim_next(queue, step)
+    return 0 if operation is None else issue_from(operation, step, budget)
+
+
+def issue_from(first: Operation, step: Step, budget: int) -> int:
     """Issue a claimed operation and those ready behind it; releases the baton."""
     operation: Operation | None = first
     count = 0
     while operation is not None:
         count += 1
-        operation = issue(queue, operation, step, count < budget)
+        operation = _issue(operation, step, count < budget)
     step.queue = None
     return count
 
 
-def issue(queue: StreamQueue, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
+def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal, and positional for speed
     """Make the native calls of a claimed operation and publish its signals.
 
     Holds the baton. Returns the next operation, claimed, if there is one
     and `more` are wanted; else releases the baton.
     """
+    queue = operation._queue
     native, stream = queue._native, queue._stream
     waits, function, arguments = (
         operation._stream_waits,
@@ -81,90 +104,105 @@ def issue(queue: StreamQueue, operation: Operation, step: Step, more: bool) -> O
             native.record_event(event.handle, stream)
     except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
         failure = as_failure(error, "the operation was issued")
-        return break_off(queue, operation, event, failure, step, more)
+        return _break_off(operation, event, failure, step, more)
     event = event or shared
     with timelines.lock:
         _release_waits(operation)
         if is_starved or event is None:
-            _starve(queue, operation, step)
+            _put_back(operation, STARVED, step)
             return None
         if left:
-            _put_back(queue, operation, event, step)
+            _enter_part(operation, event, step)
+            _put_back(operation, PARTLY, step)
             return None
-        queue._enter_ring(operation, event)
+        enter(operation, event)
         if queue._context.starved and operation._kind in _FEEDS:
             queue._context.feed_some(step.work)
-        return publish(queue, operation, step, more)
+        return _publish(operation, step, more)
 
 
-def publish(queue: StreamQueue, operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
+def _publish(operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
     """Publish the signals of an operation in the ring, and look for more; under the lock."""
+    queue = operation._queue
     operation._shared = None  # it is the ring's now
     if operation._state == ISSUING:
         operation._state = ISSUED
     if queue._context.lost is not None:
-        queue._abandon(queue._context.lost, step.work)
+        abandon(queue, queue._context.lost, step.work)
     elif operation._state == ISSUED:
         for timepoint in operation._signals:
             semaphore, value = timepoint._semaphore, timepoint._value
             semaphore._publish(value, operation, step.work)
         if queue._context.starved:
-            queue._want(operation, step.work)  # its end may give memory back
-    return queue._look_again(step, more)
+            operation._want(step.work)  # its end may give memory back
+    return look_again(queue, step, more)
 
 
-def _put_back(queue: StreamQueue, operation: Operation, event: Event, step: Step) -> None:
-    """Put an operation that is issued in part at the head of the backlog; under the lock.
-
-    Its part is in the ring as an operation without a handle and signals. The baton is
-    released until enough of the work in flight has retired, so that no thread blocks (Q1).
-    """
+def _enter_part(operation: Operation, event: Event, step: Step) -> None:
+    """Have an operation without a handle and signals stand in the ring for a part; the lock."""
+    queue = operation._queue
     part = Operation(queue, operation._kind, (None, (), operation._resources), (), False)  # noqa: FBT003
     part._state = ISSUED
     part._launches = operation._launches
     part._dependencies = operation._dependencies
-    queue._enter_ring(part, event)
+    enter(part, event)
     if queue._context.starved:
-        queue._want(part, step.work)
-    operation._stream_waits = operation._shared = None
-    operation._is_begun = False
-    if queue._context.lost is not None:
-        queue._abandon(queue._context.lost, step.work)
-    else:
-        queue._backlog.appendleft(operation)
-        if not queue._ordered:
-            queue._pending[operation] = None
-        operation._state = PARTLY
-        queue._go_on(operation, step.work)
-    queue._issuing = None
+        part._want(step.work)
 
 
-def _starve(queue: StreamQueue, operation: Operation, step: Step) -> None:
-    """Put an operation back for which there is no memory; under the lock (M3).
+def _put_back(operation: Operation, state: int, step: Step) -> None:
+    """Put an operation that is not issued, or in part, back into line; under the lock (Q1, M3).
 
-    Nothing of it is enqueued, and its signals stay reserved. In an ordered queue all
-    behind it waits, too; in an unordered one it leaves the backlog.
+    Its signals stay reserved. The baton is released until enough of the work in flight has
+    retired, or memory was given back, so that no thread blocks. In an ordered queue all behind
+    it waits, too; in an unordered one a starved one leaves the backlog.
     """
-    shared, operation._shared = operation._shared, None
-    if shared is not None:
-        shared.release()
+    queue = operation._queue
+    _release_shared(operation)
     operation._stream_waits = None
     operation._is_begun = False
-    if queue._context.lost is not None:
-        queue._abandon(queue._context.lost, step.work)
-    else:
-        if queue._ordered:
-            queue._backlog.appendleft(operation)
-        else:
-            queue._pending[operation] = None
+    if not queue._ordered:
+        queue._pending[operation] = None
+    if queue._ordered or state == PARTLY:
+        queue._backlog.appendleft(operation)
+    if state == STARVED:
         queue._context.starve(operation, step.work)
-        operation._state = STARVED
-        queue._go_on(operation, step.work)
+    operation._state = state
+    go_on(operation, step.work)
     queue._issuing = None
 
 
-def break_off(
-    queue: StreamQueue,
+def put_right(queue: StreamQueue, step: Step) -> None:
+    """Release the baton that a broken step left in the step's hands; no lock held.
+
+    An operation that is on the stream as a whole is published, one that is there in part
+    fails, and one that is not there at all is issued.
+    """
+    with timelines.lock:
+        operation = queue._issuing
+        if queue._owner is not step or operation is None:
+            return
+        if operation in queue._ring:
+            queue._sequence, queue._launched = operation._sequence, operation._launched
+            _publish(operation, step, more=False)
+            return
+        if operation._state in {PARTLY, STARVED} or is_over(operation):
+            go_on(operation, step.work)
+            look_again(queue, step, more=False)
+            return
+        failure: BaseException = CancelledError(f"{operation._describe()} was interrupted")
+        if operation._state >= DONE:
+            failure = operation._error  # it was being broken off, and no event follows it
+        else:
+            operation._state = ISSUING
+            reserve(operation._signals)
+    if operation._is_begun:
+        _break_off(operation, None, failure, step, more=False)
+    else:
+        _issue(operation, step, more=False)
+
+
+def _break_off(
     operation: Operation,
     event: Event | None,
     failure: BaseException,
@@ -176,6 +214,7 @@ def break_off(
     The signals fail now. The part on the stream still runs: `event`, or
     another one, is recorded behind it, or the stream drained (Q5).
     """
+    queue = operation._queue
     lost: DeviceLostError | None = None
     if isinstance(failure, DeviceLostError):
         event, lost = None, failure  # no event of a lost context is reused
@@ -184,22 +223,20 @@ def break_off(
     work = step.work
     with timelines.lock:
         _release_waits(operation)
-        shared, operation._shared = operation._shared, None
-        if shared is not None:
-            shared.release()
+        _release_shared(operation)
         # It may break off before its waits reached the stream, so that its
         # event says nothing about its dependencies. It has failed anyway.
         work.append((DROP, operation._dependencies))
         operation._dependencies = None
-        queue._finish(operation, FAILED, failure, work)
+        finish(operation, FAILED, failure, work)
         if event is not None:
-            queue._enter_ring(operation, event)
+            enter(operation, event)
         else:
             operation._retired = True
             work.append((GARBAGE, [operation]))
         if lost is not None:
             work.append((LOSE, (queue._context, lost)))
-        return queue._look_again(step, more and lost is None)
+        return look_again(queue, step, more and lost is None)
 
 
 def _mark_end(
@@ -241,6 +278,13 @@ def _release_waits(operation: Operation) -> None:
     while waits:  # removed first, so that no count is dropped twice around a Ctrl-C
         point = waits.pop()  # it stays among the dependencies
         point._event.release()
+
+
+def _release_shared(operation: Operation) -> None:
+    """Drop the count of the event that an operation shares; under the lock."""
+    shared, operation._shared = operation._shared, None
+    if shared is not None:
+        shared.release()
 
 
 def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hal._engine import progress, steps, timelines
+from hal._engine import timelines
+from hal._engine.timelines import WATCH
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import StreamQueue
     from hal._engine.events import Event
-    from hal._engine.steps import Step
-    from hal._engine.timelines import Timepoint
+    from hal._engine.stream import StreamQueue
+    from hal._engine.timelines import Timepoint, Work
 
-__all__ = ["Operation", "is_behind", "is_over"]
+__all__ = ["WORDS", "Operation", "is_behind", "is_over"]
 
-# States, in the order they are passed through; from DONE on an operation has ended.
+# States, in the order they are passed through: up to STARVED an operation is not issued, and
+# from DONE on it has ended.
 PENDING: Final = 0
 """Not claimed: it stands in line, or is about to."""
 PARTLY: Final = 1
@@ -34,6 +35,21 @@ DEFERRED: Final = 7
 DONE: Final = 8
 FAILED: Final = 9
 CANCELLED: Final = 10
+
+WORDS: Final = (
+    ("pending", "is not issued"),
+    ("pending", "is issued in part"),
+    ("pending", "waits for memory"),
+    ("pending", "is being issued"),
+    ("issued", "is running"),
+    ("issued", "is running on the host"),
+    ("issued", "is running on the host"),
+    ("issued", "has returned on the host"),
+    ("done", "has ended"),
+    ("failed", "has ended"),
+    ("cancelled", "has ended"),
+)
+"""Each state as `Submission.state` has it, and as time-outs tell it."""
 
 
 class Operation:
@@ -114,11 +130,17 @@ class Operation:
             if shared is not None:
                 shared.release()
 
-    def _look(self) -> bool:
-        """Retire what has finished on the queue; return whether this has ended."""
-        if self._state == ISSUED and not steps.is_inside():
-            progress.act(_harvest, self._queue, None)
-        return self._state >= DONE
+    def _want(self, work: Work) -> None:
+        """Have the progress thread retire this as soon as it ends; under the lock."""
+        if self._retired or self._is_host:
+            return
+        queue, sequence = self._queue, self._sequence
+        if sequence in queue._wanted and queue._watched:
+            return
+        queue._wanted.add(sequence)
+        if not queue._watched or sequence < queue._notifier.armed:
+            work.append((WATCH, queue))
+            queue._watched = True
 
     def _let_go(self) -> None:
         """Drop all that it held; it has ended. Under no lock: that may run the user's code."""
@@ -128,9 +150,6 @@ class Operation:
         self._dependencies = None
         if self._private is not None:
             self._private._semaphore._owner = None
-
-    def _run_on_host(self) -> None:
-        self._queue._run_host(self)
 
 
 def is_over(operation: Operation) -> bool:
@@ -154,7 +173,3 @@ def is_behind(operation: Operation, queue: StreamQueue) -> bool:
     if not sequence:
         return False
     return operation._queue is queue or queue._seen.get(operation._queue._id, 0) >= sequence
-
-
-def _harvest(step: Step, queue: StreamQueue, _: None) -> None:
-    queue._harvest(step)

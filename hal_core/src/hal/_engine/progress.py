@@ -22,7 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from hal._base import sync
 from hal._base.workers import Dispatcher, Pool, report
 from hal._engine import steps, timelines
+from hal._engine.backlog import release
+from hal._engine.ending import call_off_all, disown, end_pending, lose
+from hal._engine.issuing import pump, put_right
 from hal._engine.notifier import Notifier
+from hal._engine.operation import CANCELLED
+from hal._engine.retiring import harvest, heed_error, retire, serve
 from hal._engine.steps import Later, Step
 from hal._engine.timelines import (
     ANSWER,
@@ -42,13 +47,12 @@ from hal._engine.timelines import (
     Batch,
     Work,
 )
-from hal.errors import HalError
+from hal.errors import CancelledError, HalError
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import StreamQueue
     from hal._engine.context import DeviceContext
-    from hal._engine.operation import Operation
     from hal._engine.semaphore import Callback
+    from hal._engine.stream import StreamQueue
 
 __all__ = [
     "BUDGET",
@@ -183,7 +187,7 @@ def _put_right(broken: Step, step: Step) -> None:
             broken.queue = None
     queue = step.queue
     if queue is not None:
-        queue._put_right(step)
+        put_right(queue, step)
         step.queue = None
     waiter = step.waiter
     if waiter is not None:
@@ -192,12 +196,13 @@ def _put_right(broken: Step, step: Step) -> None:
     operation = step.operation
     if operation is not None:
         if not step.has_put_off(operation):
-            operation._queue._take_back(operation, step)
+            error = CancelledError("the submission was interrupted")
+            end_pending(operation, CANCELLED, error, step.work)
         step.operation = None
     noted = step.noted
     if noted is not None:
         if not step.has_put_off(noted):
-            noted._queue._disown(noted)
+            disown(noted)
         step.noted = None
     drain(step)
     _do_later(step)
@@ -227,11 +232,11 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
                     work.append(entry)  # the rest comes after the operations that are ready now
         elif kind == ISSUE:
             if budget > 0:
-                budget -= item._pump(step, budget)
+                budget -= pump(item, step, budget)
             else:
                 rest.append(entry)
         elif kind == RETIRE:
-            _retire(item, step)
+            retire(item, step)
         elif kind == GARBAGE:
             pass  # see below
         elif kind == WATCH:
@@ -288,37 +293,10 @@ def _release(batch: Batch, budget: int, work: Work) -> int:
     with timelines.lock:
         batch.take(budget)
         for operation, index in batch.some:
-            operation._queue._release(operation, index, work)
+            release(operation, index, work)
         count = len(batch.some)
         batch.some.clear()
     return count
-
-
-def _retire(operation: Operation, step: Step) -> None:
-    """Retire an operation whose event is complete, after its dependencies on other devices."""
-    work = step.work
-    # A stack, in which each operation stands on what it waits for: in the work list they would
-    # be asked again and again, twice as often for every device in between.
-    stack = [operation]
-    while stack:
-        foreign = None
-        with timelines.lock:
-            if not stack[-1]._retired:
-                foreign = stack[-1]._queue._retire_through(stack[-1], work)
-        if foreign is None:
-            stack.pop()
-            continue
-        other = foreign._queue
-        if not other._attend(foreign, step):
-            continue
-        answer = other._query(foreign)
-        step.contexts = ()
-        if answer is False:
-            return  # this one is asked again, too
-        if answer is not True:
-            work += ((ANSWER, (foreign, answer)), (RETIRE, operation))
-            return
-        stack.append(foreign)
 
 
 def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
@@ -334,18 +312,15 @@ def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
             semaphore._fail(error, work)
     elif kind == ANSWER:
         operation, error = item
-        queue = operation._queue
         with timelines.lock:
-            lost = queue._heed_error(operation, error, work)
-            if lost is not None:
-                work.append((LOSE, (queue._context, lost)))
+            heed_error(operation, error, work)
     elif kind == LOSE:
         context, error = item
         with timelines.lock:
-            context._lose(error, work)
+            lose(context, error, work)
     elif kind == CANCEL:
         with timelines.lock:
-            item._cancel(work)
+            call_off_all(item, None, work)
     # DROP needs nothing: the object is dropped with the list.
 
 
@@ -431,7 +406,9 @@ class _Progress:
         drain(step)
         pause = _NET_SECONDS
         for queue in list(watched):
-            state = queue._serve(bell.function, bell.argument, step)
+            harvest(queue, step)
+            drain(step)
+            state = serve(queue, bell.function, bell.argument)
             if state == Notifier.IDLE:
                 del watched[queue]
             elif state == Notifier.BEHIND:

@@ -11,23 +11,34 @@ its operation has not retired meanwhile, and until then the event is its own.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from hal._base.failures import as_failure
-from hal._engine import progress, timelines
+from hal._engine import timelines
+from hal._engine.ending import finish
 from hal._engine.notifier import Notifier
-from hal._engine.operation import DONE, FAILED, ISSUED, Operation
-from hal._engine.steps import Step
-from hal._engine.timelines import ANSWER, GARBAGE, ISSUE, RETIRE, WATCH, Work
+from hal._engine.operation import DONE, FAILED, ISSUED
+from hal._engine.timelines import ANSWER, GARBAGE, ISSUE, LOSE, RETIRE, Work
 from hal.errors import DeviceLostError, HalError
 
 if TYPE_CHECKING:
-    from hal._engine.context import DeviceContext
     from hal._engine.events import Event
-    from hal._engine.waiting import HostWaiter
+    from hal._engine.operation import Operation
+    from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
 
-__all__ = ["Answer", "Ring"]
+__all__ = [
+    "Answer",
+    "ask",
+    "clear_head",
+    "enter",
+    "harvest",
+    "heed",
+    "heed_error",
+    "query",
+    "retire",
+    "serve",
+]
 
 Answer = bool | HalError
 """The answer of an event: whether it is complete, or an error."""
@@ -36,266 +47,217 @@ _UNANSWERED: Final = 64
 """How many events in a row may answer with an error before the device counts as lost."""
 
 
-class Ring:
-    """The operations in flight on one native stream."""
+def enter(operation: Operation, event: Event) -> None:
+    """Append an operation to its queue's ring; under the lock, with the baton."""
+    queue = operation._queue
+    sequence = operation._sequence = queue._sequence + 1
+    operation._event = event
+    operation._launched = queue._launched + operation._launches
+    queue._ring.append(operation)
+    queue._sequence = sequence
+    queue._launched = operation._launched
 
-    __slots__ = (
-        "_backlog",
-        "_context",
-        "_contexts",
-        "_dead",
-        "_issuing",
-        "_launched",
-        "_leader",
-        "_native",
-        "_notifier",
-        "_retired",
-        "_ring",
-        "_sequence",
-        "_unanswered",
-        "_wanted",
-        "_watched",
-    )
 
-    def __init__(self, context: DeviceContext) -> None:
-        self._context = context
-        self._contexts = (context,)
-        self._native = context.native
-        self._sequence = 0  # of the last operation that entered; from 1 on
-        self._ring: deque[Operation] = deque()  # issued and unretired, in stream order
-        # Native launches that were put on the stream, and how many of them have retired
-        self._launched = 0
-        self._retired = 0
-        self._backlog: deque[Operation] = deque()  # see `hal._engine.backlog`
-        self._issuing: Operation | None = None  # the baton, see `hal._engine.backlog`
-        self._leader: HostWaiter | None = None  # which polls for all, see `hal._engine.waiting`
-        self._wanted: set[int] = set()  # sequences that sleeping waiters wait for
-        self._watched = False  # by the progress thread
-        self._unanswered = 0  # errors in a row from asking events
-        self._notifier = Notifier(context.native)
-        self._dead = False  # its native stream is being destroyed
+# Asking
 
-    def _enter_ring(self, operation: Operation, event: Event) -> None:
-        """Append to the ring; under the lock, with the baton."""
-        sequence = operation._sequence = self._sequence + 1
-        operation._event = event
-        operation._launched = self._launched + operation._launches
-        self._ring.append(operation)
-        self._sequence = sequence
-        self._launched = operation._launched
 
-    # Asking
-
-    def _ask(self, operation: Operation, step: Step) -> bool:
-        """Ask the event of an issued operation and retire through it if it is complete.
-
-        Returns whether the operation has retired. No lock held.
-        """
-        if not self._attend(operation, step):
-            return True
-        answer = self._query(operation)
-        step.contexts = ()
-        return self._heed(operation, answer, step)
-
-    def _attend(self, operation: Operation, step: Step) -> bool:
-        """Note in the step that an operation's event is going to be asked.
-
-        Returns False if it has retired. No event of the context is destroyed until the
-        step is done with it.
-        """
-        with timelines.lock:
-            if operation._retired:
-                return False
-            step.contexts = self._contexts
-            return True
-
-    def _query(self, operation: Operation) -> Answer:
-        """Return whether an operation's event is complete, or the error from asking it."""
-        try:
-            self._native.bind()
-            return self._native.query_event(operation._event.handle)
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
-            return as_failure(error, "its event was asked")
-
-    def _heed(self, operation: Operation, answer: Answer, step: Step) -> bool:
-        """Act on the answer of an event; return whether its operation has retired."""
-        if answer is not False:
-            if answer is True:
-                step.work.append((RETIRE, operation))
-            else:
-                step.work.append((ANSWER, (operation, answer)))
-            progress.drain(step)
-        return operation._retired
-
-    def _harvest(self, step: Step) -> None:
-        """Retire everything that has completed, in stream order; never blocks."""
-        low = self._at(0)
-        if low is None or not self._ask(low, step):
-            return
-        high = self._at(-1)
-        if high is None or self._ask(high, step):
-            return
-        first, last = low._sequence, high._sequence
-        while last - first > 1:
-            middle = (first + last) // 2
-            operation = None
-            with timelines.lock:
-                ring = self._ring
-                if not ring:
-                    return
-                offset = middle - ring[0]._sequence
-                if 0 <= offset < len(ring):
-                    operation = ring[offset]
-            if operation is None or self._ask(operation, step):
-                first = middle
-            else:
-                last = middle
-
-    def _at(self, index: int) -> Operation | None:
-        """Return the operation at `index` of the ring."""
-        with timelines.lock:
-            self._clear_head()
-            return self._ring[index] if self._ring else None
-
-    # Retiring
-
-    def _clear_head(self) -> None:
-        """Finish a retirement that was broken off before its last step; under the lock."""
-        while self._ring and self._ring[0]._retired:
-            self._ring.popleft()
-
-    def _retire_through(self, operation: Operation, work: Work) -> Operation | None:
-        """Retire an operation, all before it, and their dependencies; under the lock.
-
-        Its event is complete, so the events of all those are, too (I3). A
-        dependency retires first, on any queue, and passes its failure
-        on. What they kept alive is dropped outside of the lock.
-
-        Returns an operation of another context that must be asked first: if that
-        device is lost, its work has failed, whatever this stream says.
-        """
-        garbage: list[Operation] = []
-        work.append((GARBAGE, garbage))
-        self._unanswered = 0
-        stack = [operation]
-        while stack:
-            target = stack[-1]
-            if target._retired:
-                stack.pop()
-                continue
-            queue = target._queue
-            head = queue._ring[0]
-            if head._retired:  # up to the last step, which a Ctrl-C cut off
-                queue._ring.popleft()
-                continue
-            waited = None
-            for other in head._dependencies or ():
-                if not other._retired:
-                    waited = other
-                    break
-                if other._state != DONE and head._state == ISSUED:
-                    queue._finish(head, FAILED, other._error, work)
-            if waited is None:
-                queue._retire_head(head, garbage, work)
-            elif waited._queue._context is not self._context:
-                return waited
-            else:
-                stack.append(waited)
-        return None
-
-    def _retire_head(self, head: Operation, garbage: list[Operation], work: Work) -> None:
-        """Publish the end of the oldest operation and remove it from the ring; under the lock.
-
-        The order of steps lets an interrupted call be repeated.
-        """
-        if head._state == ISSUED:
-            self._finish(head, DONE, None, work)
-        garbage.append(head)
-        self._retired = head._launched
-        if self._backlog and self._issuing is None:
-            work.append((ISSUE, self))
-        head._retired = True
-        self._ring.popleft()
-        head._event.release()
-
-    def _finish(
-        self, operation: Operation, state: int, error: BaseException | None, work: Work
-    ) -> None:
-        """End an operation: its signals, its registrations, its handle; under the lock.
-
-        The only way in which an operation ends: with an error, which `keep` has made fit to
-        be kept, unless `state` is `DONE`. The order of steps lets an interrupted call be repeated.
-        """
-        if operation._state >= DONE:
-            return
-        if error is None:
-            for timepoint in operation._signals:
-                semaphore, value = timepoint._semaphore, timepoint._value
-                semaphore._advance(value, work)
-        else:
-            operation._error = error
-            for timepoint in operation._signals:
-                semaphore = timepoint._semaphore
-                semaphore._fail(error, work)
-        if operation._unresolved:
-            for timepoint in operation._waits:
-                timeline, value = timepoint._semaphore, timepoint._value
-                timeline._forget(value, operation)
-        operation._state = state
-
-    def _heed_error(self, operation: Operation, error: HalError, work: Work) -> HalError | None:
-        """Fail an operation whose event cannot be asked; under the lock (O2).
-
-        It stays in the ring: a later event tells when its work has ended. Returns the error
-        that loses the device, if any: this one, or one after too many in a row.
-        """
-        if isinstance(error, DeviceLostError):
-            return error
+def ask(operation: Operation, step: Step) -> Answer:
+    """Ask the event of an issued operation; return True also if it has retired. No lock held."""
+    with timelines.lock:
         if operation._retired:
-            return None
-        self._finish(operation, FAILED, error, work)
-        self._unanswered += 1
-        if self._unanswered < _UNANSWERED:
-            return None
+            return True
+        # No event of the context is destroyed until the step is done with it.
+        step.contexts = operation._queue._contexts
+    answer = query(operation)
+    step.contexts = ()
+    return answer
+
+
+def query(operation: Operation) -> Answer:
+    """Return whether an operation's event is complete, or the error from asking it."""
+    native = operation._queue._native
+    try:
+        native.bind()
+        return native.query_event(operation._event.handle)
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
+        return as_failure(error, "its event was asked")
+
+
+def heed(operation: Operation, answer: Answer, step: Step) -> bool:
+    """Note in the step what an answer demands; return whether the operation has ended by it."""
+    if answer is True:
+        step.work.append((RETIRE, operation))
+        return True
+    if answer is not False:
+        step.work.append((ANSWER, (operation, answer)))
+    return False
+
+
+def harvest(queue: StreamQueue, step: Step) -> None:
+    """Have the step retire everything that has completed, in stream order; never blocks.
+
+    A binary search: a stream ends its operations in order, so the first that has not ended
+    is found with as many questions as its position has bits. To ask one after the other would
+    take a native call for each that has ended, and there may be a thousand.
+    """
+    low = high = None
+    with timelines.lock:
+        clear_head(queue)
+        if queue._ring:
+            low, high = queue._ring[0], queue._ring[-1]
+    if low is None or high is None or not heed(low, ask(low, step), step):
+        return
+    if high is low or heed(high, ask(high, step), step):
+        return
+    first, last = low._sequence, high._sequence
+    while last - first > 1:
+        middle = (first + last) // 2
+        operation = None
+        with timelines.lock:
+            ring = queue._ring
+            if not ring:
+                return
+            offset = middle - ring[0]._sequence
+            if 0 <= offset < len(ring):
+                operation = ring[offset]
+        if operation is None or heed(operation, ask(operation, step), step):
+            first = middle
+        else:
+            last = middle
+
+
+# Retiring
+
+
+def clear_head(queue: StreamQueue) -> None:
+    """Finish a retirement that was broken off before its last step; under the lock."""
+    while queue._ring and queue._ring[0]._retired:
+        queue._ring.popleft()
+
+
+def retire(operation: Operation, step: Step) -> None:
+    """Retire an operation whose event is complete, after its dependencies on other devices."""
+    # A stack, in which each operation stands on what it waits for: in the work list they would
+    # be asked again and again, twice as often for every device in between.
+    stack = [operation]
+    while stack:
+        foreign = None
+        with timelines.lock:
+            if not stack[-1]._retired:
+                foreign = _retire_through(stack[-1], step.work)
+        if foreign is None:
+            stack.pop()
+            continue
+        answer = ask(foreign, step)
+        if answer is False:
+            return  # this one is asked again, too
+        if answer is not True:
+            heed(foreign, answer, step)
+            heed(operation, True, step)  # noqa: FBT003
+            return
+        stack.append(foreign)
+
+
+def _retire_through(operation: Operation, work: Work) -> Operation | None:
+    """Retire an operation, all before it, and their dependencies; under the lock.
+
+    Its event is complete, so the events of all those are, too (I3). A
+    dependency retires first, on any queue, and passes its failure
+    on. What they kept alive is dropped outside of the lock.
+
+    Returns an operation of another context that must be asked first: if that
+    device is lost, its work has failed, whatever this stream says.
+    """
+    context = operation._queue._context
+    garbage: list[Operation] = []
+    work.append((GARBAGE, garbage))
+    operation._queue._unanswered = 0
+    stack = [operation]
+    while stack:
+        target = stack[-1]
+        if target._retired:
+            stack.pop()
+            continue
+        queue = target._queue
+        head = queue._ring[0]
+        if head._retired:  # up to the last step, which a Ctrl-C cut off
+            queue._ring.popleft()
+            continue
+        waited = None
+        for other in head._dependencies or ():
+            if not other._retired:
+                waited = other
+                break
+            if other._state != DONE and head._state == ISSUED:
+                finish(head, FAILED, other._error, work)
+        if waited is None:
+            _retire_head(queue, head, garbage, work)
+        elif waited._queue._context is not context:
+            return waited
+        else:
+            stack.append(waited)
+    return None
+
+
+def _retire_head(queue: StreamQueue, head: Operation, garbage: list[Operation], work: Work) -> None:
+    """Publish the end of the oldest operation and remove it from the ring; under the lock.
+
+    The order of steps lets an interrupted call be repeated.
+    """
+    if head._state == ISSUED:
+        finish(head, DONE, None, work)
+    garbage.append(head)
+    queue._retired = head._launched
+    if queue._backlog and queue._issuing is None:
+        work.append((ISSUE, queue))
+    head._retired = True
+    queue._ring.popleft()
+    head._event.release()
+
+
+def heed_error(operation: Operation, error: HalError, work: Work) -> None:
+    """Fail an operation whose event cannot be asked; under the lock (O2).
+
+    It stays in the ring: a later event tells when its work has ended. The device is lost
+    if the error says so, or after too many in a row.
+    """
+    queue = operation._queue
+    if not isinstance(error, DeviceLostError):
+        if operation._retired:
+            return
+        finish(operation, FAILED, error, work)
+        queue._unanswered += 1
+        if queue._unanswered < _UNANSWERED:
+            return
         lost = DeviceLostError(
-            f"asking {self._unanswered} events in a row failed, at last with: {error}"
+            f"asking {queue._unanswered} events in a row failed, at last with: {error}"
         )
         lost.__cause__ = error
-        return lost
+        error = lost
+    work.append((LOSE, (queue._context, error)))
 
-    # The progress thread
 
-    def _want(self, operation: Operation, work: Work) -> None:
-        """Have the progress thread retire an operation as soon as it ends; under the lock."""
-        if operation._retired or operation._is_host:
-            return
-        sequence = operation._sequence
-        if sequence in self._wanted and self._watched:
-            return
-        self._wanted.add(sequence)
-        if not self._watched or sequence < self._notifier.armed:
-            work.append((WATCH, self))
-            self._watched = True
+# The progress thread
 
-    def _serve(self, function: int, argument: int, step: Step) -> int:
-        """Retire, and have the driver post for the next wanted operation.
 
-        Called by the progress thread. Returns one of `Notifier`'s states.
-        """
-        self._harvest(step)
-        with timelines.lock:
-            ring = self._ring
-            first = ring[0]._sequence if ring else self._sequence + 1
-            self._wanted = wanted = {number for number in self._wanted if number >= first}
-            if not wanted or self._dead:
-                self._watched = False
-                return Notifier.IDLE
-            sequence = min(wanted)
-            armed = self._notifier.armed
-            if first <= armed:
-                return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
-            operation = ring[sequence - first]
-            operation._event.count += 1
-            self._notifier.armed = sequence
-            self._notifier.arming = True
-        return self._notifier.arm(operation._event, function, argument)
+def serve(queue: StreamQueue, function: int, argument: int) -> int:
+    """Have the driver call ``function(argument)`` when the next wanted operation has ended.
+
+    Called by the progress thread, after a harvest. Returns one of `Notifier`'s states.
+    """
+    with timelines.lock:
+        ring = queue._ring
+        first = ring[0]._sequence if ring else queue._sequence + 1
+        queue._wanted = wanted = {number for number in queue._wanted if number >= first}
+        if not wanted or queue._dead:
+            queue._watched = False
+            return Notifier.IDLE
+        sequence = min(wanted)
+        armed = queue._notifier.armed
+        if first <= armed:
+            return Notifier.ARMED if armed <= sequence else Notifier.BEHIND
+        operation = ring[sequence - first]
+        operation._event.count += 1
+        queue._notifier.armed = sequence
+        queue._notifier.arming = True
+    return queue._notifier.arm(operation._event, function, argument)

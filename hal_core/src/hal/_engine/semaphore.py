@@ -9,6 +9,7 @@ from hal._base.failures import fresh, told, twin
 from hal._base.workers import report
 from hal._engine import progress, steps, timelines, waiting
 from hal._engine.awaiting import Reached
+from hal._engine.retiring import harvest
 from hal._engine.spin import spin_for
 from hal._engine.steps import Step
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
@@ -213,12 +214,13 @@ def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
     with timelines.lock:
         queues = {operation._queue for _, operation in semaphore._points}
     for queue in queues:
-        queue._harvest(step)
+        harvest(queue, step)
 
 
 def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
     if semaphore._points:
         _harvest(step, semaphore, None)
+        progress.drain(step)
     with timelines.lock:
         if semaphore._failure is not None:
             raise fresh(semaphore._failure)

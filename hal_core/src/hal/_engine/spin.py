@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, SupportsFloat
 from hal._base import sync
 from hal._engine import progress, timelines
 from hal._engine.operation import ISSUED
+from hal._engine.retiring import heed, query
 from hal.arguments import as_seconds
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _spin(step: Step, operation: Operation, seconds: float) -> None:
     begun = 0.0
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     while True:
-        answer = queue._query(operation)
+        answer = query(operation)
         if answer is not False or operation._retired:
             break
         now = sync.monotonic()
@@ -78,4 +79,4 @@ def _spin(step: Step, operation: Operation, seconds: float) -> None:
             sync.yield_thread()
     step.calm = False
     step.contexts = ()
-    queue._heed(operation, answer, step)
+    heed(operation, answer, step)

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, SupportsFloat, cast
+from typing import TYPE_CHECKING, Any, SupportsFloat, cast
 
-from hal._base.failures import fresh
-from hal._engine import progress, timelines, waiting
-from hal._engine.operation import (
-    CANCELLED,
-    DONE,
-    FAILED,
-    ISSUED,
-    ISSUING,
-    PARTLY,
-    PENDING,
-    STARVED,
-    Operation,
-)
+from hal._base.failures import fresh, of_function
+from hal._engine import host_calls, progress, retiring, steps, timelines, waiting
+from hal._engine.operation import DONE, ISSUED, PARTLY, WORDS, Operation
 from hal._engine.semaphore import Semaphore
 from hal._engine.spin import spin_for_operation
 from hal._engine.steps import Step
@@ -27,19 +17,9 @@ from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._devices.queue import Queue
+    from hal._engine.stream import StreamQueue
 
 __all__ = ["Submission"]
-
-_STATES: Final = {
-    PENDING: "pending",
-    PARTLY: "pending",
-    STARVED: "pending",
-    ISSUING: "pending",
-    DONE: "done",
-    FAILED: "failed",
-    CANCELLED: "cancelled",
-}
-"""The states that users see; all others are ``"issued"``."""
 
 
 class Submission(Operation):
@@ -57,7 +37,7 @@ class Submission(Operation):
     def state(self) -> str:
         """One of ``"pending"``, ``"issued"``, ``"done"``, ``"failed"`` and ``"cancelled"``."""
         self._look()
-        return _STATES.get(self._state, "issued")
+        return WORDS[self._state][0]
 
     @property
     def done(self) -> bool:
@@ -97,7 +77,27 @@ class Submission(Operation):
         return self._as_timepoint()._semaphore.reached(1).__await__()
 
     def __repr__(self) -> str:
-        return f"<Submission {self._describe()} {_STATES.get(self._state, 'issued')}>"
+        return f"<Submission {self._describe()} {WORDS[self._state][0]}>"
+
+    def _look(self) -> bool:
+        """Retire what has finished on the queue; return whether this has ended."""
+        if self._state == ISSUED and not steps.is_inside():
+            progress.act(_harvest, self._queue, None)
+        return self._state >= DONE
+
+    def _run_on_host(self) -> None:
+        """Run a host operation on the calling thread, one of the pool's; end or defer it."""
+        function, arguments = self._function, self._arguments
+        if not progress.act(host_calls.begin, self, None):
+            return
+        outcome: host_calls.Outcome
+        try:
+            outcome = function(*arguments) or ()
+        except BaseException as raised:  # noqa: BLE001 - whatever user code raises
+            culprit = arguments[0] if self._kind == "call" else function
+            outcome = of_function(raised, culprit, self._describe())
+        del function, arguments  # its resources are free as soon as it has ended
+        progress.act(host_calls.complete, self, outcome)
 
     def _as_timepoint(self) -> Timepoint:
         """Return 1 of a semaphore of its own, which is reached when this is done.
@@ -130,6 +130,10 @@ class Submission(Operation):
                 self._signals = (*self._signals, timepoint)
             self._private = timepoint
         return timepoint
+
+
+def _harvest(step: Step, queue: StreamQueue, _: None) -> None:
+    retiring.harvest(queue, step)
 
 
 def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:

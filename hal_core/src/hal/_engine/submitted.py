@@ -1,14 +1,17 @@
-"""Wait on the host for everything that was submitted to a device before a call (rule M2).
+"""Wait on the host for everything that was submitted before a call (rules S6, M2).
 
 Every function of a buffer that blocks does this, unless told what to wait for.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat, cast
 
 from hal._base import sync
 from hal._engine import explain, timelines
+from hal._engine.fence import awaited
+from hal._engine.operation import DONE, ISSUED
+from hal._engine.submission import Submission
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError, HalError
 
@@ -16,52 +19,85 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hal._engine.context import DeviceContext
-    from hal._engine.submission import Submission
+    from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue
+    from hal._engine.timelines import Timepoint
 
-__all__ = ["call", "wait_before"]
+__all__ = ["call", "wait_before", "wait_idle"]
 
 _calling: set[int] = set()
 """The threads that run a host function now."""
 
 
-def call(function: Callable[..., object], *arguments: Any) -> object:  # noqa: ANN401 - the user's
-    """Call a host function; its own waits exclude its operation."""
+def call(function: Callable[..., object], *arguments: Any) -> tuple[Timepoint, ...]:  # noqa: ANN401 - the user's
+    """Call a host function, whose own waits exclude its operation; return what that awaits then."""
     thread = sync.get_ident()
     _calling.add(thread)
     try:
-        return function(*arguments)
+        return awaited(function(*arguments))
     finally:
         _calling.discard(thread)
 
 
-def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str) -> float | None:
-    """Block until everything submitted to a context so far has ended, successfully or not.
+def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
+    """Block until everything submitted so far to `queues` has ended, successfully or not.
 
-    Returns how many seconds of `timeout` are left. Errors of operations are not
-    raised here. In a host function this waits for nothing: its own operation,
-    and what stands behind it, cannot end before it does. Raises
-    `DeadlineExceededError`, which says that `what` has waited.
+    Raises `DeadlineExceededError` after `timeout` seconds; None means forever.
+    """
+    deadline = None if timeout is None else sync.monotonic() + timeout
+    error = _wait_for(_unended(queues), deadline)
+    if error is not None:
+        raise error
+
+
+def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str) -> float | None:
+    """Do as `wait_idle` for all queues of a context; return how many seconds of `timeout` are left.
+
+    In a host function this waits for nothing: its own operation, and what stands behind it,
+    cannot end before it does. The error says that `what` has waited.
     """
     seconds = None if timeout is None else as_seconds(timeout)
-    with timelines.lock:
-        operations = [
-            each
-            for queue in context.queues
-            if queue._ring or queue._backlog or queue._hosts or queue._pending or queue._issuing
-            for each in queue._unended()
-        ]
+    operations = _unended(context.queues)
     if not operations or sync.get_ident() in _calling:
         return seconds
     deadline = None if seconds is None else sync.monotonic() + seconds
-    for index, operation in enumerate(operations):
-        remaining = None if deadline is None else max(deadline - sync.monotonic(), 0.0)
-        try:
-            operation.wait(remaining)
-        except DeadlineExceededError:
-            raise _too_late(context, operations[index:], seconds, what) from None
-        except HalError:
-            continue  # its error is reported by itself
+    if _wait_for(operations, deadline) is not None:
+        raise _too_late(context, operations, seconds, what)
     return None if deadline is None else max(deadline - sync.monotonic(), 0.0)
+
+
+def _unended(queues: list[StreamQueue]) -> list[Submission]:
+    """Return operations such that everything submitted to `queues` has ended once these have."""
+    operations: list[Operation] = []
+    with timelines.lock:
+        for queue in queues:
+            operations += _last_of(queue)
+    return cast("list[Submission]", operations)
+
+
+def _last_of(queue: StreamQueue) -> list[Operation]:
+    """Return such operations of one queue; under the lock."""
+    operations: list[Operation] = [*queue._unissued(), *queue._hosts]
+    for operation in reversed(queue._ring):
+        if operation._state == ISSUED and isinstance(operation, Submission):
+            operations.append(operation)
+            break  # what has failed ends no later than those before it
+    if queue._issuing is not None:
+        operations.append(queue._issuing)
+    return operations
+
+
+def _wait_for(operations: list[Submission], deadline: float | None) -> DeadlineExceededError | None:
+    """Wait until operations have ended, or return the error of the first that has not by then."""
+    for operation in operations:
+        try:
+            operation.wait(None if deadline is None else max(deadline - sync.monotonic(), 0.0))
+        except DeadlineExceededError as error:
+            if operation._state < DONE:  # else it has failed with what a wait of its own raised
+                return error
+        except HalError:
+            pass  # its error is reported by itself
+    return None
 
 
 def _too_late(

@@ -305,7 +305,7 @@ class Timeline:
         if self._recorded:
             self._recorded.take(value, work)
         if self._reached and self._reached.any_up_to(value):
-            operation._queue._want(operation, work)
+            operation._want(work)
 
     def _covering(self, value: int) -> Operation | None:
         """Return the operation of the smallest recorded point >= `value`."""
@@ -337,7 +337,7 @@ class Timeline:
         """
         operation = self._covering(value)
         if operation is not None:
-            operation._queue._want(operation, work)
+            operation._want(work)
         if self._reached is None:
             self._reached = Waiters()
         return self._reached

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
+from hal._engine.retiring import harvest, heed, query
 from hal._engine.spin import EAGER_TURNS, POLL_SECONDS
 from hal._engine.timelines import WAKE, Timeline, Timepoint, Work
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import StreamQueue
     from hal._engine.operation import Operation
     from hal._engine.retiring import Answer
     from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
 
 __all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
 
@@ -99,7 +100,7 @@ def _ask_all(step: Step, entries: Entries, _: None) -> None:
                 if operation is not None:
                     queues[operation._queue] = None
     for queue in queues:
-        queue._harvest(step)
+        harvest(queue, step)
 
 
 class HostWaiter:
@@ -182,6 +183,7 @@ class HostWaiter:
             if is_late:
                 for entries in self._unmet:
                     _ask_all(step, entries, None)  # S6: read once more
+                progress.drain(step)
         self.leave()
         step.waiter = None
 
@@ -310,7 +312,7 @@ class HostWaiter:
         step.calm = True  # no engine state in its hands: a signal handler may call anything
         while True:
             for operation in points:
-                answer = operation._queue._query(operation)
+                answer = query(operation)
                 if answer is not False:
                     ended.append((operation, answer))
             if ended or self._looks_changed():
@@ -329,7 +331,8 @@ class HostWaiter:
         step.calm = False
         step.contexts = ()
         for operation, answer in ended:
-            operation._queue._heed(operation, answer, step)
+            heed(operation, answer, step)
+        progress.drain(step)
         return bool(ended) or self._looks_changed()
 
     def _looks_changed(self) -> bool:

@@ -29,8 +29,8 @@ from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import StreamQueue
     from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue
     from hal._memory.stream_memory import StreamMemory
 
 __all__ = ["Heap"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import sync
 from hal._engine import progress, timelines
+from hal._engine.ending import end
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
 from hal._engine.visits import Visit, closed_before
@@ -218,7 +219,7 @@ def _cancel(host: DeviceContext, guest: DeviceContext, work: Work) -> None:
     for queue in guest.queues:
         for operation in queue._unissued():
             if _visits(operation, host):
-                queue._drop_unissued(operation, CANCELLED, closed_before(host), work)
+                end(operation, CANCELLED, closed_before(host), work)
 
 
 def _visits(operation: Submission, host: DeviceContext) -> bool:

@@ -28,8 +28,8 @@ from hal._engine.operation import is_behind, is_over
 from hal._memory.blocks import POOLED, Block, Ticket, aligned
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import StreamQueue
     from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue
     from hal._memory.storage import Transient
 
 __all__ = ["SEGMENT", "Piece", "StreamMemory"]

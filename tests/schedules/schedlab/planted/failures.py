@@ -11,20 +11,20 @@ FAILURES = (
         "two signals refused",
         (
             Patch(
-                "_engine.retiring",
-                "            for timepoint in operation._signals:\n"
-                "                semaphore = timepoint._semaphore\n"
-                "                semaphore._fail(error, work)",
-                "            for timepoint in operation._signals[:1]:\n"
-                "                semaphore = timepoint._semaphore\n"
-                "                semaphore._fail(error, work)",
+                "_engine.ending",
+                "        for timepoint in operation._signals:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail(error, work)",
+                "        for timepoint in operation._signals[:1]:\n"
+                "            semaphore = timepoint._semaphore\n"
+                "            semaphore._fail(error, work)",
             ),
         ),
     ),
     Mutant(
         "an abandoned operation whose resources are dropped",
         "abandoned read",
-        (Patch("_engine.context", "_left_behind.extend(queue._in_use())", "pass"),),
+        (Patch("_engine.context", "            _left_behind.extend(", "            list("),),
     ),
     Mutant(
         "a context that is released under abandoned work",
@@ -48,8 +48,8 @@ FAILURES = (
         (
             Patch(
                 "_engine.retiring",
-                "            elif waited._queue._context is not self._context:",
-                "            elif False:",
+                "        elif waited._queue._context is not context:",
+                "        elif False:",
             ),
         ),
     ),
@@ -60,11 +60,11 @@ FAILURES = (
             Patch(
                 "_engine.issuing",
                 "        if event is not None:\n"
-                "            queue._enter_ring(operation, event)\n"
+                "            enter(operation, event)\n"
                 "        else:\n"
                 "            operation._retired = True",
                 "        if False:\n"
-                "            queue._enter_ring(operation, event)\n"
+                "            enter(operation, event)\n"
                 "        else:\n"
                 "            operation._retired = True",
             ),
@@ -88,8 +88,8 @@ FAILURES = (
         (
             Patch(
                 "_engine.issuing",
-                "        _release_waits(operation)\n        shared, operation._shared",
-                "        shared, operation._shared",
+                "        _release_waits(operation)\n        _release_shared(operation)\n",
+                "        _release_shared(operation)\n",
             ),
         ),
     ),

@@ -116,9 +116,9 @@ MEMORY = (
         "starved and closed",
         (
             Patch(
-                "_engine.backlog",
-                "each._state in {PENDING, PARTLY, STARVED}",
-                "each._state in {PENDING, PARTLY}",
+                "_engine.stream",
+                "each._state <= STARVED",
+                "each._state < STARVED",
             ),
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from schedlab.loader import Patch
 from schedlab.planted.mutant import Mutant
 
-SEEN = "            if queue is not self and self._seen.get(queue._id, 0) < point._sequence:"
+SEEN = "        if other is not queue and queue._seen.get(other._id, 0) < point._sequence:"
 """Where the core decides that a stream must wait for a point."""
 
 ORDER = (
@@ -16,7 +16,7 @@ ORDER = (
             Patch(
                 "_engine.backlog",
                 SEEN,
-                "            if False:",
+                "        if False:",
             ),
         ),
     ),
@@ -31,10 +31,10 @@ ORDER = (
             ),
             Patch(
                 "_engine.backlog",
-                "            operation._unresolved &= ~bit\n",
-                "            left = operation._unresolved\n"
-                "            left &= ~bit\n"
-                "            operation._unresolved = left\n",
+                "        operation._unresolved &= ~bit\n",
+                "        left = operation._unresolved\n"
+                "        left &= ~bit\n"
+                "        operation._unresolved = left\n",
             ),
         ),
         lines=True,
@@ -45,8 +45,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "            for point in stream_waits:\n                point._event.count += 1\n",
-                "            pass\n",
+                "        for point in stream_waits:\n            point._event.count += 1\n",
+                "        pass\n",
             ),
         ),
     ),
@@ -72,7 +72,7 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "return submission if submission._queue._domain is self._domain else None",
+                "return submission if submission._queue._domain is queue._domain else None",
                 "return submission",
             ),
         ),
@@ -124,20 +124,16 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "        self._issuing = None\n        return None\n\n    def _put_right",
-                "        return None\n\n    def _put_right",
-            ),
-            Patch(
-                "_engine.issuing",
-                "from hal._engine import timelines\n",
-                "from hal._engine import progress, timelines\n",
+                "    queue._issuing = None\n    return None\n\n\ndef go_on",
+                "    return None\n\n\ndef go_on",
             ),
             Patch(
                 "_engine.issuing",
                 "    step.queue = None\n    return count",
+                "    from hal._engine import progress\n"
                 "    progress.drain(step)\n"
                 "    with timelines.lock:\n"
-                "        queue._issuing = None\n"
+                "        first._queue._issuing = None\n"
                 "    step.queue = None\n"
                 "    return count",
             ),
@@ -160,9 +156,9 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "        elif self._resolve(operation, index, timeline, value, work):\n"
-                "            if operation._unresolved == bit:",
-                "        elif True:\n            if operation._unresolved == bit:",
+                "    elif _resolve(operation, index, timeline, value, work):\n"
+                "        if operation._unresolved == bit:",
+                "    elif True:\n        if operation._unresolved == bit:",
             ),
         ),
     ),
@@ -185,8 +181,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "        if self._backlog:\n            if more:",
-                "        if False:\n            if more:",
+                "    if queue._backlog:\n        if more:",
+                "    if False:\n        if more:",
             ),
         ),
     ),
@@ -197,7 +193,7 @@ ORDER = (
             Patch(
                 "_engine.backlog",
                 SEEN,
-                "            if queue is not self and queue._id not in self._seen:",
+                "        if other is not queue and other._id not in queue._seen:",
             ),
         ),
     ),
@@ -207,7 +203,7 @@ ORDER = (
         (
             Patch(
                 "_engine.host_calls",
-                "                if operation._unresolved:\n                    return\n",
+                "            if operation._unresolved:\n                return\n",
                 "",
             ),
         ),
@@ -218,8 +214,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "            if operation._state == DEFERRED:\n                self._resume",
-                "            if False:\n                self._resume",
+                "        if operation._state == DEFERRED:\n            resume",
+                "        if False:\n            resume",
             ),
         ),
     ),
@@ -275,14 +271,14 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "            if dependencies is None:\n"
-                "                dependencies = [point]\n"
-                "            else:\n"
-                "                dependencies.append(point)\n"
-                "            queue = point._queue\n" + SEEN + "\n",
-                "            queue = point._queue\n"
+                "        if dependencies is None:\n"
+                "            dependencies = [point]\n"
+                "        else:\n"
+                "            dependencies.append(point)\n"
+                "        other = point._queue\n" + SEEN + "\n",
+                "        other = point._queue\n"
                 + SEEN
-                + "\n                dependencies = [*(dependencies or ()), point]\n",
+                + "\n            dependencies = [*(dependencies or ()), point]\n",
             ),
         ),
     ),

@@ -37,8 +37,8 @@ WAITS = (
         (
             Patch(
                 "_engine.retiring",
-                "            step.contexts = self._contexts\n            return True",
-                "            return True",
+                "        step.contexts = operation._queue._contexts\n",
+                "",
             ),
             Patch(
                 "_engine.spin",

@@ -1,0 +1,149 @@
+"""End operations: as they should, with a failure, or before their issue (rules S5, Q6).
+
+`finish` is the only way in which an operation's handle and signals end. Who fails or cancels
+operations differs in what is left of them: nothing (`end`), a function that runs (its thread
+does the rest), or work on a stream, which is followed until it has retired. All of it happens
+under the timeline lock, in steps whose order lets an interrupted call be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hal._engine import timelines
+from hal._engine.operation import CANCELLED, DEFERRED, DONE, FAILED, PARTLY, PENDING, SENT, STARVED
+from hal._engine.timelines import DROP, GARBAGE, ISSUE, Work
+from hal.errors import CancelledError
+
+if TYPE_CHECKING:
+    from hal._engine.context import DeviceContext
+    from hal._engine.operation import Operation
+    from hal._engine.stream import StreamQueue
+
+__all__ = [
+    "abandon",
+    "call_off",
+    "call_off_all",
+    "disown",
+    "end",
+    "end_pending",
+    "finish",
+    "lose",
+]
+
+
+def finish(operation: Operation, state: int, error: BaseException | None, work: Work) -> None:
+    """End an operation's signals, registrations and handle; under the lock.
+
+    With an error, which `keep` has made fit to be kept, unless `state` is `DONE`.
+    """
+    if operation._state >= DONE:
+        return
+    if error is None:
+        for timepoint in operation._signals:
+            semaphore, value = timepoint._semaphore, timepoint._value
+            semaphore._advance(value, work)
+    else:
+        operation._error = error
+        for timepoint in operation._signals:
+            semaphore = timepoint._semaphore
+            semaphore._fail(error, work)
+    if operation._unresolved:
+        for timepoint in operation._waits:
+            timeline, value = timepoint._semaphore, timepoint._value
+            timeline._forget(value, operation)
+    operation._state = state
+
+
+def end(operation: Operation, state: int, error: BaseException | None, work: Work) -> None:
+    """End an operation that is not issued, or ran on the host and runs no more; under the lock.
+
+    Its state changes last: until then an interrupted call is repeated.
+    """
+    queue = operation._queue
+    if queue._backlog and queue._issuing is None:
+        work.append((ISSUE, queue))
+    work.append((GARBAGE, [operation]))
+    if operation._state == PARTLY:
+        # Parts of it may be on the stream: it is over when the work there has retired.
+        operation._is_begun = True
+        operation._launched = queue._launched
+        operation._retired = not queue._ring
+    else:
+        operation._retired = True
+        if operation._state == STARVED:
+            queue._context.forget(operation)
+    queue._pending.pop(operation, None)
+    queue._hosts.pop(operation, None)
+    finish(operation, state, error, work)
+
+
+def end_pending(operation: Operation, state: int, error: BaseException, work: Work) -> None:
+    """End an operation that was put off, or whose submission broke off; no lock held."""
+    with timelines.lock:
+        if operation._state == PENDING:
+            end(operation, state, error, work)
+
+
+def disown(operation: Operation) -> None:
+    """End an operation that was refused, or broke off before any queue had it; no lock held.
+
+    Its signals and the allocation that it was to end stay as they are. Memory that noted it
+    does not wait for it any more.
+    """
+    with timelines.lock:
+        is_known = operation._state != PENDING
+        if not is_known:
+            operation._state = CANCELLED
+    if not is_known:
+        operation._resources = None
+        operation._let_go()
+
+
+def call_off(operation: Operation, lost: BaseException | None, work: Work) -> None:
+    """End an operation that is not issued: its queue is closed, or the device lost; the lock."""
+    if lost is None:
+        error = CancelledError(
+            f"{operation._describe()} was cancelled: the queue was closed before it was issued"
+        )
+        end(operation, CANCELLED, error, work)
+    else:
+        end(operation, FAILED, lost, work)
+
+
+def call_off_all(queue: StreamQueue, lost: BaseException | None, work: Work) -> None:
+    """Empty a queue's backlog; under the lock."""
+    for operation in queue._unissued():
+        call_off(operation, lost, work)
+    work.append((DROP, list(queue._backlog)))
+    queue._backlog.clear()
+
+
+def lose(context: DeviceContext, error: BaseException, work: Work) -> None:
+    """Lose a context with an error that is fit to be kept; under the lock (S5).
+
+    Also completes a loss that broke off part-way.
+    """
+    if context.lost is None:
+        context.lost = error
+    for queue in context.queues:
+        abandon(queue, context.lost, work)
+
+
+def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:
+    """Fail every operation that has not retired: the device is lost; under the lock.
+
+    But the one that is being issued, which fails when its native calls have returned.
+    """
+    garbage = list(queue._ring)
+    work.append((GARBAGE, garbage))
+    for operation in garbage:
+        finish(operation, FAILED, error, work)
+        operation._retired = True
+    queue._ring.clear()
+    for operation in list(queue._hosts):
+        if operation._state in {SENT, DEFERRED}:
+            end(operation, FAILED, error, work)
+        else:  # its thread does the rest
+            finish(operation, FAILED, error, work)
+    call_off_all(queue, error, work)

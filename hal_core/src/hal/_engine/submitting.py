@@ -1,0 +1,98 @@
+"""Submit operations: refuse them, issue them at once, or have them stand in line (rule Q1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._engine import progress, timelines
+from hal._engine.backlog import check_above, claim, has_room, stand_in_line
+from hal._engine.ending import end, end_pending
+from hal._engine.issuing import issue_from
+from hal._engine.operation import FAILED, PENDING
+from hal._engine.submission import Submission
+from hal.errors import HalError, ReentrantCallError
+
+if TYPE_CHECKING:
+    from hal._engine.backlog import CheckedWaits
+    from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
+    from hal._engine.timelines import Timepoint
+
+__all__ = ["submit"]
+
+_HARVEST_MASK: Final = 63
+"""Submissions harvest whenever their sequence has these bits clear: now and then."""
+
+
+def submit(
+    queue: StreamQueue,
+    kind: str,
+    payload: tuple[Any, ...],
+    waits: CheckedWaits,
+    signals: tuple[Timepoint, ...],
+    is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
+    make: type[Submission] | None = None,
+) -> Submission:
+    """Submit a checked operation; never waits for the device or the host (Q1)."""
+    if is_host:
+        progress.start_for(kind)
+    operation: Submission
+    if make is None:  # by its name: a plain call where this is compiled
+        operation = Submission(queue, kind, payload, signals, is_host)
+    else:
+        operation = make(queue, kind, payload, signals, is_host)
+    try:
+        progress.act(_start, operation, waits)
+    except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
+        progress.put_off(_start_late, operation, waits)
+    except HalError:
+        operation._let_go()  # refused: nothing has changed
+        raise
+    return operation
+
+
+def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
+    """Refuse an operation, or issue it or have it stand in line."""
+    queue = operation._queue
+    provider = queue._context.provider
+    if provider is not None:
+        step.noted = operation
+        provider.note(operation, operation._resources)
+        if operation._is_host and operation._kind != "call":  # those arguments are the user's
+            provider.note(operation, operation._arguments)
+    with timelines.lock:
+        if queue._closed:
+            queue._context.refuse(queue._name)
+        signals = operation._signals
+        if signals:
+            check_above(signals)
+        step.operation = operation
+        step.noted = None
+        if queue._context.lost is not None:
+            end(operation, FAILED, queue._context.lost, step.work)
+        elif (
+            not queue._backlog
+            and queue._issuing is None
+            and operation._state == PENDING  # else it was put off, and this is a repeat
+            and not operation._is_host
+            and not (queue._ordered and queue._hosts)
+            and has_room(operation)
+            and claim(operation, waits, step)
+        ):
+            pass  # fast path: nothing stands before it, so it is issued at once
+        elif operation._state == PENDING:
+            stand_in_line(operation, waits, step.work)
+        step.operation = None
+    if step.queue is not None:
+        issue_from(operation, step, progress.BUDGET)
+        if not queue._sequence & _HARVEST_MASK:
+            queue._context.harvest_some(queue, step)
+
+
+def _start_late(step: Step, operation: Submission, waits: CheckedWaits) -> None:
+    """Submit an operation that was put off; its handle reports a refusal."""
+    try:
+        if operation._state == PENDING:
+            _start(step, operation, waits)
+    except HalError as error:
+        end_pending(operation, FAILED, error, step.work)
