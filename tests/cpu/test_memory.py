@@ -55,7 +55,6 @@ def test_device_information(driver, lab):
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({"thread": "2"}, "no parameter 'thread'; it has: threads, graph_seed"),
         ({"threads": "0"}, "threads='0'"),
         ({"threads": "²"}, "threads='²'"),
         ({"threads": "-1"}, "threads='-1'"),
@@ -78,7 +77,7 @@ print(driver.open_device(2, {}).info.index)
 """
     result = python(program, HAL_CPU_DEVICES="3")
     assert (result.stdout, result.stderr) == ("[0, 1, 2] 3\n2\n", "")
-    result = python("from hal_cpu.driver import CpuDriver; CpuDriver()", HAL_CPU_DEVICES="none")
+    result = python("import hal; hal.create_device('cpu')", HAL_CPU_DEVICES="none")
     assert "HAL_CPU_DEVICES='none'" in result.stderr
 
 

@@ -219,8 +219,6 @@ def test_a_device_that_cannot_be_opened_is_unavailable_with_the_reason(plugins, 
             return [DeviceInfo(0, "Fake", "FAKE", "fake1", 1 << 20, 1, 1, 0, 1, "fake 1")]
 
         def open_device(self, index, parameters):
-            if parameters:
-                raise InvalidArgumentError("no parameters")
             raise DeviceLostError("it is gone", native_name="ERROR_GONE", native_code=46)
 
     plugins.add_backend("one", open_=Driver)
@@ -230,7 +228,20 @@ def test_a_device_that_cannot_be_opened_is_unavailable_with_the_reason(plugins, 
     ) as caught:
         hal.create_device("one")
     assert (caught.value.native_name, caught.value.native_code) == ("ERROR_GONE", 46)
-    with pytest.raises(InvalidArgumentError, match="no parameters"):
+
+
+def test_parameters_that_a_backend_does_not_have_are_refused():
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"^the cpu backend has no parameter 'thread'; it has: threads, graph_seed$",
+    ):
+        hal.create_device("cpu?thread=2")
+
+
+def test_a_backend_without_parameters_of_its_own(plugins, monkeypatch):
+    plugins.add_backend("one")
+    monkeypatch.setattr(_registry, "resolve", plugins.registry().resolve)
+    with pytest.raises(InvalidArgumentError, match=r"no parameter .colour., and none of its own$"):
         hal.create_device("one?colour=red")
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from hip_harness import Arguments, words
 
-from hal.errors import InvalidArgumentError, OperationError
+from hal.errors import OperationError
 from hal.native import MemoryType
 
 N = 1000
@@ -40,12 +40,6 @@ def test_every_optional_feature_is_there(device):
         "peer_access",
         "timestamps",
     }
-
-
-@pytest.mark.parametrize("name", ["threads", ""])
-def test_unknown_parameters_are_refused(driver, name):
-    with pytest.raises(InvalidArgumentError, match="no parameter"):
-        driver.open_device(0, {name: "1"})
 
 
 def test_each_thread_is_bound_to_the_device_that_it_asks_for(open_device):

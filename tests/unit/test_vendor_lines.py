@@ -17,7 +17,7 @@ BLANK = {
     *(tokenize.ENCODING, tokenize.ENDMARKER),
 }
 VENDOR = re.compile(
-    r"(?<![A-Za-z0-9])(hal_)?(cuda|hip|cu)(?![a-z])|\b(Cuda|Hip|CUDA|HIP)", re.ASCII
+    r"(?<![A-Za-z0-9])(hal_)?(cuda|hip|cpu|cu)(?![a-z])|\b(Cuda|Hip|Cpu|CUDA|HIP|CPU)", re.ASCII
 )
 
 
@@ -59,11 +59,12 @@ def alike(ours, theirs):
 
 
 def test_the_page_says_how_much_of_a_backend_is_the_vendors_own():
-    core, cuda, hip = (
-        files(f"{name}/src/{package}")
-        for name, package in (("hal_core", "hal"), ("hal_cuda", "hal_cuda"), ("hal_hip", "hal_hip"))
-    )
-    counted = [*(sum(map(len, each)) for each in (core, cuda, hip)), alike(hip, cuda)]
+    core = files("hal_core/src/hal")
+    cuda, hip, cpu = (files(f"{name}/src/{name}") for name in ("hal_cuda", "hal_hip", "hal_cpu"))
+    counted = [
+        *(sum(map(len, each)) for each in (core, cuda, hip, cpu)),
+        *(alike(hip, cuda), alike(cpu, [*cuda, *hip])),
+    ]
     table = PAGE.read_text(encoding="utf-8").rpartition("| lines |")[2]
     written = [int(each.replace(" ", "")) for each in re.findall(r"\| ([\d ]+) \|", table)]
     for number, told in zip(counted, written, strict=True):

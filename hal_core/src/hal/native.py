@@ -105,21 +105,32 @@ class NativeCompiler(ABC):
 
 
 class NativeDriver(ABC):
-    """Enumerate and open the devices of one vendor's driver."""
+    """Enumerate and open the devices of one vendor's driver.
+
+    Attributes
+    ----------
+    parameters
+        The names of the backend's own device parameters; the core refuses all others.
+    """
 
     __slots__ = ()
 
+    parameters: ClassVar[tuple[str, ...]] = ()
+
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return every device in the driver's order, index i at position i; create no context."""
+        """Return every device in the driver's order, index i at position i; create no context.
+
+        Called once.
+        """
 
     @abstractmethod
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
         """Open a device and retain its context.
 
-        `parameters` are the backend's own settings, as the user wrote them.
-        Raises `InvalidArgumentError` for an unknown one, and any `HalError` if
-        the device cannot be opened: the core makes it a
+        `parameters` are those of the class's `parameters` that the user gave,
+        as text. Raises `InvalidArgumentError` for a wrong value, and any
+        `HalError` if the device cannot be opened: the core makes it a
         `BackendUnavailableError` that names the device.
         """
 

@@ -10,19 +10,22 @@ backend's name and whose object carries one hook::
         return Backend(name="acme", summary="Acme One accelerators", probe=..., open=...)
 
 Importing the object and calling the hook must load no vendor library and open
-no device: that is what `Backend.probe` and `Backend.open` are for.
+no device: that is what `Backend.probe` and `Backend.open` are for; `on_first_use`
+makes them of the names of what is in modules that import the library.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pluggy
 
 from hal.native import NativeCompiler, NativeDriver
 
-__all__ = ["ENTRY_POINT_GROUP", "NATIVE_API", "Backend", "hookimpl", "hookspec"]
+__all__ = ["ENTRY_POINT_GROUP", "NATIVE_API", "Backend", "hookimpl", "hookspec", "on_first_use"]
 
 ENTRY_POINT_GROUP = "hal.backends"
 NATIVE_API = 1
@@ -64,6 +67,16 @@ class Backend:
     open: Callable[[], NativeDriver]
     native_api: int = NATIVE_API
     compiler: Callable[[], NativeCompiler] | None = None
+
+
+def on_first_use(where: str) -> Callable[[], Any]:
+    """Return a function that imports the module of ``"module:name"``, and calls what it names."""
+    module, _, name = where.partition(":")
+
+    def call() -> Any:  # noqa: ANN401 - the core checks it
+        return getattr(importlib.import_module(module), name)()
+
+    return call
 
 
 class HookSpecification:

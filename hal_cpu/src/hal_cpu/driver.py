@@ -38,7 +38,9 @@ class CpuDriver(NativeDriver):
         stands for; one table for all devices, which can wait for each other.
     """
 
-    __slots__ = ("_infos", "events", "runtime")
+    __slots__ = ("events", "runtime")
+
+    parameters = ("threads", "graph_seed")
 
     def __init__(self) -> None:
         """Build the runtime or find it in the cache, and load it.
@@ -47,12 +49,10 @@ class CpuDriver(NativeDriver):
         """
         self.runtime = _driver.load_runtime()
         self.events: dict[int, tuple[int, int]] = {}
-        count = _device_count()
-        self._infos = tuple(_describe(index, self.runtime.description) for index in range(count))
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the one device, or as many as ``HAL_CPU_DEVICES`` asks for."""
-        return self._infos
+        return [_describe(index, self.runtime.description) for index in range(_device_count())]
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
         """Open a device.
@@ -61,20 +61,16 @@ class CpuDriver(NativeDriver):
         included, work on one kernel, fill, copy or graph; by default as many
         as there are processors. And ``graph_seed``: a number that decides the
         order of a graph's nodes where its dependencies leave it open, the
-        same each time on one thread. Raises `InvalidArgumentError` for
-        another name, and for a value that is not a number from 1 to 1024, or
-        from 0 to 2**32 - 1.
+        same each time on one thread. Raises `InvalidArgumentError` for a value
+        that is not a number from 1 to 1024, or from 0 to 2**32 - 1.
         """
-        threads, seed = self._infos[index].compute_units, 0
-        for name, value in parameters.items():
-            if name == "threads":
-                threads = _number(name, value, 1, _THREADS_AT_MOST)
-            elif name == "graph_seed":
-                seed = _number(name, value, 0, _SEED_AT_MOST) + 1
-            else:
-                message = f"the cpu backend has no parameter {name!r}; it has: threads, graph_seed"
-                raise InvalidArgumentError(message)
-        return CpuDevice(self, self._infos[index], threads, seed)
+        info = _describe(index, self.runtime.description)
+        threads, seed = info.compute_units, 0
+        if "threads" in parameters:
+            threads = _number("threads", parameters["threads"], 1, _THREADS_AT_MOST)
+        if "graph_seed" in parameters:
+            seed = _number("graph_seed", parameters["graph_seed"], 0, _SEED_AT_MOST) + 1
+        return CpuDevice(self, info, threads, seed)
 
 
 def _number(name: str, value: str, least: int, most: int) -> int:

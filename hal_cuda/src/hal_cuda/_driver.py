@@ -59,8 +59,18 @@ __all__ = [
     "unknown",
 ]
 
-# Typed as Any: the bindings ship no types.
-cuda: Final[Any] = importlib.import_module("cuda.bindings.driver")
+
+def _import_bindings() -> Any:  # noqa: ANN401 - they ship no types
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        message = (
+            f"the CUDA bindings for Python are not installed ({error}): pip install cuda-bindings"
+        )
+        raise BackendUnavailableError(message) from error
+
+
+cuda: Final = _import_bindings()
 """The driver's functions and structures."""
 
 INVALID_VALUE: Final = 1

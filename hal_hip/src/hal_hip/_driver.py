@@ -54,6 +54,7 @@ __all__ = [
     "unknown_status",
 ]
 
+_bindings.check()
 # Typed as Any: the stubs accept fewer argument types than the functions do.
 hip: Final[Any] = importlib.import_module("rocm.bindings.hip")
 """The runtime's functions and structures."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hal.errors import InvalidArgumentError
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
 from hal_hip import _driver
 from hal_hip.device import HipDevice
@@ -18,24 +17,15 @@ class HipDriver(NativeDriver):
     Devices can wait for each other's events: the driver is their domain.
     """
 
-    __slots__ = ("_infos",)
-
-    def __init__(self) -> None:
-        """Describe every device; the runtime is initialised."""
-        self._infos = tuple(map(_driver.describe, range(_driver.device_count())))
+    __slots__ = ()
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return the devices found when the driver was opened."""
-        return self._infos
+        """Describe every device; the runtime is initialised."""
+        return tuple(map(_driver.describe, range(_driver.device_count())))
 
-    def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
+    def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:  # noqa: ARG002 - none
         """Open a device, and find out which features work there.
 
-        The backend has no parameters of its own. Raises
-        `InvalidArgumentError` for any, and the runtime's error if the device
-        cannot be used.
+        Raises the runtime's error if the device cannot be used.
         """
-        for name in parameters:
-            message = f"the hip backend has no parameter {name!r}, and none of its own"
-            raise InvalidArgumentError(message)
-        return HipDevice(self, self._infos[index], only=len(self._infos) == 1)
+        return HipDevice(self, _driver.describe(index), only=_driver.device_count() == 1)

@@ -45,6 +45,14 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     mode = rest.pop("command_buffer", "auto")
     check_mode(mode, FEATURES, spec)
     settings = take_settings(rest)
+    for name in rest:
+        if name not in driver.parameters:
+            known = ", ".join(driver.parameters)
+            message = (
+                f"the {backend.name} backend has no parameter {shown(name)}"
+                f"{f'; it has: {known}' if known else ', and none of its own'}"
+            )
+            raise InvalidArgumentError(message)
     try:
         native = driver.open_device(index, rest)
     except (BackendUnavailableError, InvalidArgumentError):

@@ -18,6 +18,8 @@ class AcmeDriver(NativeDriver):
 
     __slots__ = ("events", "handles")
 
+    parameters = ("capacity",)
+
     def __init__(self) -> None:
         self.handles = itertools.count(1)
         self.events: dict[int, _driver.Event] = {}  # of all devices, because they are shared
@@ -27,12 +29,7 @@ class AcmeDriver(NativeDriver):
         return [_describe(index) for index in range(_driver.DEVICES)]
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> AcmeDevice:
-        """Open a device; `capacity`, in bytes, is the one parameter."""
-        unknown = sorted(parameters.keys() - {"capacity"})
-        if unknown:
-            raise InvalidArgumentError(
-                f"acme knows no device parameter {unknown[0]!r}; it knows: capacity"
-            )
+        """Open a device; `capacity` is in bytes."""
         limit = parameters.get("capacity", str(_driver.DEVICE_MEMORY))
         if not limit.isdecimal():
             raise InvalidArgumentError(f"capacity is a number of bytes, not {limit!r}")
