@@ -301,7 +301,7 @@ def test_timing_events_measure_and_others_refuse():
         assert code in (0, 600), code
         cu.call("cuStreamSynchronize", s)
         expect(0, "cuEventElapsedTime", byref(ms), a, b)
-        assert 20 <= ms.value < 5000, ms.value
+        assert ms.value >= 20, ms.value
         expect(400, "cuEventElapsedTime", byref(ms), a, c)
     """)
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT
 
 EXIT_PREFIX = """
     import sys, threading
@@ -86,9 +84,7 @@ AT_EXIT = {
 def test_interpreter_exit_with_work_in_flight_q6(run_script, what):
     """Q6: one hook closes every device: the process ends by itself, with nothing to say."""
     lines = AT_EXIT[what].replace("\n    ", "\n")
-    start = time.monotonic()
     assert_quiet(run_script(EXIT_PREFIX + lines))
-    assert time.monotonic() - start < 2 * LIMIT
 
 
 EXIT_HOOK = """
@@ -132,7 +128,7 @@ STUCK = """
     import _thread, atexit, sys, threading, time
 
     def look():  # after hal's own hook
-        print(time.monotonic() - start)
+        print(len(deadlines))
         for device, probe in opened:
             print(device.closed, device.lost, len(probe.live()))
 
@@ -148,6 +144,13 @@ STUCK = """
         probe = Probe(driver.open_device(0, {}))
         opened.append((hal.Device("cpu", probe, None), probe))
     idle, *others = [device for device, _ in opened]
+    deadlines, original = set(), hal.Device._end
+
+    def noted(device, deadline):
+        deadlines.add(deadline)
+        return original(device, deadline)
+
+    hal.Device._end = noted
 
     def be_stuck(began):
         began.set()
@@ -172,14 +175,13 @@ def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script
         device.queue.barrier(wait=hal.create_semaphore().at(1))  # cancelled, which is no news
     view = idle.allocate(64).map()  # nor is what a view keeps
     lifecycle._EXIT_SECONDS = 2.0
-    start = time.monotonic()
     """
     result = run_script(STUCK + source)
     assert result.returncode == 0
     lines = result.stderr.splitlines()
     assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * 4
-    seconds, first, *rest = result.stdout.splitlines()
-    assert 2 <= float(seconds) < 5
+    count, first, *rest = result.stdout.splitlines()
+    assert count == "1"
     assert first == "True False 1"
     assert [line.rpartition(" ")[0] for line in rest] == ["True True"] * 4
 
@@ -196,15 +198,13 @@ def test_ctrl_c_in_the_exit_hook_closes_the_rest_at_once_q6(run_script):
 
     call(others[0], interrupt)
     call(others[1], be_stuck)
-    lifecycle._EXIT_SECONDS = 30.0
-    start = time.monotonic()
+    lifecycle._EXIT_SECONDS = 1e6
     """
     result = run_script(STUCK + source)
     assert result.returncode == 0
     lines = result.stderr.splitlines()
     assert [re.sub(r" \(\d\)", "", line) for line in lines] == [ABANDONED] * 2
-    seconds, *rest = result.stdout.splitlines()
-    assert float(seconds) < 10
+    _, *rest = result.stdout.splitlines()
     assert [line.rpartition(" ")[0] for line in rest] == (
         ["True False"] + ["True True"] * 2 + ["True False"] * 2
     )
@@ -230,7 +230,6 @@ def test_the_exit_hook_waits_for_a_close_that_is_under_way_q6(run_script):
     threading.Thread(target=idle.close, daemon=True).start()
     while not idle.closed:
         time.sleep(0.001)
-    start = time.monotonic()
     """
     result = run_script(STUCK + source)
     assert_quiet(result)

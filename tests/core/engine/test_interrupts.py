@@ -77,12 +77,11 @@ INTERRUPT_EVERYWHERE = """
     import itertools, sys, threading, time
     import hal
     from hal.errors import DeadlineExceededError, InvalidArgumentError
-    from core_harness import Latch, open_native
+    from core_harness import LIMIT, Latch, open_native
     from native_probe import Probe
 
     KIND = sys.argv[1]
     OURS = hal.__path__[0]
-    LIMIT = 1.0
     driver = open_native()
 
     class Interrupt:
@@ -278,8 +277,7 @@ INTERRUPT_STORM = """
     generator = random.Random(5)
     queues = (device.queues.compute, device.queues.upload, device.create_queue(ordered=False))
     interrupts = 0
-    end = time.monotonic() + 3
-    while interrupts < 400 and time.monotonic() < end:
+    while interrupts < 200:
         semaphore = hal.create_semaphore()
         try:
             signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -296,7 +294,6 @@ INTERRUPT_STORM = """
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         for queue in queues:
             queue.fill(buffer, 2, wait=()).wait(10)
-    assert interrupts > 10, interrupts
     assert device.close() == ()
 """
 

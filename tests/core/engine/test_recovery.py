@@ -25,12 +25,12 @@ from hal.errors import (
 WORLD = """
     import contextlib, itertools, signal, sys, threading
     import hal
-    from core_harness import open_native
+    from core_harness import LIMIT, open_native
     from hal.errors import ClosedError, DeadlineExceededError, HalError, ReentrantCallError
     from native_probe import Probe
     from second_interrupts import Interrupts
 
-    KIND, OURS, LIMIT = sys.argv[1], hal.__path__[0], 5.0
+    KIND, OURS = sys.argv[1], hal.__path__[0]
     driver = open_native()
 
     class World:

@@ -9,6 +9,7 @@ import sys
 import pytest
 from child_processes import assert_quiet
 from core_harness import LIMIT, Latch
+from piece_checks import check_pieces
 
 import hal
 from hal._engine import progress
@@ -24,19 +25,6 @@ def in_use(device):
     device.wait_idle(LIMIT)
     gc.collect()
     return device.statistics().allocations
-
-
-def check_pieces(device):
-    """Fail unless the pieces of all segments lie one beside the other."""
-    for pool in device._heap._pools:
-        pool._mend()
-        free = [piece for each in pool._free.values() for piece in each.at_least(1)]
-        ends = dict.fromkeys(pool._segments, 0)
-        for piece in sorted([*pool.taken, *free], key=lambda each: each.address):
-            assert piece.address == piece.segment.address + ends[piece.segment]
-            ends[piece.segment] += piece.size
-        assert ends == {segment: segment.size for segment in pool._segments}
-        assert pool.idle == sum(piece.size for piece in free)
 
 
 def test_a_refused_use_holds_no_memory_m3(device):
@@ -143,14 +131,14 @@ def test_closing_frees_a_segment_that_is_in_no_books_i7(open_probe, monkeypatch)
 INTERRUPTS = """
     import gc, itertools, sys
     import hal
-    from core_harness import open_native, wait_until
+    from core_harness import LIMIT, open_native, wait_until
     from hal._memory.settings import MemorySettings
     from hal.errors import DeadlineExceededError, HalError
     from native_probe import Probe
     from second_interrupts import Interrupts
-    from test_memory_interrupts import check_pieces
+    from piece_checks import check_pieces
 
-    KIND, LIMIT, UNIT = sys.argv[1], 5.0, 1 << 20
+    KIND, UNIT = sys.argv[1], 1 << 20
     sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops
     driver = open_native()
 

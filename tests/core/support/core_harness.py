@@ -21,7 +21,7 @@ __all__ = [
     "wait_until",
 ]
 
-LIMIT = 10.0
+LIMIT = 30.0
 """Seconds that any wait of these tests may take before the test fails."""
 
 _libc = ctypes.CDLL(None)
