@@ -25,9 +25,9 @@ CORE = (
     (
         "free neighbours stay apart",
         ["memory/test_memory_limits.py::test_free_neighbours_become_one_piece_m3"],
-        ("hal._memory.stream_memory", "        if key != _MIXED:\n", "        if False:\n"),
+        ("hal._memory.segment_pool", "        if key != _MIXED:\n", "        if False:\n"),
         (
-            "hal._memory.stream_memory",
+            "hal._memory.segment_pool",
             "            best = self._gather(own, queue._id, need)\n",
             "            pass\n",
         ),

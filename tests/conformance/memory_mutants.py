@@ -47,14 +47,14 @@ MEMORY = (
     (
         "a block goes to a queue that has not waited",
         [f"{ORDER}test_a_queue_that_does_not_wait_has_other_memory_m3"],
-        ("hal._memory.stream_memory", "            if seen:\n", "            if key >= 0:\n"),
+        ("hal._memory.segment_pool", "            if seen:\n", "            if key >= 0:\n"),
         (
-            "hal._memory.stream_memory",
+            "hal._memory.segment_pool",
             "                    if is_behind(piece.points[0], queue):\n",
             "                    if True:\n",
         ),
         (
-            "hal._memory.stream_memory",
+            "hal._memory.segment_pool",
             "        own, settled = self._free",
             "        if (late := self._find_waited(queue, need)) is not None:\n            return late\n        own, settled = self._free",
         ),
@@ -63,7 +63,7 @@ MEMORY = (
         "a queue that has waited finds nothing",
         [f"{ORDER}test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3"],
         (
-            "hal._memory.stream_memory",
+            "hal._memory.segment_pool",
             "        return best or self._find_waited(queue, need)\n",
             "        return best\n",
         ),
@@ -75,7 +75,7 @@ MEMORY = (
             f"{ORDER}test_contents_are_never_mixed_m3",
         ],
         (
-            "hal._memory.stream_memory",
+            "hal._memory.segment_pool",
             "Piece(piece.segment, start + size, piece.size - size)",
             "Piece(piece.segment, start, piece.size - size)",
         ),
@@ -214,7 +214,7 @@ MEMORY = (
         "memory of one kind counts as another",
         [f"{COUNTS}test_the_kinds_have_statistics_of_their_own_m1"],
         (
-            "hal._memory.allocator",
+            "hal._memory.books",
             "            sums = kinds[block.index]\n",
             "            sums = kinds[block.index and 2]\n",
         ),

@@ -45,7 +45,7 @@ RESOURCES = (
         "statistics forget a free",
         ["memory/test_buffers.py::test_statistics_count_allocations_m1"],
         (
-            "hal._memory.allocator",
+            "hal._memory.books",
             "            if ticket is None:\n                sums.cached += block.size",
             "            if ticket is None:\n                sums.now += block.size",
         ),

@@ -42,7 +42,7 @@ STATE = (
         "a limit of memory is ignored",
         ["memory/test_usage.py::test_the_memory_limit_holds_m1"],
         (
-            "hal._memory.allocator",
+            "hal._memory.books",
             "        if limit is not None and held + need > limit:\n",
             "        if False:\n",
         ),

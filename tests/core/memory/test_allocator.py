@@ -262,7 +262,7 @@ class Interrupt:
 
     MODULES = (
         *(
-            "_memory/allocator.py",
+            "_memory/books.py",
             "_memory/heap.py",
             "_memory/reaper.py",
             "_memory/storage.py",

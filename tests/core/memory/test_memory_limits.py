@@ -128,7 +128,7 @@ def test_nothing_is_cached_with_a_limit_of_zero_m1(open_probe):
 
 def test_blocks_above_the_largest_class_are_not_cached_m1(open_probe, monkeypatch):
     """M1: they go straight back, by a thread of ours."""
-    for module in ("allocator", "blocks"):
+    for module in ("books", "blocks"):
         monkeypatch.setattr(f"hal._memory.{module}.LARGE", 64 * KIB)
     device, probe = open_probe()
     buffer = device.allocate(64 * KIB + 1)

@@ -210,7 +210,7 @@ def test_many_operations_share_the_ring_m1(staged, count):
     assert len(device._staging._free) == device._staging._count
     assert device._staging._active == 0
     assert (
-        sum(probe.alive["allocation"].values()) - count * hal._memory.allocator.block_size(MANY)
+        sum(probe.alive["allocation"].values()) - count * hal._memory.books.block_size(MANY)
         <= 4 * SLOT
     )
 

@@ -114,7 +114,7 @@ class Core:
 
     def _watch_cache(self):
         """Have ``returned_callback(allocator, block)`` called before memory goes into the cache."""
-        module = self.modules.get(self.package + "._memory.allocator")
+        module = self.modules.get(self.package + "._memory.books")
         if module is None:
             return
         core, inner = self, module.Allocator._put_back

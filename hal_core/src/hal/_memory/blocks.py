@@ -46,7 +46,7 @@ _FINE: Final = 2048
 """Up to here the size classes are the multiples of `ALIGNMENT`."""
 
 # How a block is given back, in this order: to the cache; to the driver's stream-ordered
-# allocator; to its segment (`hal._memory.stream_memory`); by a native free; to its foreign owner.
+# allocator; to its segment (`hal._memory.segment_pool`); by a native free; to its foreign owner.
 # The first three never block.
 CACHED: Final = 0
 ASYNC: Final = 1

@@ -31,7 +31,7 @@ from hal.native import MemoryType
 if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
-    from hal._memory.stream_memory import StreamMemory
+    from hal._memory.segment_pool import StreamMemory
 
 __all__ = ["Heap"]
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from hal._base import sync
 from hal._engine import progress
 from hal._engine.steps import reentrant
-from hal._memory.allocator import Allocator
 from hal._memory.blocks import ASYNC, CACHED, FOREIGN, POOLED, Block, Owner, Ticket
+from hal._memory.books import Allocator
 from hal._memory.report import MemoryUse
 from hal._memory.settings import MemorySettings
 from hal._memory.usage import MEMORY_TYPES

@@ -31,7 +31,7 @@ class MemorySettings(NamedTuple):
     async_allocations
         What `Queue.alloca` takes of the driver's stream-ordered pool, where the
         device has one: everything, nothing, or, with None, the segments that it is
-        cut from (`hal._memory.stream_memory`).
+        cut from (`hal._memory.segment_pool`).
     pool_keep
         The most unused bytes that the driver's pool may hold; None means 0, or the
         cache limit where allocas take everything of it and there is no memory limit.

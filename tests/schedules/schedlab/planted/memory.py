@@ -46,9 +46,9 @@ MEMORY = (
         "a block for a queue that has not waited",
         "one block, two queues",
         (
-            Patch("_memory.stream_memory", "            if seen:\n", "            if key >= 0:\n"),
+            Patch("_memory.segment_pool", "            if seen:\n", "            if key >= 0:\n"),
             Patch(
-                "_memory.stream_memory",
+                "_memory.segment_pool",
                 "                    if is_behind(piece.points[0], queue):\n",
                 "                    if True:\n",
             ),
@@ -59,7 +59,7 @@ MEMORY = (
         "one block, two queues, segments",
         (
             Patch(
-                "_memory.stream_memory",
+                "_memory.segment_pool",
                 "        if point._queue is not queue and not is_behind(point, queue):\n",
                 "        if False:\n",
             ),

@@ -8,7 +8,7 @@ at once: its storage died, so every operation that used it has retired.
 A bucket may contain entries whose block is in use, left by a Ctrl-C; they are skipped.
 
 Memory of `Queue.alloca` is short-lived, and cut from segments of its own
-(`hal._memory.stream_memory`): long-lived blocks would leave gaps between its pieces.
+(`hal._memory.segment_pool`): long-lived blocks would leave gaps between its pieces.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hal._memory.blocks import (
     block_size,
     check_countable,
 )
-from hal._memory.stream_memory import SEGMENT, StreamMemory
+from hal._memory.segment_pool import SEGMENT, StreamMemory
 from hal._memory.usage import MEMORY_TYPES
 from hal.errors import ClosedError, HalError, OutOfMemoryError
 

@@ -10,7 +10,7 @@ past the dealloca; and by anybody once the dealloca has retired: then the piece 
 neighbours become one piece where their points allow that.
 
 Sizes are found by best fit, in lists by the queue of the point. Size classes, as for
-longer-lived memory (`hal._memory.allocator`), would waste up to an eighth of every
+longer-lived memory (`hal._memory.books`), would waste up to an eighth of every
 temporary, and temporaries make the peak.
 
 One dictionary holds what is in use, and one store writes to it. A Ctrl-C in the
