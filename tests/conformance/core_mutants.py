@@ -18,8 +18,8 @@ CORE = (
         ],
         (
             "hal._memory.reaper",
-            "        self._drop_owners()\n        with self._reaping:\n            pass\n",
-            "        self._drop_owners()\n",
+            "        self.drop_owners()\n        with self.reaping:\n            pass\n",
+            "        self.drop_owners()\n",
         ),
     ),
     (

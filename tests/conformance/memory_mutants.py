@@ -92,14 +92,14 @@ MEMORY = (
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
             (
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
-                "    device._heap.provide(queue, storage)\n"
-                "    device._heap.take(type('', (), {'_queue': queue})(), storage)\n"
+                "    device._heap.order.provide(queue, storage)\n"
+                "    device._heap.order.take(type('', (), {'_queue': queue})(), storage)\n"
             ),
         ),
         (
-            "hal._memory.heap",
-            "        if storage.is_async:\n            return self._take",
-            "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._take",
+            "hal._memory.stream_order",
+            "        if storage.is_async:\n            return self._grow",
+            "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._grow",
         ),
     ),
     (
@@ -178,7 +178,7 @@ MEMORY = (
         ],
         (
             "hal._memory.replay",
-            "            storage._heap.give(storage, operation)\n",
+            "            storage._heap.order.give(storage, operation)\n",
             "            pass\n",
         ),
     ),
@@ -223,8 +223,8 @@ MEMORY = (
         "what was given back counts until the host has seen its end",
         [f"{COUNTS}test_statistics_wait_for_no_work_m1"],
         (
-            "hal._memory.heap",
-            "                self._pools[storage.pool].give(ticket, (operation,))\n",
+            "hal._memory.stream_order",
+            "                books.give_piece(ticket, (operation,))\n",
             "                return\n",
         ),
     ),

@@ -200,12 +200,12 @@ RESOURCES = (
         (
             "hal._buffers.alloca",
             "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
-            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.provide(queue, storage)\n    device._heap.take(type('', (), {'_queue': queue})(), storage)\n",
+            "    buffer = Buffer(device, storage, 0, length, element, shape)\n    device._heap.order.provide(queue, storage)\n    device._heap.order.take(type('', (), {'_queue': queue})(), storage)\n",
         ),
         (
-            "hal._memory.heap",
-            "        if self._lock._is_owned():\n            return False  #",
-            "        if storage._ticket is not None:\n            return True\n        if self._lock._is_owned():\n            return False  #",
+            "hal._memory.stream_order",
+            "        if books.lock._is_owned():\n            return False  #",
+            "        if storage._ticket is not None:\n            return True\n        if books.lock._is_owned():\n            return False  #",
         ),
     ),
     (
@@ -214,7 +214,7 @@ RESOURCES = (
         (
             "hal._buffers.alloca",
             "    payload = _payload(_Give(storage), storage)\n",
-            "    payload = _payload(_Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.give(storage, storage.source)\n",
+            "    payload = _payload(_Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.order.give(storage, storage.source)\n",
         ),
     ),
     (

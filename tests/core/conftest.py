@@ -37,7 +37,7 @@ def nothing_is_left(monkeypatch):
     yield
     pause = threading.Event()
     for _ in range(int(LIMIT * 100)):  # helper threads may be a moment behind
-        left = [line for heap in heaps if heap._closed for line in _left_in(heap)]
+        left = [line for heap in heaps if heap.driver.is_closed for line in _left_in(heap)]
         if not left:
             return
         pause.wait(0.01)
@@ -47,18 +47,18 @@ def nothing_is_left(monkeypatch):
 def _left_in(heap):
     """Name what a closed heap still has, and what the process has of its context."""
     context = heap._context
-    if context.lost is None and not any(block.is_viewed() for block in heap._blocks):
-        if heap._blocks or heap._handles:
-            yield f"{context.name} keeps {len(heap._blocks)} blocks and {heap._handles}"
-        if heap._stream:
+    if context.lost is None and not any(block.is_viewed() for block in heap.books.blocks):
+        if heap.books.blocks or heap.reaper._handles:
+            yield f"{context.name} keeps {len(heap.books.blocks)} blocks and {heap.reaper._handles}"
+        if heap.driver._stream:
             yield f"{context.name} keeps its housekeeping stream"
         if context.events.size:
             yield f"{context.name} keeps {context.events.size} events"
         if context.queues:
             yield f"{context.name} keeps {context.queues}"
-    for name in ("_doomed", "_waste", "_returning"):
-        if getattr(heap, name):
-            yield f"{context.name} keeps {name} {getattr(heap, name)}"
+    for name in ("doomed", "_waste", "_returning"):
+        if getattr(heap.reaper, name):
+            yield f"{context.name} keeps {name} {getattr(heap.reaper, name)}"
     for queue in list(progress._progress._watched):
         if queue._context is context:
             yield f"the progress thread watches {queue.name}"

@@ -262,7 +262,7 @@ GROWING = """
                 largest = max(size, after)
                 assert "{backend}" == "hip" or held <= 1.1 * largest, (size, held)
         queue.barrier().wait(LIMIT)
-        assert LARGEST <= device._heap._held <= 1.1 * LARGEST
+        assert LARGEST <= device._heap.books.held <= 1.1 * LARGEST
         return [sim.gpusim_calls(name) for name in {names!r}]
     first = grow(0)
     assert grow(LARGEST) == first  # what it has made is enough

@@ -209,7 +209,7 @@ def test_random_use_agrees_with_a_model_m1(open_probe, seed):
         if generator.random() < 0.02:
             device.trim(generator.randrange(300_000))
         if step % 20 == 0:
-            device._heap.reap()
+            device._heap.reaper.reap()
             now = device.statistics()
             assert now.bytes_now == sum(size for _, size, _ in model.live.values())
             assert now.allocations == len(model.live)

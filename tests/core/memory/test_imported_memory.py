@@ -105,7 +105,7 @@ def test_close_lets_go_of_what_the_dispatcher_was_to_let_go_of_m1(open_probe):
     try:
         device.import_array(array).close()
         del array
-        wait_until(lambda: not device._heap._imports)
+        wait_until(lambda: not device._heap.books.imports)
         assert reference() is not None
         device.close(LIMIT)
         assert reference() is None

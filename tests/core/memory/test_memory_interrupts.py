@@ -14,7 +14,8 @@ from piece_checks import check_pieces
 import hal
 from hal._engine import progress
 from hal._engine.context import _cancel
-from hal._memory.heap import Heap
+from hal._memory.books import Books
+from hal._memory.stream_order import StreamOrder
 from hal.errors import InvalidArgumentError, ReentrantCallError
 
 SIZE = 4096
@@ -110,16 +111,20 @@ def test_a_handler_asks_for_statistics_in_the_middle_of_others_o3(device):
     assert told
 
 
-def test_closing_frees_a_segment_that_is_in_no_books_i7(open_probe, monkeypatch):
-    """I7, O3: a Ctrl-C came before it was in the books, and another before it was freed."""
+def test_closing_frees_a_segment_that_is_in_no_pool_i7(open_probe, monkeypatch):
+    """I7, O3: a Ctrl-C came before it was in its pool, and another before it was freed."""
     device, probe = open_probe()
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patches:
-        patches.setattr(Heap, "_enter_segment", interrupt)
-        patches.setattr(Heap, "_settle_in_hand", interrupt)
+
+        def interrupt_twice(*_):
+            patches.setattr(StreamOrder, "_settle", interrupt)
+            interrupt()
+
+        patches.setattr(Books, "enter", interrupt_twice)
         with pytest.raises(KeyboardInterrupt):
             device.queue.alloca(SIZE)
     assert "async allocation" in probe.live()
@@ -135,8 +140,8 @@ INTERRUPTS = """
     from hal._memory.settings import MemorySettings
     from hal.errors import DeadlineExceededError, HalError
     from native_probe import Probe
-    from second_interrupts import Interrupts
     from piece_checks import check_pieces
+    from second_interrupts import Interrupts
 
     KIND, UNIT = sys.argv[1], 1 << 20
     sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops

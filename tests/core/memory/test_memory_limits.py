@@ -120,7 +120,7 @@ def test_nothing_is_cached_with_a_limit_of_zero_m1(open_probe):
     device, probe = open_probe(settings=MemorySettings(cache_limit=0))
     for _ in range(3):
         device.allocate(4096).close()
-        device._heap.reap()
+        device._heap.reaper.reap()
     assert device.statistics().bytes_cached == 0
     assert probe.calls["allocate"] >= 1
     assert "allocation" not in probe.live()
@@ -128,7 +128,7 @@ def test_nothing_is_cached_with_a_limit_of_zero_m1(open_probe):
 
 def test_blocks_above_the_largest_class_are_not_cached_m1(open_probe, monkeypatch):
     """M1: they go straight back, by a thread of ours."""
-    for module in ("books", "blocks"):
+    for module in ("heap", "blocks"):
         monkeypatch.setattr(f"hal._memory.{module}.LARGE", 64 * KIB)
     device, probe = open_probe()
     buffer = device.allocate(64 * KIB + 1)
@@ -339,7 +339,7 @@ def test_parameters_that_are_no_sizes_m1(name, text):
 
 def test_parameters_reach_the_device_m1():
     with hal.create_device("cpu?memory_limit=1M", cache_limit="64K", staging=65536) as device:
-        assert device._heap.memory_limit == MIB
+        assert device._heap.books.limit == MIB
         with pytest.raises(OutOfMemoryError, match="memory_limit"):
             device.allocate(2 * MIB)
     with pytest.raises(InvalidArgumentError, match="memory_limit"):

@@ -9,8 +9,8 @@ import pytest
 from core_harness import LIMIT, Latch
 
 import hal
-from hal._memory.heap import Heap
 from hal._memory.settings import MemorySettings
+from hal._memory.stream_order import StreamOrder
 
 SIZE = 4096
 
@@ -21,13 +21,13 @@ def tries(monkeypatch):
     count = Counter()
 
     def counted(name):
-        original = getattr(Heap, name)
+        original = getattr(StreamOrder, name)
 
         def method(*arguments):
             count[name] += 1
             return original(*arguments)
 
-        monkeypatch.setattr(Heap, name, method)
+        monkeypatch.setattr(StreamOrder, name, method)
 
     counted("take")
     counted("provide")

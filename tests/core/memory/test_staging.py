@@ -107,7 +107,7 @@ def test_small_ones_get_pinned_memory_for_the_next_time_m1(staged):
     device.queue.write(buffer, data).wait(LIMIT)
     pause = threading.Event()
     for _ in range(int(LIMIT * 100)):
-        if device._heap._buckets.get(256 + 1):
+        if device._heap.books.has(256 + 1):
             break
         device.trim(1 << 40)
         pause.wait(0.01)
@@ -210,7 +210,7 @@ def test_many_operations_share_the_ring_m1(staged, count):
     assert len(device._staging._free) == device._staging._count
     assert device._staging._active == 0
     assert (
-        sum(probe.alive["allocation"].values()) - count * hal._memory.books.block_size(MANY)
+        sum(probe.alive["allocation"].values()) - count * hal._memory.blocks.block_size(MANY)
         <= 4 * SLOT
     )
 

@@ -38,6 +38,7 @@ class Core:
         self.baton_callback = None
         self._watch_baton()
         self.returned_callback = None
+        self.contexts = {}  # of the heaps' books, by their ids
         self._watch_cache()
         lifecycle = modules.get(package + "._devices.lifecycle")
         if lifecycle is not None:
@@ -51,6 +52,7 @@ class Core:
         self.baton_callback = self.returned_callback = None  # they held the last run's world
         for _ in range(2):  # what the first turn drops may be finalised into it
             self.cells.clear()
+            self.contexts.clear()
             # In the first run the copy was just loaded, which has counted things.
             restart_serials(1000)
             for restore in self._snapshot:
@@ -113,18 +115,23 @@ class Core:
         cls._issuing = Baton()
 
     def _watch_cache(self):
-        """Have ``returned_callback(allocator, block)`` called before memory goes into the cache."""
-        module = self.modules.get(self.package + "._memory.books")
+        """Have ``returned_callback(context, block)`` called before memory goes into the cache."""
+        module = self.modules.get(self.package + "._memory.heap")
         if module is None:
             return
-        core, inner = self, module.Allocator._put_back
+        core, heap, books = self, module.Heap, module.Books
+        make, inner = heap.__init__, books.put_back
 
-        def put_back(allocator, block, size):
+        def make_heap(made, context, *settings):
+            make(made, context, *settings)
+            core.contexts[id(made.books)] = context
+
+        def put_back(made, ticket):
             if core.returned_callback is not None:
-                core.returned_callback(allocator, block)
-            inner(allocator, block, size)
+                core.returned_callback(core.contexts[id(made)], ticket.block)
+            inner(made, ticket)
 
-        module.Allocator._put_back = put_back
+        heap.__init__, books.put_back = make_heap, put_back
 
     def learnt_races(self):
         """Return the labels of attributes that threads touched without the lock.

@@ -271,7 +271,7 @@ def finaliser_in_a_critical_section(*, cached=False, **settings):
     def body(world, scheduler):
         device = world.devices[0, 0]
         if not cached:
-            device._heap._cache_limit = 0  # then the progress thread frees it
+            device._heap.reaper.cache_limit = 0  # then the progress thread frees it
         spare = [device.allocate(16)]
         address = spare[0].address
         world.settle()

@@ -48,11 +48,11 @@ class Watching:
                 s.report("I5", f"{me.name} holds the batons of {other.name} and of {queue.name}")
         self.owners[id(queue)] = (queue, me)
 
-    def _check_returned(self, allocator, block):
+    def _check_returned(self, context, block):
         """Report a block that goes into the cache while native work may use it (I4)."""
         if self.scheduler.dead or sync.ACTIVE is not self.scheduler:
             return
-        native = allocator._context.native
+        native = context.native
         if not native.lost:
             native.vendor.check_idle(block.address, block.size, "memory goes into the cache")
 

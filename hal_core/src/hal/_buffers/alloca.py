@@ -144,7 +144,7 @@ class _Deallocation(Submission):
         storage = self._resources
         super()._let_go()
         if isinstance(storage, Transient) and self._state >= DONE:  # else it was refused
-            storage._heap.leave(storage)
+            storage._heap.reaper.leave(storage)
 
 
 class _Take(Plan):
@@ -158,7 +158,7 @@ class _Take(Plan):
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
         """Reserve it, or report that there is none."""
-        self.is_starved = not self._storage._heap.take(operation, self._storage)
+        self.is_starved = not self._storage._heap.order.take(operation, self._storage)
         self.left = 0
         return 1
 
@@ -178,7 +178,7 @@ class _Give(Plan):
         source = storage.source
         if storage.address is None and source is not None and source._state <= DONE:
             raise no_address(storage, OperationError)
-        storage._heap.give(storage, operation)
+        storage._heap.order.give(storage, operation)
         self.left = 0
         return 1
 
@@ -251,17 +251,17 @@ class Provider(MemoryProvider):
                 return
             storage = storage_of(operation)
         try:
-            if self._heap.provide(operation._queue, storage):
+            if self._heap.order.provide(operation._queue, storage):
                 progress.act(_feed_one, self._context, operation)
                 return
-            if self._heap.is_freeing:
+            if self._heap.order.is_freeing:
                 return  # the one that issues it has it try again
             for _ in range(2):  # work may move between threads between two looks
                 if progress.act(_may_come, self._context, operation):
                     return
                 if progress.put_behind(_look_again, self._context, operation):
                     return
-            if self._heap.has_changed(storage):
+            if self._heap.order.has_changed(storage):
                 progress.act(_feed_one, self._context, operation)  # meanwhile
                 return
             error = self._heap.out_of_memory(storage)

@@ -88,8 +88,11 @@ class Block:
 
     Attributes
     ----------
+    bucket
+        The list of the cache that it goes back to, if it does.
     ticket
-        The use that it is in; None in the cache, `GONE` once it was given back.
+        The use that it is in; None if it is in the cache or its pool, `GONE` once it was given
+        back.
     view
         A reference to the owner of the numpy views of it.
     owner
@@ -121,7 +124,7 @@ class Block:
         self.index: Final = index_of(memory)
         self.host_address = host_address
         self.way = way
-        self.bucket: list[Block] = []
+        self.bucket = _NO_BUCKET
         self.owner: Owner | None = None
         self.ticket: Ticket | None = None
         self.view: weakref.ref[Any] | None = None
@@ -152,6 +155,9 @@ class Ticket:
         self.size = size
         self.since = sync.monotonic()
 
+
+_NO_BUCKET: Final[list[Block]] = []
+"""The bucket of what is never cached; one for all, because every piece of a segment has it."""
 
 GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)
 """The ticket of every block that was given back."""

@@ -5,45 +5,69 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from hal._base import sync
 from hal._engine import progress
-from hal._engine.operation import is_behind
-from hal._memory.blocks import (
-    ASYNC,
-    DIRECT,
-    FOREIGN,
-    POOLED,
-    Block,
-    Owner,
-    Ticket,
-    aligned,
-    block_size,
-)
-from hal._memory.reaper import INSTANCE, UNLOAD, Doomed, Reaper
+from hal._engine.steps import reentrant
+from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, Owner, Ticket, block_size
+from hal._memory.books import Books
+from hal._memory.driver_memory import DriverMemory
+from hal._memory.reaper import INSTANCE, UNLOAD, Reaper
+from hal._memory.report import MemoryUse, tell_holders
+from hal._memory.settings import MemorySettings
 from hal._memory.storage import Handle, Module, Storage, Transient
+from hal._memory.stream_order import StreamOrder
 from hal._memory.usage import MEMORY_TYPES
 from hal._memory.views import Adopted
 from hal.errors import HalError, OperationError, OutOfMemoryError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.operation import Operation
-    from hal._engine.stream import StreamQueue
-    from hal._memory.segment_pool import StreamMemory
+    from hal._engine.context import DeviceContext
 
 __all__ = ["Heap"]
 
 
-_MANY: Final = 4
-"""The most allocations that an error lists one by one."""
+class Heap:
+    """The memory and the native handles of one native device.
 
+    Attributes
+    ----------
+    books
+        Which memory exists and what is in use; their lock is a leaf.
+    driver
+        The native calls.
+    reaper
+        What gives back.
+    order
+        What allocas and deallocas do at their issue.
+    """
 
-class Heap(Reaper):
-    """The memory and the native handles of one native device."""
+    __slots__ = ("_context", "_locks", "books", "driver", "order", "reaper")
 
-    __slots__ = ()
+    def __init__(self, context: DeviceContext, settings: MemorySettings | None = None) -> None:
+        settings = settings or MemorySettings()
+        keep = settings.cache_limit
+        if keep is None:
+            keep = context.native.info.total_memory // 8
+        self._context = context
+        self.books: Final = Books(settings.memory_limit)
+        self.driver: Final = DriverMemory(context, settings, keep)
+        self.reaper: Final = Reaper(context, self.books, self.driver, keep)
+        self.order: Final = StreamOrder(context, self.books, self.driver, self.reaper)
+        self._locks = (
+            self.books.lock,
+            self.driver.growing,
+            self.reaper.reaping,
+            self.driver.housekeeping,
+        )
+
+    def refuse_reentrance(self) -> None:
+        """Raise `ReentrantCallError` if the caller has interrupted another call of ours in here."""
+        for lock in self._locks:
+            if lock._is_owned():
+                raise reentrant()
 
     def allocate(self, size: int, index: int) -> Storage:
         """Return `size` > 0 bytes of a kind of memory, aligned to 256.
@@ -62,16 +86,14 @@ class Heap(Reaper):
         """Return a storage without an address, with a cached block if any; no native call."""
         self.refuse_reentrance()
         storage = Storage(self, None, size, MEMORY_TYPES[index], None)
+        books, reaper = self.books, self.reaper
         key = block_size(size) + index
-        if self._doomed or self._buckets.get(key):
-            with self._lock:
-                if self._doomed:
-                    self._work_off()
-                bucket = self._buckets.get(key)
-                if bucket:
-                    self._take(bucket, storage, size)
-            if self._returning:
-                self.absorb()
+        if reaper.doomed or books.has(key):
+            with books.lock:
+                is_more = reaper.work_off() if reaper.doomed else False
+                books.take(key, storage)
+            if is_more:
+                reaper.absorb()
         return storage
 
     def grow(self, storage: Storage, size: int, index: int) -> None:
@@ -80,11 +102,10 @@ class Heap(Reaper):
             self._allocate_block(storage, size, index)
         except OutOfMemoryError:
             self._context.harvest()
-            self.absorb()
+            self.reaper.absorb()
             need = block_size(size)
-            bucket = self._buckets.get(need + index, [])
-            with self._lock:
-                self._take(bucket, storage, size)
+            with self.books.lock:
+                self.books.take(need + index, storage)
             if storage._ticket is None:
                 self.trim(0)
                 try:
@@ -92,261 +113,38 @@ class Heap(Reaper):
                 except OutOfMemoryError as error:
                     raise self._out_of_memory(size, MEMORY_TYPES[index], error) from error
 
-    # Memory in the order of queues (M3)
+    def _allocate_block(self, storage: Storage, size: int, index: int) -> None:
+        """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
+        need = block_size(size)
+        way = DIRECT if need > LARGE else CACHED
+        with self.driver.growing:
+            self.driver.check_open()
+            with self.books.lock:
+                self.books.check_limit(need)
+            address, host_address = self.driver.allocate(need, index)
+            self._add(storage, Block(address, need, MEMORY_TYPES[index], host_address, way))
 
-    def take(self, operation: Operation, storage: Transient) -> bool:
-        """Give a storage memory that its queue may use from `operation` on; False if there is none.
+    def _add(self, storage: Storage, block: Block) -> None:
+        """Register a new block, in use by a storage."""
+        ticket = Ticket(block, storage.size)
+        with self.books.lock:
+            self.books.add(ticket)
+            storage._ticket = ticket
 
-        Never blocks. The operation is being issued.
+    def stage(self, size: int, *, is_needed: bool = False) -> None:
+        """Count bytes of the staging ring.
+
+        Raises `OutOfMemoryError` beyond the memory limit, unless they are needed.
         """
-        if self._lock._is_owned():
-            return False  # a signal handler has interrupted it: a thread of ours tries again
-        if self._doomed or self._late:
-            self.absorb()
-        queue = operation._queue
-        if storage.is_async:
-            return self._take_async(queue, storage)
-        if self._in_hand:
-            self._settle_in_hand(queue)
-        with self._lock:
-            is_found = self._pools[storage.pool].take(queue, storage)
-            if is_found:
-                self._count(storage.index, storage.size)
-        if is_found:
-            storage.publish()
-            return True
-        return storage.grows_async and self._grow_async(operation, storage)
-
-    def _grow_async(self, operation: Operation, storage: Transient) -> bool:
-        """Make a segment in the order of the stream, and take from it.
-
-        It replaces segments that are idle there, the largest first, until these are as
-        large as the need, and has at least their size. So each time there is more memory
-        or there are fewer segments, and a loop of allocas ends up making none.
-        """
-        queue, native = operation._queue, self._context.native
-        number = storage.pool
-        pool = self._pools[number]
-        size = aligned(storage.size) if number >= len(MEMORY_TYPES) else self._shared
-        storage.asked = self._state()  # before: what comes back meanwhile is worth another try
-        try:
-            if self._memory_limit is not None:
-                with self._lock:
-                    self._check_limit(max(size - pool.unused(queue), 0))
-            operation._stand_alone()
-            native.bind()
-            size = max(size, self._part_with(queue, pool, size))
-            try:
-                self._in_hand[queue._id] = native.allocate_async(queue._stream, size)
-                self._enter_segment(operation, size, number)
-            finally:
-                self._settle_in_hand(queue)
-        except OutOfMemoryError as error:
-            storage.refuse(error)
-            if number >= len(MEMORY_TYPES):
-                return False
-            storage.pool += len(MEMORY_TYPES)  # a piece of a large segment will do, too
-        return self.take(operation, storage)
-
-    def _part_with(self, queue: StreamQueue, pool: StreamMemory, size: int) -> int:
-        """Free idle segments of a pool in the order of a stream; return how many bytes."""
-        freed = 0
-        while freed < size:
-            with self._lock:
-                block = pool.idle_segment(queue)
-                if block is not None:
-                    self._in_hand[queue._id] = block.address
-                    self._drop_segment(block)
-            if block is None:
-                break
-            self._frees += 1
-            freed += block.size
-            del self._in_hand[queue._id]
-            self._context.native.free_async(queue._stream, block.address)
-        return freed
-
-    def _enter_segment(self, operation: Operation, size: int, number: int) -> None:
-        """Register the segment that was made in the order of a stream."""
-        key = operation._queue._id
-        address = self._in_hand[key]
-        host_address = self._context.native.host_pointer(address, MemoryType.DEVICE)
-        with self._lock:
-            self._check_limit(size)  # other queues grow, too
-            block = Block(address, size, MemoryType.DEVICE, host_address, ASYNC)
-            self._add_segment(block, number, (operation,))
-            del self._in_hand[key]
-
-    def _settle_in_hand(self, queue: StreamQueue) -> None:
-        """Free the segment that a queue was to register or to free, if it is in no books.
-
-        What a Ctrl-C keeps this from the queue's next alloca does, or closing the device.
-        """
-        if queue._id in self._in_hand:
-            with self._lock:
-                address = self._lost_in_hand().get(queue._id)
-            native = self._context.native
-            native.bind()
-            del self._in_hand[queue._id]
-            if address is not None:
-                native.free_async(queue._stream, address)
-
-    def _take_async(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Take memory from the driver's own allocator, as `take` does."""
-        native, size = self._context.native, storage.size
-        storage.asked = self._state()  # before: memory freed meanwhile is worth another try
-        try:
-            native.bind()
-            if self._memory_limit is not None:
-                # Memory that its pool keeps does not count: the pool has units of its own.
-                with self._lock:
-                    self._check_limit(size + self._leaving_streams(queue))
-            address = native.allocate_async(queue._stream, size)
-        except OutOfMemoryError as error:
-            storage.refuse(error)
-            return False
-        try:
-            host_address = native.host_pointer(address, MemoryType.DEVICE)
-        except BaseException:
-            native.free_async(queue._stream, address)
-            raise
-        self._add(storage, Block(address, size, MemoryType.DEVICE, host_address, ASYNC), size)
-        storage.publish()
-        return True
-
-    def give(self, storage: Transient, operation: Operation) -> None:
-        """Give a storage's memory back behind an operation that is being issued.
-
-        If something may still use it then, it is given back once that has ended.
-        """
-        ticket = storage._ticket
-        if ticket is None or self._lock._is_owned():
-            return
-        queue = operation._queue
-        with self._lock:
-            if not storage.is_over(operation):
-                return
-            if storage.is_async:
-                self._remove(ticket)
-                if self._memory_limit is not None:
-                    self._leaving_bytes.append((operation, storage.size))
-            else:
-                self._pools[storage.pool].give(ticket, (operation,))
-                self._now[storage.index] -= ticket.size
-            storage._ticket = storage.uses = None
-        if storage.is_async:
-            self._context.native.free_async(queue._stream, ticket.block.address)
-
-    def leave(self, storage: Transient) -> None:
-        """Have a storage's memory given back as soon as it is unused: its dealloca has ended."""
-        if storage._ticket is not None:
-            with self._lock:
-                self._late.append(storage)
-
-    def _leaving_streams(self, queue: StreamQueue) -> int:
-        """Return the freed bytes that `queue` cannot have yet; under the lock."""
-        leaving = self._leaving_bytes
-        while leaving and leaving[0][0]._retired:
-            leaving.popleft()
-        return sum(size for operation, size in leaving if not is_behind(operation, queue))
-
-    def provide(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Look for memory for an alloca that found none; return whether it should try again.
-
-        Makes native allocations that may block, so it runs on a thread of the pool. Frees,
-        which wait until the device is idle, are left to another thread: `is_freeing` says
-        that it is at work.
-        """
-        self._context.harvest()
-        self.absorb()
-        state = self._state()
-        is_tried = storage.tried == state
-        if storage.grows_async and storage.asked != state:
-            return True
-        storage.tried = state
-        need = aligned(storage.size)
-        if self._has(queue, storage):
-            return True
-        if storage.grows_async:
-            if not is_tried:
-                self._free_for(need)
-        elif not is_tried:
-            sizes = (need,) if storage.pool >= len(MEMORY_TYPES) else (self._shared, need)
-            for size in sizes:
-                try:
-                    self._allocate_segment(size, storage.pool)
-                except OutOfMemoryError as error:
-                    storage.refuse(error)
-                else:
-                    return True
-            if storage.pool < len(MEMORY_TYPES):
-                storage.pool += len(MEMORY_TYPES)  # a piece of a large segment will do, too
-                if self._has(queue, storage):
-                    return True
-            self._free_for(need)
-        return self._has(queue, storage)
-
-    def _free_for(self, need: int) -> None:
-        """Have a thread give unused memory back, if that makes room for `need` bytes.
-
-        Not while work runs: a native free waits for that work, and other calls wait for the
-        free in the driver. A starved operation tries again when work has ended.
-        """
-        if self.is_freeing or any(queue._ring for queue in self._context.queues):
-            return
-        with self._lock:
-            unused = self._cached + self._staged + sum(pool.unused() for pool in self._pools)
-            held = self._held + self._staged
-        limit = self._memory_limit
-        room = limit - held if limit is not None else need
-        with self._growing:  # keeps the native device open meanwhile
-            self._check_open()
-            with contextlib.suppress(HalError):  # the device does not tell
-                self._context.native.bind()
-                room = min(room, self._context.native.memory_info()[0])
-                if self.is_pooled:
-                    reserved, used = self._context.native.pool_statistics()
-                    unused += max(reserved - used, 0)
-        if unused and room + unused >= need:
-            self.is_freeing = True
-            progress.workers.run(self._free_unused)
-
-    def _free_unused(self) -> None:
-        try:
-            self.trim(0)
-        finally:
-            self.is_freeing = False
-            self._context.feed()
-
-    def pool_of(self, size: int, index: int) -> int:
-        """Return the pool to search first for `size` bytes of a kind of memory."""
-        return index if size <= self._shared // 2 else index + len(MEMORY_TYPES)
-
-    def _has(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Return whether `take` would find memory; the driver's allocator has been asked."""
-        if storage.is_async:
-            return False
-        with self._lock:
-            return self._pools[storage.pool].has(queue, storage.size)
-
-    def _state(self) -> tuple[int, int, int]:
-        """Return a value that changes whenever memory has been given back."""
-        with self._lock:
-            return self._frees, self._idle(), self._context.epoch
-
-    def has_changed(self, storage: Transient) -> bool:
-        """Return whether memory was given back since the last failed search."""
-        self.absorb()
-        return (storage.asked if storage.grows_async else storage.tried) != self._state()
-
-    def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
-        """Return the failure of an alloca that found no memory; may block."""
-        error = storage.error or OutOfMemoryError("the memory is in use")
-        return self._out_of_memory(storage.size, storage.memory, error)
+        with self.books.lock:
+            if size > 0 and not is_needed:
+                self.books.check_limit(size)
+            self.books.staged += size
 
     def check_possible(self, size: int, index: int) -> None:
         """Raise `OutOfMemoryError` for an alloca that would fail even if all memory were free."""
         total = self._context.native.info.total_memory
-        limit = self._memory_limit
+        limit = self.books.limit
         if limit is not None and size > limit:
             message = f"memory_limit is {limit:,} bytes"
         elif not index and size > total:
@@ -399,8 +197,8 @@ class Heap(Reaper):
         native = self._context.native
         for is_last in (False, True):
             try:
-                with self._growing:
-                    self._check_open()
+                with self.driver.growing:
+                    self.driver.check_open()
                     native.bind()
                     address = native.import_host(host_address, size)
                     cell = Owner(owner, host_address, callback)
@@ -411,7 +209,7 @@ class Heap(Reaper):
                 if is_last:
                     raise
             self._context.harvest()
-            self.trim(self._cache_limit)
+            self.trim(self.reaper.cache_limit)
         raise AssertionError  # the second attempt has returned or raised
 
     def _adopt(
@@ -429,19 +227,19 @@ class Heap(Reaper):
         block = Block(address, size, memory, host_address, FOREIGN)
         block.owner, block.writable = owner, writable
         if owner.imported:
-            self._imports[block] = weakref.ref(storage)
-        self._add(storage, block, size)
+            self.books.imports[block] = weakref.ref(storage)
+        self._add(storage, block)
         storage.publish()
         return storage
 
     @property
     def has_imports(self) -> bool:
         """Whether host memory is imported."""
-        return bool(self._imports)
+        return bool(self.books.imports)
 
     def find_import(self, host_address: int, size: int) -> Storage | None:
         """Return the storage of imported host memory that holds a range, or None."""
-        for block, reference in list(self._imports.items()):
+        for block, reference in list(self.books.imports.items()):
             start = block.host_address
             if start is not None and start <= host_address <= start + block.size - size:
                 return reference()
@@ -450,90 +248,117 @@ class Heap(Reaper):
     @property
     def staged(self) -> int:
         """The bytes of the staging ring."""
-        return self._staged
+        return self.books.staged
 
     @property
     def graph_instances(self) -> int:
         """The number of existing native graph instances."""
-        return sum(1 for kind, _ in list(self._handles) if kind == INSTANCE)
+        return self.reaper.count_handles(INSTANCE)
 
     def load(self, image: bytes) -> Module:
         """Load a module; raises what `NativeDevice.load_module` does."""
         self.refuse_reentrance()
         self._context.native.bind()
         handle = self._context.native.load_module(image)
-        self._own(UNLOAD, handle)
+        self.reaper.own(UNLOAD, handle)
         return Module(self, handle)
 
     def own(self, kind: int, handle: int) -> Handle:
         """Return the owner of a native handle, which destroys it as its kind requires."""
-        self._own(kind, handle)
+        self.reaper.own(kind, handle)
         return Handle(self, kind, handle)
 
-    def _own(self, kind: int, handle: int) -> None:
-        progress.start()  # a finaliser cannot
-        with self._lock:
-            self._handles.add((kind, handle))
+    # The whole of it
 
-    def doom(self, what: Doomed) -> None:
-        """Note what a finaliser releases; takes no lock and makes no native call (I10)."""
-        if self._process.is_ending:
-            return  # closed: the list is not worked off any more
-        self._doomed.append(what)
-        if isinstance(what, Ticket):
-            block = what.block
-            # An estimate is enough: no lock may be taken.
-            self._loose += block.size
-            small = self._loose + self._idle() <= self._cache_limit
-            is_calm = not (self._closed or self._context.starved)
-            if small and block.way < DIRECT and is_calm:
-                return  # the next allocation works it off
-        if not self._asked:
-            self._asked = True
-            progress.reap_later(self)
+    def trim(self, keep: int) -> int:
+        """Free unused memory until `keep` bytes of it are left; return the bytes freed.
+
+        Counts the cache, segments and the driver's pool; not what `Reaper.trimmed`
+        frees. Blocks as long as the native frees do, those of other
+        threads included: the caller is about to ask for what they free.
+        """
+        self.refuse_reentrance()
+        before = self._taken()
+        self.reaper.trim(keep)
+        return max(before - self._taken(), 0)
+
+    def _taken(self) -> int:
+        """Return the bytes held of the device, the driver's pool included."""
+        with self.books.lock:
+            kinds = self.books.survey()
+        held = sum([sums.held for sums in kinds])
+        with self.driver.growing, contextlib.suppress(HalError):
+            pool = self.driver.pool_statistics()
+            if pool is not None:
+                held += max(pool[0] - kinds[0].pooled, 0)
+        return held
+
+    def close(self, *, release_context: bool) -> tuple[str, ...]:
+        """Give back all but what numpy views show, as `Reaper.close` does."""
+        self.refuse_reentrance()
+        with self.driver.growing:  # a native allocation under way ends first, and no other begins
+            self.driver.is_closed = True
+        return self.reaper.close(release_context=release_context)
+
+    def statistics(self, *, reset_peak: bool = False) -> tuple[MemoryUse, dict[str, MemoryUse]]:
+        """Return what is allocated, in total and by kind, without what nobody holds.
+
+        Never blocks: memory that only a native call can free counts as held until a
+        thread of the pool has made the call.
+        """
+        self.refuse_reentrance()
+        self.reaper.absorb()
+        with self.books.lock:
+            kinds = self.books.survey()
+            for ticket in self.reaper.uses_over():
+                sums = kinds[ticket.block.index]
+                sums.now -= ticket.size
+                sums.count -= 1
+            peak, peaks = self.books.peaks(reset=reset_peak)
+        uses = [
+            MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
+            for sums, most in zip(kinds, peaks, strict=True)
+        ]
+        with self.driver.housekeeping:
+            pool = self.driver.pool_statistics()
+        if pool is not None:
+            reserved, used = pool
+            here = uses[0]
+            uses[0] = replace(
+                here,
+                bytes_cached=here.bytes_cached + max(reserved - used, 0),
+                bytes_held=here.bytes_held - kinds[0].pooled + reserved,
+            )
+        whole = MemoryUse(
+            sum(use.bytes_now for use in uses),
+            peak,
+            sum(use.bytes_cached for use in uses),
+            sum(use.bytes_held for use in uses),
+            sum(use.allocations for use in uses),
+        )
+        names = [memory.value for memory in MEMORY_TYPES]
+        return whole, dict(zip(names, uses, strict=True))
+
+    def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
+        """Return the failure of an alloca that found no memory; may block."""
+        error = storage.error or OutOfMemoryError("the memory is in use")
+        return self._out_of_memory(storage.size, storage.memory, error)
 
     def _out_of_memory(
         self, size: int, memory: MemoryType, error: OutOfMemoryError
     ) -> OutOfMemoryError:
         """Return an error that says what was asked for, and what is there."""
         there = "the device does not tell how much is free"
-        with self._growing, contextlib.suppress(HalError):
-            self._check_open()
+        with self.driver.growing, contextlib.suppress(HalError):
+            self.driver.check_open()
             self._context.native.bind()
             free, total = self._context.native.memory_info()
             there = f"the device has {free:,} of {total:,} bytes free"
         return OutOfMemoryError(
             f"{_digits(size)} bytes of {memory.value} memory were asked for; {there}, and hal "
-            f"holds {self._tell_holders()}; close buffers or ask for less ({error})",
+            f"holds {tell_holders(self.books)}; close buffers or ask for less ({error})",
             native_name=error.native_name,
             native_code=error.native_code,
-        )
-
-    def _tell_holders(self) -> str:
-        """Describe what holds the memory, the largest first, and since when."""
-        with self._lock:
-            kinds = self._recount()
-            tickets = [block.ticket for block in self._blocks if block.way != FOREIGN]
-            for pool in self._pools:
-                tickets += pool.taken.values()
-        uses = sorted(
-            [ticket for ticket in tickets if ticket is not None and ticket.size],
-            key=lambda ticket: -ticket.size,
-        )
-        now = sync.monotonic()
-        largest = [
-            f"{ticket.size:,} bytes of {ticket.block.memory.value} memory by "
-            f"{'an alloca' if ticket.block.way in {ASYNC, POOLED} else 'an allocation'} for "
-            f"{max(now - ticket.since, 0):.3g} s"
-            for ticket in uses[:_MANY]
-        ]
-        more = f", and {len(uses) - _MANY} smaller ones" if len(uses) > _MANY else ""
-        held = f" ({', '.join(largest)}{more})" if largest else ""
-        plural = "" if len(uses) == 1 else "s"
-        cached = sum(sums.cached for sums in kinds)
-        return (
-            f"{sum(self._now):,} bytes in {len(uses)} allocation{plural}{held}, {cached:,} in its "
-            f"cache and {self._staged:,} in its staging ring"
         )
 
 

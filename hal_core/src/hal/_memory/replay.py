@@ -70,7 +70,7 @@ class Housed(Plan):
         """Reserve the memory with the first part, and give it back with the last one."""
         storage, inner = self.storage, self.inner
         if storage._ticket is None:
-            self.is_starved = not storage._heap.take(operation, storage)
+            self.is_starved = not storage._heap.order.take(operation, storage)
             if self.is_starved:
                 return 0
         if isinstance(inner, Plan):
@@ -80,5 +80,5 @@ class Housed(Plan):
             inner(operation._queue._stream, *self.arguments)
             made, self.left = 1, 0
         if not self.left:
-            storage._heap.give(storage, operation)
+            storage._heap.order.give(storage, operation)
         return made

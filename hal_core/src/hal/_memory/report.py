@@ -5,18 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from hal._memory.blocks import ALIGNMENT, block_size
+from hal._base import sync
+from hal._memory.blocks import ALIGNMENT, ASYNC, FOREIGN, POOLED, block_size
 from hal._memory.usage import ALL, MAPPING, MEMORY_TYPES, READ, WRITE
 from hal.arguments import shown
 from hal.errors import HalError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from hal._memory.books import Books
     from hal._memory.core import DeviceCore
 
-__all__ = ["MemoryHeap", "MemoryQuery", "MemoryStatistics", "MemoryUse", "describe_heaps", "query"]
+__all__ = [
+    "MemoryHeap",
+    "MemoryQuery",
+    "MemoryStatistics",
+    "MemoryUse",
+    "describe_heaps",
+    "query",
+    "tell_holders",
+]
+
+_MANY: Final = 4
+"""The most allocations that an error lists one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +198,32 @@ def _is_visible(device: DeviceCore, index: int) -> bool:
 
 
 def _largest(device: DeviceCore, total: int) -> int:
-    limit = device._heap.memory_limit
+    limit = device._heap.books.limit
     return total if limit is None else min(total, limit)
 
 
 def _host_total() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def tell_holders(books: Books) -> str:
+    """Describe what holds the memory, the largest first, and since when."""
+    with books.lock:
+        kinds = books.survey()
+        uses = [use for use in books.uses() if use.size and use.block.way != FOREIGN]
+    uses.sort(key=lambda use: -use.size)
+    now = sync.monotonic()
+    largest = [
+        f"{use.size:,} bytes of {use.block.memory.value} memory by "
+        f"{'an alloca' if use.block.way in {ASYNC, POOLED} else 'an allocation'} for "
+        f"{max(now - use.since, 0):.3g} s"
+        for use in uses[:_MANY]
+    ]
+    more = f", and {len(uses) - _MANY} smaller ones" if len(uses) > _MANY else ""
+    held = f" ({', '.join(largest)}{more})" if largest else ""
+    plural = "" if len(uses) == 1 else "s"
+    return (
+        f"{sum(sums.now for sums in kinds):,} bytes in {len(uses)} allocation{plural}{held}, "
+        f"{sum(sums.cached for sums in kinds):,} in its cache and {books.staged:,} in its staging "
+        "ring"
+    )

@@ -1,21 +1,23 @@
-"""Memory that queues take and give back in the order of their streams (rule M3).
+"""Segments: native allocations that are cut into pieces, in the order of streams (rule M3).
 
-A native allocation, a *segment*, is cut into *pieces*, which are in use or free. Where the
-driver allocates and frees in the order of streams, segments may come from its pool: then
-`hal._memory.heap` has one larger segment made in the place of idle ones. A piece
+A *segment* is cut into *pieces*, which are in use or free. A piece
 that a dealloca gives back on a queue may be reused at once by what that queue issues
 next, because the stream runs it afterwards; by another queue as soon as its stream has waited
 past the dealloca; and by anybody once the dealloca has retired: then the piece is
-*settled*. So a free piece knows its *points*, the operations that it comes after. Free
-neighbours become one piece where their points allow that.
+*settled*. So a free piece knows its *points*, the operations that it comes after.
 
-Sizes are found by best fit, in lists by the queue of the point. Size classes, as for
-longer-lived memory (`hal._memory.books`), would waste up to an eighth of every
-temporary, and temporaries make the peak.
+Pieces are found by best fit. Size classes, as the cache has them (`hal._memory.books`), would
+waste up to an eighth of every temporary, and temporaries make the peak. First fit looks at fewer
+pieces, and leaves large ones cut up for small needs.
 
-One dictionary holds what is in use, and one store writes to it. A Ctrl-C in the
-middle of any other change leaves a mark. The next call then rebuilds all free pieces from
-that dictionary.
+Free pieces are in lists by the queue of their point, since a queue may have all of its own list
+without a look at any operation. One list would be searched past everything that
+other queues have just given back. Free neighbours become one piece only if they are in the same
+list, or when nothing else is large enough: a settled piece that is joined with one
+that comes after a queue's work would be that queue's alone until then.
+
+Only what is in use (`taken`) is the truth, and one store writes to it. The free pieces
+are what is left between; the books rebuild them from it after a Ctrl-C (`hal._memory.books`).
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
     from hal._memory.storage import Transient
+    from hal.native import MemoryType
 
-__all__ = ["SEGMENT", "Piece", "StreamMemory"]
+__all__ = ["SEGMENT", "Piece", "Segment", "SegmentPool"]
 
 _SETTLED: Final = -1
 """The key of the pieces that anybody may use; that of the others is their queue's id."""
@@ -44,13 +47,40 @@ SEGMENT: Final = 2 << 20
 """Bytes of a small segment; drivers give out device memory in units of this size."""
 
 
+class Segment(Block):
+    """A native allocation that is cut into pieces.
+
+    Attributes
+    ----------
+    first
+        The piece at its start, while it is in its pool.
+    pool
+        The pool that it is for.
+    """
+
+    __slots__ = ("first", "pool")
+
+    def __init__(
+        self,
+        pool: SegmentPool,
+        address: int,
+        size: int,
+        memory: MemoryType,
+        host_address: int | None,
+        way: int,
+    ) -> None:
+        super().__init__(address, size, memory, host_address, way)
+        self.pool = pool
+        self.first: Piece | None = None
+
+
 class Piece(Block):
     """A part of a segment.
 
     Attributes
     ----------
     segment
-        The native allocation that it is part of.
+        What it is part of.
     before, after
         Its neighbours there; None at the ends.
     points
@@ -61,7 +91,7 @@ class Piece(Block):
 
     __slots__ = ("after", "before", "is_free", "points", "segment")
 
-    def __init__(self, segment: Block, start: int, size: int) -> None:
+    def __init__(self, segment: Segment, start: int, size: int) -> None:
         host = segment.host_address
         super().__init__(
             segment.address + start,
@@ -116,44 +146,47 @@ class _FreePieces:
         return [piece for each in sizes for piece in self._by_size[each]]
 
 
-class StreamMemory:
-    """The segments of one kind of memory of a device. The heap's lock guards all of it.
+class SegmentPool:
+    """The small or the large segments of one kind of memory; only the books call its methods.
 
     Attributes
     ----------
-    idle
-        Bytes of its segments that are not in use.
+    index
+        The kind of memory.
+    unit
+        Bytes of each segment; 0 in a pool of large ones, which are as large as the need.
+    larger
+        The pool of larger segments, whose pieces will do as well.
     taken
         The pieces in use, each with the ticket of its use.
     """
 
-    __slots__ = ("_free", "_is_broken", "_last", "_segments", "_unsettled", "idle", "taken")
+    __slots__ = ("_free", "_last", "_segments", "_unsettled", "index", "larger", "taken", "unit")
 
-    def __init__(self) -> None:
-        self._segments: dict[Block, None] = {}
+    def __init__(self, index: int, unit: int, larger: SegmentPool | None) -> None:
+        self.index = index
+        self.unit = unit
+        self.larger = larger
         self.taken: dict[Piece, Ticket] = {}
-        self.idle = 0
-        self._last: dict[int, Operation] = {}  # the last point of each queue, see `_mend`
-        self._is_broken = False
+        self._last: dict[int, Operation] = {}  # the last point of each queue, see `rebuild`
         self._begin()
 
     def _begin(self) -> None:
-        """Start without free pieces."""
+        """Start without segments."""
+        self._segments: dict[Segment, None] = {}
         self._free: dict[int, _FreePieces] = {_SETTLED: _FreePieces()}
         # For each list the pieces added to it, in the order of their points, with those
         self._unsettled: dict[int, deque[tuple[Piece, tuple[Operation, ...]]]] = {}
 
-    def take(self, queue: StreamQueue, storage: Transient) -> bool:
+    def take(self, queue: StreamQueue, storage: Transient) -> Piece | None:
         """Give a storage a piece that `queue` may use from its next operation on, if there is one.
 
-        The caller has the queue's baton.
+        Returns the piece.
         """
-        self._mend()
         need = aligned(storage.size)
-        piece = self._find(queue, need)
+        piece = self.find(queue, need)
         if piece is None:
-            return False
-        self._is_broken = True
+            return None
         self._remove(piece)
         if piece.size > need:
             self._cut(piece, need)
@@ -161,111 +194,57 @@ class StreamMemory:
         storage._ticket = ticket
         piece.ticket = ticket
         self.taken[piece] = ticket
-        self.idle -= piece.size
-        self._is_broken = False
-        return True
+        return piece
 
     def give(self, ticket: Ticket, points: tuple[Operation, ...]) -> bool:
         """End a use: operations after `points` may have the piece; False if it had ended before."""
         piece = cast("Piece", ticket.block)
         if self.taken.get(piece) is not ticket:
             return False
-        self._mend()
         for point in points:
             self._last[point._queue._id] = point
-        self._is_broken = True
         del self.taken[piece]
         piece.ticket = None
-        self.idle += piece.size
         self._add(piece, points)
-        self._is_broken = False
         self._settle(2)  # two per piece added, so that a loop of takes and gives leaves none
         return True
 
-    def has(self, queue: StreamQueue, size: int) -> bool:
-        """Return whether `take` would find a piece now. The caller need not have the baton."""
-        self._mend()
-        return self._find(queue, aligned(size)) is not None
+    def forget_points(self) -> None:
+        """Note that there is no queue any more: what is rebuilt comes after nothing."""
+        self._last.clear()
 
-    def add_segment(self, segment: Block, points: tuple[Operation, ...] = ()) -> None:
-        """Add a native allocation; all of it is free for what comes after `points`."""
-        self._mend()
+    def add(self, segment: Segment, points: tuple[Operation, ...]) -> None:
+        """Add a segment; all of it is free for what comes after `points`."""
         for point in points:
             self._last[point._queue._id] = point
-        self._is_broken = True
-        piece = Piece(segment, 0, segment.size)
+        segment.ticket = None  # from here on it is unused: before, a repair leaves it out
         self._segments[segment] = None
-        self.idle += segment.size
+        segment.first = piece = Piece(segment, 0, segment.size)
         self._add(piece, points)
-        self._is_broken = False
 
-    def recover(self, segment: Block) -> None:
-        """Add a segment again that a Ctrl-C has kept from being freed."""
-        self._segments[segment] = None
-        self._is_broken = True
-
-    @property
-    def segments(self) -> list[Block]:
-        """Return all segments."""
-        return list(self._segments)
-
-    def unused(self, queue: StreamQueue | None = None) -> int:
-        """Return the bytes of segments that nobody uses, or none that `queue` is not behind."""
-        return sum(pieces[0].segment.size for pieces in self._whole(queue))
-
-    def idle_segment(self, queue: StreamQueue | None = None) -> Block | None:
-        """Give up the largest segment that nobody uses, and return it; None if there is none.
-
-        With a queue also one that only what the queue issues from now on may have; the
-        caller has its baton.
-        """
-        pieces = max(self._whole(queue), key=lambda each: each[0].segment.size, default=None)
-        if pieces is None:
-            return None
-        segment = pieces[0].segment
-        self._is_broken = True
-        for piece in pieces:
+    def drop(self, segment: Segment) -> None:
+        """Remove a segment that is free from end to end."""
+        piece, segment.first = segment.first, None
+        while piece is not None:
             self._remove(piece)
-            self.idle -= piece.size
-        del self._segments[segment]  # last: until then all of it is found anew
-        self._is_broken = False
-        return segment
+            piece = piece.after
+        del self._segments[segment]
 
-    def _whole(self, queue: StreamQueue | None) -> list[list[Piece]]:
-        """Return the pieces of the segments all of whose bytes are free, for a queue or anybody."""
-        self._mend()
+    def whole(self, queue: StreamQueue | None) -> list[Segment]:
+        """Return the segments of which nothing is in use, the largest first.
+
+        With a queue also those that only what the queue issues from now on may have; its caller
+        has the baton.
+        """
         self._settle()
-        found: dict[Block, list[Piece]] = {}
-        lists = self._free.values() if queue is not None else (self._free[_SETTLED],)
-        for pieces in lists:
-            for piece in pieces.at_least(1):
-                if queue is None or _is_past(piece, queue):
-                    found.setdefault(piece.segment, []).append(piece)
-        return [
-            each for segment, each in found.items() if segment.size == sum(p.size for p in each)
-        ]
-
-    def close(self) -> list[tuple[Block, list[Ticket]]]:
-        """End all uses except those that a numpy view shows; return each segment with these."""
-        uses: dict[Block, list[Ticket]] = {segment: [] for segment in self._segments}
-        for piece, ticket in list(self.taken.items()):
-            if piece.is_viewed():
-                uses[piece.segment].append(ticket)
-            else:
-                self.give(ticket, ())
-        return list(uses.items())
-
-    def abandoned(self, piece: Block) -> Block | None:
-        """Remove the segment of a piece that was given back, unless more of it is in use."""
-        segment = cast("Piece", piece).segment
-        if any(other.segment is segment for other in self.taken):
-            return None
-        self._segments.pop(segment, None)
-        return segment
+        found = [segment for segment in self._segments if _is_whole(segment, queue)]
+        found.sort(key=_size_of, reverse=True)
+        return found
 
     # Finding
 
-    def _find(self, queue: StreamQueue, need: int) -> Piece | None:
+    def find(self, queue: StreamQueue, need: int) -> Piece | None:
+        """Return a piece of at least `need` bytes that `queue` may use from now on, or None."""
         own, settled = self._free.get(queue._id), self._free[_SETTLED]
         best = None if own is None else own.find(need)
         other = settled.find(need)
@@ -299,7 +278,6 @@ class StreamMemory:
                 run.append(after)
                 size += after.size
             if size >= need:
-                self._is_broken = True
                 points: tuple[Operation, ...] = ()
                 for each in run:
                     self._remove(each)
@@ -308,7 +286,6 @@ class StreamMemory:
                 for each in run:
                     self._join(whole, each)
                 self._put(whole, points)
-                self._is_broken = False
                 return whole
         return None
 
@@ -363,10 +340,8 @@ class StreamMemory:
                 if piece.is_free and piece.points is points:
                     if not all(map(is_over, points)):
                         break
-                    self._is_broken = True
                     self._remove(piece)
                     self._add(piece, ())
-                    self._is_broken = False
                     is_any = True
                 unsettled.popleft()
                 left -= 1
@@ -392,49 +367,31 @@ class StreamMemory:
         if after.after is not None:
             after.after.before = piece
 
-    def _mend(self) -> None:
-        """Rebuild the free pieces if a Ctrl-C has cut a change short.
+    def rebuild(self, segments: list[Segment]) -> None:
+        """Make all free pieces anew, out of what is not taken of these segments.
 
         Each comes after the last dealloca of every queue, since its own point is unknown. The
         operations in flight do not suffice: a dealloca that is being issued is not among them yet.
         """
-        if not self._is_broken:
-            return
         self._last = {key: last for key, last in self._last.items() if not last._retired}
         points = tuple(self._last.values())
         self._begin()
-        used: dict[Block, list[Piece]] = {segment: [] for segment in self._segments}
+        used: dict[Segment, list[Piece]] = {segment: [] for segment in segments}
         for piece in self.taken:
             used[piece.segment].append(piece)
-        self.idle = 0
         for segment, pieces in used.items():
+            self._segments[segment] = None
+            pieces.sort(key=_address_of)
             last: Piece | None = None
             start = 0
-            pieces.sort(key=lambda piece: piece.address)
-            for piece in pieces:
-                stop = piece.address - segment.address
+            for taken in [*pieces, None]:
+                stop = segment.size if taken is None else taken.address - segment.address
                 if start < stop:
-                    last = self._fill_gap(last, segment, start, stop, points)
-                last = _chain(last, piece)
-                start = stop + piece.size
-            if start < segment.size:
-                self._fill_gap(last, segment, start, segment.size, points)
-        self._is_broken = False
-
-    def _fill_gap(
-        self,
-        last: Piece | None,
-        segment: Block,
-        start: int,
-        stop: int,
-        points: tuple[Operation, ...],
-    ) -> Piece:
-        """Append a free piece after the last one of a segment."""
-        gap = Piece(segment, start, stop - start)
-        self.idle += gap.size
-        _chain(last, gap)
-        self._put(gap, points)
-        return gap
+                    last = _chain(last, Piece(segment, start, stop - start))
+                    self._put(last, points)
+                if taken is not None:
+                    last = _chain(last, taken)
+                    start = stop + taken.size
 
 
 def _chain(last: Piece | None, piece: Piece) -> Piece:
@@ -442,7 +399,29 @@ def _chain(last: Piece | None, piece: Piece) -> Piece:
     piece.before, piece.after = last, None
     if last is not None:
         last.after = piece
+    else:
+        piece.segment.first = piece
     return piece
+
+
+def _is_whole(segment: Segment, queue: StreamQueue | None) -> bool:
+    """Return whether all of a segment is free, for a queue or for anybody."""
+    piece = segment.first
+    while piece is not None:
+        if not piece.is_free:
+            return False
+        if piece.points and (queue is None or not _is_past(piece, queue)):
+            return False
+        piece = piece.after
+    return True
+
+
+def _size_of(block: Block) -> int:
+    return block.size
+
+
+def _address_of(block: Block) -> int:
+    return block.address
 
 
 def _is_past(piece: Piece, queue: StreamQueue) -> bool:

@@ -95,7 +95,7 @@ class Staging:
         self._active = 0  # operations under way
         self._closed = False
         self._fetching = False
-        heap.trimmed.append(self.trim)
+        heap.reaper.trimmed.append(self.trim)
 
     def write(self, address: int, size: int, fill: Mover) -> None:
         """Copy `size` bytes to a device address; `fill` puts them into slots, in order.

@@ -94,7 +94,7 @@ class Storage:
 
     def add_part(self, part: Extent) -> None:
         """Note a buffer that is part of an alloca's."""
-        with self._heap._lock:
+        with self._heap.books.lock:
             self._add_part(part)
 
     def _add_part(self, part: Extent) -> None:
@@ -115,7 +115,7 @@ class Storage:
     def __del__(self) -> None:
         ticket = getattr(self, "_ticket", None)  # a Ctrl-C may come before there is one
         if ticket is not None:
-            self._heap.doom(ticket)
+            self._heap.reaper.doom(ticket)
 
 
 class Transient(Storage):
@@ -145,7 +145,7 @@ class Transient(Storage):
     asked
         What had been freed, was idle and had ended when the driver's pool was asked last.
     tried
-        `Heap._state` at the last failed search: what had been freed by then.
+        `StreamOrder._state` at the last failed search: what had been freed by then.
     error
         Why the last search found no memory for it.
     """
@@ -167,9 +167,9 @@ class Transient(Storage):
     def __init__(self, heap: Heap, size: int, index: int) -> None:
         super().__init__(heap, None, size, MEMORY_TYPES[index], None)
         self.index = index
-        self.pool = heap.pool_of(size, index)
-        self.is_async = heap.is_async and not index
-        self.grows_async = heap.is_pooled and not index
+        self.pool = heap.books.pool_of(size, index)
+        self.is_async = heap.driver.is_async and not index
+        self.grows_async = heap.driver.is_pooled and not index
         self.recordings: list[weakref.ref[Any]] = []
         self.asked: tuple[int, int, int] | None = None
         self.tried: tuple[int, int, int] | None = None
@@ -180,7 +180,7 @@ class Transient(Storage):
 
     def note(self, operation: Operation) -> None:
         """Note an operation that is going to use it; raises `ClosedError` if it was given back."""
-        with self._heap._lock:
+        with self._heap.books.lock:
             uses = self.uses
             if uses is None:
                 raise ClosedError(GIVEN_BACK)
@@ -250,7 +250,7 @@ class Handle:
         """Release it now. The handle must not be used afterwards."""
         kind, self._kind = self._kind, _CLOSED
         if kind != _CLOSED:
-            self._heap.doom((kind, self.handle))
+            self._heap.reaper.doom((kind, self.handle))
 
     def __del__(self) -> None:
         self.close()

@@ -11,9 +11,9 @@ MEMORY = (
         "finalised",
         (
             Patch(
-                "_memory.heap",
-                "        self._doomed.append(what)\n",
-                "        with self._lock:\n            self._doomed.append(what)\n",
+                "_memory.reaper",
+                "        self.doomed.append(what)\n",
+                "        with self._books.lock:\n            self.doomed.append(what)\n",
             ),
         ),
     ),
@@ -26,7 +26,7 @@ MEMORY = (
                 "    payload = _payload(_Give(storage), storage)\n",
                 "    payload = _payload(_Give(storage), storage)\n"
                 "    storage.uses = []\n"
-                "    storage.source and storage._heap.give(storage, storage.source)\n",
+                "    storage.source and storage._heap.order.give(storage, storage.source)\n",
             ),
         ),
     ),
@@ -70,16 +70,22 @@ MEMORY = (
         "the rest of a new segment",
         (
             Patch(
-                "_memory.heap",
-                "self._add_segment(block, number, (operation,))",
-                "self._add_segment(block, number, ())",
+                "_memory.stream_order",
+                "books.enter(block, (operation,))",
+                "books.enter(block, ())",
             ),
         ),
     ),
     Mutant(
         "a segment that is freed and stays in the books",
         "a segment in the place of another",
-        (Patch("_memory.heap", "                    self._drop_segment(block)\n", ""),),
+        (
+            Patch(
+                "_memory.stream_order",
+                "                books.withdraw(ticket)\n",
+                "                segment.ticket = ticket\n",
+            ),
+        ),
     ),
     Mutant(
         "memory that is reserved when an alloca is submitted",
@@ -89,15 +95,15 @@ MEMORY = (
                 "_buffers.alloca",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n",
                 "    buffer = Buffer(device, storage, 0, length, element, shape)\n"
-                "    device._heap.provide(queue, storage)\n"
-                "    device._heap.take(type('', (), {'_queue': queue})(), storage)\n",
+                "    device._heap.order.provide(queue, storage)\n"
+                "    device._heap.order.take(type('', (), {'_queue': queue})(), storage)\n",
             ),
             Patch(
-                "_memory.heap",
-                "        if storage.is_async:\n            return self._take",
+                "_memory.stream_order",
+                "        if storage.is_async:\n            return self._grow",
                 "        if storage._ticket is not None:\n"
                 "            return True\n"
-                "        if storage.is_async:\n            return self._take",
+                "        if storage.is_async:\n            return self._grow",
             ),
         ),
     ),

@@ -1,0 +1,164 @@
+"""The native calls that allocate and free a device's memory (rules M1, M3); no books are kept."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from hal._base import sync
+from hal._engine import progress
+from hal._memory.blocks import ASYNC, Block, check_countable
+from hal._memory.usage import MEMORY_TYPES
+from hal.errors import ClosedError, HalError
+
+if TYPE_CHECKING:
+    from hal._engine.context import DeviceContext
+    from hal._memory.settings import MemorySettings
+
+__all__ = ["DriverMemory"]
+
+
+class DriverMemory:
+    """The driver's memory of one native device, its stream-ordered pool included.
+
+    Attributes
+    ----------
+    growing
+        Held during native allocations: closing the device waits until they are done.
+    housekeeping
+        Held during stream-ordered frees, which never block.
+    is_closed
+        Whether the device is being closed; set under `growing`.
+    is_pooled
+        Whether segments of device memory come from the driver's pool.
+    is_async
+        Whether each alloca of device memory does.
+    frees
+        How many blocks have been given back.
+    """
+
+    __slots__ = (
+        "_context",
+        "_is_ended",
+        "_stream",
+        "frees",
+        "growing",
+        "housekeeping",
+        "is_async",
+        "is_closed",
+        "is_pooled",
+    )
+
+    def __init__(self, context: DeviceContext, settings: MemorySettings, cache_limit: int) -> None:
+        self._context = context
+        self._stream = 0  # for stream-ordered frees of what nothing uses
+        self._is_ended = False
+        self.growing: Final = sync.OwnedLock()
+        self.housekeeping: Final = sync.OwnedLock()
+        self.is_closed = False
+        self.frees = 0
+        # An alloca could ask the driver's pool each time, as `is_async` does. A pair of native
+        # calls costs more than twice a pair of pieces, so the default asks for segments only.
+        has_pool = "async_allocations" in context.native.features
+        self.is_pooled = has_pool and settings.async_allocations is not False
+        self.is_async = has_pool and settings.async_allocations is True
+        if self.is_pooled:
+            keep = settings.pool_keep
+            if keep is None:  # of segments the core keeps some; what is unused does not count
+                is_kept = self.is_async and settings.memory_limit is None
+                keep = cache_limit if is_kept else 0
+            context.native.bind()
+            context.native.configure_pool(keep, settings.pool_reuse)
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` if the device is being closed; with the growing lock."""
+        if self.is_closed:
+            message = f"{self._context.name} is closed; open it again with hal.create_device"
+            raise ClosedError(message)
+
+    def allocate(self, size: int, index: int) -> tuple[int, int | None]:
+        """Return the addresses of new memory; with the growing lock. May block.
+
+        Raises `OutOfMemoryError`.
+        """
+        native, memory = self._context.native, MEMORY_TYPES[index]
+        check_countable(size)
+        self.check_open()
+        progress.start()  # a finaliser cannot
+        native.bind()
+        address = native.allocate(size, memory)
+        try:
+            return address, native.host_pointer(address, memory)
+        except BaseException:
+            native.free(address, memory)
+            raise
+
+    def free(self, block: Block) -> None:
+        """Free a block that is out of the books; does nothing on a lost context. May block.
+
+        What the driver's pool has given never does.
+        """
+        if block.way == ASYNC:
+            with self.housekeeping:
+                self.free_async(block)
+            return
+        self.frees += 1
+        if self._context.lost is None:
+            with contextlib.suppress(HalError):  # nobody is left to report to
+                self._context.native.bind()
+                self._context.native.free(block.address, block.memory)
+
+    def free_async(self, block: Block) -> None:
+        """Free memory of the driver's pool that nobody uses; with the housekeeping lock."""
+        native = self._context.native
+        self.frees += 1
+        if self._context.lost is None and block.address:  # 0: a Ctrl-C came before it was made
+            with contextlib.suppress(HalError):
+                native.bind()
+                if not self._stream:
+                    self._stream = native.create_stream()
+                native.free_async(self._stream, block.address)
+
+    def pool_statistics(self) -> tuple[int, int] | None:
+        """Return the bytes that the driver's pool holds and those in use; None if it is not used.
+
+        With the growing or the housekeeping lock: nobody closes the native device meanwhile.
+        """
+        if not self.is_pooled or self.is_closed or self._context.lost is not None:
+            return None
+        self._context.native.bind()
+        return self._context.native.pool_statistics()
+
+    def trim_pool(self, keep: int) -> None:
+        """Free memory of the driver's pool until `keep` bytes are left.
+
+        The driver gives back only what a synchronisation has shown to be complete, so
+        the streams without work are synchronised first, which does not block.
+        """
+        with self.growing:
+            if not self.is_pooled or self.is_closed or self._context.lost is not None:
+                return
+            native = self._context.native
+            native.bind()
+            with contextlib.suppress(HalError):
+                for queue in self._context.queues:
+                    if not queue._ring and queue._stream:
+                        native.synchronize_stream(queue._stream)
+                if self._stream:
+                    native.synchronize_stream(self._stream)
+                # Bindings refuse numbers that the driver has no type for.
+                native.trim_pool(min(keep, native.info.total_memory))
+
+    def close(self) -> None:
+        """Close the native device, once."""
+        if self._is_ended:
+            return
+        native = self._context.native
+        if self._stream and self._context.lost is None:
+            with contextlib.suppress(HalError):
+                native.bind()
+                native.synchronize_stream(self._stream)
+                stream, self._stream = self._stream, 0  # cleared first: never destroyed twice
+                native.destroy_stream(stream)
+        self._is_ended = True
+        native.close()
