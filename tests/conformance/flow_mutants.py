@@ -213,8 +213,8 @@ FLOW = (
         ["flow/test_merging.py::test_another_buffer_is_refused_where_work_is_scheduled_q4"],
         (
             "hal.flow.merging",
-            "            if held is None or not _is_same(held, source):\n",
-            "            if held is None:\n",
+            "                or not _is_same(held, source)\n",
+            "",
         ),
     ),
     (

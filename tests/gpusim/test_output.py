@@ -39,7 +39,7 @@ print(str(output.read(wait=device.queue.execute(commands, bindings=[output]))).s
 with Flow(device) as flow:
     context = Context(flow)
     for steps in ([Step("tell", 1)], [Step("tell", 1)] * 2):
-        linked = context.link(program, steps)
+        linked = context.link(program, *steps)
         output = hal.Output(device)
         print(str(output.read(wait=linked(n=1, hal_output=output))).splitlines())
 device.close()

@@ -7,6 +7,7 @@ from odd_values import OddError
 from odd_world import SOURCE
 
 import hal
+from hal import flow
 
 __all__ = ["ALWAYS", "GOOD", "good_of"]
 
@@ -115,9 +116,10 @@ GOOD = {
     "Context.adopt.buffer": (lambda w: w.tracked, {"buffer"}),
     "Context.adopt.mode": (lambda w: "hosted", TEXT),
     "Context.allocate.mode": (lambda w: "hosted", TEXT),
-    "Context.copy.source": (lambda w: "x", TEXT),
-    "Context.copy.target": (lambda w: "z", TEXT),
-    "Context.fill.value": (lambda w: 1, None),
+    "Context.link.steps": (lambda w: flow.Step("odd", grid=1), {"step"}),
+    "Context.__getitem__.name": (lambda w: "x", TEXT),
+    "Context.__contains__.name": (lambda w: "x", None),
+    "TrackedBuffer.fill.value": (lambda w: 1, None),
     "Context.from_host.mode": (lambda w: "hosted", TEXT),
     "Device.compile.source": (lambda w: SOURCE, {"text", "mapping"}),
     "Device.compile.trace": (lambda w: False, {"flag", "text"}),
@@ -138,8 +140,7 @@ GOOD = {
     "Slots.__getitem__.index": (lambda w: 0, INTS),
     "Flow.reaches.other": (lambda w: w.device, {"device", "none"}),
     "Flow.submit.function": (lambda w: lambda q, waits: q.barrier(wait=waits), {"callable"}),
-    "Memory.mode": (lambda w: "device", TEXT),
-    "MergeBuffer.expect.source": (lambda w: w.tracked, {"buffer"}),
+    "MergeBuffer.expect.source": (lambda w: w.tracked, {"buffer", "text"}),
     "MergeBuffer.load.source": (lambda w: w.tracked, {"buffer"}),
     "Queue.wait_external.event": (lambda w: None, None),
     "Queue.notify_external.event": (lambda w: None, None),
@@ -153,8 +154,8 @@ GOOD = {
     "Recording.fill.value": (lambda w: 1, None),
     "Routine.run.queue": (lambda w: None, {"queue", "text", "none"}),
     "Routine.__call__.n": (lambda w: 1, INTS),
-    "Routine.run.scalars": (lambda w: {"n": 1}, {"mapping"}),
-    "Step.kernel": (lambda w: "odd", {"text", "kernel"}),
+    "Routine.__call__.arguments": (lambda w: 1, None),
+    "Routine.run.arguments": (lambda w: {"n": 1}, {"mapping"}),
     "Timepoint.semaphore": (lambda w: w.semaphore, {"semaphore"}),
     "compile.source": (lambda w: SOURCE, {"text", "mapping"}),
     "compile.target": (lambda w: w.spec, {"text", "list", "device"}),
@@ -167,9 +168,6 @@ for _method in ("fill", "write", "update", "read", "to_host", "recover", "releas
     GOOD[f"Flow.{_method}.buffer"] = (lambda w: w.fresh("tracked"), {"buffer"})
 for _method in ("fill", "update"):
     GOOD[f"Recording.{_method}.buffer"] = (lambda w: w.tracked, {"buffer"})
-for _kind, _method in (("Context", "read"), ("Context", "write"), ("Context", "fill")):
-    GOOD[f"{_kind}.{_method}.name"] = (lambda w: "x", TEXT)
-GOOD["Context.numpy.name"] = (lambda w: "x", TEXT)
 for _method in ("signal_event", "reset_event", "wait_events"):
     GOOD[f"Recording.{_method}.event"] = (
         lambda w: w.flow_recording.create_event(),

@@ -36,8 +36,12 @@ MIXED = 60
 LONGEST_TEXT = 2000
 
 INTERNAL = {
-    "Flow": {"run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"},
-    "Context": {"find", "for_work", "line", "check_use", "allocate_all"},
+    "Flow": {
+        *("run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"),
+        "launch",
+    },
+    "Routine": {"end"},
+    "TrackedBuffer": {"check_type", "named"},
     "Signature": {"pack", "check_buffer"},
     "Slots": {"need"},
 }
@@ -45,9 +49,9 @@ INTERNAL = {
 RECORDS = (
     *(hal.BackendStatus, hal.DeviceDescription, hal.MemoryHeap, hal.MemoryQuery),
     *(hal.MemoryStatistics, hal.MemoryUse, hal.Printed, hal.PrintedLine, hal.ProgramImage),
+    *(flow.Merge, flow.Step),  # which `Context.link` checks
 )
-MADE = {hal.Timepoint, hal.Fence, hal.File, hal.Output, flow.Flow, flow.Context, flow.Memory}
-MADE |= {flow.Step}
+MADE = {hal.Timepoint, hal.Fence, hal.File, hal.Output, flow.Flow, flow.Context}
 """Classes that users call themselves; the others are made by methods."""
 SPECIAL = ("__getitem__", "__contains__", "__or__", "__array__", "__dlpack__", "__call__")
 PASSED_ON = {"Flow.submit"}
@@ -278,8 +282,6 @@ def _finish(result):
     elif type(result) is tuple and result and isinstance(result[0], flow.VirtualDevice):
         for each in result:
             each.close()
-    elif isinstance(result, flow.Routine):
-        result.context.close()
 
 
 def _text(error):

@@ -190,7 +190,7 @@ class World:
         return made
 
     def _routine(self):
-        return self.context.link(self.program, "odd", grid=1)
+        return self.context.link(self.program, flow.Step("odd", grid=1))
 
     def _usage(self):
         return hal.BufferUsage.TRANSFER_SOURCE

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from hal.flow.buffers import TrackedBuffer as TrackedBuffer
 from hal.flow.contexts.context import Context as Context
-from hal.flow.contexts.routines import Routine as Routine
-from hal.flow.contexts.routines import Step as Step
+from hal.flow.contexts.routine import Routine as Routine
+from hal.flow.contexts.routine import Step as Step
 from hal.flow.flow import Flow as Flow
+from hal.flow.merging import Merge as Merge
 from hal.flow.merging import MergeBuffer as MergeBuffer
-from hal.flow.modes import Memory as Memory
 from hal.flow.modes import MemoryMode as MemoryMode
 from hal.flow.pipelines import Pipeline as Pipeline
 from hal.flow.recordings import Recording as Recording
@@ -25,8 +25,8 @@ __all__ = [
     "Context",
     "Download",
     "Flow",
-    "Memory",
     "MemoryMode",
+    "Merge",
     "MergeBuffer",
     "Pipeline",
     "Recording",

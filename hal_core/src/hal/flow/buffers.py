@@ -9,8 +9,10 @@ from numpy.typing import DTypeLike, NDArray
 
 import hal
 from hal.arguments import as_int, memory_hint
-from hal.errors import ArgumentTypeError, HalError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.flow.modes import MemoryMode, check_mode, is_read_only
 from hal.flow.tracking import Access, History
+from hal.protocols import Signals, Waits
 
 __all__ = ["Result", "TrackedBuffer", "Tracker", "not_tracked"]
 
@@ -40,6 +42,22 @@ class Tracker(Protocol):
     def to_host(self, buffer: TrackedBuffer) -> Result:
         """Copy a buffer to a new array."""
 
+    def write(
+        self,
+        buffer: TrackedBuffer,
+        array: object,
+        *,
+        offset: int = 0,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission:
+        """Copy a host array into a buffer."""
+
+    def fill(
+        self, buffer: TrackedBuffer, value: object, *, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission:
+        """Fill a buffer."""
+
 
 class TrackedBuffer:
     """A range of a device's memory that remembers its last writer and the readers since.
@@ -55,12 +73,17 @@ class TrackedBuffer:
         The flow that it belongs to.
     shape
         In elements of `dtype`.
+    name, mode
+        Its name in a `Context`, and who may read and write it; "" and None without. What the
+        mode does not allow raises `InvalidArgumentError`.
     """
 
     __slots__ = (
         "__weakref__",
         "flow",
         "history",
+        "mode",
+        "name",
         "raw",
         "reading",
         "shape",
@@ -76,6 +99,8 @@ class TrackedBuffer:
         raw: hal.Buffer,
         start: int = 0,
         shape: tuple[int, ...] | None = None,
+        name: str = "",
+        mode: MemoryMode | None = None,
     ) -> None:
         self.flow = flow
         # For the modules of this package. The flow orders the memory behind them: call `release`
@@ -86,6 +111,10 @@ class TrackedBuffer:
         self.stop = start + raw.size
         self.shape = raw.shape if shape is None else shape
         self.reading: Access = (history, start, self.stop, False)
+        self.name = name
+        self.mode = mode
+        if is_read_only(mode):
+            history = history.refused(lambda: check_mode(repr(name), mode))
         self.writing: Access = (history, start, self.stop, True)
 
     @property
@@ -122,9 +151,51 @@ class TrackedBuffer:
         """A fence that is reached once no work submitted so far uses the bytes any more."""
         return self.flow.fence(self, readers=True)
 
+    def named(self, name: str, mode: MemoryMode) -> TrackedBuffer:
+        """Return the same bytes with a name and a mode, which last as long. For the package.
+
+        Raises `InvalidArgumentError` for bytes that another name has in another mode, if
+        kernels only read one of both.
+        """
+        for known in list(self.history.claims):
+            if max(known.start, self.start) >= min(known.stop, self.stop) or known.mode is mode:
+                continue
+            if is_read_only(mode) or is_read_only(known.mode):
+                message = (
+                    f"{name!r} as {mode}: some of these bytes are {known!r}, which is "
+                    f"{known.mode}, and what kernels only read has no name of another mode; use "
+                    "that mode, or other bytes"
+                )
+                raise InvalidArgumentError(message)
+        made = TrackedBuffer(self.flow, self.history, self.raw, self.start, self.shape, name, mode)
+        self.history.claims.add(made)
+        return made
+
+    def check_type(self, dtype: np.dtype[Any], size: int | None, what: str) -> None:
+        """Raise unless a name's elements are of a type, and so many bytes. For the package."""
+        if dtype != self.dtype:
+            message = (
+                f"{self.name!r} has elements of {self.dtype}, and {what} of {dtype}; convert "
+                "them, as with array.astype, or take the bytes as they are, as with "
+                f".view({str(dtype)!r})"
+            )
+            raise InvalidArgumentError(message)
+        if size is not None and size != self.size:
+            message = (
+                f"{self.name!r} has {self.size} bytes, and {what} {size}; say which part is meant, "
+                "with subspan or an offset"
+            )
+            raise InvalidArgumentError(message)
+
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"on {self.device.name}"
-        return f"<TrackedBuffer {self.dtype}{list(self.shape)} {self.size} bytes {state}>"
+        state = "closed"
+        if not self.closed:
+            try:
+                state = f"at {self.raw.address:#x} on {self.device.name}"
+            except HalError:  # an allocation that is not issued yet
+                state = f"on {self.device.name}"
+        name = f" {self.name!r}" if self.name else ""
+        return f"<TrackedBuffer{name} {self.dtype}{list(self.shape)} {self.size} bytes {state}>"
 
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> TrackedBuffer:
         """Return the part of `size` bytes from `offset` on; work on other bytes is not waited for.
@@ -134,12 +205,25 @@ class TrackedBuffer:
         self.flow.check(self, "subspan")
         begin = as_int(offset, "subspan: the offset is a number of bytes as an int")
         part = self.raw.subspan(begin, size, dtype=dtype)
-        return TrackedBuffer(self.flow, self.history, part, self.start + begin)
+        name = self.name and f"{self.name}[{begin}:{begin + part.size}]"
+        start = self.start + begin
+        return TrackedBuffer(self.flow, self.history, part, start, None, name, self.mode)
 
     def view(self, dtype: DTypeLike) -> TrackedBuffer:
         """Return the same bytes with elements of another type, as `hal.Buffer.view`."""
         self.flow.check(self, "view")
-        return TrackedBuffer(self.flow, self.history, self.raw.view(dtype), self.start)
+        raw = self.raw.view(dtype)
+        return TrackedBuffer(self.flow, self.history, raw, self.start, None, self.name, self.mode)
+
+    def write(
+        self, array: object, *, offset: int = 0, wait: Waits = (), signal: Signals = ()
+    ) -> hal.Submission:
+        """Copy an array into it, from `offset` bytes on, as `Flow.write` does."""
+        return self.flow.write(self, array, offset=offset, wait=wait, signal=signal)
+
+    def fill(self, value: object, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission:
+        """Fill it, as `Flow.fill` does."""
+        return self.flow.fill(self, value, wait=wait, signal=signal)
 
     def numpy(self, *, timeout: float | None = None) -> NDArray[Any]:
         """Copy to a new array, once the work that writes the bytes has ended.

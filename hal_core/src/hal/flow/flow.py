@@ -11,6 +11,7 @@ from hal.arguments import as_function, as_items, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.merging import Merges
+from hal.flow.modes import check_mode
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, doubt, extend, index_of
@@ -123,6 +124,8 @@ class Flow(Merges):
         """Fill as `hal.Queue.fill` does, on the compute queue."""
         if buffer.__class__ is not TrackedBuffer or buffer.flow is not self:
             self.check(buffer, "fill")
+        if buffer.mode is not None:
+            check_mode(repr(buffer.name), buffer.mode, "fill")
         history, raw = buffer.history, buffer.raw
         if type(offset) is not int:
             offset = index_of(offset, "fill: offset")
@@ -140,7 +143,7 @@ class Flow(Merges):
             wait,
         )
 
-    def dispatch(  # noqa: PLR0912, PLR0915 - calls are what tracking costs
+    def dispatch(
         self,
         kernel: hal.Kernel,
         *,
@@ -194,57 +197,7 @@ class Flow(Merges):
             where = self._use(grid, kernel, accesses, is_written=False)
         lanes = self._lanes.get(kernel.device) or self.lanes_of(kernel.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
-        # The work of `run`, with no call for memory that is used as a whole: calls are the cost of
-        # tracking, and a program dispatches more than anything else.
-        found: list[Any] = []
-        with self._lock:
-            try:
-                for access in accesses:
-                    history, start, stop, is_written = access
-                    readers = history.readers
-                    if (
-                        history.special
-                        or history.intervals is not None
-                        or start >= stop
-                        or (readers is not None and not is_written)
-                    ):
-                        collect((access,), found, lane, self._look)
-                    elif readers is not None:
-                        for reader in readers.values():
-                            if reader not in found:
-                                found.append(reader)
-                    elif history.writer is not None and history.writer not in found:
-                        found.append(history.writer)
-                if wait is not NOTHING:
-                    extend(found, wait)
-                operation = lane.dispatch(
-                    kernel,
-                    grid=where,
-                    block=block,
-                    args=given,
-                    shared_memory=shared_memory,
-                    wait=found,
-                    signal=signal,
-                )
-                for history, start, stop, is_written in accesses:
-                    if (
-                        history.intervals is not None
-                        or stop - start != history.size
-                        or start >= stop
-                    ):
-                        history.note(start, stop, operation, lane, writes=is_written)
-                    elif is_written:
-                        history.writer, history.readers = operation, None
-                    elif history.readers is None:
-                        history.readers = {lane: operation}
-                    else:
-                        history.readers[lane] = operation
-            except BaseException as error:
-                doubt(accesses, error)
-                raise
-        if self.trace is not None:
-            self.trace(operation, found)
-        return operation
+        return self.launch(kernel, where, block, given, shared_memory, accesses, lane, wait, signal)
 
     def record(
         self,
@@ -374,6 +327,71 @@ class Flow(Merges):
             return submission
 
         return self.run(accesses, lane, guarded, wait)
+
+    def launch(  # noqa: PLR0912 - calls are what tracking costs
+        self,
+        kernel: hal.Kernel,
+        where: Any,  # noqa: ANN401 - a grid, or the raw buffer that it is in
+        block: int | Sequence[int] | None,
+        args: Any,  # noqa: ANN401 - with raw buffers
+        shared_memory: int | None,
+        accesses: Sequence[Access],
+        lane: hal.Queue,
+        wait: Waits,
+        signal: Signals,
+    ) -> hal.Submission:
+        """Launch a kernel with these accesses; for the modules of this package."""
+        # The work of `run`, with no call for memory that is used as a whole: calls are the cost of
+        # tracking, and a program dispatches more than anything else.
+        found: list[Any] = []
+        with self._lock:
+            try:
+                for access in accesses:
+                    history, start, stop, is_written = access
+                    readers = history.readers
+                    if (
+                        history.special
+                        or history.intervals is not None
+                        or start >= stop
+                        or (readers is not None and not is_written)
+                    ):
+                        collect((access,), found, lane, self._look)
+                    elif readers is not None:
+                        for reader in readers.values():
+                            if reader not in found:
+                                found.append(reader)
+                    elif history.writer is not None and history.writer not in found:
+                        found.append(history.writer)
+                if wait is not NOTHING:
+                    extend(found, wait)
+                operation = lane.dispatch(
+                    kernel,
+                    grid=where,
+                    block=block,
+                    args=args,
+                    shared_memory=shared_memory,
+                    wait=found,
+                    signal=signal,
+                )
+                for history, start, stop, is_written in accesses:
+                    if (
+                        history.intervals is not None
+                        or stop - start != history.size
+                        or start >= stop
+                    ):
+                        history.note(start, stop, operation, lane, writes=is_written)
+                    elif is_written:
+                        history.writer, history.readers = operation, None
+                    elif history.readers is None:
+                        history.readers = {lane: operation}
+                    else:
+                        history.readers[lane] = operation
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self.trace is not None:
+            self.trace(operation, found)
+        return operation
 
     def _use(
         self,

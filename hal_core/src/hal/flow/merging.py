@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import hal
-from hal.arguments import as_choice, as_seconds
+from hal.arguments import as_choice, as_seconds, as_text, shown
 from hal.errors import InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.copies import Copies
+from hal.flow.modes import MemoryMode
 from hal.flow.scheduler import AnyDevice, Trace
 from hal.flow.tracking import Lanes
 
-__all__ = ["MergeBuffer", "MergeMode", "Merges"]
+__all__ = ["Merge", "MergeBuffer", "MergeMode", "Merges"]
 
 MergeMode: TypeAlias = Literal["copy", "streaming"]
+
+
+class Merge(NamedTuple):
+    """The argument of a routine that a device's merge buffer brings; see `Context.link`.
+
+    Attributes
+    ----------
+    name
+        The name, in any context, of what has to be loaded when the routine is called.
+    mode
+        The mode that it has to be loaded with; None for any.
+    """
+
+    name: str
+    mode: MergeMode | None = None
 
 
 class Merges(Copies):
@@ -62,7 +78,8 @@ class MergeBuffer:
 
     Made by `Flow.merge_buffer`; there is one for each device of a flow. Its
     memory is reused, and grows. `load` sets its content, and `expect`
-    returns the argument of a kernel, at the moment when its work is scheduled::
+    returns the argument of a kernel, which only reads it, at the moment when its
+    work is scheduled::
 
         merge.load(theirs, "streaming")
         flow.dispatch(add, grid=1, args=(merge.expect(theirs), ours))
@@ -83,6 +100,8 @@ class MergeBuffer:
         "_lock",
         "_part",
         "_source",
+        "_view",
+        "_wanted",
         "_whole",
         "device",
     )
@@ -94,9 +113,12 @@ class MergeBuffer:
         self._is_in_place = False
         # Whether each `expect` copies
         self._is_late = False
+        self._wanted: MergeMode = "copy"
         self._source: TrackedBuffer | None = None
         self._whole: TrackedBuffer | None = None
         self._part: TrackedBuffer | None = None
+        # The part or the source, which kernels only read
+        self._view: TrackedBuffer | None = None
 
     @property
     def source(self) -> TrackedBuffer | None:
@@ -128,7 +150,7 @@ class MergeBuffer:
         `hal.Device.can_access`, in a flow with ``peers``). Elsewhere streaming
         becomes copying, by each `expect`, and `mode` says so.
 
-        Closes what `expect` returned before, unless it is a source, with the
+        Closes what `expect` returned before, unless it was in place, with the
         parts of it; work recorded with it is refused. Raises as
         `Flow.copy` and `Flow.allocate`; nothing is held then.
         """
@@ -145,33 +167,57 @@ class MergeBuffer:
                 self._is_late = mode == "streaming"
                 if not self._is_late:
                     copied = self._flow.copy(source, self._part)
-            self._source = source
+            brought = self._part or source.subspan(0, source.size)
+            self._view = TrackedBuffer(
+                self._flow,
+                brought.history,
+                brought.raw,
+                brought.start,
+                source.shape,
+                f"the merge buffer of {self.device.name}",
+                MemoryMode.CONSTANT,
+            )
+            self._source, self._wanted = source, mode
             return copied
 
-    def expect(self, source: TrackedBuffer) -> TrackedBuffer:
+    def expect(self, source: TrackedBuffer | str, mode: MergeMode | None = None) -> TrackedBuffer:
         """Return the argument that stands for `source`, if that is held.
 
+        `source` is a buffer, or the name of one in any context; `mode` is what it must have been
+        loaded with, None for any. The argument is read-only.
+
         For work that is scheduled next: the following `load` closes it, unless
-        it is the source itself, and work that is scheduled afterwards with it,
+        it is in place, and work that is scheduled afterwards with it,
         with a part of it, or with a recording that uses it is refused. It
         cannot be released. Raises `InvalidArgumentError` if something else is
-        held, or nothing, and `ClosedError` for a source that was closed.
+        held, or nothing, or in another mode, and `ClosedError` for a source that was closed.
         """
-        self._flow.check(source, "expect")
+        if isinstance(source, str):
+            source = as_text(source, "expect: source is a buffer or its name")
+        else:
+            self._flow.check(source, "expect")
+        if mode is not None:
+            as_choice(mode, ("copy", "streaming"), "expect: mode")
         with self._lock:
-            held = self._source
-            if held is None or not _is_same(held, source):
+            held, view = self._source, self._view
+            if (
+                held is None
+                or view is None
+                or not _is_same(held, source)
+                or (mode is not None and mode != self._wanted)
+            ):
+                wanted = shown(source) if isinstance(source, str) else repr(source)
+                holds = "nothing" if held is None else f"{held!r} as {self._wanted!r}"
                 message = (
-                    f"the merge buffer of {self.device.name} was expected to hold {source!r}, and "
-                    f"holds {'nothing' if held is None else repr(held)}; load what is to be merged "
-                    "before the work is scheduled"
+                    f"the merge buffer of {self.device.name} was expected to hold {wanted}"
+                    f"{f' as {mode!r}' if mode else ''}, and holds {holds}; load what is to be "
+                    "merged before the work is scheduled"
                 )
                 raise InvalidArgumentError(message)
-            if self._part is None:
-                return held
-            if self._is_late:
-                self._flow.copy(source, self._part)
-            return self._part
+            self._flow.check(held, "expect")
+            if self._is_late and self._part is not None:
+                self._flow.copy(held, self._part)
+            return view
 
     def recover(self) -> None:
         """Hold nothing, and forget failed work on its memory, as `TrackedBuffer.recover` does."""
@@ -192,7 +238,7 @@ class MergeBuffer:
         """Hold nothing; under the lock."""
         # First: after a Ctrl-C here, other memory is used from now on.
         whole, self._whole = self._whole, None
-        part, self._part, self._source = self._part, None, None
+        part, self._part, self._source, self._view = self._part, None, None, None
         self._is_in_place = self._is_late = False
         if part is not None and whole is not None:
             # Before the memory is written again: from now on, users of the part, or of what was
@@ -216,8 +262,10 @@ class MergeBuffer:
         return TrackedBuffer(self._flow, whole.history, raw, 0, source.shape)
 
 
-def _is_same(held: TrackedBuffer, source: TrackedBuffer) -> bool:
-    """Return whether two are the same bytes."""
+def _is_same(held: TrackedBuffer, source: TrackedBuffer | str) -> bool:
+    """Return whether two are the same bytes, or have the same name."""
+    if isinstance(source, str):
+        return held.name == source
     return held is source or (
         held.history is source.history and (held.start, held.stop) == (source.start, source.stop)
     )

@@ -139,7 +139,7 @@ class Scheduler(Tracker):
         with self._lock:
             history = buffer.history.renew()
         history.lanes.places.note(history)
-        return TrackedBuffer(buffer.flow, history, buffer.raw)
+        return TrackedBuffer(buffer.flow, history, buffer.raw, name=buffer.name, mode=buffer.mode)
 
     def check(self, buffer: object, what: str) -> None:
         """Raise unless an object is a buffer that this flow tracks."""
@@ -204,6 +204,8 @@ class Scheduler(Tracker):
 
     def _look(self, history: History, found: list[Any]) -> None:
         """Find what an access waits for besides writers and readers; under the lock."""
+        if history.refusal is not None:
+            history.refusal()
         if history.raw is None:
             self.refuse("the buffer")
         self._settle(history)

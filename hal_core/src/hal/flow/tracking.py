@@ -15,7 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+from weakref import WeakSet
 
 import hal
 from hal.flow.places import places_of
@@ -79,6 +80,8 @@ class History:
         no longer tracked, there is an `origin`, or it `is_doubtful`.
     origin
         What every access waits for until it is reached, besides the rest.
+    refusal
+        What raises for every access, or None.
     is_doubtful
         Whether work may have been submitted that is not remembered here,
         because of a Ctrl-C.
@@ -88,6 +91,7 @@ class History:
 
     __slots__ = (
         "__weakref__",
+        "_claims",
         "_limit",
         "_starts",
         "intervals",
@@ -96,6 +100,7 @@ class History:
         "origin",
         "raw",
         "readers",
+        "refusal",
         "size",
         "special",
         "writer",
@@ -107,6 +112,8 @@ class History:
         self.lanes: Final = lanes
         self.origin = origin
         self.is_doubtful = False
+        self.refusal: Callable[[], None] | None = None
+        self._claims: WeakSet[Any] | None = None
         self.special = bool(origin)
         self.writer: hal.Submission | None = None
         self.readers: Readers = None
@@ -184,6 +191,19 @@ class History:
         """Stop tracking."""
         self.special = True
         self.raw = None
+
+    @property
+    def claims(self) -> WeakSet[Any]:
+        """The buffers of contexts with some of its bytes."""
+        if self._claims is None:
+            self._claims = WeakSet()
+        return self._claims
+
+    def refused(self, refusal: Callable[[], None]) -> History:
+        """Return what stands for this memory in an access that is refused, by raising."""
+        other = copy(self)
+        other.refusal, other.special = refusal, True
+        return other
 
     def renew(self) -> History:
         """Stop, and return another history of the same memory, with everything remembered here.

@@ -20,6 +20,7 @@ from hal.errors import (
 )
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.host_arrays import Bytes, HeldArray, ReadsInFlight, bytes_of, is_constant
+from hal.flow.modes import check_mode
 from hal.flow.scheduler import (
     AnyDevice,
     QueueName,
@@ -95,12 +96,17 @@ class Transfers(Scheduler):
         device: AnyDevice | None = None,
         memory: str | hal.MemoryType = hal.MemoryType.DEVICE,
         usage: hal.BufferUsage = hal.BufferUsage.ALL,
+        clear: bool = False,
     ) -> TrackedBuffer:
-        """Allocate `size` bytes, whose content is undefined; as `hal.Device.allocate`."""
+        """Allocate `size` bytes as `hal.Device.allocate`: zeros with `clear`, undefined without."""
+        zeros = as_flag(clear, "allocate: clear")
         self.check_open()
         lanes = self.lanes_of(device)
         raw = lanes.device.allocate(size, dtype=dtype, memory=memory, usage=usage)
-        return TrackedBuffer(self, lanes.track(raw), raw)
+        made = TrackedBuffer(self, lanes.track(raw), raw)
+        if zeros:
+            self.fill(made.view(np.uint8), 0)
+        return made
 
     def write(
         self,
@@ -126,6 +132,9 @@ class Transfers(Scheduler):
         for which no pinned memory is left. Immutable bytes are
         neither.
 
+        A buffer of a context takes arrays of its own element type, and without an
+        offset only as many as it has; bytes are taken as they are.
+
         Runs on the upload queue. An array that a `read` is still filling is
         refused with `InvalidArgumentError`.
         """
@@ -134,6 +143,11 @@ class Transfers(Scheduler):
         lane = history.lanes.upload if queue is None else self.queue_of(queue, history.lanes)
         if type(offset) is not int:
             offset = index_of(offset, "write: offset")
+        if buffer.mode is not None:
+            check_mode(repr(buffer.name), buffer.mode, "write")
+            if isinstance(array, (np.ndarray, np.generic)):
+                size = None if offset else array.nbytes
+                buffer.check_type(array.dtype, size, "the array")
         place = (history, buffer.start + offset)
         return self._write(buffer.raw, array, lane, place, offset, hold, wait, signal)
 
@@ -173,6 +187,10 @@ class Transfers(Scheduler):
         lane = history.lanes.download if queue is None else self.queue_of(queue, history.lanes)
         if type(offset) is not int:
             offset = index_of(offset, "read: offset")
+        if buffer.mode is not None:
+            check_mode(repr(buffer.name), buffer.mode, "read")
+            if isinstance(array, np.ndarray):
+                buffer.check_type(array.dtype, None, "the array")
         start = buffer.start + offset
         size = array.nbytes if isinstance(array, np.ndarray) else _size_of(array)
         if size is None:

@@ -1,0 +1,320 @@
+"""Routines: kernels that are linked with the names of a context, and can be called."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+import hal
+from hal.arguments import as_mapping, shown
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal.flow.buffers import TrackedBuffer
+from hal.flow.flow import Flow
+from hal.flow.merging import Merge
+from hal.flow.modes import MemoryMode, check_mode
+from hal.flow.recordings import constants_of
+from hal.flow.scheduler import NOTHING, QueueName
+from hal.flow.tracking import Access
+from hal.protocols import Signals, Waits
+
+__all__ = ["Local", "Routine", "Step", "bind"]
+
+_KEPT: Final = 8
+"""The most sets of numbers that a routine remembers, some with a recording."""
+
+
+class Local(NamedTuple):
+    """A name of which each call of a routine has memory of its own."""
+
+    name: str
+    size: int
+    dtype: np.dtype[Any]
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One dispatch of a routine; `Context.link` checks it, and copies what may change.
+
+    `kernel` is a kernel, or its name in the program. `buffers` is what each pointer takes: a name
+    of the context, the parameter's own unless given; a `Merge`, for what the device's merge
+    buffer brings; or None, for a tracked buffer that each call gives. `scalars` are the
+    values of other parameters; each call gives those that are not here. The rest is as for
+    `Flow.dispatch`; without a grid `Routine.run` takes it.
+    """
+
+    kernel: str | hal.Kernel
+    grid: int | Sequence[int] | None = None
+    block: int | Sequence[int] | None = None
+    buffers: Mapping[str, str | Merge | None] = field(default_factory=dict)
+    scalars: Mapping[str, object] = field(default_factory=dict)
+    shared_memory: int | None = None
+    reads: Sequence[str] = ()
+    writes: Sequence[str] = ()
+
+
+Late: TypeAlias = str | Local | Merge  # the first is the name of a parameter that the call gives
+Find: TypeAlias = Callable[[str], TrackedBuffer | Local]
+
+
+class Bound(NamedTuple):
+    """A step whose names are known.
+
+    `args` are its arguments with raw buffers, `accesses` those to their bytes. `late` are the
+    indices of other arguments, what each takes, and whether that is memory which is
+    written (True) or read (False), or none (None). `output` is the parameter
+    for what kernels print, if each call gives that.
+    """
+
+    step: Step
+    kernel: hal.Kernel
+    args: Sequence[Any]
+    late: Sequence[tuple[int, Late, bool | None]]
+    accesses: Sequence[Access]
+    output: str | None
+
+
+def bind(code: object, steps: Sequence[Step], find: Find) -> list[Bound]:
+    """Return steps with what `find` gives for their names; raise if they may not use it so."""
+    bound: list[Bound] = []
+    written: set[Late] = set()
+    for step in steps:
+        kernel = step.kernel if isinstance(step, Step) else None
+        if isinstance(kernel, str) and isinstance(code, hal.Executable):
+            kernel = code[kernel]
+        if not isinstance(kernel, hal.Kernel):
+            what = "link takes a program, or what was loaded, and hal.flow.Step('kernel', ...)"
+            raise ArgumentTypeError(f"{what}; not {type(code).__name__} with {shown(step)}")
+        bound.append(_bind(kernel, step, find, written))
+    if not bound or (len(bound) > 1 and any(step.grid is None for step in steps)):
+        message = "link takes a step, or several that each have a grid"
+        raise InvalidArgumentError(message)
+    return bound
+
+
+def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[Late]) -> Bound:
+    """Return a bound step; `written` are the locals that the steps so far have written."""
+    signature = kernel.signature
+    buffers = as_mapping(step.buffers, "a step: buffers are a mapping of parameters")
+    scalars = as_mapping(step.scalars, "a step: scalars are a mapping of parameters")
+    names = [each.name for each in signature.parameters]
+    pointers = {
+        each.name
+        for each in signature.parameters
+        if (each.kind == "ptr" or (each.kind == "any" and each.name in buffers))
+        and each.name != signature.output
+    }
+    unknown = [*(buffers.keys() - pointers), *(scalars.keys() - (set(names) - pointers))]
+    if unknown:
+        has = f"kernel {kernel.name!r}{signature} has no such buffers and scalars"
+        raise InvalidArgumentError(f"link: {has}: {shown(unknown)}")
+    constants = constants_of(kernel, step.reads, step.writes)
+    fixed = (name == signature.output for name in names)  # an output, of which there is one
+    args = [
+        bytes(each) if isinstance(each, memoryview) else each if is_fixed else copy.copy(each)
+        for each, is_fixed in zip(map(scalars.get, names), fixed, strict=True)
+    ]
+    late: list[tuple[int, Late, bool | None]] = []
+    accesses: list[Access] = []
+    for index, name in enumerate(names):
+        if name in pointers:
+            wanted = buffers.get(name, name)
+            found = find(wanted) if isinstance(wanted, str) else name if wanted is None else wanted
+            is_written = name not in constants
+            _check_use(found, f"{name!r} of kernel {kernel.name!r}", written, is_written=is_written)
+            if isinstance(found, TrackedBuffer):
+                args[index] = found.raw
+                accesses.append(found.writing if is_written else found.reading)
+            else:
+                late.append((index, found, is_written))
+        elif name not in scalars:
+            late.append((index, name, None))
+    written.update(each for _, each, is_written in late if is_written)  # for the next kernel
+    output = None if signature.output in scalars else signature.output
+    return Bound(step, kernel, args, late, accesses, output)
+
+
+def _check_use(found: object, user: str, written: set[Late], *, is_written: bool) -> None:
+    """Raise if a kernel may not use something so."""
+    if not isinstance(found, (str, Local, Merge, TrackedBuffer)):
+        kind = type(found).__name__
+        raise ArgumentTypeError(f"{user} takes a name as a str, a Merge or None, not {kind}")
+    if is_written and isinstance(found, TrackedBuffer):
+        check_mode(f"{found.name!r} through {user}", found.mode)
+    elif is_written and isinstance(found, Merge):
+        check_mode(f"what is merged through {user}", MemoryMode.CONSTANT)
+    elif isinstance(found, Local) and not (is_written or found.clear or found in written):
+        message = f"{user} reads {found.name!r}, a local that has not been written in the call"
+        raise InvalidArgumentError(f"{message}; write it first, clear it, or declare it 'device'")
+
+
+class Routine:
+    """Kernels whose buffers are bound to the names of a context; made by `Context.link`.
+
+    `name` stands in errors. `parameters` are the names of what each call gives: numbers, and
+    tracked buffers for pointers; those of one name in several steps are one. `hal_output`, of
+    kernels that print, takes the call's own `hal.Output`, and may be left out. Any thread
+    may call it.
+    """
+
+    def __init__(self, flow: Flow, device: hal.Device, name: str, steps: Sequence[Bound]) -> None:
+        late = dict.fromkeys(what for step in steps for _, what, _ in step.late)
+        self.name: Final = name
+        self.parameters: Final = tuple(each for each in late if isinstance(each, str))
+        self._flow = flow
+        self._lanes = flow.lanes_of(device)
+        self._steps = steps
+        self._given = frozenset(self.parameters)
+        self._outputs = list({step.output: None for step in steps if step.output})
+        self._locals = [each for each in late if isinstance(each, Local)]
+        self._merges = [each for each in late if isinstance(each, Merge)]
+        # What is late and memory, and whether some step writes it
+        self._memory: dict[Late, bool] = {}
+        for _, what, use in (each for step in steps for each in step.late):
+            if use is not None:
+                self._memory[what] = use or self._memory.get(what, False)
+        self._scalars = list(self._given.difference(self._memory, self._outputs))
+        self._accesses = list({access: None for step in steps for access in step.accesses})
+        self._ended = ""
+        self._known: dict[object, int | hal.CommandBuffer] = {}
+        self._patience = 2
+
+    def __call__(self, /, **arguments: object) -> hal.Submission:
+        """Run it as `run` does, with the open parameters by name."""
+        return self.run(arguments)
+
+    def run(  # noqa: PLR0912 - calls cost
+        self,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        grid: int | Sequence[int] | None = None,
+        queue: QueueName = None,
+        wait: Waits = NOTHING,
+        signal: Signals = NOTHING,
+    ) -> hal.Submission:
+        """Run it once, after the work that the bytes require; return the last step's submission.
+
+        `grid` is for a single kernel that was linked without. Locals are taken in the order of
+        the queue, and given back behind the last step. Steps are dispatched one by one, or
+        recorded and run together if their numbers come again and again. A step's
+        failure stays with the bytes that it writes. Raises `ArgumentTypeError` for missing and
+        surplus arguments, `InvalidArgumentError` for what a merge buffer does not hold,
+        `ClosedError` for a context or an ancestor that is closed, and the errors of
+        `Flow.dispatch`; steps before the one that raises go on.
+        """
+        flow, steps, lanes = self._flow, self._steps, self._lanes
+        values = as_mapping({} if arguments is None else arguments, "run: arguments are a mapping")
+        for output in self._outputs:
+            values.setdefault(output, None)
+        if values.keys() != self._given:
+            message = f"{self.name} takes {list(self.parameters)}, and got {shown(list(values))}"
+            raise ArgumentTypeError(message)
+        if self._ended:
+            raise ClosedError(f"{self.name}: the context {self._ended!r} is closed")
+        if (steps[0].step.grid is None) is (grid is None):
+            message = f"{self.name}: run(grid=...) is what a kernel linked without a grid takes"
+            raise InvalidArgumentError(message)
+        for merge in self._merges:
+            values[merge] = flow.merge_buffer(lanes.device).expect(merge.name, merge.mode)
+        lane = lanes.compute if queue is None else flow.queue_of(queue, lanes)
+        taken: list[TrackedBuffer] = []
+        try:
+            for local in self._locals:
+                raw = lane.alloca(local.size, dtype=local.dtype)
+                values[local] = buffer = TrackedBuffer(flow, lanes.track(raw), raw)
+                taken.append(buffer)
+                if local.clear:
+                    flow.fill(buffer.view(np.uint8), 0, queue=lane)
+            recorded = self._recorded(steps, values) if len(steps) > 1 else None
+            if recorded is not None:
+                commands, bound, touched = recorded
+
+                def execute(waits: list[Any]) -> hal.Submission:
+                    return lane.execute(commands, bindings=bound, wait=waits, signal=signal)
+
+                return flow.run(touched, lane, execute, wait)
+            for each in steps:
+                step, args, uses = each.step, [*each.args], each.accesses
+                for index, what, use in each.late:
+                    value = args[index] = values[what]
+                    if use is not None and value is not None:
+                        flow.check(value, self.name)
+                        args[index] = value.raw
+                        uses = [*uses, value.writing if use else value.reading]
+                where = step.grid if grid is None else grid
+                end = signal if each is steps[-1] else NOTHING
+                last = flow.launch(
+                    each.kernel, where, step.block, args, step.shared_memory, uses, lane, wait, end
+                )
+            return last
+        finally:
+            for buffer in taken:
+                buffer.history.end()
+                lane.dealloca(buffer.raw)
+
+    def end(self, context: str) -> None:
+        """Refuse all further calls, because a context was closed. For contexts."""
+        self._ended = self._ended or context
+        self._known.clear()
+
+    def __repr__(self) -> str:
+        return f"<Routine {self.name}({', '.join(self.parameters)})>"
+
+    def _recorded(
+        self, steps: Sequence[Bound], values: Mapping[Any, Any]
+    ) -> tuple[hal.CommandBuffer, list[Any], list[Access]] | None:
+        """Return a recording with its bindings and accesses, if these numbers come often."""
+        slots = [each for each in (*self._memory, *self._outputs) if values[each] is not None]
+        key = (*slots, *map(_key, map(values.__getitem__, self._scalars)))
+        if None in key:
+            return None
+        table, accesses = [], [*self._accesses]
+        histories = {access[0] for access in accesses}
+        for each in slots:
+            value = values[each]
+            if each in self._memory:
+                self._flow.check(value, self.name)
+                if value.history in histories:  # two uses of one memory, which it would not order
+                    return None
+                histories.add(value.history)
+                accesses.append(value.writing if self._memory[each] else value.reading)
+                value = value.raw
+            table.append(value)
+        known = self._known.pop(key, 0)
+        if isinstance(known, int):
+            self._known[key] = known + 1
+            if len(self._known) > _KEPT:
+                self._known.pop(list(self._known)[0], None)  # noqa: RUF015 - threads
+            if known + 1 < self._patience:
+                return None
+            # It costs as much as many dispatches: it is made less and less often.
+            self._patience *= 2
+            known = self._lanes.device.record(slots=len(slots), hazards="auto")
+            with known:
+                filled = {**values, **dict(zip(slots, known.slots, strict=True))}
+                for bound in steps:
+                    step, args = bound.step, [*bound.args]
+                    for index, what, _ in bound.late:
+                        args[index] = filled[what]
+                    known.dispatch(
+                        bound.kernel, grid=cast("int", step.grid), block=step.block, args=args,
+                        shared_memory=step.shared_memory, reads=step.reads, writes=step.writes,
+                    )  # fmt: skip
+        self._known[key] = known
+        if self._ended:  # meanwhile
+            self._known.clear()
+        return known, table, accesses
+
+
+def _key(value: object) -> object:
+    """Return what distinguishes a number from others, or None for what may change by itself."""
+    kind = type(value)  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
+    if kind is int or kind is bool or kind is bytes:
+        return kind, value
+    if isinstance(value, (float, np.generic)) and not isinstance(value, np.void):
+        return kind, repr(value)
+    return None
