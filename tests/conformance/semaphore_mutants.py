@@ -190,8 +190,8 @@ SEMAPHORES = (
         ["semaphores/test_fences.py::test_the_highest_value_of_a_semaphore_counts_s6"],
         (
             "hal._engine.fence",
-            "            if value > highest.get(semaphore, -1):",
-            "            if value < highest.get(semaphore, 2**63):",
+            "each._value > known._value",
+            "each._value < known._value",
         ),
     ),
     (

@@ -27,8 +27,8 @@ from numpy.typing import DTypeLike, NDArray
 
 import hal
 from hal._commands.slots import Bindings, SlotSpecs
-from hal._devices.queue import Signals
 from hal._engine.fence import Waits
+from hal._engine.wait_lists import Signals
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._memory.usage import BufferUsage
 from hal.native import DeviceInfo, MemoryType, NativeDevice

@@ -26,7 +26,7 @@ from hal._engine.operation import DONE, FAILED, PENDING, STARVED, Operation
 from hal._engine.plan import Payload, Plan
 from hal._engine.submission import Submission
 from hal._engine.submitting import submit
-from hal._engine.timelines import Timepoint
+from hal._engine.wait_lists import Signals, check_signals
 from hal._memory.access import check_buffer
 from hal._memory.extent import check_allocation, no_address
 from hal._memory.replay import Housed
@@ -35,10 +35,11 @@ from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemo
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits
     from hal._engine.context import DeviceContext
+    from hal._engine.fence import Waits
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
+    from hal._engine.timelines import Timepoint
     from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 
@@ -51,15 +52,15 @@ def alloca(
     size: object,
     dtype: DTypeLike,
     memory: str | MemoryType,
-    waits: CheckedWaits,
-    signals: tuple[Timepoint, ...],
+    wait: Waits,
+    signal: Signals,
 ) -> Buffer:
     """Check and submit an allocation; see `Queue.alloca`."""
     device._live()
     length, index, element, shape = check_allocation(size, dtype, memory, "alloca")
     storage = transient(device, length or 1, index)
     buffer = Buffer(device, storage, 0, length, element, shape)
-    submission = submit(queue, "alloca", _payload(_Take(storage), storage), waits, signals)
+    submission = submit(queue, "alloca", _payload(_Take(storage), storage), wait, signal)
     buffer._allocation = storage.source = submission
     return buffer
 
@@ -82,8 +83,8 @@ def dealloca(
     device: DeviceCore,
     queue: StreamQueue,
     buffer: Buffer,
-    waits: CheckedWaits,
-    signals: tuple[Timepoint, ...],
+    wait: Waits,
+    signal: Signals,
 ) -> Submission:
     """Check and submit a deallocation; see `Queue.dealloca`."""
     storage = check_buffer(device, buffer, "dealloca")
@@ -99,9 +100,10 @@ def dealloca(
             "recording first, or record a slot or commands.alloca() in the buffer's place"
         )
         raise InvalidArgumentError(message)
+    signals = check_signals(signal)
     _check_reachable(storage.source, signals)
     payload = _payload(_Give(storage), storage)
-    submission = submit(queue, "dealloca", payload, waits, signals, False, _Deallocation)  # noqa: FBT003
+    submission = submit(queue, "dealloca", payload, wait, signals, False, _Deallocation)  # noqa: FBT003
     buffer._end()
     for reference in list(storage.parts or ()):  # another thread may add to it
         part = reference()

@@ -7,8 +7,8 @@ valid input.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Self, SupportsFloat, SupportsIndex, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -29,9 +29,9 @@ from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitted import call, wait_idle
 from hal._engine.submitting import submit
-from hal._engine.timelines import ISSUE, Timepoint
+from hal._engine.timelines import ISSUE
 from hal._engine.timestamps import Timer, Timestamp, check_timestamps, record
-from hal._engine.wait_lists import check_lists
+from hal._engine.wait_lists import Signals
 from hal._kernels.dispatch import Grid, check_dispatch
 from hal._transfers import files, peer_copies, transfers
 from hal._transfers.files import File
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from hal._kernels.executable import Kernel
 
 __all__ = ["Queue", "Queues"]
-
-Signals: TypeAlias = Iterable[Timepoint] | Timepoint
 
 
 class Queue(StreamQueue):
@@ -111,8 +109,7 @@ class Queue(StreamQueue):
         orders.
         """
         payload = transfers.fill(self._device, buffer, value, offset, size)
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "fill", payload, waits, signals)
+        return submit(self, "fill", payload, wait, signal)
 
     def update(
         self,
@@ -125,8 +122,7 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Write the current bytes of `data` (bytes-like or an array), captured during the call."""
         payload, is_host = transfers.update(self._device, buffer, data, offset)
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "update", payload, waits, signals, is_host)
+        return submit(self, "update", payload, wait, signal, is_host)
 
     def copy(
         self,
@@ -156,8 +152,7 @@ class Queue(StreamQueue):
             payload, is_host = peer_copies.copy(device, source, target, offsets, size)
         else:
             payload, is_host = transfers.copy(device, source, target, offsets, size)
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "copy", payload, waits, signals, is_host)
+        return submit(self, "copy", payload, wait, signal, is_host)
 
     def write(
         self,
@@ -183,11 +178,9 @@ class Queue(StreamQueue):
         """
         if type(array) is File:
             payload = files.write(self._device, buffer, array, offset)
-            waits, signals = check_lists(wait, signal)
-            return submit(self, "write", payload, waits, signals, True)  # noqa: FBT003
+            return submit(self, "write", payload, wait, signal, True)  # noqa: FBT003
         payload, is_host = transfers.write(self._device, buffer, array, offset)
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "write", payload, waits, signals, is_host)
+        return submit(self, "write", payload, wait, signal, is_host)
 
     def read(
         self,
@@ -213,11 +206,9 @@ class Queue(StreamQueue):
         """
         if type(array) is File:
             payload = files.read(self._device, buffer, array, offset)
-            waits, signals = check_lists(wait, signal)
-            return submit(self, "read", payload, waits, signals, True)  # noqa: FBT003
+            return submit(self, "read", payload, wait, signal, True)  # noqa: FBT003
         payload, is_host = transfers.read(self._device, buffer, array, offset)
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "read", payload, waits, signals, is_host)
+        return submit(self, "read", payload, wait, signal, is_host)
 
     def dispatch(
         self,
@@ -244,8 +235,7 @@ class Queue(StreamQueue):
         a host operation (see `call`).
         """
         payload, is_host = check_dispatch(self._device, kernel, grid, block, args, shared_memory)
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "dispatch", payload, waits, signals, is_host)
+        return submit(self, "dispatch", payload, wait, signal, is_host)
 
     def call(
         self,
@@ -272,9 +262,8 @@ class Queue(StreamQueue):
         with `InvalidArgumentError` (S1). Any other result is dropped.
         """
         as_function(function, "call()")
-        waits, signals = check_lists(wait, signal)
         payload = (call, (function, *arguments), None)
-        return submit(self, "call", payload, waits, signals, True)  # noqa: FBT003
+        return submit(self, "call", payload, wait, signal, True)  # noqa: FBT003
 
     def execute(
         self,
@@ -296,12 +285,11 @@ class Queue(StreamQueue):
         `ClosedError` for a one-shot recording that was executed.
         """
         payload, is_host = check_execution(self._device, commands, bindings)
-        waits, signals = check_lists(wait, signal)
         if commands._runs is None:
-            return submit(self, "execute", payload, waits, signals, is_host)
+            return submit(self, "execute", payload, wait, signal, is_host)
         commands._take_run()
         try:
-            return submit(self, "execute", payload, waits, signals, is_host)
+            return submit(self, "execute", payload, wait, signal, is_host)
         except HalError:
             commands._give_back_run()  # refused: nothing has changed
             raise
@@ -330,7 +318,7 @@ class Queue(StreamQueue):
         Never blocks. Raises, already during the call, `OutOfMemoryError` for more than the
         ``memory_limit``, or than the device has of device memory.
         """
-        return alloca.alloca(self._device, self, size, dtype, memory, *check_lists(wait, signal))
+        return alloca.alloca(self._device, self, size, dtype, memory, wait, signal)
 
     def dealloca(self, buffer: Buffer, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """End the use of a buffer of `alloca`, on any queue of its device.
@@ -348,12 +336,11 @@ class Queue(StreamQueue):
         or of another device, one that a living recording uses directly, and
         if `signal` has the value that the buffer's own allocation waits for.
         """
-        return alloca.dealloca(self._device, self, buffer, *check_lists(wait, signal))
+        return alloca.dealloca(self._device, self, buffer, wait, signal)
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
         """Do nothing, after `wait` and what the queue's order demands, and signal."""
-        waits, signals = check_lists(wait, signal)
-        return submit(self, "barrier", NOTHING, waits, signals)
+        return submit(self, "barrier", NOTHING, wait, signal)
 
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
         """Take the device's time when it gets here, after `wait` and the operations before.
@@ -365,8 +352,7 @@ class Queue(StreamQueue):
         check_timestamps(self._native, self._device._name)
         timer = Timer(self._device._timers)
         payload = (record, (timer._pool, timer), timer)
-        waits, signals = check_lists(wait, signal)
-        made = submit(self, "timestamp", payload, waits, signals, False, Timestamp)  # noqa: FBT003
+        made = submit(self, "timestamp", payload, wait, signal, False, Timestamp)  # noqa: FBT003
         assert isinstance(made, Timestamp)  # noqa: S101 - for the type checker
         made._timer = timer
         return made
@@ -393,10 +379,9 @@ class Queue(StreamQueue):
         without the feature ``"external_streams"``, and `OperationError` if
         the driver refuses the handle.
         """
-        waits, signals = check_lists(wait, signal)
         self._device._live()
         payload = external.wait_payload(self._context, stream, event)
-        return submit(self, "wait_external", payload, waits, signals)
+        return submit(self, "wait_external", payload, wait, signal)
 
     def notify_external(
         self,
@@ -421,8 +406,7 @@ class Queue(StreamQueue):
         no order established, and the failure of `wait`; the other errors are
         those of `wait_external`. Returns the submission that it waited for.
         """
-        waits, _ = check_lists(wait, ())
-        return external.notify(self, stream, event, waits, timeout)
+        return external.notify(self, stream, event, wait, timeout)
 
     @property
     def stream_handle(self) -> int:

@@ -29,9 +29,9 @@ from hal.errors import (
 from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
-    from hal._engine.backlog import CheckedWaits
     from hal._engine.context import DeviceContext
     from hal._engine.events import Event
+    from hal._engine.fence import Waits
     from hal._engine.operation import Operation
     from hal._engine.plan import Payload
     from hal._engine.stream import StreamQueue
@@ -331,7 +331,7 @@ def notify(
     queue: StreamQueue,
     stream: object,
     event: object,
-    waits: CheckedWaits,
+    wait: Waits,
     timeout: SupportsFloat | None,
 ) -> Submission:
     """Order foreign work behind a queue; see `Queue.notify_external`."""
@@ -346,7 +346,7 @@ def notify(
         payload = _record_adopted, (native, _check_event(event, "notify_external"), event), None
     else:
         handle = check_stream(context, stream, "notify_external")
-    marker = submit(queue, "notify_external", payload, waits, ())
+    marker = submit(queue, "notify_external", payload, wait, ())
     if not _await_issue([marker], deadline):
         message = (
             f"notify_external: what {queue.name} was given so far was not issued in {timeout} "

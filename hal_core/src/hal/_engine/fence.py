@@ -12,7 +12,7 @@ from hal._engine.timelines import Timepoint
 from hal.arguments import as_items
 from hal.errors import ArgumentTypeError
 
-__all__ = ["Fence", "Waits", "awaited", "wait_all", "wait_any", "wait_entries"]
+__all__ = ["Fence", "Waits", "awaited", "distinct", "wait_all", "wait_any", "wait_entries"]
 
 
 class Fence:
@@ -25,12 +25,7 @@ class Fence:
     __slots__ = ("_entries",)
 
     def __init__(self, timepoints: Waits = ()) -> None:
-        highest: dict[Semaphore, int] = {}
-        for timepoint in wait_entries(timepoints):
-            semaphore, value = timepoint._semaphore, timepoint._value
-            if value > highest.get(semaphore, -1):
-                highest[semaphore] = value
-        self._entries = tuple(semaphore.at(value) for semaphore, value in highest.items())
+        self._entries = distinct(wait_entries(timepoints))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -91,6 +86,18 @@ def wait_entries(waits: Waits) -> tuple[Timepoint, ...]:
     return tuple(entries)
 
 
+def distinct(timepoints: tuple[Timepoint, ...]) -> tuple[Timepoint, ...]:
+    """Return the highest timepoint of each semaphore."""
+    if len(timepoints) < 2:  # noqa: PLR2004 - then they are
+        return timepoints
+    highest: dict[Semaphore, Timepoint] = {}
+    for each in timepoints:
+        known = highest.get(each._semaphore)
+        if known is None or each._value > known._value:
+            highest[each._semaphore] = each
+    return tuple(highest.values())
+
+
 _RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions and fences"
 
 
@@ -98,7 +105,7 @@ def awaited(result: object) -> tuple[Timepoint, ...]:
     """Return the waits that a host function's result defers its end to; empty for other results."""
     kinds = (Timepoint, Submission, Fence)
     if isinstance(result, kinds):
-        return Fence(result)._entries
+        return distinct(wait_entries(result))
     if not isinstance(result, (list, tuple)) or not any(isinstance(each, kinds) for each in result):
         return ()
     for each in result:
@@ -109,7 +116,7 @@ def awaited(result: object) -> tuple[Timepoint, ...]:
                 "fences only, or none"
             )
             raise ArgumentTypeError(message)
-    return Fence(result)._entries
+    return distinct(wait_entries(result))
 
 
 def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:

@@ -10,13 +10,15 @@ from hal._engine.ending import end, end_pending
 from hal._engine.issuing import issue_from
 from hal._engine.operation import FAILED, PENDING
 from hal._engine.submission import Submission
+from hal._engine.wait_lists import check_lists
 from hal.errors import HalError, ReentrantCallError
 
 if TYPE_CHECKING:
     from hal._engine.backlog import CheckedWaits
+    from hal._engine.fence import Waits
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
-    from hal._engine.timelines import Timepoint
+    from hal._engine.wait_lists import Signals
 
 __all__ = ["submit"]
 
@@ -28,12 +30,13 @@ def submit(
     queue: StreamQueue,
     kind: str,
     payload: tuple[Any, ...],
-    waits: CheckedWaits,
-    signals: tuple[Timepoint, ...],
+    wait: Waits,
+    signal: Signals,
     is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
     make: type[Submission] | None = None,
 ) -> Submission:
-    """Submit a checked operation; never waits for the device or the host (Q1)."""
+    """Check the lists, and submit an operation; never waits for the device or the host (Q1)."""
+    waits, signals = check_lists(wait, signal)
     if is_host:
         progress.start_for(kind)
     operation: Submission

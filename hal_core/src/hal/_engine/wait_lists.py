@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from hal._engine.fence import Fence, wait_entries
+from hal._engine.fence import distinct, wait_entries
 from hal._engine.semaphore import Semaphore
 from hal._engine.submission import Submission
 from hal._engine.timelines import Timepoint
@@ -14,7 +15,10 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 if TYPE_CHECKING:
     from hal._engine.backlog import CheckedWaits
 
-__all__ = ["check_lists"]
+__all__ = ["Signals", "check_lists", "check_signals"]
+
+Signals: TypeAlias = Iterable[Timepoint] | Timepoint
+"""A signal list, or the one timepoint in it."""
 
 _Pairs: TypeAlias = tuple[Timepoint, ...]
 
@@ -36,14 +40,14 @@ def check_lists(
     kind = type(wait)
     if kind is tuple or kind is list:
         if wait:
-            waits = tuple(wait) if _are_plain(wait) else _distinct(wait_entries(wait))
+            waits = tuple(wait) if _are_plain(wait) else distinct(wait_entries(wait))
     elif kind is Submission or kind is Timepoint:
         waits = (wait,)
     elif wait is not None:  # not by truthiness: arrays raise, and strings are iterable
-        waits = _distinct(wait_entries(wait))
+        waits = distinct(wait_entries(wait))
     kind = type(signal)
     if (kind is not tuple and kind is not list) or len(signal) > 1:
-        signals = _signal_entries(signal)
+        signals = check_signals(signal)
     elif signal:
         first = signal[0]
         if type(first) is not Timepoint:
@@ -81,16 +85,9 @@ def _are_plain(wait: Any) -> bool:  # noqa: ANN401
     return kind is Submission and one is not other
 
 
-def _distinct(waits: _Pairs) -> _Pairs:
-    """Return timepoints of distinct semaphores; two mostly are distinct."""
-    if len(waits) < 2 or (len(waits) == 2 and waits[0]._semaphore is not waits[1]._semaphore):  # noqa: PLR2004
-        return waits
-    return Fence(waits)._entries
-
-
-def _signal_entries(signal: Any) -> _Pairs:  # noqa: ANN401
-    """Return a signal list as pairs; raise if it is malformed."""
-    if signal is None:
+def check_signals(signal: Any) -> _Pairs:  # noqa: ANN401
+    """Return a signal list as timepoints; raise if it is malformed."""
+    if signal is None or (type(signal) is tuple and not signal):
         return ()
     if isinstance(signal, Timepoint):
         return (signal,)
