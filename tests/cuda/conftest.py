@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import gpusim
 import pytest
+import vendors
+from capture_harness import exchange, other
 from cuda_harness import Lab
+from vendors import device, driver, open_device, simulator
+
+__all__ = ["device", "driver", "exchange", "open_device", "other", "simulator"]
 
 pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
 
 
 @pytest.fixture(scope="session")
-def loaded():
-    """The software driver in this process, under the bindings."""
-    return gpusim.load()
-
-
-@pytest.fixture
-def simulator(loaded):
-    """The software driver, whose faults end with the test."""
-    yield loaded
-    loaded.reset()
-
-
-@pytest.fixture(scope="session")
-def driver(loaded):
-    """Our driver over it, with two devices."""
-    from hal_cuda import _driver  # noqa: PLC0415 - after the library
-    from hal_cuda.driver import CudaDriver  # noqa: PLC0415
-
-    _driver.probe()
-    return CudaDriver()
+def vendor():
+    return vendors.load("cuda")
 
 
 @pytest.fixture

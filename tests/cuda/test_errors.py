@@ -10,7 +10,6 @@ from child_processes import run_alone
 
 from hal.errors import (
     DeviceLostError,
-    HalError,
     OperationError,
     OutOfMemoryError,
     UnimplementedError,
@@ -77,18 +76,6 @@ def test_what_the_vendor_documents_as_fatal_loses_a_device_and_nothing_else_o2(d
         if isinstance(_driver.error_of(each, "cuThis"), DeviceLostError)
     }
     assert ours == documented | ENDED | BROKEN
-
-
-@pytest.mark.parametrize(("code", "name", "kind"), CASES)
-def test_asking_an_event_raises_an_error_as_any_call_does_o2(lab, simulator, code, name, kind):
-    event = lab.device.create_event()
-    simulator.fail("cuEventQuery", 1, code)
-    with pytest.raises(HalError) as caught:
-        lab.device.query_event(event)
-    assert type(caught.value) is kind
-    assert (caught.value.native_name, caught.value.native_code) == (name, code)
-    assert lab.device.query_event(event)
-    lab.device.destroy_event(event)
 
 
 def test_an_error_that_the_bindings_do_not_know_is_told_by_its_number_o2(lab, simulator):
@@ -193,43 +180,6 @@ def test_memory_that_ends_gives_the_pools_cache_back_m1(lab, simulator):
     with pytest.raises(OutOfMemoryError) as caught:
         lab.device.allocate(256, MemoryType.DEVICE)
     assert caught.value.native_code == 2
-
-
-def test_a_pool_that_cannot_grow_is_out_of_memory_m3(lab, simulator):
-    """With the driver's code; and the pool goes on."""
-    device, stream = lab.device, lab.stream()
-    device.bind()
-    simulator.fail("cuMemAllocFromPoolAsync", 2, 2)
-    first = device.allocate_async(stream, 64)
-    with pytest.raises(OutOfMemoryError) as caught:
-        device.allocate_async(stream, 64)
-    assert caught.value.native_code == 2
-    assert caught.value.native_name == "CUDA_ERROR_OUT_OF_MEMORY"
-    with pytest.raises(OutOfMemoryError):
-        device.allocate_async(stream, 1 << 40)
-    second = device.allocate_async(stream, 64)
-    device.free_async(stream, first)
-    device.free_async(stream, second)
-    lab.finish()
-    assert device.pool_statistics()[1] == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "use"),
-    [
-        ("cuMemPoolSetAttribute", lambda device: device.configure_pool(0, "any")),
-        ("cuMemPoolGetAttribute", lambda device: device.pool_statistics()),
-        ("cuMemPoolTrimTo", lambda device: device.trim_pool(0)),
-    ],
-)
-def test_errors_of_the_pools_functions_have_their_classes(lab, simulator, name, use):
-    simulator.fail(name, 1, 719)
-    with pytest.raises(DeviceLostError, match=name) as caught:
-        use(lab.device)
-    assert caught.value.native_code == 719
-    simulator.fail(name, 1, 801)
-    with pytest.raises(UnimplementedError):
-        use(lab.device)
 
 
 def test_pinned_memory_that_ends_is_no_business_of_the_pool_m1(lab, simulator):

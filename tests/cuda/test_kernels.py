@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -187,31 +185,3 @@ def test_functions_are_forgotten_with_their_module(lab):
         device.get_function(module, "nothing")
         device.unload_module(module)
     assert (len(device._kernels), len(device._shared)) == known
-
-
-def test_threads_that_look_a_kernel_up_at_once_note_it_once(lab):
-    """So that its module can be unloaded."""
-    together = threading.Barrier(2)
-
-    class Meeting(dict):
-        """Let two threads see that a function is not there before either puts it there."""
-
-        def __contains__(self, function):
-            found = super().__contains__(function)
-            together.wait(20)
-            return found
-
-    device = lab.device
-    device._kernels, device._shared = Meeting(device._kernels), Meeting(device._shared)
-    module = device.load_module(compiled(device, request(SOURCE)))
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: look_up(device, module), range(2)))
-    assert len(set(found)) == 1
-    assert device._functions[module] == found[:1]
-    device.unload_module(module)
-    assert found[0] not in dict(device._kernels)
-
-
-def look_up(device, module):
-    device.bind()
-    return device.get_function(module, "add")

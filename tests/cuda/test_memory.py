@@ -90,39 +90,6 @@ def test_allocations_in_the_order_of_a_stream_m3(lab):
     assert device.host_pointer(address, MemoryType.DEVICE) is None
 
 
-@pytest.mark.parametrize(
-    ("reuse", "allowed"), [("stream", [0, 0, 0]), ("ordered", [1, 0, 0]), ("any", [1, 1, 1])]
-)
-def test_a_pool_keeps_and_reuses_what_it_is_told_m3(lab, reuse, allowed):
-    from hal_cuda._driver import call, cuda  # noqa: PLC0415
-
-    device = lab.device
-    device.bind()
-    device.configure_pool(5 << 20, reuse)
-    asked = [cuda.CUmemPool_attribute(number) for number in range(1, 5)]
-    told = [int(call(cuda.cuMemPoolGetAttribute, device.pool._native, each)) for each in asked]
-    assert told == [*allowed, 5 << 20]
-
-
-def test_a_pool_counts_what_it_holds_and_gives_it_back_m3(lab):
-    device, stream = lab.device, lab.stream()
-    device.bind()
-    device.configure_pool(1 << 30, "any")
-    addresses = [device.allocate_async(stream, 1 << 20) for _ in range(2)]
-    reserved, used = device.pool_statistics()
-    assert reserved >= used >= 2 << 20
-    device.free_async(stream, addresses.pop())
-    lab.finish()
-    device.trim_pool(0)
-    reserved, used = device.pool_statistics()
-    assert reserved >= used >= 1 << 20
-    device.free_async(stream, addresses.pop())
-    lab.finish()
-    assert device.pool_statistics()[1] == 0
-    device.trim_pool(0)
-    assert device.pool_statistics() == (0, 0)
-
-
 def test_an_import_is_the_arrays_memory_m1(lab):
     stream, array = lab.stream(), np.zeros(8192, np.uint8)
     address = lab.device.import_host(array.ctypes.data, array.nbytes)

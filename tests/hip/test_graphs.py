@@ -14,7 +14,7 @@ N = 256
 
 
 @pytest.fixture
-def graphs(loaded):
+def graphs(vendor):
     from hal_hip import _graph  # noqa: PLC0415 - imports the bindings
 
     return _graph

@@ -15,7 +15,7 @@ TARGET = "gfx90a:sramecc+:xnack-"
 
 
 @pytest.fixture
-def read(loaded):
+def read(vendor):
     from hal_hip import _image  # noqa: PLC0415 - imports the bindings' package
 
     return _image.read
@@ -199,7 +199,7 @@ def read_kernels(image):
     return _image.read(image, TARGET).kernels
 
 
-def test_a_plain_name_finds_the_mangled_one_c5(loaded):
+def test_a_plain_name_finds_the_mangled_one_c5(vendor):
     from hal_hip._module import _plain  # noqa: PLC0415
 
     assert _plain("_Z5saxpyfPfS_i") == "saxpy"

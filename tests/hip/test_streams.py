@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from compile_requests import compiled, request
@@ -124,39 +123,6 @@ def test_stream_ordered_memory_is_used_in_order(device, stream, shared):
     assert words(shared, 1024) == [2] * 1024
 
 
-@pytest.mark.parametrize(
-    ("reuse", "allowed"), [("stream", [0, 0, 0]), ("ordered", [1, 0, 0]), ("any", [1, 1, 1])]
-)
-def test_a_pool_keeps_and_reuses_what_it_is_told_m3(device, reuse, allowed):
-    from hal_hip._driver import call, hip  # noqa: PLC0415
-
-    device.configure_pool(5 << 20, reuse)
-    told = []
-    for number in range(1, 5):
-        value = ctypes.c_uint64()
-        name = hip.hipMemPoolAttr(number)
-        call(hip.hipMemPoolGetAttribute, device.pool._native, name, ctypes.addressof(value))
-        told.append(value.value)
-    assert told == [*allowed, 5 << 20]
-
-
-def test_a_pool_counts_what_it_holds_and_gives_it_back_m3(device, stream):
-    device.configure_pool(1 << 30, "any")
-    addresses = [device.allocate_async(stream, 1 << 20) for _ in range(2)]
-    reserved, used = device.pool_statistics()
-    assert reserved >= used >= 2 << 20
-    device.free_async(stream, addresses.pop())
-    device.synchronize_stream(stream)
-    device.trim_pool(0)
-    reserved, used = device.pool_statistics()
-    assert reserved >= used >= 1 << 20
-    device.free_async(stream, addresses.pop())
-    device.synchronize_stream(stream)
-    assert device.pool_statistics()[1] == 0
-    device.trim_pool(0)
-    assert device.pool_statistics() == (0, 0)
-
-
 def test_a_pool_holds_nothing_of_its_trial_m1(open_device):
     assert open_device().pool_statistics() == (0, 0)
 
@@ -223,30 +189,3 @@ def test_what_was_compiled_is_kept_on_disk(device, tmp_path, monkeypatch, simula
     assert len(runs) == 1
     compiled(device, request("__global__ void kept(int *p) { p[0] = 2; }"))
     assert len(runs) == 2
-
-
-def test_threads_that_look_a_kernel_up_at_once_note_it_once(device, image):
-    """So that its module can be unloaded."""
-    together = threading.Barrier(2)
-
-    class Meeting(dict):
-        """Let two threads see that a function is not there before either puts it there."""
-
-        def __contains__(self, function):
-            found = super().__contains__(function)
-            together.wait(20)
-            return found
-
-    device._kernels = Meeting(device._kernels)
-    module = device.load_module(image)
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda _: look_up(device, module), range(2)))
-    assert len(set(found)) == 1
-    assert device._modules[module][1] == found[:1]
-    device.unload_module(module)
-    assert found[0] not in dict(device._kernels)
-
-
-def look_up(device, module):
-    device.bind()
-    return device.get_function(module, "add")

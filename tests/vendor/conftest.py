@@ -1,0 +1,25 @@
+"""Give tests that hold for CUDA and for HIP native devices of both, on the software drivers."""
+
+from __future__ import annotations
+
+import pytest
+import vendors
+from capture_harness import exchange, other
+from vendors import device, driver, image, open_device, shared, simulator, stream
+
+__all__ = [
+    "device",
+    "driver",
+    "exchange",
+    "image",
+    "open_device",
+    "other",
+    "shared",
+    "simulator",
+    "stream",
+]
+
+
+@pytest.fixture(scope="session", params=vendors.BINDINGS)
+def vendor(request):
+    return vendors.load(request.param)
