@@ -270,3 +270,30 @@ def test_only_the_first_loss_counts(open_probe):
         device.queue.fill(buffer, 1)
     with pytest.raises(DeviceLostError, match="first"):
         device.queue.barrier().wait(LIMIT)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
+    open_probe, monkeypatch, ordered
+):
+    """S5, Q1: what goes back into line then, for the rest of its launches, fails as well."""
+    device, probe = open_probe(max_in_flight=2)
+    queue, buffer = device.create_queue(ordered=ordered), device.allocate(64)
+    with device.record(command_buffer="stream") as commands:
+        for value in range(6):
+            commands.fill(buffer, value)
+            commands.barrier()
+    record = probe.record_event
+    losses = [DeviceLostError("fault")]
+
+    def lose_first(*arguments):
+        if losses:
+            collect_in_threads([lambda: device._context.lose(losses.pop())])
+        record(*arguments)
+
+    monkeypatch.setattr(probe, "record_event", lose_first)
+    behind = queue.barrier(wait=(submission := queue.execute(commands)))
+    for each in (submission, behind):
+        with pytest.raises(DeviceLostError, match="fault"):
+            each.wait(LIMIT)
+    assert not losses
