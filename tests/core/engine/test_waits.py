@@ -99,17 +99,17 @@ def test_a_waiter_asks_for_what_ends_first_on_each_queue_s6(open_probe, latch, m
     device, probe = open_probe()
     buffer, asked = device.allocate(4), []
 
-    ask = waiting.HostWaiter._poll
+    ask = waiting._ask_until
 
-    def poll(waiter, points, step):
+    def ask_until(points, *rest):
         asked.append(points)
         latch.open()
-        return ask(waiter, points, step)
+        return ask(points, *rest)
 
     probe.hold(latch)
     first, second = (device.queue.fill(buffer, value) for value in (1, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(waiting.HostWaiter, "_poll", poll)
+        patch.setattr(waiting, "_ask_until", ask_until)
         hal.wait_any([second, first], LIMIT)
     assert asked[0] == [first]
     second.wait(LIMIT)
@@ -122,12 +122,12 @@ def test_a_failure_while_a_waiter_asks_ends_the_wait_s6(open_probe, latch, monke
     running = device.queue.fill(device.allocate(4), 1)
     reached = hal.create_semaphore(1)
 
-    def poll(*_):
+    def ask_until(*_):
         collect_in_threads([lambda: reached.fail(OperationError("failed meanwhile"))])
         return False
 
     with monkeypatch.context() as patch:
-        patch.setattr(waiting.HostWaiter, "_poll", poll)
+        patch.setattr(waiting, "_ask_until", ask_until)
         with pytest.raises(OperationError, match="failed meanwhile"):
             hal.wait_all([reached.at(1), running], 0.5)
     latch.open()

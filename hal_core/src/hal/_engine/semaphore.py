@@ -10,7 +10,6 @@ from hal._base.workers import report
 from hal._engine import progress, steps, timelines, waiting
 from hal._engine.awaiting import Reached
 from hal._engine.retiring import harvest
-from hal._engine.spin import spin_for
 from hal._engine.steps import Step
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
 from hal.arguments import as_function, as_name, as_seconds
@@ -79,7 +78,7 @@ class Semaphore(Timeline):
         if timeout is not None:
             timeout = as_seconds(timeout)
         if self._points and self._failure is None and self._value < value:
-            spin_for(self, value, timeout)
+            waiting.spin_for(self, value, timeout)
         if self._failure is None and self._value >= value:
             return
         waiting.wait_all((Timepoint(self, value),), timeout)

@@ -9,7 +9,6 @@ from hal._base.failures import fresh, of_function
 from hal._engine import host_calls, progress, retiring, steps, timelines, waiting
 from hal._engine.operation import DONE, ISSUED, PARTLY, WORDS, Operation
 from hal._engine.semaphore import Semaphore
-from hal._engine.spin import spin_for_operation
 from hal._engine.steps import Step
 from hal._engine.timelines import Timepoint
 from hal.arguments import as_seconds
@@ -68,7 +67,7 @@ class Submission(Operation):
         if timeout is not None:
             timeout = as_seconds(timeout)
         if self._state == ISSUED:
-            spin_for_operation(self, timeout)
+            waiting.spin_for_operation(self, timeout)
         if self._state == DONE:
             return
         waiting.wait_all((self._as_timepoint(),), timeout)

@@ -1,8 +1,12 @@
 """Host threads that wait for timepoints (rules S6 and S9, design section 5 "Who retires").
 
-A waiter first polls: it asks the event of the smallest covering point of every
-queue that has one, letting other threads run, for 100 microseconds, and then after
-naps for at most 10 milliseconds. One waiter at a time polls a queue, its *leader*.
+Most waits are for work that was submitted just now and ends within microseconds, so a waiter
+first asks the event of the operation that it waits for, for 100 microseconds, letting other
+threads run: that needs no registration and no list (`spin_for`). One that is not served by
+then asks the smallest covering point of every queue that has one, and after 100 microseconds
+more it naps in between, for at most 10 milliseconds. One waiter at a time asks for a queue, its
+*leader*: were there more, they would take the interpreter lock from the one that retires.
+
 Then, or at once if there is nothing to ask, it registers, has the progress thread
 notified of what is recorded, and sleeps at a gate of its own until that opens or its
 time is up: sleeping costs nothing. The condition is always "failed, or reached",
@@ -20,8 +24,8 @@ from typing import TYPE_CHECKING, Final, SupportsFloat, TypeAlias
 from hal._base import sync
 from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
+from hal._engine.operation import ISSUED
 from hal._engine.retiring import harvest, heed, query
-from hal._engine.spin import EAGER_TURNS, POLL_SECONDS
 from hal._engine.timelines import WAKE, Timeline, Timepoint, Work
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
@@ -32,9 +36,26 @@ if TYPE_CHECKING:
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
 
-__all__ = ["Entries", "HostWaiter", "poll_all", "wait_all", "wait_groups"]
+__all__ = [
+    "Entries",
+    "HostWaiter",
+    "poll_all",
+    "spin_for",
+    "spin_for_operation",
+    "wait_all",
+    "wait_groups",
+]
 
 Entries: TypeAlias = Sequence[Timepoint]
+
+_POLL_SECONDS: Final = 100e-6
+"""How long it asks without a pause: about the cost of a wake-up."""
+
+_EAGER_TURNS: Final = 4
+"""How often it asks before it yields the processor in between: enough for short work.
+
+A driver's call releases the interpreter lock by itself.
+"""
 
 _NAP_SECONDS: Final = 10e-3
 """How long it keeps asking after naps before it is notified: a few times a notification's cost.
@@ -51,6 +72,77 @@ _HOLD: Final = 64
 
 _LONGEST_SECONDS: Final = 1e6
 """The longest time-out that is passed to the system; a longer one counts as forever."""
+
+
+def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> None:
+    """Ask the operation recorded to signal `value`, unless another thread asks for its queue."""
+    progress.act(_spin_for_value, (timeline, value), _limit(timeout))
+
+
+def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
+    """Ask an operation that is on a stream, unless another thread asks for its queue."""
+    progress.act(_spin, operation, _limit(timeout))
+
+
+def _limit(timeout: SupportsFloat | None) -> float:
+    return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
+
+
+def _spin_for_value(step: Step, wanted: tuple[Timeline, int], seconds: float) -> None:
+    timeline, value = wanted
+    with timelines.lock:
+        operation = timeline._covering(value)
+    if operation is not None:
+        _spin(step, operation, seconds)
+
+
+def _spin(step: Step, operation: Operation, seconds: float) -> None:
+    queue = operation._queue
+    with timelines.lock:
+        if operation._state != ISSUED or operation._retired or queue._leader is not None:
+            return
+        step.contexts = queue._contexts
+    _ask_until((operation,), step, seconds, None)
+
+
+def _ask_until(
+    points: Sequence[Operation], step: Step, seconds: float, waiter: HostWaiter | None
+) -> bool:
+    """Ask operations until one has ended, the waiter has news, or the time is up; at least once.
+
+    Returns whether there is news.
+    """
+    ended: Operation | None = None
+    answer: Answer = False
+    turns = 0
+    begun = 0.0
+    step.calm = True  # no engine state in its hands: a signal handler may call anything
+    while True:
+        for operation in points:
+            answer = query(operation)
+            if answer is not False or operation._retired:
+                ended = operation
+                break
+        if ended is not None or (waiter is not None and waiter.looks_changed()):
+            break
+        now = sync.monotonic()
+        if not turns:
+            begun = now
+        waited = now - begun
+        if waited >= seconds:
+            break
+        turns += 1
+        if waited >= _POLL_SECONDS:
+            sync.nap(min(waited * _NAP_PART, seconds - waited))
+        elif turns > _EAGER_TURNS:
+            sync.yield_thread()
+    step.calm = False
+    step.contexts = ()
+    if ended is not None:
+        heed(ended, answer, step)
+        progress.drain(step)
+        return True
+    return waiter is not None and waiter.looks_changed()
 
 
 def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
@@ -174,7 +266,8 @@ class HostWaiter:
                 break
             if self._points:
                 # Without news it goes to sleep.
-                may_poll = self._poll(self._points, step)
+                seconds = min(_NAP_SECONDS, self._remaining())
+                may_poll = _ask_until(self._points, step, seconds, self)
                 to_check = False
                 continue
             to_check = True
@@ -301,41 +394,7 @@ class HostWaiter:
                 points.append(operation)
         return points
 
-    def _poll(self, points: list[Operation], step: Step) -> bool:
-        """Ask operations until one has ended, or the time is up; at least once.
-
-        Returns whether there is news.
-        """
-        ended: list[tuple[Operation, Answer]] = []
-        turns = 0
-        begun = 0.0
-        step.calm = True  # no engine state in its hands: a signal handler may call anything
-        while True:
-            for operation in points:
-                answer = query(operation)
-                if answer is not False:
-                    ended.append((operation, answer))
-            if ended or self._looks_changed():
-                break
-            now = sync.monotonic()
-            if not turns:
-                begun = now
-            waited = now - begun
-            if now >= self._deadline or waited >= _NAP_SECONDS:
-                break
-            turns += 1
-            if waited >= POLL_SECONDS:
-                sync.nap(min(waited * _NAP_PART, self._deadline - now))
-            elif turns > EAGER_TURNS:
-                sync.yield_thread()
-        step.calm = False
-        step.contexts = ()
-        for operation, answer in ended:
-            heed(operation, answer, step)
-        progress.drain(step)
-        return bool(ended) or self._looks_changed()
-
-    def _looks_changed(self) -> bool:
+    def looks_changed(self) -> bool:
         """Return whether a look under the lock is worth it: reads single fields only."""
         for entries in self._unmet:
             timepoint = entries[-1]

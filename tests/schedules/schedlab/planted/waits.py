@@ -12,8 +12,8 @@ WAITS = (
         (
             Patch(
                 "_engine.waiting",
-                "                may_poll = self._poll(self._points, step)\n",
-                "                may_poll = self._poll(self._points, step)\n"
+                "                may_poll = _ask_until(self._points, step, seconds, self)\n",
+                "                may_poll = _ask_until(self._points, step, seconds, self)\n"
                 "                if may_poll:\n"
                 "                    self._failure, self._index = None, 0\n"
                 "                    break\n",
@@ -26,8 +26,8 @@ WAITS = (
         (
             Patch(
                 "_engine.semaphore",
-                "            spin_for(self, value, timeout)\n",
-                "            spin_for(self, value, timeout)\n            return\n",
+                "            waiting.spin_for(self, value, timeout)\n",
+                "            waiting.spin_for(self, value, timeout)\n            return\n",
             ),
         ),
     ),
@@ -41,7 +41,7 @@ WAITS = (
                 "",
             ),
             Patch(
-                "_engine.spin",
+                "_engine.waiting",
                 "        step.contexts = queue._contexts\n",
                 "",
             ),
