@@ -11,7 +11,8 @@ from hal_hip import _compile, _driver
 
 __all__ = ["HipCompiler"]
 
-_TARGET: Final = re.compile(r"gfx[0-9a-f]{3,4}(?::(?:sramecc|xnack)[+-])*")
+_TARGET: Final = re.compile(r"gfx[0-9a-f]{3,4}(?::(?:sramecc|xnack)[+-])*|sm_\d+")
+"""AMD's names, and those that a runtime over CUDA gives its devices."""
 
 
 class HipCompiler(NativeCompiler):
