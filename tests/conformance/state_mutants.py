@@ -226,8 +226,8 @@ STATE = (
         ),
         (
             "hal._devices.device",
-            "        traceback: TracebackType | None,\n    ) -> None:\n        self.close()",
-            "        traceback: TracebackType | None,\n    ) -> None:\n        pass",
+            "    def __exit__(self, *_: object) -> None:\n        self.close()",
+            "    def __exit__(self, *_: object) -> None:\n        pass",
         ),
     ),
     (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pluggy
 
@@ -183,13 +183,7 @@ class Plugin:
         with self._exclusively():
             if self._driver is None:
                 self._call(backend.probe)
-                driver = self._call(backend.open)
-                if not isinstance(driver, NativeDriver):
-                    raise PluginError(
-                        f"{self.title} is installed but broken: its open() returned "
-                        f"{type(driver).__name__}, not a hal.native.NativeDriver"
-                    )
-                self._driver = driver
+                self._driver = self._made(backend.open, NativeDriver, "open()")
             return self._driver
 
     def compiler(self) -> NativeCompiler:
@@ -205,14 +199,18 @@ class Plugin:
             raise UnimplementedError(message)
         with self._exclusively():
             if self._compiler is None:
-                compiler = self._call(backend.compiler)
-                if not isinstance(compiler, NativeCompiler):
-                    raise PluginError(
-                        f"{self.title} is installed but broken: its compiler() returned "
-                        f"{type(compiler).__name__}, not a hal.native.NativeCompiler"
-                    )
-                self._compiler = compiler
+                self._compiler = self._made(backend.compiler, NativeCompiler, "compiler()")
             return self._compiler
+
+    def _made(self, make: Callable[[], _Result], kind: type[Any], what: str) -> _Result:
+        """Return what the plugin makes; raise unless it is of that kind."""
+        made = self._call(make)
+        if not isinstance(made, kind):
+            raise PluginError(
+                f"{self.title} is installed but broken: its {what} returned "
+                f"{type(made).__name__}, not a hal.native.{kind.__name__}"
+            )
+        return made
 
     def devices(self) -> list[DeviceDescription]:
         """Return the driver's devices, which are asked for once."""

@@ -22,8 +22,6 @@ from hal.errors import InvalidArgumentError
 from hal.native import IndirectLaunchNode, MemoryType
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from hal._buffers.buffer import Buffer
     from hal._devices.device import Device
     from hal._kernels.dispatch import Grid
@@ -92,12 +90,7 @@ class CommandBuffer(Recorder):
         self._recording()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.end()
         else:

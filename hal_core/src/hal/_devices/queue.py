@@ -121,7 +121,7 @@ class Queue(StreamQueue):
         signal: Signals = (),
     ) -> Submission:
         """Write the current bytes of `data` (bytes-like or an array), captured during the call."""
-        payload, is_host = transfers.update(self._device, buffer, data, offset)
+        payload, is_host = transfers.write(self._device, buffer, data, offset, "update")
         return submit(self, "update", payload, wait, signal, is_host)
 
     def copy(
@@ -179,7 +179,7 @@ class Queue(StreamQueue):
         if type(array) is File:
             payload = files.write(self._device, buffer, array, offset)
             return submit(self, "write", payload, wait, signal, True)  # noqa: FBT003
-        payload, is_host = transfers.write(self._device, buffer, array, offset)
+        payload, is_host = transfers.write(self._device, buffer, array, offset, "write")
         return submit(self, "write", payload, wait, signal, is_host)
 
     def read(

@@ -16,7 +16,7 @@ from hal._base.failures import placed
 from hal._base.process import refuse_after_fork
 from hal._programs.compile_errors import explained
 from hal._programs.image_tables import read_definitions, read_image_table
-from hal._programs.program import Program, ProgramImage, Target, is_device, target_of
+from hal._programs.program import OpenDevice, Program, ProgramImage, is_device, target_of
 from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare, suffix
 from hal.arguments import as_items, as_text
 from hal.errors import (
@@ -32,7 +32,7 @@ __all__ = ["TargetLike", "compile_for", "compile_program"]
 
 _Result = TypeVar("_Result")
 
-TargetLike: TypeAlias = str | Target
+TargetLike: TypeAlias = str | OpenDevice
 
 
 def compile_program(
@@ -116,7 +116,7 @@ def compile_program(
     return Program(images, [each.name for one in first for each in one.entries], metadata)
 
 
-def compile_for(device: Target, requests: Sequence[CompileRequest]) -> ProgramImage:
+def compile_for(device: OpenDevice, requests: Sequence[CompileRequest]) -> ProgramImage:
     """Compile requests to one image for a device; raises as `Device.compile`."""
     try:
         compiler = registry.compiler_of(device.backend)

@@ -128,7 +128,7 @@ class Program:
         said = (f"{each.name}:\n{each.log.rstrip()}\n" for each in self.images if each.log.strip())
         return "".join(said)
 
-    def image_for(self, device: Target) -> ProgramImage:
+    def image_for(self, device: OpenDevice) -> ProgramImage:
         """Return the image that suits a device best, without loading it.
 
         Raises `OperationError` with the program's targets and the device's if
@@ -234,7 +234,7 @@ class Program:
         return f"<Program {', '.join(self.entry_points)} for {', '.join(self.targets)}>"
 
 
-class Target(Protocol):
+class OpenDevice(Protocol):
     """An open device, as far as compiling and choosing a program need it."""
 
     @property
@@ -267,7 +267,7 @@ def compiler_or_none(backend: str) -> NativeCompiler | None:
         return None
 
 
-def target_of(device: Target) -> str:
+def target_of(device: OpenDevice) -> str:
     """Return the target to compile for to run on a device, as in ``"cuda:sm_90"``.
 
     Without the backend's compiler it is the device's own architecture.
@@ -281,7 +281,7 @@ def target_of(device: Target) -> str:
     return f"{device.backend}:{target}"
 
 
-def _rank(image: ProgramImage, device: Target) -> int:
+def _rank(image: ProgramImage, device: OpenDevice) -> int:
     """Return how well an image suits a device; 0 if it does not."""
     if image.backend != device.backend:
         return 0

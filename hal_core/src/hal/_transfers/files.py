@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -162,12 +161,7 @@ class _Opened:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             os.close(self._descriptor)
         except OSError as late:

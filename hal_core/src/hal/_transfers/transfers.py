@@ -40,7 +40,6 @@ __all__ = [
     "copy",
     "fill",
     "read",
-    "update",
     "write",
 ]
 
@@ -96,36 +95,23 @@ def check_fill(
     return start, length, pattern, width
 
 
-def update(
-    device: DeviceCore, buffer: Buffer, data: object, offset: object
-) -> tuple[Payload, bool]:
-    """Check an update and capture its bytes; see `Queue.update`, and `write`."""
-    storage = check_buffer(device, buffer, "update", TRANSFER_TARGET)
-    host = _bytes_of(data, "update", buffer._dtype)
-    start, length = check_range(buffer._size, offset, host.size, "update")
-    if not length:
-        return NOTHING, False
-    start += buffer._offset
-    if length <= SMALL:
-        return _capture_and_write(device, storage, start, host)
-    return _from_host(device, storage, start, np.array(host, copy=True))
-
-
 def write(
-    device: DeviceCore, buffer: Buffer, array: object, offset: object
+    device: DeviceCore, buffer: Buffer, array: object, offset: object, what: str
 ) -> tuple[Payload, bool]:
     """Check a write; return its payload, and whether that is a host operation.
 
-    See `Queue.write`.
+    See `Queue.write`, and `Queue.update`, which captures the bytes.
     """
-    storage = check_buffer(device, buffer, "write", TRANSFER_TARGET)
-    host = _bytes_of(array, "write", buffer._dtype)
-    start, length = check_range(buffer._size, offset, host.size, "write")
+    storage = check_buffer(device, buffer, what, TRANSFER_TARGET)
+    host = _bytes_of(array, what, buffer._dtype)
+    start, length = check_range(buffer._size, offset, host.size, what)
     if not length:
         return NOTHING, False
     start += buffer._offset
     if length <= SMALL:
         return _capture_and_write(device, storage, start, host)
+    if what == "update":
+        host = np.array(host, copy=True)
     return _from_host(device, storage, start, host)
 
 
