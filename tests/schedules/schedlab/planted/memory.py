@@ -82,8 +82,8 @@ MEMORY = (
         (
             Patch(
                 "_memory.stream_order",
-                "                books.withdraw(ticket)\n",
-                "                segment.ticket = ticket\n",
+                "                is_known = self._books.remove(ticket)\n",
+                "                is_known = True\n",
             ),
         ),
     ),
