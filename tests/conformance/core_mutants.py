@@ -18,9 +18,10 @@ CORE = (
         ],
         (
             "hal._memory.reaper",
-            "        self.drop_owners()\n        with self.reaping:\n            pass\n",
-            "        self.drop_owners()\n",
+            "                what = waste[0]\n",
+            "                what = waste.popleft()\n",
         ),
+        ("hal._memory.reaper", "                waste.popleft()\n", ""),
     ),
     (
         "free neighbours stay apart",

@@ -64,7 +64,7 @@ STATE = (
     (
         "the peak of memory is never reset",
         ["memory/test_usage.py::test_the_peak_starts_again_m1"],
-        ("hal._memory.books", "        if reset:\n", "        if False:\n"),
+        ("hal._memory.heap", "            if reset_peak:\n", "            if False:\n"),
     ),
     (
         "memory is handed out as no device's",

@@ -9,6 +9,7 @@ import pytest
 from core_harness import LIMIT, Latch
 
 import hal
+from hal._memory.segment_pool import SegmentPool
 from hal._memory.settings import MemorySettings
 from hal._memory.stream_order import StreamOrder
 
@@ -79,3 +80,30 @@ def test_an_alloca_has_an_event_of_its_own_if_it_makes_a_segment_m3(open_probe):
         recorded.append(probe.calls["record_event"] - before)
     latch.open()
     assert recorded == [1, 0]
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["own", "pooled"])
+def test_segments_that_go_at_once_are_found_in_one_look_m3(open_probe, monkeypatch, pooled):
+    """M3: when a queue makes a larger one in their place, and when all is trimmed."""
+    device, probe = open_probe(settings=MemorySettings(async_allocations=pooled and None))
+    original, looks = SegmentPool.whole, Counter()
+
+    def whole(pool, queue):
+        looks[pool] += 1
+        return original(pool, queue)
+
+    monkeypatch.setattr(SegmentPool, "whole", whole)
+    queue, number, large = device.queue, 40, 1 << 20
+    buffers = [queue.alloca(large + 256) for _ in range(number)]
+    device.wait_idle(LIMIT)
+    for buffer in buffers:
+        queue.dealloca(buffer)
+    device.wait_idle(LIMIT)
+    looks.clear()
+    freed = probe.calls["free_async"]
+    if pooled:
+        queue.alloca(number * large).allocation.wait(LIMIT)
+        assert probe.calls["free_async"] - freed == number
+    device.trim()
+    assert sum(looks.values()) <= 3 * len(device._heap.books.pools)
+    assert pooled or probe.calls["free"] >= number

@@ -7,7 +7,7 @@ def check_pieces(device):
     """Fail unless the pieces of all segments lie one beside the other."""
     books = device._heap.books
     with books.lock:
-        books.peaks(reset=False)  # repairs what was broken off
+        books.surplus(0)  # repairs what was broken off
     for pool in books.pools:
         free = [piece for each in pool._free.values() for piece in each.at_least(1)]
         ends = dict.fromkeys(pool._segments, 0)

@@ -56,8 +56,8 @@ class Books:
         The storage of each block of pinned host memory that is the user's.
     pools
         Those of small pieces for each kind of memory, then those of large ones.
-    now
-        Bytes asked for, by kind.
+    now, peaks, peak
+        Bytes asked for by kind, the most of each so far, and the most of all kinds together.
     unused
         Bytes in the cache and in free pieces.
     held
@@ -69,14 +69,14 @@ class Books:
     __slots__ = (
         "_buckets",
         "_is_broken",
-        "_peak",
-        "_peaks",
         "blocks",
         "held",
         "imports",
         "limit",
         "lock",
         "now",
+        "peak",
+        "peaks",
         "pools",
         "staged",
         "unused",
@@ -101,8 +101,8 @@ class Books:
         self.unused = 0
         self.held = 0
         self.now = [0] * len(MEMORY_TYPES)
-        self._peaks = [0] * len(MEMORY_TYPES)
-        self._peak = 0  # of all kinds together
+        self.peaks = [0] * len(MEMORY_TYPES)
+        self.peak = 0
 
     # Blocks
 
@@ -264,11 +264,11 @@ class Books:
         """Count bytes of a kind as in use."""
         now = self.now
         here = now[index] = now[index] + size
-        if here > self._peaks[index]:  # noqa: PLR1730 - on the hot path, where a call is dear
-            self._peaks[index] = here
+        if here > self.peaks[index]:  # noqa: PLR1730 - on the hot path, where a call is dear
+            self.peaks[index] = here
         total = now[0] + now[1] + now[2]
-        if total > self._peak:  # noqa: PLR1730 - on the hot path, where a call is dear
-            self._peak = total
+        if total > self.peak:  # noqa: PLR1730 - on the hot path, where a call is dear
+            self.peak = total
 
     def check_limit(self, need: int) -> None:
         """Raise `OutOfMemoryError` if `need` more bytes would exceed the limit."""
@@ -310,15 +310,10 @@ class Books:
             tickets += pool.taken.values()
         return tickets
 
-    def peaks(self, *, reset: bool) -> tuple[int, list[int]]:
-        """Return the most bytes that were in use at once, in total and by kind."""
-        self._begin()
-        found = self._peak, self._peaks
-        if reset:
-            self._peaks = self.now.copy()
-            self._peak = sum(self._peaks)
-        self._is_broken = False
-        return found
+    def restart_peaks(self, kinds: list[Sums]) -> None:
+        """Begin the peaks anew with what a survey has found in use."""
+        self.peaks = [sums.now for sums in kinds]
+        self.peak = sum(self.peaks)
 
     # Repair
 

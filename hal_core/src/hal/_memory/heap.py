@@ -174,10 +174,18 @@ class Heap:
         views of it are gone, at `close` at the latest, under no lock: by the
         caller of a method that gives memory back, or by the dispatcher.
         """
-        cell = Owner(owner)
+        cell = owner if isinstance(owner, Owner) else Owner(owner)
         if isinstance(owner, Handle):
             cell.handle = (owner._kind, owner.handle)  # it lives as long as a view
-        return self._adopt(address, size, memory, host_address, cell, writable=writable)
+        progress.start()  # a finaliser cannot
+        storage = Adopted(self, None, size, memory, None)
+        block = Block(address, size, memory, host_address, FOREIGN)
+        block.owner, block.writable = cell, writable
+        if cell.imported:
+            self.books.imports[block] = weakref.ref(storage)
+        self._add(storage, block)
+        storage.publish()
+        return storage
 
     def import_host(
         self,
@@ -202,7 +210,7 @@ class Heap:
                     native.bind()
                     address = native.import_host(host_address, size)
                     cell = Owner(owner, host_address, callback)
-                    return self._adopt(
+                    return self.adopt(
                         address, size, MemoryType.HOST, host_address, cell, writable=writable
                     )
             except OperationError:
@@ -211,26 +219,6 @@ class Heap:
             self._context.harvest()
             self.trim(self.reaper.cache_limit)
         raise AssertionError  # the second attempt has returned or raised
-
-    def _adopt(
-        self,
-        address: int,
-        size: int,
-        memory: MemoryType,
-        host_address: int | None,
-        owner: Owner,
-        *,
-        writable: bool,
-    ) -> Storage:
-        progress.start()  # a finaliser cannot
-        storage = Adopted(self, None, size, memory, None)
-        block = Block(address, size, memory, host_address, FOREIGN)
-        block.owner, block.writable = owner, writable
-        if owner.imported:
-            self.books.imports[block] = weakref.ref(storage)
-        self._add(storage, block)
-        storage.publish()
-        return storage
 
     @property
     def has_imports(self) -> bool:
@@ -314,7 +302,9 @@ class Heap:
                 sums = kinds[ticket.block.index]
                 sums.now -= ticket.size
                 sums.count -= 1
-            peak, peaks = self.books.peaks(reset=reset_peak)
+            peak, peaks = self.books.peak, self.books.peaks
+            if reset_peak:
+                self.books.restart_peaks(kinds)
         uses = [
             MemoryUse(sums.now, most, sums.cached, sums.held, sums.count)
             for sums, most in zip(kinds, peaks, strict=True)

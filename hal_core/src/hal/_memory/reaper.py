@@ -232,16 +232,14 @@ class Reaper:
     def trim(self, keep: int) -> None:
         """Free unused memory until `keep` bytes of it are left, and all that `trimmed` frees.
 
-        Blocks as long as the native frees do, those of other threads included: the caller is
-        about to ask for what they free.
+        Blocks as long as the native frees do, those of other threads included, which are waste
+        until they are done: the caller is about to ask for what they free.
         """
         for trim in self.trimmed:
             trim()
         self._reap(keep)
         self._driver.trim_pool(keep)
         self.drop_owners()
-        with self.reaping:
-            pass
 
     def _reap(self, keep: int) -> None:
         """Make the pending native frees; leaves owners to be dropped."""
