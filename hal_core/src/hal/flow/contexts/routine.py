@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -24,7 +25,7 @@ from hal.protocols import Signals, Waits
 __all__ = ["Local", "Routine", "Step", "bind"]
 
 _KEPT: Final = 8
-"""The most sets of numbers that a routine remembers, some with a recording."""
+"""The most recordings that a routine keeps, each with its numbers."""
 
 
 class Local(NamedTuple):
@@ -155,10 +156,9 @@ def _check_use(found: object, user: str, written: set[Late], *, is_written: bool
 class Routine:
     """Kernels whose buffers are bound to the names of a context; made by `Context.link`.
 
-    `name` stands in errors. `parameters` are the names of what each call gives: numbers, and
-    tracked buffers for pointers; those of one name in several steps are one. `hal_output`, of
-    kernels that print, takes the call's own `hal.Output`, and may be left out. Any thread
-    may call it.
+    `parameters` are the names of what each call gives: numbers, and tracked buffers for pointers;
+    those of one name in several steps are one. `hal_output`, of kernels that print, takes the
+    call's own `hal.Output`, and may be left out. Any thread may call it.
     """
 
     def __init__(self, flow: Flow, device: hal.Device, name: str, steps: Sequence[Bound]) -> None:
@@ -172,16 +172,16 @@ class Routine:
         self._outputs = list({step.output: None for step in steps if step.output})
         self._locals = [each for each in late if isinstance(each, Local)]
         self._merges = [each for each in late if isinstance(each, Merge)]
-        # What is late and memory, and whether some step writes it
-        self._memory: dict[Late, bool] = {}
-        for _, what, use in (each for step in steps for each in step.late):
-            if use is not None:
-                self._memory[what] = use or self._memory.get(what, False)
+        # What is late and memory, and whether some step writes it: that sorts last
+        uses = [(use, what) for step in steps for _, what, use in step.late if use is not None]
+        self._memory = {what: use for use, what in sorted(uses, key=lambda each: each[0])}
         self._scalars = list(self._given.difference(self._memory, self._outputs))
         self._accesses = list({access: None for step in steps for access in step.accesses})
         self._ended = ""
-        self._known: dict[object, int | hal.CommandBuffer] = {}
-        self._patience = 2
+        self._kept: dict[object, hal.CommandBuffer] = {}
+        # The numbers of the last call, how often they have come, and how often they have to
+        self._last: object = None
+        self._times, self._patience = 0, 2
 
     def __call__(self, /, **arguments: object) -> hal.Submission:
         """Run it as `run` does, with the open parameters by name."""
@@ -200,14 +200,17 @@ class Routine:
 
         `grid` is for a single kernel that was linked without. Locals are taken in the order of
         the queue, and given back behind the last step. Steps are dispatched one by one, or
-        recorded and run together if their numbers come again and again. A step's
+        recorded and run together if calls give the same numbers again. A step's
         failure stays with the bytes that it writes. Raises `ArgumentTypeError` for missing and
         surplus arguments, `InvalidArgumentError` for what a merge buffer does not hold,
         `ClosedError` for a context or an ancestor that is closed, and the errors of
         `Flow.dispatch`; steps before the one that raises go on.
         """
         flow, steps, lanes = self._flow, self._steps, self._lanes
-        values = as_mapping({} if arguments is None else arguments, "run: arguments are a mapping")
+        given: Any = {} if arguments is None else arguments
+        if given.__class__ is not dict:
+            given = as_mapping(given, "run: arguments are a mapping")
+        values: dict[Any, Any] = {**given}
         for output in self._outputs:
             values.setdefault(output, None)
         if values.keys() != self._given:
@@ -231,12 +234,8 @@ class Routine:
                     flow.fill(buffer.view(np.uint8), 0, queue=lane)
             recorded = self._recorded(steps, values) if len(steps) > 1 else None
             if recorded is not None:
-                commands, bound, touched = recorded
-
-                def execute(waits: list[Any]) -> hal.Submission:
-                    return lane.execute(commands, bindings=bound, wait=waits, signal=signal)
-
-                return flow.run(touched, lane, execute, wait)
+                execute = partial(lane.execute, recorded[0], bindings=recorded[1], signal=signal)
+                return flow.run(recorded[2], lane, lambda waits: execute(wait=waits), wait)
             for each in steps:
                 step, args, uses = each.step, [*each.args], each.accesses
                 for index, what, use in each.late:
@@ -246,10 +245,10 @@ class Routine:
                         args[index] = value.raw
                         uses = [*uses, value.writing if use else value.reading]
                 where = step.grid if grid is None else grid
-                end = signal if each is steps[-1] else NOTHING
                 last = flow.launch(
-                    each.kernel, where, step.block, args, step.shared_memory, uses, lane, wait, end
-                )
+                    each.kernel, where, step.block, (*args,), step.shared_memory, uses, lane, wait,
+                    signal if each is steps[-1] else NOTHING,
+                )  # fmt: skip
             return last
         finally:
             for buffer in taken:
@@ -259,7 +258,7 @@ class Routine:
     def end(self, context: str) -> None:
         """Refuse all further calls, because a context was closed. For contexts."""
         self._ended = self._ended or context
-        self._known.clear()
+        self._kept.clear()
 
     def __repr__(self) -> str:
         return f"<Routine {self.name}({', '.join(self.parameters)})>"
@@ -272,6 +271,11 @@ class Routine:
         key = (*slots, *map(_key, map(values.__getitem__, self._scalars)))
         if None in key:
             return None
+        known = self._kept.get(key)
+        if known is None:
+            self._last, self._times = key, self._times + 1 if key == self._last else 1
+            if self._times < self._patience:
+                return None
         table, accesses = [], [*self._accesses]
         histories = {access[0] for access in accesses}
         for each in slots:
@@ -284,13 +288,7 @@ class Routine:
                 accesses.append(value.writing if self._memory[each] else value.reading)
                 value = value.raw
             table.append(value)
-        known = self._known.pop(key, 0)
-        if isinstance(known, int):
-            self._known[key] = known + 1
-            if len(self._known) > _KEPT:
-                self._known.pop(list(self._known)[0], None)  # noqa: RUF015 - threads
-            if known + 1 < self._patience:
-                return None
+        if known is None:
             # It costs as much as many dispatches: it is made less and less often.
             self._patience *= 2
             known = self._lanes.device.record(slots=len(slots), hazards="auto")
@@ -304,9 +302,9 @@ class Routine:
                         bound.kernel, grid=cast("int", step.grid), block=step.block, args=args,
                         shared_memory=step.shared_memory, reads=step.reads, writes=step.writes,
                     )  # fmt: skip
-        self._known[key] = known
-        if self._ended:  # meanwhile
-            self._known.clear()
+            self._kept[key] = known
+            if len(self._kept) > _KEPT or self._ended:  # by another thread meanwhile
+                self._kept.clear()
         return known, table, accesses
 
 
