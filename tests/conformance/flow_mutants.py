@@ -235,6 +235,49 @@ FLOW = (
             "                    copied = self._flow.fill(self._part, 0)\n",
         ),
     ),
+    (
+        "a routine merges whatever there is",
+        ["flow/test_contexts.py::test_a_routine_merges_what_it_expects_q4"],
+        ("hal.flow.merging", "        return held.name == source\n", "        return True\n"),
+    ),
+    (
+        "what a merge buffer brings can be written",
+        ["flow/test_contexts.py::test_a_routine_merges_what_it_expects_q4"],
+        (
+            "hal.flow.buffers",
+            "        if is_read_only(mode):\n            history =",
+            "        if False:\n            history =",
+        ),
+    ),
+    # Contexts
+    (
+        "a constant is no constant",
+        ["flow/test_contexts.py::test_a_mode_says_who_may_do_what_m2"],
+        ("hal.flow.modes", '(_KERNELS_WRITE, "write", "fill", "copy to"),', '("fill",),'),
+    ),
+    (
+        "names take elements of any type",
+        ["flow/test_contexts.py::test_a_mode_says_who_may_do_what_m2"],
+        ("hal.flow.buffers", "        if dtype != self.dtype:\n", "        if False:\n"),
+    ),
+    (
+        "a recording stands for all numbers",
+        ["flow/test_contexts.py::test_a_call_gives_pointers_and_numbers_c5"],
+        (
+            "hal.flow.contexts.routine",
+            "        key = (*slots, *map(_key, map(values.__getitem__, self._scalars)))\n",
+            "        key = (*slots, 0)\n",
+        ),
+    ),
+    (
+        "a closed context keeps its memory",
+        ["flow/test_contexts.py::test_a_closed_context_frees_its_memory_m1"],
+        (
+            "hal.flow.contexts.context",
+            "        for each in memory:\n            each.close()\n",
+            "        self._memory = memory\n",
+        ),
+    ),
     # What kernels print
     (
         "who has printed is forgotten",
