@@ -101,7 +101,7 @@ def test_the_losses_of_several_devices_are_those_of_one(digits, alone, devices, 
 
 
 def test_a_replica_that_is_not_merged_shows(digits, alone, devices, monkeypatch):
-    monkeypatch.setattr(Replica, "merge", lambda self, theirs: None)
+    monkeypatch.setattr(Replica, "merge", lambda self: None)
     with Training(devices(2), digits) as training:
         assert np.abs(training.run(1) - alone[:11]).max() > 100 * FAR
 

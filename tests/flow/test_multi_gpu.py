@@ -89,7 +89,7 @@ def another_text(monkeypatch, parts):
 
 
 def not_merged(monkeypatch, parts):
-    monkeypatch.setattr(Replica, "merge", lambda self, theirs: None)
+    monkeypatch.setattr(Replica, "merge", lambda self: None)
 
 
 @pytest.mark.parametrize(

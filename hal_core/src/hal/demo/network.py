@@ -1,4 +1,4 @@
-"""One replica of a two-layer network: its kernels, its buffers, its recording.
+"""One replica of a two-layer network: its kernels, its memory, its routines.
 
 64 pixels, a layer of rectified linear units, and scores for ten digits,
 whose error is the cross entropy after a softmax. One buffer holds all parameters:
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hal
-from hal.flow import Flow, Recording, TrackedBuffer
+from hal.flow import Context, Flow, Merge, Step, TrackedBuffer
 
 __all__ = ["CLASSES", "HIDDEN", "INPUTS", "SIZE", "Replica", "initial"]
 
@@ -142,97 +142,74 @@ def initial(seed: int) -> Floats:
     return np.concatenate(parts).astype(np.float32)
 
 
-class Replica:
-    """The network on one device, for batches of `count` rows.
+class Replica(Context):
+    """The network on one device, for batches of `count` rows: named memory, and what uses it.
 
-    Attributes
-    ----------
-    device
-        Its device.
-    count
-        Rows of a batch.
-    network, gradient
-        Its parameters, and the gradient of its last batch; see this module.
-    curve
-        The loss of each step of an epoch.
+    ``"network"`` and ``"gradient"`` are its parameters, and the gradient of its last batch; see
+    this module. ``"curve"`` is the loss of each of the `steps` of an epoch.
     """
 
     def __init__(
         self, flow: Flow, device: hal.Device, images: Floats, labels: Ints, count: int, steps: int
     ) -> None:
-        """Compile, allocate, and record the commands that turn rows into a gradient."""
-        self.device = device
-        self.count = count
-        self._flow = flow
-        self._program = device.compile(
-            SOURCE,
-            filename="network.cpp",
-            defines={"INPUTS": INPUTS, "HIDDEN": HIDDEN, "CLASSES": CLASSES},
-        )
-        self._images = flow.from_host(images, device)
-        self._labels = flow.from_host(labels, device)
+        """Compile, allocate, and link the kernels with the memory."""
+        super().__init__(flow, device=device, name="replica")
+        self.from_host("images", images, mode="constant")
+        self.from_host("labels", labels, mode="constant")
+        self.allocate("guesses", 4 * count, dtype=np.int32, mode="hosted")
+        for mode, sizes in {
+            "local": {
+                "activity": count * HIDDEN,
+                "blame": count * HIDDEN,
+                "errors": count * CLASSES,
+                "losses": count,
+            },
+            "device": {"gradient": SIZE + 1, "velocity": SIZE},
+            "hosted": {"network": SIZE, "curve": steps},
+        }.items():
+            for name, size in sizes.items():
+                self.allocate(name, 4 * size, dtype=np.float32, mode=mode)
         # Two, so that one is uploaded while the kernels read the other.
-        self._rows = [self._allocate(count, np.int32) for _ in range(2)]
-        self._guesses = self._allocate(count, np.int32)
-        self.gradient = self._allocate(SIZE + 1)
-        self.network = self._allocate(SIZE)
-        self._velocity = self._allocate(SIZE)
-        self.curve = self._allocate(steps)
-        self._commands = self._record()
+        self._rows = [flow.allocate(4 * count, dtype=np.int32, device=device) for _ in range(2)]
+        sizes = {"INPUTS": INPUTS, "HIDDEN": HIDDEN, "CLASSES": CLASSES}
+        code = device.compile(SOURCE, filename="network.cpp", defines=sizes)
+        some, whole = -(-count // _BLOCK), -(-(SIZE + 1) // _BLOCK)
+        self._gradient = self.link(
+            code,
+            Step("activate", count, buffers={"rows": None}),
+            Step("judge", some, buffers={"rows": None}, scalars={"count": count}),
+            Step("trace_back", count),
+            Step("collect", whole, buffers={"rows": None}, scalars={"count": count}),
+        )
+        self._merge = self.link(
+            code,
+            Step("merge", whole, buffers={"theirs": Merge("gradient"), "ours": "gradient"}),
+        )
+        self._descend = self.link(code, Step("descend", whole, buffers={"gradient": None}))
 
     def reset(self, network: Floats) -> None:
         """Set the parameters to `network`, at rest."""
-        self._flow.write(self.network, network)
-        self._flow.fill(self._velocity, np.float32(0))
+        self["network"].write(network)
+        self["velocity"].fill(0)
 
     def upload(self, step: int, rows: Ints) -> None:
         """Upload the numbers of a batch's rows, while the batch before is computed."""
-        self._flow.write(self._rows[step % 2], rows)
+        self._rows[step % 2].write(rows)
 
     def compute(self, step: int) -> None:
         """Compute the gradient of the uploaded batch."""
-        self._flow.execute(self._commands, bindings=[self._rows[step % 2]])
+        self._gradient(rows=self._rows[step % 2])
 
-    def merge(self, theirs: TrackedBuffer) -> None:
-        """Add another replica's gradient to this one's."""
-        self._dispatch("merge", theirs, self.gradient)
+    def merge(self) -> None:
+        """Add the gradient in the device's merge buffer to this one's."""
+        self._merge()
 
-    def descend(
-        self, gradient: TrackedBuffer, step: int, *, share: float, rate: float, momentum: float
-    ) -> None:
-        """Update the parameters by a gradient of ``1 / share`` rows."""
-        self._dispatch(
-            "descend",
-            *(gradient, self.network, self._velocity, self.curve, step, share, rate, momentum),
-        )
+    def descend(self, gradient: TrackedBuffer, step: int, **numbers: float) -> None:
+        """Update the parameters by a gradient: `share` of it, with a `rate` and a `momentum`."""
+        self._descend(gradient=gradient, step=step, **numbers)
 
     def guess(self, rows: Ints) -> Ints:
         """Return the most likely digit of each of `count` rows. Blocks."""
         self.upload(0, rows)
         self.compute(0)
-        return self._guesses.numpy()
-
-    def _allocate(self, count: int, dtype: npt.DTypeLike = np.float32) -> TrackedBuffer:
-        return self._flow.allocate(4 * count, dtype=dtype, device=self.device)
-
-    def _dispatch(self, name: str, *args: object) -> None:
-        self._flow.dispatch(self._program[name], grid=-(-(SIZE + 1) // _BLOCK), args=args)
-
-    def _record(self) -> Recording:
-        """Record a batch; the rows are a slot, and the order follows from the bytes."""
-        count, some = self.count, -(-self.count // _BLOCK)
-        activity, blame = self._allocate(count * HIDDEN), self._allocate(count * HIDDEN)
-        errors, losses = self._allocate(count * CLASSES), self._allocate(count)
-        images, labels, network = self._images, self._labels, self.network
-        with self._flow.record(device=self.device, slots=(np.int32,)) as commands:
-            (rows,) = commands.slots
-            judged = (activity, labels, rows, network, errors, losses, self._guesses, count)
-            sums = (images, rows, activity, blame, errors, losses, self.gradient, count)
-            for name, grid, args in (
-                ("activate", count, (images, rows, network, activity)),
-                ("judge", some, judged),
-                ("trace_back", count, (activity, errors, network, blame)),
-                ("collect", -(-(SIZE + 1) // _BLOCK), sums),
-            ):
-                commands.dispatch(self._program[name], grid=grid, args=args)
-        return commands
+        return self["guesses"].numpy()

@@ -147,7 +147,7 @@ class Training:
             order = self._order.permutation(len(self._digits.images)).astype(np.int32)
             for step in range(self._steps):
                 self._step(step, order[step * self._batch : (step + 1) * self._batch])
-            curves.append(self._replicas[0].curve.numpy())
+            curves.append(self._replicas[0]["curve"].numpy())
         return np.concatenate(curves)
 
     def networks(self) -> list[Floats]:
@@ -155,15 +155,15 @@ class Training:
 
         Blocks.
         """
-        return [replica.network.numpy() for replica in self._replicas]
+        return [replica["network"].numpy() for replica in self._replicas]
 
     def accuracy(self) -> float:
         """Return the share of held-out digits that the first replica recognises, 0 to 1. Blocks."""
         images, labels = self._digits.test_images, self._digits.test_labels
         device = self._replicas[0].device
-        judge = Replica(self.flow, device, images, labels, len(images), 1)
-        judge.reset(self._replicas[0].network.numpy())
-        return float(np.mean(judge.guess(np.arange(len(images), dtype=np.int32)) == labels))
+        with Replica(self.flow, device, images, labels, len(images), 1) as judge:
+            judge.reset(self._replicas[0]["network"].numpy())
+            return float(np.mean(judge.guess(np.arange(len(images), dtype=np.int32)) == labels))
 
     def observe(self, steps: int) -> Observation:
         """Train for some more steps, of at most one epoch, and observe. Blocks."""
@@ -192,13 +192,13 @@ class Training:
             for ours, theirs in zip(
                 self._replicas[:: 2 * stride], self._replicas[stride :: 2 * stride], strict=False
             ):
-                found = self._bring(theirs, ours)
+                self._bring(theirs, ours)
                 self._kind = KINDS.index("merge")
-                ours.merge(found)
+                ours.merge()
             stride *= 2
         first = self._replicas[0]
         for replica in self._replicas:
-            total = first.gradient if replica is first else self._bring(first, replica)
+            total = first["gradient"] if replica is first else self._bring(first, replica)
             self._kind = KINDS.index("descend")
             replica.descend(
                 total,
@@ -212,8 +212,8 @@ class Training:
         """Return the gradient of one replica where another one can read it."""
         self._kind = KINDS.index("bring")
         merge = self.flow.merge_buffer(target.device)
-        merge.load(source.gradient, self._mode)
-        return merge.expect(source.gradient)
+        merge.load(source["gradient"], self._mode)
+        return merge.expect("gradient", self._mode)
 
     def _trace(self, submission: hal.Submission, waits: Sequence[object]) -> None:
         if self._watch is not None:

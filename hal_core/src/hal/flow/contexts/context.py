@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -24,7 +23,7 @@ from hal.flow.scheduler import AnyDevice
 __all__ = ["Context"]
 
 
-class Context(Mapping[str, TrackedBuffer], AbstractContextManager["Context", None]):
+class Context(Mapping[str, TrackedBuffer]):
     """The named memory of one device: a mapping of names to tracked buffers.
 
     A context sees its own names and those of its ancestors, which it shares. Unrelated contexts
@@ -181,6 +180,9 @@ class Context(Mapping[str, TrackedBuffer], AbstractContextManager["Context", Non
                 routine.end(self.name)
         for each in memory:
             each.close()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
