@@ -180,7 +180,7 @@ def attempt(what, function, kind):
     return function()
 device = attempt("open", lambda: hal.create_device("cpu"), BackendUnavailableError)
 source = f"__global__ void k(int *x) {{ x[0] = {os.getpid()}; }}"
-attempt("compile", lambda: device.compile(source), OperationError)
+attempt("compile", lambda: device.compile(source), (BackendUnavailableError, OperationError))
 program = hal.compile(source, target="cpu")
 attempt("load", lambda: device.load(program.images[0].image), OperationError)
 """

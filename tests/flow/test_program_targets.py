@@ -17,6 +17,7 @@ from program_harness import PART, PARTS, SIGNATURES, SOURCE, scaled
 
 import hal
 from hal._backends import registry
+from hal._programs import requests
 from hal.errors import CompilationError, InvalidArgumentError, OperationError, UnimplementedError
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
 
@@ -111,11 +112,16 @@ def slow(monkeypatch):
     return install
 
 
-def test_targets_and_sources_are_compiled_side_by_side(slow):
-    compiler = slow(6)
+def test_targets_and_sources_are_compiled_side_by_side(slow, monkeypatch):
+    compiler, read = slow(6), []
+    read_source = requests.read_source
+    monkeypatch.setattr(
+        requests, "read_source", lambda *a, **named: read.append(a) or read_source(*a, **named)
+    )
     made = hal.compile(PARTS, target=["a:1", "b:2"])
     assert len(compiler.threads) == 6
     assert compiler.linked == [3, 3]
+    assert len(read) == 3  # once for all targets
     assert made.targets == ("a:1", "b:2")
     assert {each.image for each in made.images} == {b"part1.cpp+part2.cpp+part3.cpp"}
     log = "part1.cpp;part2.cpp;part3.cpp;linked"

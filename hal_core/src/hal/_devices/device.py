@@ -260,10 +260,9 @@ class Device(DeviceCore):
         the user's lines and the compiler's log.
         """
         self._live()
-        if isinstance(options, Mapping):
-            options = check_options(options, [self._backend], only=False)[self._backend]
-        requests = prepare(source, filename, defines, options, include_directories, trace)
-        image = compile_for(self, requests)
+        given = check_options(options, [self._backend], only=False)[self._backend]
+        requests = prepare(source, filename, defines, include_directories, trace)
+        image = compile_for(self, requests, given)
         return load_executable(self, image.image, None, image.kernels)
 
     def load(

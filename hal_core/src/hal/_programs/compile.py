@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -81,19 +82,19 @@ def compile_program(
     BackendNotFoundError, BackendUnavailableError, PluginError
         The backend is not installed, its bindings are missing, or it is broken.
     UnimplementedError
-        The backend cannot compile without a device, its compiler is missing,
-        or it cannot link.
+        The backend has no compiler, that is missing here, or it cannot link.
     """
     refuse_after_fork()
     wanted = _check_targets(target)
     compilers = [registry.compiler_of(name) for name, _ in wanted]
     by_backend = check_options(options, [name for name, _ in wanted])
+    requests = prepare(source, filename, defines, include_directories, trace)
     builds = [
         _Build(
             name,
             compiler,
             architecture,
-            prepare(source, filename, defines, by_backend[name], include_directories, trace),
+            [replace(each, options=by_backend[name]) for each in requests],
             f"{name}:{architecture}".rstrip(":"),
         )
         for compiler, (name, architecture) in zip(compilers, wanted, strict=True)
@@ -103,9 +104,8 @@ def compile_program(
     if len(set(names)) < len(names):
         message = f"two of the targets are the same: {', '.join(names)}; give each once"
         raise InvalidArgumentError(message)
-    first = builds[0].requests
     metadata = {
-        "filenames": "\n".join(each.filename for each in first),
+        "filenames": "\n".join(each.filename for each in requests),
         "defines": "\n".join(
             f"{key}={value}" for key, value in ({} if defines is None else defines).items()
         ),
@@ -113,10 +113,12 @@ def compile_program(
             f"{name}: {option}" for name, given in by_backend.items() for option in given
         ),
     }
-    return Program(images, [each.name for one in first for each in one.entries], metadata)
+    return Program(images, [each.name for one in requests for each in one.entries], metadata)
 
 
-def compile_for(device: OpenDevice, requests: Sequence[CompileRequest]) -> ProgramImage:
+def compile_for(
+    device: OpenDevice, requests: Sequence[CompileRequest], options: tuple[str, ...]
+) -> ProgramImage:
     """Compile requests to one image for a device; raises as `Device.compile`."""
     try:
         compiler = registry.compiler_of(device.backend)
@@ -124,13 +126,14 @@ def compile_for(device: OpenDevice, requests: Sequence[CompileRequest]) -> Progr
         if "compile" not in device.features:
             compiler.compile(CompileRequest("", "", (), ""), target)  # it says what is missing
             message = "it does not declare the feature 'compile'"
-            raise UnimplementedError(message)
-    except HalError as error:
+            raise UnimplementedError(message)  # noqa: TRY301 - told as the others are
+    except (CompilationError, InvalidArgumentError, UnimplementedError) as error:
         message = (
             f"{device._name} compiles no kernel source ({error}); load an image with device.load()"
         )
         raise UnimplementedError(message) from error
-    (image,) = _build_all([_Build(device.backend, compiler, target, requests, "")])
+    given = [replace(each, options=options) for each in requests]
+    (image,) = _build_all([_Build(device.backend, compiler, target, given, "")])
     return image
 
 

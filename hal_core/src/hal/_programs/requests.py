@@ -35,11 +35,10 @@ def prepare(
     source: Source,
     filename: str,
     defines: Mapping[str, object] | None,
-    options: Sequence[str],
     include_directories: Includes,
     trace: Trace,
 ) -> list[CompileRequest]:
-    """Check a user's input to a compiler, and return a request for each source."""
+    """Check a user's input to a compiler, and return a request for each source, with no options."""
     condition = _check_trace(trace)
     if "\n" in condition or "\r" in condition:
         message = "compile: the condition of trace has a line break"
@@ -51,7 +50,6 @@ def prepare(
         as_text(name, "compile: a filename is text"): _source_text(text)
         for name, text in given_sources.items()
     }
-    options = check_texts("options", options)
     includes = tuple(
         [
             as_path(each, "compile: each of include_directories")
@@ -83,7 +81,6 @@ def prepare(
             *((f"{name}: the source", text) for name, text in sources.items()),
             *(("the name of a macro", key) for key in macros),
             *((f"defines[{key!r}]", value) for key, value in macros.items()),
-            *(("an option", option) for option in options),
             ("the condition of trace", condition),
         ]
     )
@@ -121,7 +118,6 @@ def prepare(
                 entries=entries,
                 type_table=type_table(entries, suffix(index, len(sources))),
                 defines=given,
-                options=options,
                 include_directories=includes,
                 part=len(sources) > 1,
                 prelude=prelude,
@@ -135,11 +131,11 @@ def prepare(
 
 def check_options(
     options: object, backends: Sequence[str], *, only: bool = True
-) -> dict[str, Sequence[str]]:
+) -> dict[str, tuple[str, ...]]:
     """Return the options of each backend; with `only`, raise if others have any."""
     if not isinstance(options, Mapping):
         return dict.fromkeys(backends, check_texts("options", options))
-    found: dict[str, Sequence[str]] = dict.fromkeys(backends, ())
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(backends, ())
     for key, given in as_mapping(options, "compile: options by backend are a mapping").items():
         name = as_text(key, "compile: options are by the name of a backend")
         if only and name not in backends:
@@ -155,7 +151,9 @@ def check_options(
 def check_texts(what: str, values: object) -> tuple[str, ...]:
     """Return a list of texts; a single text is not a list."""
     items = as_items(values, f"compile: {what} is a sequence of texts", ordered=True)
-    return tuple([as_text(each, f"compile: {what} is text") for each in items])
+    texts = tuple([as_text(each, f"compile: {what} is text") for each in items])
+    _check_characters([("an option", each) for each in texts])
+    return texts
 
 
 def _check_trace(trace: object) -> str:
