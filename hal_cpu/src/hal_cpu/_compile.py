@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -86,6 +87,7 @@ _LINK_ERROR: Final = re.compile(
 )
 
 
+@functools.cache
 def native_features() -> str:
     """Return the features of this processor that an image for it may use."""
     return " ".join(sorted(filter(_FEATURES.match, _toolchain.processor_features())))
