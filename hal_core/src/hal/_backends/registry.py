@@ -80,46 +80,6 @@ def devices() -> tuple[DeviceDescription, ...]:
     return _registry.devices()
 
 
-def resolve(spec: str, parameters: Mapping[str, object]) -> Target:
-    """Find the backend, open driver, device index and parameters that a specification names.
-
-    Parameters
-    ----------
-    spec
-        ``name[:index][?key=value&key=value]`` or ``uuid[?key=value&...]``.
-        The index counts from 0, the default. Values are taken literally:
-        pass a value that contains ``&`` by keyword instead.
-    parameters
-        Further parameters, which win over those in `spec`. Values are
-        strings, or numbers and booleans, which become ``"4"`` and ``"true"``.
-
-    Raises
-    ------
-    ArgumentTypeError
-        `spec` is not a string, or a parameter is neither string nor number.
-    InvalidArgumentError
-        `spec` is malformed, or its UUID belongs to devices of several backends.
-    BackendNotFoundError
-        No installed backend has that name, and no device has it as its UUID.
-    BackendUnavailableError
-        The backend's driver or device is not here; the native error is the cause.
-    PluginError
-        The backend's plugin is broken; its exception is the cause.
-    NotFoundError
-        The backend has no device of that index.
-    """
-    return _registry.resolve(spec, parameters)
-
-
-def compiler_of(name: str) -> NativeCompiler:
-    """Return a backend's compiler, which needs no device.
-
-    Raises `BackendNotFoundError`, `BackendUnavailableError` if its bindings
-    are missing, `PluginError`, and `UnimplementedError` for a backend without one.
-    """
-    return _registry.compiler_of(name)
-
-
 class Registry:
     """The plugins found and the drivers opened.
 
@@ -155,7 +115,33 @@ class Registry:
         return tuple(found)
 
     def resolve(self, spec: str, parameters: Mapping[str, object]) -> Target:
-        """Resolve as the function `resolve` does."""
+        """Find the backend, open driver, device index and parameters that a specification names.
+
+        Parameters
+        ----------
+        spec
+            ``name[:index][?key=value&key=value]`` or ``uuid[?key=value&...]``.
+            The index counts from 0, the default. Values are taken literally:
+            pass a value that contains ``&`` by keyword instead.
+        parameters
+            Further parameters, which win over those in `spec`. Values are
+            strings, or numbers and booleans, which become ``"4"`` and ``"true"``.
+
+        Raises
+        ------
+        ArgumentTypeError
+            `spec` is not a string, or a parameter is neither string nor number.
+        InvalidArgumentError
+            `spec` is malformed, or its UUID belongs to devices of several backends.
+        BackendNotFoundError
+            No installed backend has that name, and no device has it as its UUID.
+        BackendUnavailableError
+            The backend's driver or device is not here; the native error is the cause.
+        PluginError
+            The backend's plugin is broken; its exception is the cause.
+        NotFoundError
+            The backend has no device of that index.
+        """
         if not isinstance(spec, str):
             raise ArgumentTypeError(
                 f"a device specification is a string such as 'cpu' or 'cuda:1', not {shown(spec)}"
@@ -186,7 +172,11 @@ class Registry:
         return Target(plugin.backend(), driver, index, merged)
 
     def compiler_of(self, name: str) -> NativeCompiler:
-        """Return what the function `compiler_of` returns."""
+        """Return a backend's compiler, which needs no device.
+
+        Raises `BackendNotFoundError`, `BackendUnavailableError` if its bindings
+        are missing, `PluginError`, and `UnimplementedError` for a backend without one.
+        """
         plugins = {plugin.name: plugin for plugin in self._search()}
         if name not in plugins:
             _raise_not_found(name, list(plugins))
@@ -288,3 +278,5 @@ def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
 
 _registry: Final = Registry()
 os.register_at_fork(after_in_child=_registry.renew)
+resolve: Final = _registry.resolve
+compiler_of: Final = _registry.compiler_of
