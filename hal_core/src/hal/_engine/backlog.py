@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckedWaits",
-    "check_above",
     "claim",
     "claim_next",
     "go_on",
     "has_room",
     "look_again",
+    "not_above",
     "release",
     "reserve",
     "stand_in_line",
@@ -169,6 +169,9 @@ def claim_next(queue: StreamQueue, step: Step) -> Operation | None:
             return None
         if operation._state == PARTLY:
             _take_baton(operation, step)
+        elif (error := not_above(operation._signals)) is not None:
+            end(operation, FAILED, error, step.work)
+            continue
         elif not claim(operation, operation._waits, step):
             continue  # it failed
         backlog.popleft()
@@ -192,9 +195,8 @@ def has_room(operation: Operation) -> bool:
 def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noqa: PLR0912 - all or nothing
     """Turn the waits into stream waits, take the baton, reserve the signals; under the lock.
 
-    Returns False, with the operation still pending if a wait is not
-    resolved, or ended if it cannot be issued any more (S1, S5). A host
-    operation takes no baton, and is sent off.
+    Returns False, with the operation still pending if a wait is not resolved, or ended if one
+    has failed (S5). A host operation takes no baton, and is sent off.
     """
     queue = operation._queue
     stream_waits: list[Operation] | None = None
@@ -224,13 +226,6 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
             if stream_waits is None:
                 stream_waits = []
             stream_waits.append(point)
-    signals = operation._signals
-    for timepoint in signals:
-        semaphore, value = timepoint._semaphore, timepoint._value
-        if value <= semaphore._reserved and semaphore._failure is None:
-            error = InvalidArgumentError(semaphore._not_above(value))
-            end(operation, FAILED, error, step.work)
-            return False
     if stream_waits:
         operation._launches = 1 + len(stream_waits)  # a stream's waits take room, too
         for point in stream_waits:
@@ -249,8 +244,8 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
         operation._state = SENT
     else:
         _take_baton(operation, step)
-    if signals:
-        reserve(signals)
+    if operation._signals:
+        reserve(operation._signals)
     return True
 
 
@@ -302,9 +297,10 @@ def reserve(signals: tuple[Timepoint, ...]) -> None:
             semaphore._reserved = value
 
 
-def check_above(signals: tuple[Timepoint, ...]) -> None:
-    """Raise unless every signal is above all that its semaphore has promised; under the lock."""
+def not_above(signals: tuple[Timepoint, ...]) -> InvalidArgumentError | None:
+    """Return an error if a signal is not above all that is promised already (S1); the lock."""
     for timepoint in signals:
         semaphore, value = timepoint._semaphore, timepoint._value
         if value <= semaphore._reserved and semaphore._failure is None:
-            raise InvalidArgumentError(semaphore._not_above(value))
+            return InvalidArgumentError(semaphore._not_above(value))
+    return None

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 from hal._base import sync
 from hal._base.failures import fresh, keep
 from hal._engine import progress, retiring, steps, timelines, waiting
+from hal._engine.ending import call_off_all, lose
 from hal._engine.events import EventPool
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
 from hal._engine.steps import Step
 from hal._engine.submission import Submission
-from hal._engine.timelines import CANCEL, HOST, ISSUE, LOSE, Work
+from hal._engine.timelines import CHANGE, HOST, ISSUE, Work
 from hal.errors import ClosedError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
@@ -96,13 +97,13 @@ class DeviceContext:
 
     def harvest_some(self, queue: StreamQueue, step: Step) -> None:
         """Retire what has completed on a queue and, in rotation, on one other."""
-        retiring.harvest(queue, step)
+        retiring.harvest(step, queue)
         queues = self.queues
         self._rotation += 1
         if queues:
             other = queues[self._rotation % len(queues)]
             if other is not queue:
-                retiring.harvest(other, step)
+                retiring.harvest(step, other)
 
     def harvest(self) -> None:
         """Retire what has completed on every queue."""
@@ -293,7 +294,7 @@ class DeviceContext:
 
 def _harvest(step: Step, queues: list[StreamQueue], _: None) -> None:
     for queue in queues:
-        retiring.harvest(queue, step)
+        retiring.harvest(step, queue)
 
 
 def _feed(step: Step, context: DeviceContext, _: None) -> None:
@@ -302,13 +303,13 @@ def _feed(step: Step, context: DeviceContext, _: None) -> None:
 
 
 def _lose(step: Step, context: DeviceContext, error: BaseException) -> None:
-    step.work.append((LOSE, (context, error)))
+    step.work.append((CHANGE, (lose, context, error)))
 
 
 def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
     """Refuse new operations and cancel those not issued."""
     with timelines.lock:
-        step.work += [(CANCEL, queue) for queue in queues]
+        step.work += [(CHANGE, (call_off_all, queue, None)) for queue in queues]
         for queue in queues:
             queue._closed = True
 

@@ -92,12 +92,10 @@ def disown(operation: Operation) -> None:
     does not wait for it any more.
     """
     with timelines.lock:
-        is_known = operation._state != PENDING
-        if not is_known:
-            operation._state = CANCELLED
-    if not is_known:
-        operation._resources = None
-        operation._let_go()
+        if operation._state != PENDING:
+            return
+        operation._state = CANCELLED
+    operation._let_go()
 
 
 def call_off(operation: Operation, lost: BaseException | None, work: Work) -> None:

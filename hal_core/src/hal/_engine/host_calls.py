@@ -40,11 +40,10 @@ def complete(step: Step, operation: Operation, outcome: Outcome) -> None:
     """End or defer a host operation whose function has returned or raised."""
     work = step.work
     with timelines.lock:
+        error: BaseException | None = None
         if isinstance(outcome, BaseException):
-            end(operation, FAILED, outcome, work)
-            return
-        error = None
-        if outcome and operation._state == RUNNING:
+            error = outcome
+        elif outcome and operation._state == RUNNING:
             error = _defer(operation, outcome, work)
         if error is not None or not operation._unresolved:
             end(operation, DONE if error is None else FAILED, error, work)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._base.failures import as_failure
 from hal._engine import timelines
 from hal._engine.backlog import claim_next, go_on, look_again, reserve
-from hal._engine.ending import abandon, finish
+from hal._engine.ending import abandon, finish, lose
 from hal._engine.operation import (
     DONE,
     FAILED,
@@ -28,7 +28,7 @@ from hal._engine.operation import (
 from hal._engine.plan import Plan
 from hal._engine.retiring import enter
 from hal._engine.steps import Step
-from hal._engine.timelines import DROP, GARBAGE, LOSE
+from hal._engine.timelines import CHANGE, DROP, GARBAGE
 from hal.errors import CancelledError, DeviceLostError
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _break_off(
             operation._retired = True
             work.append((GARBAGE, [operation]))
         if lost is not None:
-            work.append((LOSE, (queue._context, lost)))
+            work.append((CHANGE, (lose, queue._context, lost)))
         return look_again(queue, step, more and lost is None)
 
 

@@ -23,23 +23,19 @@ from hal._base import sync
 from hal._base.workers import Dispatcher, Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
-from hal._engine.ending import call_off_all, disown, end_pending, lose
+from hal._engine.ending import disown, end_pending
 from hal._engine.issuing import pump, put_right
 from hal._engine.notifier import Notifier
 from hal._engine.operation import CANCELLED
-from hal._engine.retiring import harvest, heed_error, retire, serve
+from hal._engine.retiring import harvest, retire, serve
 from hal._engine.steps import Later, Step
 from hal._engine.timelines import (
-    ANSWER,
     CALLBACK,
-    CANCEL,
-    FAIL,
+    CHANGE,
     GARBAGE,
     HOST,
     ISSUE,
     LATER,
-    LOSE,
-    RAISE,
     RELEASE,
     RETIRE,
     WAKE,
@@ -66,7 +62,6 @@ __all__ = [
     "renew",
     "start",
     "start_for",
-    "watch",
     "workers",
 ]
 
@@ -237,16 +232,17 @@ def drain(step: Step, budget: int = BUDGET) -> None:  # noqa: PLR0912 - a branch
                 rest.append(entry)
         elif kind == RETIRE:
             retire(item, step)
-        elif kind == GARBAGE:
-            pass  # see below
         elif kind == WATCH:
-            watch(item)
+            rest.append(entry)
         elif kind == CALLBACK:
             dispatcher.wake()
         elif kind == HOST:
             (_pool if item._kind == "call" else workers).run(item._run_on_host)
-        else:
-            _do_seldom(kind, item, step)
+        elif kind == CHANGE:
+            function, first, second = item
+            with timelines.lock:
+                function(first, second, work)
+        # GARBAGE is for the end, and DROP is dropped with the list.
         position += 1
     if rest:
         _progress.post(rest)
@@ -297,31 +293,6 @@ def _release(batch: Batch, budget: int, work: Work) -> int:
         count = len(batch.some)
         batch.some.clear()
     return count
-
-
-def _do_seldom(kind: int, item: Any, step: Step) -> None:  # noqa: ANN401
-    """Do an entry of a rare kind."""
-    work = step.work
-    if kind == RAISE:
-        semaphore, value = item
-        with timelines.lock:
-            semaphore._advance(value, work)
-    elif kind == FAIL:
-        semaphore, error = item
-        with timelines.lock:
-            semaphore._fail(error, work)
-    elif kind == ANSWER:
-        operation, error = item
-        with timelines.lock:
-            heed_error(operation, error, work)
-    elif kind == LOSE:
-        context, error = item
-        with timelines.lock:
-            lose(context, error, work)
-    elif kind == CANCEL:
-        with timelines.lock:
-            call_off_all(item, None, work)
-    # DROP needs nothing: the object is dropped with the list.
 
 
 class _Progress:
@@ -406,7 +377,7 @@ class _Progress:
         drain(step)
         pause = _NET_SECONDS
         for queue in list(watched):
-            harvest(queue, step)
+            harvest(step, queue)
             drain(step)
             state = serve(queue, bell.function, bell.argument)
             if state == Notifier.IDLE:
@@ -432,11 +403,6 @@ def _turn(step: Step, bell: sync.Doorbell, was_rung: bool) -> float:  # noqa: FB
 
 
 _progress = _Progress()
-
-
-def watch(queue: StreamQueue) -> None:
-    """Have the progress thread retire the wanted operations of `queue`."""
-    _progress.post([(WATCH, queue)])
 
 
 def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:

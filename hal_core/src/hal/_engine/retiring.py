@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from hal._base.failures import as_failure
 from hal._engine import timelines
-from hal._engine.ending import finish
+from hal._engine.ending import finish, lose
 from hal._engine.notifier import Notifier
 from hal._engine.operation import DONE, FAILED, ISSUED
-from hal._engine.timelines import ANSWER, GARBAGE, ISSUE, LOSE, RETIRE, Work
+from hal._engine.timelines import CHANGE, GARBAGE, ISSUE, RETIRE, Work
 from hal.errors import DeviceLostError, HalError
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = [
     "enter",
     "harvest",
     "heed",
-    "heed_error",
     "query",
     "retire",
     "serve",
@@ -89,11 +88,11 @@ def heed(operation: Operation, answer: Answer, step: Step) -> bool:
         step.work.append((RETIRE, operation))
         return True
     if answer is not False:
-        step.work.append((ANSWER, (operation, answer)))
+        step.work.append((CHANGE, (_heed_error, operation, answer)))
     return False
 
 
-def harvest(queue: StreamQueue, step: Step) -> None:
+def harvest(step: Step, queue: StreamQueue, _: None = None) -> None:
     """Have the step retire everything that has completed, in stream order; never blocks.
 
     A binary search: a stream ends its operations in order, so the first that has not ended
@@ -161,9 +160,10 @@ def retire(operation: Operation, step: Step) -> None:
 def _retire_through(operation: Operation, work: Work) -> Operation | None:
     """Retire an operation, all before it, and their dependencies; under the lock.
 
-    Its event is complete, so the events of all those are, too (I3). A
-    dependency retires first, on any queue, and passes its failure
-    on. What they kept alive is dropped outside of the lock.
+    Its event is complete, so the events of all those are, too (I3). A dependency retires first,
+    on any queue, and passes its failure on. If each queue retired for itself, whoever sees a
+    value could find what that depends on unfinished, or learn of its failure later (S7).
+    What they kept alive is dropped outside of the lock.
 
     Returns an operation of another context that must be asked first: if that
     device is lost, its work has failed, whatever this stream says.
@@ -215,7 +215,7 @@ def _retire_head(queue: StreamQueue, head: Operation, garbage: list[Operation], 
     head._event.release()
 
 
-def heed_error(operation: Operation, error: HalError, work: Work) -> None:
+def _heed_error(operation: Operation, error: HalError, work: Work) -> None:
     """Fail an operation whose event cannot be asked; under the lock (O2).
 
     It stays in the ring: a later event tells when its work has ended. The device is lost
@@ -234,7 +234,7 @@ def heed_error(operation: Operation, error: HalError, work: Work) -> None:
         )
         lost.__cause__ = error
         error = lost
-    work.append((LOSE, (queue._context, error)))
+    work.append((CHANGE, (lose, queue._context, error)))
 
 
 # The progress thread

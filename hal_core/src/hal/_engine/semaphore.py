@@ -213,7 +213,7 @@ def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:
     with timelines.lock:
         queues = {operation._queue for _, operation in semaphore._points}
     for queue in queues:
-        harvest(queue, step)
+        harvest(step, queue)
 
 
 def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
@@ -226,12 +226,12 @@ def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
         if value <= semaphore._reserved:
             raise InvalidArgumentError(semaphore._not_above(value))
         semaphore._reserved = value
-        step.work.append((timelines.RAISE, (semaphore, value)))
+        step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
         semaphore._advance(value, step.work)
 
 
 def _fail(step: Step, semaphore: Semaphore, error: BaseException) -> None:
-    step.work.append((timelines.FAIL, (semaphore, error)))
+    step.work.append((timelines.CHANGE, (Timeline._fail, semaphore, error)))
 
 
 def _register(step: Step, semaphore: Semaphore, callback: Callback) -> None:

@@ -16,7 +16,6 @@ from hal.errors import HalError
 
 if TYPE_CHECKING:
     from hal._devices.queue import Queue
-    from hal._engine.stream import StreamQueue
 
 __all__ = ["Submission"]
 
@@ -81,7 +80,7 @@ class Submission(Operation):
     def _look(self) -> bool:
         """Retire what has finished on the queue; return whether this has ended."""
         if self._state == ISSUED and not steps.is_inside():
-            progress.act(_harvest, self._queue, None)
+            progress.act(retiring.harvest, self._queue, None)
         return self._state >= DONE
 
     def _run_on_host(self) -> None:
@@ -129,10 +128,6 @@ class Submission(Operation):
                 self._signals = (*self._signals, timepoint)
             self._private = timepoint
         return timepoint
-
-
-def _harvest(step: Step, queue: StreamQueue, _: None) -> None:
-    retiring.harvest(queue, step)
 
 
 def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:

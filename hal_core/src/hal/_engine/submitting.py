@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._engine import progress, timelines
-from hal._engine.backlog import check_above, claim, has_room, stand_in_line
+from hal._engine.backlog import claim, has_room, not_above, stand_in_line
 from hal._engine.ending import end, end_pending
 from hal._engine.issuing import issue_from
 from hal._engine.operation import FAILED, PENDING
@@ -66,9 +66,9 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     with timelines.lock:
         if queue._closed:
             queue._context.refuse(queue._name)
-        signals = operation._signals
-        if signals:
-            check_above(signals)
+        error = not_above(operation._signals)
+        if error is not None:
+            raise error
         step.operation = operation
         step.noted = None
         if queue._context.lost is not None:

@@ -87,21 +87,13 @@ HOST: Final = 5
 """A host operation to be sent to the pool."""
 GARBAGE: Final = 6
 """A list of operations that have ended: their resources are dropped."""
-RAISE: Final = 7
-"""A semaphore and the value that the host raises it to."""
-FAIL: Final = 8
-"""A semaphore and the error that it fails with."""
-RETIRE: Final = 9
+RETIRE: Final = 7
 """An issued operation whose event is complete."""
-ANSWER: Final = 10
-"""An issued operation and the error from asking its event."""
-LOSE: Final = 11
-"""A context and the error that loses it."""
-CANCEL: Final = 12
-"""A queue that is being closed: its unissued operations are cancelled."""
-DROP: Final = 13
+CHANGE: Final = 8
+"""A function to be called under the lock, and its first two arguments; the third is the work."""
+DROP: Final = 9
 """An object whose last reference may be this one: it is dropped under no lock."""
-LATER: Final = 14
+LATER: Final = 10
 """A call that was put off (`hal._engine.steps.Later`), for the progress thread."""
 
 Work: TypeAlias = list[tuple[int, Any]]

@@ -76,7 +76,10 @@ _LONGEST_SECONDS: Final = 1e6
 
 def spin_for(timeline: Timeline, value: int, timeout: SupportsFloat | None) -> None:
     """Ask the operation recorded to signal `value`, unless another thread asks for its queue."""
-    progress.act(_spin_for_value, (timeline, value), _limit(timeout))
+    with timelines.lock:
+        operation = timeline._covering(value)
+    if operation is not None:
+        spin_for_operation(operation, timeout)
 
 
 def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> None:
@@ -86,14 +89,6 @@ def spin_for_operation(operation: Operation, timeout: SupportsFloat | None) -> N
 
 def _limit(timeout: SupportsFloat | None) -> float:
     return _POLL_SECONDS if timeout is None else min(as_seconds(timeout), _POLL_SECONDS)
-
-
-def _spin_for_value(step: Step, wanted: tuple[Timeline, int], seconds: float) -> None:
-    timeline, value = wanted
-    with timelines.lock:
-        operation = timeline._covering(value)
-    if operation is not None:
-        _spin(step, operation, seconds)
 
 
 def _spin(step: Step, operation: Operation, seconds: float) -> None:
@@ -162,15 +157,10 @@ def poll_all(entries: Entries) -> bool:
     if not steps.is_inside():
         progress.act(_ask_all, entries, None)
     is_reached = all(each._semaphore._value >= each._value for each in entries)
-    _check_failures(entries)
-    return is_reached
-
-
-def _check_failures(entries: Entries) -> None:
-    """Raise the first failure among entries, reached ones as well; reads single fields only."""
     failure = _find_failure(entries)
     if failure is not None:
         raise fresh(failure)
+    return is_reached
 
 
 def _find_failure(entries: Entries) -> BaseException | None:
@@ -192,7 +182,7 @@ def _ask_all(step: Step, entries: Entries, _: None) -> None:
                 if operation is not None:
                     queues[operation._queue] = None
     for queue in queues:
-        harvest(queue, step)
+        harvest(step, queue)
 
 
 class HostWaiter:
