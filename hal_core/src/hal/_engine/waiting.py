@@ -243,13 +243,11 @@ class HostWaiter:
         step.waiter = self  # the next call has it leave, if this breaks off
         while True:
             may_sleep = not is_late and self._remaining() > 0
-            turn = self._turn(step.work, may_poll, to_check, may_sleep)
+            turn = self._turn(step, may_poll, to_check, may_sleep)
             is_over = False
             while not is_over:
                 with timelines.lock:
                     is_over = next(turn, True)
-            if self._points:
-                step.contexts = tuple({each._queue._context for each in self._points})
             if step.work:
                 progress.drain(step)
             if is_late or self._index is not None or self._failure is not None:
@@ -276,7 +274,7 @@ class HostWaiter:
 
     def _turn(  # noqa: PLR0912 - what there is to look at, in one order
         self,
-        work: Work,
+        step: Step,
         may_poll: bool,  # noqa: FBT001 - internal
         to_check: bool,  # noqa: FBT001
         may_sleep: bool,  # noqa: FBT001
@@ -319,9 +317,10 @@ class HostWaiter:
         if may_poll:
             self._points = self._points_to_ask()
             if self._points:
+                step.contexts = tuple({each._queue._context for each in self._points})
                 return
         if may_sleep:
-            yield from self._go_to_sleep(work)
+            yield from self._go_to_sleep(step.work)
         self._stop_leading()
 
     def _go_to_sleep(self, work: Work) -> Iterator[bool]:
