@@ -2,7 +2,8 @@
 
 The driver never calls Python: a stream of its own, one per queue, waits for
 the operation's event and then runs a plain C function that posts a doorbell
-(design section 5, "Notification").
+(design section 5, "Notification"). On the queue's own stream that function would hold up
+the operations behind it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["submit"]
 
 _HARVEST_MASK: Final = 63
-"""Submissions harvest whenever their sequence has these bits clear: now and then."""
+"""Submissions harvest whenever their sequence has these bits clear.
+
+Else who submits and never waits would have memory come back only when the stream is full.
+"""
 
 
 def submit(
