@@ -73,12 +73,6 @@ struct cu_host_node {
   void *argument;
 };
 
-struct cu_memcpy_node {
-  int flags, reserved;
-  struct cu_context *context;
-  struct cu_memcpy3d copy;
-};
-
 struct cu_location {
   unsigned type; /* 1: a device, 2: the host */
   int id;

@@ -30,19 +30,6 @@ API hipMemcpyAsync(void *target, const void *source, size_t size, int kind, stru
   CALL(hipMemcpyAsync, CURRENT);
   return copy(stream, target, source, size, kind, false);
 }
-API hipMemcpyHtoDAsync(void *target, const void *source, size_t size, struct sim_stream *stream) {
-  CALL(hipMemcpyHtoDAsync, CURRENT);
-  return copy(stream, target, source, size, HIP_HOST_TO_DEVICE, false);
-}
-API hipMemcpyDtoHAsync(void *target, const void *source, size_t size, struct sim_stream *stream) {
-  CALL(hipMemcpyDtoHAsync, CURRENT);
-  return copy(stream, target, source, size, HIP_DEVICE_TO_HOST, false);
-}
-API hipMemcpyDtoDAsync(void *target, const void *source, size_t size, struct sim_stream *stream) {
-  CALL(hipMemcpyDtoDAsync, CURRENT);
-  return copy(stream, target, source, size, HIP_DEVICE_TO_DEVICE, false);
-}
-
 API hipMemcpyPeerAsync(void *target, int to, const void *source, int from, size_t size, struct sim_stream *stream) {
   CALL(hipMemcpyPeerAsync, CURRENT);
   DEVICE(to);
@@ -64,10 +51,6 @@ static int set(struct sim_stream *stream, void *target, uint32_t value, unsigned
 API hipMemset(void *target, int value, size_t size) {
   CALL(hipMemset, CURRENT);
   return set(NULL, target, (unsigned char)value, 1, size);
-}
-API hipMemsetAsync(void *target, int value, size_t size, struct sim_stream *stream) {
-  CALL(hipMemsetAsync, CURRENT);
-  return set(stream, target, (unsigned char)value, 1, size);
 }
 API hipMemsetD8Async(void *target, unsigned char value, size_t count, struct sim_stream *stream) {
   CALL(hipMemsetD8Async, CURRENT);

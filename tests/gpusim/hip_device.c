@@ -16,12 +16,6 @@ API hipInit(unsigned flags) {
   FAIL(flags ? SIM_INVALID_VALUE : sim.device_count ? SIM_OK : SIM_NO_DEVICE);
 }
 
-API hipDriverGetVersion(int *version) {
-  GIVEN(version);
-  *version = VERSION;
-  return SIM_OK;
-}
-
 API hipRuntimeGetVersion(int *version) {
   GIVEN(version);
   *version = (int)sim_setting("GPUSIM_HIP_VERSION", VERSION);
@@ -49,23 +43,7 @@ API hipGetDevice(int *device) {
   return SIM_OK;
 }
 
-API hipDeviceGet(int *device, int ordinal) {
-  CALL(hipDeviceGet, ANY | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(device);
-  DEVICE(ordinal);
-  *device = ordinal;
-  return SIM_OK;
-}
-
 static void name_of(char *name, size_t size, int device) { snprintf(name, size, "gpusim (software, no GPU) %d", device); }
-
-API hipDeviceGetName(char *name, int size, int device) {
-  CALL(hipDeviceGetName, ANY | SIM_ALLOWED_AFTER_ERROR);
-  if (!name || size <= 0) FAIL(SIM_INVALID_VALUE);
-  DEVICE(device);
-  name_of(name, (size_t)size, device);
-  return SIM_OK;
-}
 
 /* Sixteen letters, as AMD's devices have. */
 static void uuid_of(char *uuid, int device) {
@@ -79,22 +57,6 @@ API hipDeviceGetUuid(char *uuid, int device) {
   GIVEN(uuid);
   DEVICE(device);
   uuid_of(uuid, device);
-  return SIM_OK;
-}
-
-API hipDeviceGetPCIBusId(char *text, int size, int device) {
-  CALL(hipDeviceGetPCIBusId, ANY | SIM_ALLOWED_AFTER_ERROR);
-  if (!text || size <= 0) FAIL(SIM_INVALID_VALUE);
-  DEVICE(device);
-  snprintf(text, (size_t)size, "ffff:%02x:00.0", device);
-  return SIM_OK;
-}
-
-API hipDeviceTotalMem(size_t *bytes, int device) {
-  CALL(hipDeviceTotalMem, ANY | SIM_ALLOWED_AFTER_ERROR);
-  GIVEN(bytes);
-  DEVICE(device);
-  *bytes = sim.devices[device].total;
   return SIM_OK;
 }
 
@@ -171,13 +133,6 @@ API hipDeviceReset(void) {
   return SIM_OK;
 }
 
-API hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
-  CALL(hipDeviceGetStreamPriorityRange, CURRENT);
-  if (least) *least = 1;
-  if (greatest) *greatest = -1;
-  return SIM_OK;
-}
-
 /* Peers */
 
 API hipDeviceCanAccessPeer(int *can, int device, int peer) {
@@ -200,15 +155,4 @@ API hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   device->peers |= 1u << peer;
   sim_unlock();
   FAIL(already ? SIM_PEER_ALREADY_ENABLED : SIM_OK);
-}
-
-API hipDeviceDisablePeerAccess(int peer) {
-  CALL(hipDeviceDisablePeerAccess, CURRENT);
-  if (!hip_is_device(peer) || peer == hip_device) FAIL(SIM_INVALID_DEVICE);
-  struct sim_device *device = &sim.devices[hip_device];
-  sim_lock();
-  bool enabled = device->peers >> peer & 1;
-  device->peers &= ~(1u << peer);
-  sim_unlock();
-  FAIL(enabled ? SIM_OK : SIM_PEER_NOT_ENABLED);
 }

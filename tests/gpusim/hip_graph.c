@@ -28,27 +28,6 @@ static int line_op(struct sim_op *op, void *target, const void *source, size_t s
   return checked_copy(op, kind);
 }
 
-static size_t place_in(const hip_pitched *side, hip_position at) {
-  return at.x + (at.y + at.z * side->height) * side->pitch;
-}
-
-static int volume_op(struct sim_op *op, const hip_copy3d *p) {
-  if (!p) return SIM_INVALID_VALUE;
-  if (p->source_array || p->target_array) return SIM_NOT_SUPPORTED;
-  op->copy = (struct sim_copy){
-      .target = (char *)p->target.pointer + place_in(&p->target, p->target_position),
-      .source = (const char *)p->source.pointer + place_in(&p->source, p->source_position),
-      .width = p->extent.x,
-      .height = p->extent.y,
-      .depth = p->extent.z,
-      .target_pitch = p->target.pitch,
-      .source_pitch = p->source.pitch,
-      .target_slice = p->target.pitch * p->target.height,
-      .source_slice = p->source.pitch * p->source.height,
-  };
-  return checked_copy(op, p->kind);
-}
-
 static int set_op(struct sim_op *op, const hip_memset_node *p) {
   if (!p || !p->width || !p->height) return SIM_INVALID_VALUE;
   op->kind = SIM_OP_SET;
@@ -57,14 +36,6 @@ static int set_op(struct sim_op *op, const hip_memset_node *p) {
   int status = sim_check_set(&op->set);
   sim_unlock();
   return status;
-}
-
-static int host_op(struct sim_op *op, const hip_host_node *p) {
-  if (!p || !p->function) return SIM_INVALID_VALUE;
-  op->kind = SIM_OP_HOST;
-  op->host.function = p->function;
-  op->host.argument = p->argument;
-  return SIM_OK;
 }
 
 static void give_up(const struct sim_op *op) {
@@ -104,34 +75,16 @@ API hipGraphAddMemcpyNode1D(PLACE, void *target, const void *source, size_t size
   return add(node, graph, dependencies, count, line_op(&op, target, source, size, kind), &op);
 }
 
-API hipGraphAddMemcpyNode(PLACE, const hip_copy3d *p) {
-  CALL(hipGraphAddMemcpyNode, CURRENT);
-  struct sim_op op;
-  return add(node, graph, dependencies, count, volume_op(&op, p), &op);
-}
-
 API hipGraphAddMemsetNode(PLACE, const hip_memset_node *p) {
   CALL(hipGraphAddMemsetNode, CURRENT);
   struct sim_op op;
   return add(node, graph, dependencies, count, set_op(&op, p), &op);
 }
 
-API hipGraphAddHostNode(PLACE, const hip_host_node *p) {
-  CALL(hipGraphAddHostNode, CURRENT);
-  struct sim_op op;
-  return add(node, graph, dependencies, count, host_op(&op, p), &op);
-}
-
 API hipGraphAddEmptyNode(PLACE) {
   CALL(hipGraphAddEmptyNode, CURRENT);
   const struct sim_op op = {.kind = SIM_OP_EMPTY};
   return add(node, graph, dependencies, count, SIM_OK, &op);
-}
-
-API hipGraphAddDependencies(struct sim_graph *graph, struct sim_node *const *from, struct sim_node *const *to, size_t count) {
-  CALL(hipGraphAddDependencies, ANY);
-  if (!sim_handle_alive(graph, SIM_GRAPH) || (count && (!from || !to))) FAIL(SIM_INVALID_VALUE);
-  FAIL(sim_graph_depend(graph, from, to, count));
 }
 
 API hipGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
@@ -147,14 +100,6 @@ API hipGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *c
 API hipGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {
   CALL(hipGraphInstantiateWithFlags, CURRENT | UNSAFE);
   if (!exec || flags || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
-  FAIL(sim_exec_create(exec, graph));
-}
-
-API hipGraphInstantiate(struct sim_exec **exec, struct sim_graph *graph, struct sim_node **error_node, char *log, size_t size) {
-  CALL(hipGraphInstantiate, CURRENT | UNSAFE);
-  if (!exec || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
-  if (error_node) *error_node = NULL;
-  if (log && size) *log = 0;
   FAIL(sim_exec_create(exec, graph));
 }
 
@@ -189,20 +134,8 @@ API hipGraphExecMemcpyNodeSetParams1D(struct sim_exec *exec, struct sim_node *no
   return change(exec, node, line_op(&op, target, source, size, kind), &op);
 }
 
-API hipGraphExecMemcpyNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_copy3d *p) {
-  CALL(hipGraphExecMemcpyNodeSetParams, CURRENT);
-  struct sim_op op;
-  return change(exec, node, volume_op(&op, p), &op);
-}
-
 API hipGraphExecMemsetNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_memset_node *p) {
   CALL(hipGraphExecMemsetNodeSetParams, CURRENT);
   struct sim_op op;
   return change(exec, node, set_op(&op, p), &op);
-}
-
-API hipGraphExecHostNodeSetParams(struct sim_exec *exec, struct sim_node *node, const hip_host_node *p) {
-  CALL(hipGraphExecHostNodeSetParams, CURRENT);
-  struct sim_op op;
-  return change(exec, node, host_op(&op, p), &op);
 }

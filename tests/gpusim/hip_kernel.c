@@ -20,12 +20,6 @@ API hipModuleLoadData(struct sim_module_handle **module, const void *image) {
   return load(module, image);
 }
 
-API hipModuleLoadDataEx(struct sim_module_handle **module, const void *image, unsigned count, int *options, void **values) {
-  CALL(hipModuleLoadDataEx, CURRENT);
-  if (count && (!options || !values)) FAIL(SIM_INVALID_VALUE);
-  return load(module, image);
-}
-
 API hipModuleUnload(struct sim_module_handle *module) {
   CALL(hipModuleUnload, CURRENT | UNSAFE);
   ALIVE(module, SIM_MODULE);
@@ -116,16 +110,5 @@ API hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_k
   if (!blocks || threads <= 0) FAIL(SIM_INVALID_VALUE);
   ALIVE(kernel, SIM_KERNEL);
   *blocks = occupancy(kernel, threads, shared);
-  return SIM_OK;
-}
-
-API hipModuleOccupancyMaxPotentialBlockSize(int *grid, int *block, struct sim_kernel *kernel, size_t shared, int limit) {
-  CALL(hipModuleOccupancyMaxPotentialBlockSize, CURRENT);
-  if (!grid || !block) FAIL(SIM_INVALID_VALUE);
-  ALIVE(kernel, SIM_KERNEL);
-  int threads = (int)sim_function_max_threads(kernel->function);
-  if (limit > 0 && limit < threads) threads = limit;
-  *block = threads;
-  *grid = 2 * occupancy(kernel, threads, shared);
   return SIM_OK;
 }

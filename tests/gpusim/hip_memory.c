@@ -73,16 +73,6 @@ API hipMemGetInfo(size_t *free, size_t *total) {
   return SIM_OK;
 }
 
-API hipMemGetAddressRange(void **base, size_t *size, void *address) {
-  CALL(hipMemGetAddressRange, CURRENT);
-  sim_lock();
-  const struct sim_block *block = sim_find(address);
-  if (block && base) *base = block->base;
-  if (block && size) *size = block->size;
-  sim_unlock();
-  FAIL(block ? SIM_OK : SIM_NOT_FOUND);
-}
-
 API hipPointerGetAttributes(hip_pointer_attributes *out, void *address) {
   CALL(hipPointerGetAttributes, CURRENT);
   GIVEN(out);
@@ -126,30 +116,6 @@ API hipFreeAsync(void *address, struct sim_stream *stream) {
   CALL(hipFreeAsync, CURRENT | UNSAFE);
   STREAM(stream);
   FAIL(sim_pool_free(address, stream));
-}
-
-API hipDeviceGetDefaultMemPool(struct sim_pool **pool, int device) {
-  CALL(hipDeviceGetDefaultMemPool, ANY);
-  GIVEN(pool);
-  DEVICE(device);
-  *pool = sim.devices[device].default_pool;
-  return SIM_OK;
-}
-
-API hipDeviceGetMemPool(struct sim_pool **pool, int device) {
-  CALL(hipDeviceGetMemPool, ANY);
-  GIVEN(pool);
-  DEVICE(device);
-  *pool = sim.devices[device].pool;
-  return SIM_OK;
-}
-
-API hipDeviceSetMemPool(int device, struct sim_pool *pool) {
-  CALL(hipDeviceSetMemPool, ANY);
-  DEVICE(device);
-  if (!sim_handle_alive(pool, SIM_POOL) || pool->device != device) FAIL(SIM_INVALID_VALUE);
-  sim.devices[device].pool = pool;
-  return SIM_OK;
 }
 
 API hipMemPoolCreate(struct sim_pool **pool, const hip_pool_props *props) {

@@ -7,12 +7,6 @@ struct sim_stream *hip_stream(struct sim_stream *handle) {
   return sim_handle_alive(handle, SIM_STREAM) ? handle : NULL;
 }
 
-API hipStreamCreateWithPriority(struct sim_stream **stream, unsigned flags, int priority) {
-  CALL(hipStreamCreateWithPriority, CURRENT);
-  if (!stream || flags > 1) FAIL(SIM_INVALID_VALUE);
-  FAIL(sim_stream_create(stream, hip_device, !(flags & 1), priority > 1 ? 1 : priority < -1 ? -1 : priority));
-}
-
 API hipStreamCreateWithFlags(struct sim_stream **stream, unsigned flags) {
   CALL(hipStreamCreateWithFlags, CURRENT);
   if (!stream || flags > 1) FAIL(SIM_INVALID_VALUE);
@@ -50,22 +44,6 @@ API hipStreamWaitEvent(struct sim_stream *stream, struct sim_event *event, unsig
   if (flags > 1) FAIL(SIM_INVALID_VALUE);
   ALIVE(event, SIM_EVENT);
   FAIL(sim_event_wait(stream, event));
-}
-
-API hipStreamGetPriority(struct sim_stream *stream, int *priority) {
-  CALL(hipStreamGetPriority, CURRENT);
-  STREAM(stream);
-  GIVEN(priority);
-  *priority = stream->priority;
-  return SIM_OK;
-}
-
-API hipStreamGetFlags(struct sim_stream *stream, unsigned *flags) {
-  CALL(hipStreamGetFlags, CURRENT);
-  STREAM(stream);
-  GIVEN(flags);
-  *flags = !stream->blocking;
-  return SIM_OK;
 }
 
 API hipStreamGetDevice(struct sim_stream *stream, int *device) {
@@ -113,12 +91,6 @@ API hipEventCreateWithFlags(struct sim_event **event, unsigned flags) {
   CALL(hipEventCreateWithFlags, CURRENT);
   if (!event || (flags & 0x1fffffffu) > EVENT_FLAGS) FAIL(SIM_INVALID_VALUE);
   FAIL(sim_event_create(event, hip_device, !(flags & EVENT_NO_TIMING)));
-}
-
-API hipEventCreate(struct sim_event **event) {
-  CALL(hipEventCreate, CURRENT);
-  GIVEN(event);
-  FAIL(sim_event_create(event, hip_device, true));
 }
 
 API hipEventDestroy(struct sim_event *event) {
@@ -170,22 +142,10 @@ static int value_op(struct sim_stream *stream, enum sim_op_kind kind, void *addr
   FAIL(sim_value_op(stream, kind, &wanted));
 }
 
-API hipStreamWriteValue32(struct sim_stream *stream, void *address, uint32_t value, unsigned flags) {
-  CALL(hipStreamWriteValue32, CURRENT);
-  (void)flags;
-  return value_op(stream, SIM_OP_WRITE_VALUE, address, value, 4, 0);
-}
-
 API hipStreamWriteValue64(struct sim_stream *stream, void *address, uint64_t value, unsigned flags) {
   CALL(hipStreamWriteValue64, CURRENT);
   (void)flags;
   return value_op(stream, SIM_OP_WRITE_VALUE, address, value, 8, 0);
-}
-
-API hipStreamWaitValue32(struct sim_stream *stream, void *address, uint32_t value, unsigned flags, uint32_t mask) {
-  CALL(hipStreamWaitValue32, CURRENT);
-  if (mask != UINT32_MAX) FAIL(SIM_NOT_SUPPORTED);
-  return value_op(stream, SIM_OP_WAIT_VALUE, address, value, 4, flags);
 }
 
 API hipStreamWaitValue64(struct sim_stream *stream, void *address, uint64_t value, unsigned flags, uint64_t mask) {

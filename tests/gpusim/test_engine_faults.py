@@ -176,7 +176,7 @@ SAME(CUDA_MEMCPY3D, srcDevice, cu_memcpy3d, source_device); SAME(CUDA_MEMCPY3D, 
 SIZE(CUDA_KERNEL_NODE_PARAMS, cu_kernel_node); SAME(CUDA_KERNEL_NODE_PARAMS, extra, cu_kernel_node, extra);
 SAME(CUDA_KERNEL_NODE_PARAMS, kern, cu_kernel_node, kernel);
 SIZE(CUDA_MEMSET_NODE_PARAMS_v2, cu_memset_node); SAME(CUDA_MEMSET_NODE_PARAMS, width, cu_memset_node, width);
-SIZE(CUDA_HOST_NODE_PARAMS, cu_host_node); SIZE(CUDA_MEMCPY_NODE_PARAMS, cu_memcpy_node);
+SIZE(CUDA_HOST_NODE_PARAMS, cu_host_node);
 SIZE(CUmemPoolProps, cu_pool_props); SAME(CUmemPoolProps, location, cu_pool_props, location);
 SIZE(CUmemAccessDesc, cu_access);
 SIZE(CUgraphExecUpdateResultInfo, cu_update_result); SIZE(CUmemLocation, cu_location);

@@ -77,11 +77,6 @@ static int check_device(int device) {
 
 HIP hipInit(unsigned flags) { return hip_fail(flags ? INVALID_VALUE : hip_start()); }
 
-HIP hipDriverGetVersion(int *version) {
-  *version = VERSION;
-  return SUCCESS;
-}
-
 HIP hipRuntimeGetVersion(int *version) {
   *version = VERSION;
   return SUCCESS;
@@ -105,17 +100,6 @@ HIP hipGetDevice(int *device) {
   return SUCCESS;
 }
 
-HIP hipDeviceGet(int *device, int ordinal) {
-  CHECK(ordinal);
-  *device = ordinal;
-  return SUCCESS;
-}
-
-HIP hipDeviceGetName(char *name, int size, int device) {
-  CHECK(device);
-  RETURN(cuDeviceGetName, name, size, device);
-}
-
 /* Sixteen letters, as AMD's devices have, and not what the cuda backend calls the same device. */
 static int uuid_of(char *uuid, int device) {
   unsigned char bytes[16] = {0};
@@ -130,16 +114,6 @@ static int uuid_of(char *uuid, int device) {
 HIP hipDeviceGetUuid(char *uuid, int device) {
   CHECK(device);
   return hip_result(uuid_of(uuid, device));
-}
-
-HIP hipDeviceGetPCIBusId(char *name, int size, int device) {
-  CHECK(device);
-  RETURN(cuDeviceGetPCIBusId, name, size, device);
-}
-
-HIP hipDeviceTotalMem(size_t *size, int device) {
-  CHECK(device);
-  RETURN(cuDeviceTotalMem, size, device);
 }
 
 HIP hipDeviceGetAttribute(int *value, int number, int device) {
@@ -185,11 +159,6 @@ HIP hipDeviceSynchronize(void) {
   RETURN(cuCtxSynchronize);
 }
 
-HIP hipDeviceGetStreamPriorityRange(int *least, int *greatest) {
-  ENTER;
-  RETURN(cuCtxGetStreamPriorityRange, least, greatest);
-}
-
 HIP hipDeviceCanAccessPeer(int *can, int device, int peer) {
   CHECK(device);
   CHECK(peer);
@@ -204,12 +173,4 @@ HIP hipDeviceEnablePeerAccess(int peer, unsigned flags) {
   void *context = hip_context(peer, &error);
   if (!context) return hip_fail(error);
   RETURN(cuCtxEnablePeerAccess, context, flags);
-}
-
-HIP hipDeviceDisablePeerAccess(int peer) {
-  int error;
-  ENTER;
-  void *context = hip_context(peer, &error);
-  if (!context) return hip_fail(error);
-  RETURN(cuCtxDisablePeerAccess, context);
 }

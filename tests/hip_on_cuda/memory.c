@@ -56,21 +56,6 @@ HIP hipMallocManaged(address *pointer, size_t size, unsigned flags) {
   RETURN(cuMemAllocManaged, pointer, size, flags);
 }
 
-HIP hipMemGetAddressRange(address *base, size_t *size, address pointer) {
-  ENTER;
-  RETURN(cuMemGetAddressRange, base, size, pointer);
-}
-
-HIP hipMemPrefetchAsync(address pointer, size_t size, int device, void *stream) {
-  ENTER;
-  RETURN(cuMemPrefetchAsync, pointer, size, device, stream);
-}
-
-HIP hipMemAdvise(address pointer, size_t size, int advice, int device) {
-  ENTER;
-  RETURN(cuMemAdvise, pointer, size, advice, device);
-}
-
 /* Stream-ordered allocation. */
 
 HIP hipMallocAsync(address *pointer, size_t size, void *stream) {
@@ -120,21 +105,6 @@ HIP hipMemPoolSetAccess(void *pool, const void *descriptions, size_t count) {
 HIP hipMemPoolTrimTo(void *pool, size_t keep) {
   ENTER;
   RETURN(cuMemPoolTrimTo, pool, keep);
-}
-
-HIP hipDeviceGetDefaultMemPool(void **pool, int device) {
-  ENTER;
-  RETURN(cuDeviceGetDefaultMemPool, pool, device);
-}
-
-HIP hipDeviceGetMemPool(void **pool, int device) {
-  ENTER;
-  RETURN(cuDeviceGetMemPool, pool, device);
-}
-
-HIP hipDeviceSetMemPool(int device, void *pool) {
-  ENTER;
-  RETURN(cuDeviceSetMemPool, device, pool);
 }
 
 HIP hipPointerGetAttributes(hip_pointer_attributes *found, address pointer) {

@@ -7,14 +7,6 @@ HIP hipModuleLoadData(void **module, const void *image) {
   RETURN(cuModuleLoadData, module, image);
 }
 
-/* The options of the compiler in the driver have other numbers, and code objects need none. */
-HIP hipModuleLoadDataEx(void **module, const void *image, unsigned count, int *options,
-                        void **values) {
-  (void)options, (void)values;
-  if (count) return hip_fail(NOT_SUPPORTED);
-  return hipModuleLoadData(module, image);
-}
-
 HIP hipModuleUnload(void *module) {
   ENTER;
   RETURN(cuModuleUnload, module);
@@ -36,11 +28,6 @@ HIP hipFuncGetAttribute(int *value, int number, void *function) {
   RETURN(cuFuncGetAttribute, value, number, function);
 }
 
-HIP hipFuncSetAttribute(void *function, int number, int value) {
-  ENTER;
-  RETURN(cuFuncSetAttribute, function, number, value);
-}
-
 HIP hipModuleLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                           unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_memory, void *stream, void **parameters, void **extra) {
@@ -54,20 +41,4 @@ HIP hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *functi
                                                        size_t shared_memory) {
   ENTER;
   RETURN(cuOccupancyMaxActiveBlocksPerMultiprocessor, blocks, function, block_size, shared_memory);
-}
-
-HIP hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, void *function,
-                                                                int block_size,
-                                                                size_t shared_memory,
-                                                                unsigned flags) {
-  ENTER;
-  RETURN(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, blocks, function, block_size,
-         shared_memory, flags);
-}
-
-HIP hipModuleOccupancyMaxPotentialBlockSize(int *grid_size, int *block_size, void *function,
-                                            size_t shared_memory, int limit) {
-  ENTER;
-  RETURN(cuOccupancyMaxPotentialBlockSize, grid_size, block_size, function, NULL, shared_memory,
-         limit);
 }

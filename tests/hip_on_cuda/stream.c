@@ -13,11 +13,6 @@ HIP hipStreamCreateWithFlags(void **stream, unsigned flags) {
   RETURN(cuStreamCreate, stream, flags);
 }
 
-HIP hipStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
-  ENTER;
-  RETURN(cuStreamCreateWithPriority, stream, flags, priority);
-}
-
 HIP hipStreamDestroy(void *stream) {
   ENTER;
   if (!stream) return hip_fail(INVALID_HANDLE);
@@ -40,16 +35,6 @@ HIP hipStreamWaitEvent(void *stream, void *event, unsigned flags) {
   RETURN(cuStreamWaitEvent, stream, event, flags);
 }
 
-HIP hipStreamGetFlags(void *stream, unsigned *flags) {
-  ENTER;
-  RETURN(cuStreamGetFlags, stream, flags);
-}
-
-HIP hipStreamGetPriority(void *stream, int *priority) {
-  ENTER;
-  RETURN(cuStreamGetPriority, stream, priority);
-}
-
 HIP hipStreamGetDevice(void *stream, int *device) {
   void *context = NULL;
   int error;
@@ -66,22 +51,9 @@ HIP hipStreamGetDevice(void *stream, int *device) {
   return hip_fail(INVALID_HANDLE);
 }
 
-HIP hipStreamWriteValue32(void *stream, address target, uint32_t value, unsigned flags) {
-  ENTER;
-  RETURN(cuStreamWriteValue32, stream, target, value, flags);
-}
-
 HIP hipStreamWriteValue64(void *stream, address target, uint64_t value, unsigned flags) {
   ENTER;
   RETURN(cuStreamWriteValue64, stream, target, value, flags);
-}
-
-/* CUDA has no mask. */
-HIP hipStreamWaitValue32(void *stream, address source, uint32_t value, unsigned flags,
-                         uint32_t mask) {
-  ENTER;
-  if (mask != UINT32_MAX) return hip_fail(NOT_SUPPORTED);
-  RETURN(cuStreamWaitValue32, stream, source, value, flags);
 }
 
 HIP hipStreamWaitValue64(void *stream, address source, uint64_t value, unsigned flags,
@@ -109,11 +81,6 @@ HIP hipStreamIsCapturing(void *stream, int *status) {
 HIP hipThreadExchangeStreamCaptureMode(int *mode) {
   ENTER;
   RETURN(cuThreadExchangeStreamCaptureMode, mode);
-}
-
-HIP hipEventCreate(void **event) {
-  ENTER;
-  RETURN(cuEventCreate, event, 0);
 }
 
 HIP hipEventCreateWithFlags(void **event, unsigned flags) {

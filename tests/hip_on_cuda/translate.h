@@ -70,14 +70,11 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
  * In CUDA handles are pointers, and devices and enumerations ints. */
 #define DRIVER_FUNCTIONS(F) \
   F(cuInit, 2000, (unsigned)) \
-  F(cuDriverGetVersion, 2020, (int *)) \
   F(cuDeviceGetCount, 2000, (int *)) \
-  F(cuDeviceGet, 2000, (int *, int)) \
   F(cuDeviceGetName, 2000, (char *, int, int)) \
   F(cuDeviceGetUuid, 11040, (void *, int)) \
   F(cuDeviceTotalMem, 3020, (size_t *, int)) \
   F(cuDeviceGetAttribute, 2000, (int *, int, int)) \
-  F(cuDeviceGetPCIBusId, 4010, (char *, int, int)) \
   F(cuDeviceCanAccessPeer, 4000, (int *, int, int)) \
   F(cuDevicePrimaryCtxRetain, 7000, (void **, int)) \
   F(cuDevicePrimaryCtxReset, 7000, (int)) \
@@ -85,8 +82,6 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuCtxSetCurrent, 4000, (void *)) \
   F(cuCtxSynchronize, 2000, (void)) \
   F(cuCtxEnablePeerAccess, 4000, (void *, unsigned)) \
-  F(cuCtxDisablePeerAccess, 4000, (void *)) \
-  F(cuCtxGetStreamPriorityRange, 5050, (int *, int *)) \
   F(cuMemGetInfo, 3020, (size_t *, size_t *)) \
   F(cuMemAlloc, 3020, (address *, size_t)) \
   F(cuMemFree, 3020, (address)) \
@@ -96,9 +91,6 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuMemHostRegister, 6050, (void *, size_t, unsigned)) \
   F(cuMemHostUnregister, 4000, (void *)) \
   F(cuMemAllocManaged, 6000, (address *, size_t, unsigned)) \
-  F(cuMemGetAddressRange, 3020, (address *, size_t *, address)) \
-  F(cuMemPrefetchAsync, 8000, (address, size_t, int, void *)) \
-  F(cuMemAdvise, 8000, (address, size_t, int, int)) \
   F(cuMemAllocAsync, 11020, (address *, size_t, void *)) \
   F(cuMemFreeAsync, 11020, (address, void *)) \
   F(cuMemAllocFromPoolAsync, 11020, (address *, size_t, void *, void *)) \
@@ -108,9 +100,6 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuMemPoolGetAttribute, 11020, (void *, int, void *)) \
   F(cuMemPoolSetAccess, 11020, (void *, const void *, size_t)) \
   F(cuMemPoolTrimTo, 11020, (void *, size_t)) \
-  F(cuDeviceGetDefaultMemPool, 11020, (void **, int)) \
-  F(cuDeviceGetMemPool, 11020, (void **, int)) \
-  F(cuDeviceSetMemPool, 11020, (int, void *)) \
   F(cuPointerGetAttribute, 4000, (void *, int, address)) \
   F(cuMemcpyAsync, 4000, (address, address, size_t, void *)) \
   F(cuMemcpyHtoDAsync, 3020, (address, const void *, size_t, void *)) \
@@ -121,17 +110,12 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuMemsetD16Async, 3020, (address, unsigned short, size_t, void *)) \
   F(cuMemsetD32Async, 3020, (address, unsigned, size_t, void *)) \
   F(cuStreamCreate, 2000, (void **, unsigned)) \
-  F(cuStreamCreateWithPriority, 5050, (void **, unsigned, int)) \
   F(cuStreamDestroy, 4000, (void *)) \
   F(cuStreamQuery, 2000, (void *)) \
   F(cuStreamSynchronize, 2000, (void *)) \
   F(cuStreamWaitEvent, 3020, (void *, void *, unsigned)) \
-  F(cuStreamGetFlags, 5050, (void *, unsigned *)) \
-  F(cuStreamGetPriority, 5050, (void *, int *)) \
   F(cuStreamGetCtx, 9020, (void *, void **)) \
-  F(cuStreamWriteValue32, 11070, (void *, address, uint32_t, unsigned)) \
   F(cuStreamWriteValue64, 11070, (void *, address, uint64_t, unsigned)) \
-  F(cuStreamWaitValue32, 11070, (void *, address, uint32_t, unsigned)) \
   F(cuStreamWaitValue64, 11070, (void *, address, uint64_t, unsigned)) \
   F(cuStreamBeginCapture, 10010, (void *, int)) \
   F(cuStreamEndCapture, 10000, (void *, void **)) \
@@ -149,36 +133,24 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuModuleGetFunction, 2000, (void **, void *, const char *)) \
   F(cuModuleGetGlobal, 3020, (address *, size_t *, void *, const char *)) \
   F(cuFuncGetAttribute, 2020, (int *, int, void *)) \
-  F(cuFuncSetAttribute, 9000, (void *, int, int)) \
   F(cuLaunchKernel, 4000, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                            unsigned, void *, void **, void **)) \
   F(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, (int *, void *, int, size_t)) \
-  F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, \
-    (int *, void *, int, size_t, unsigned)) \
-  F(cuOccupancyMaxPotentialBlockSize, 6050, (int *, int *, void *, void *, size_t, int)) \
   F(cuGraphCreate, 10000, (void **, unsigned)) \
   F(cuGraphDestroy, 10000, (void *)) \
-  F(cuGraphClone, 10000, (void **, void *)) \
   F(cuGraphGetNodes, 10000, (void *, void **, size_t *)) \
-  F(cuGraphAddDependencies, 10000, (void *, void *const *, void *const *, size_t)) \
   F(cuGraphAddKernelNode, 12000, (void **, void *, void *const *, size_t, const cu_kernel_node *)) \
   F(cuGraphAddMemcpyNode, 10000, \
     (void **, void *, void *const *, size_t, const cu_copy3d *, void *)) \
   F(cuGraphAddMemsetNode, 10000, \
     (void **, void *, void *const *, size_t, const cu_memset_node *, void *)) \
-  F(cuGraphAddHostNode, 10000, (void **, void *, void *const *, size_t, const void *)) \
   F(cuGraphAddEmptyNode, 10000, (void **, void *, void *const *, size_t)) \
-  F(cuGraphAddChildGraphNode, 10000, (void **, void *, void *const *, size_t, void *)) \
-  F(cuGraphAddEventRecordNode, 11010, (void **, void *, void *const *, size_t, void *)) \
-  F(cuGraphAddEventWaitNode, 11010, (void **, void *, void *const *, size_t, void *)) \
   F(cuGraphInstantiateWithFlags, 11040, (void **, void *, unsigned long long)) \
   F(cuGraphLaunch, 10000, (void *, void *)) \
-  F(cuGraphUpload, 11010, (void *, void *)) \
   F(cuGraphExecDestroy, 10000, (void *)) \
   F(cuGraphExecKernelNodeSetParams, 12000, (void *, void *, const cu_kernel_node *)) \
   F(cuGraphExecMemcpyNodeSetParams, 10020, (void *, void *, const cu_copy3d *, void *)) \
   F(cuGraphExecMemsetNodeSetParams, 10020, (void *, void *, const cu_memset_node *, void *)) \
-  F(cuGraphExecHostNodeSetParams, 10020, (void *, void *, const void *)) \
   F(cuGetErrorString, 6000, (int, const char **))
 
 #define MEMBER(name, version, signature) int(*name) signature;

@@ -50,22 +50,6 @@ def test_commands_of_no_size_are_left_out_c4(open_probe):
     assert buffer.numpy().tolist() == [2] * 4 + [0] * 4
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 1000])
-def test_any_number_of_commands_between_barriers_c2(device, count):
-    """Barriers with nothing before them, and many commands between two."""
-    source, target = device.allocate(4 * count), device.allocate(4 * count)
-    with device.record() as commands:
-        commands.barrier()
-        for index in range(count):
-            commands.fill(source, np.uint32(index + 1), offset=4 * index, size=4)
-        commands.barrier()
-        commands.barrier()
-        commands.copy(source, target)
-        commands.barrier()
-    result = target.numpy(np.uint32, wait=device.queue.execute(commands))
-    assert result.tolist() == list(range(1, count + 1))
-
-
 def test_a_recording_keeps_its_buffers_c1(open_probe):
     """C1: names may go, buffers may be closed, before it is ever executed."""
     device, _ = open_probe()

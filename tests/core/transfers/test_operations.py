@@ -11,22 +11,6 @@ from core_harness import LIMIT
 import hal
 
 
-def test_fill_update_copy_read_write_q4(device):
-    queue = device.queue
-    source, target = device.allocate(16), device.allocate(16)
-    out = np.zeros(16, np.uint8)
-    queue.fill(source, b"\x01")
-    queue.fill(source, b"\x02\x03", offset=4, size=4)
-    queue.fill(source, np.uint32(0x07060504), offset=8, size=4)
-    queue.update(source, b"\x09\x0a", offset=13)
-    queue.write(target, np.full(16, 0xEE, np.uint8))
-    queue.copy(source, target, source_offset=3, target_offset=1, size=12)
-    queue.read(target, out).wait(LIMIT)
-    expected = bytes([1, 1, 1, 1, 2, 3, 2, 3, 4, 5, 6, 7, 1, 9, 10, 1])
-    assert source.numpy().tobytes() == expected
-    assert out.tobytes() == b"\xee" + expected[3:15] + b"\xee\xee\xee"
-
-
 @pytest.mark.parametrize(
     ("dtype", "value", "expected"),
     [
