@@ -266,12 +266,12 @@ class Provider(MemoryProvider):
             if self._heap.order.has_changed(storage):
                 progress.act(_feed_one, self._context, operation)  # meanwhile
                 return
-            error = self._heap.out_of_memory(storage)
+            error = self._heap.out_of_memory(storage, storage.error)
         except Exception as raised:  # noqa: BLE001 - whatever a plugin raises there
             error = as_failure(raised, "memory was looked for")
             if isinstance(error, OutOfMemoryError):
                 storage.refuse(error)
-                error = self._heap.out_of_memory(storage)
+                error = self._heap.out_of_memory(storage, error)
         progress.act(_fail, operation, error)
 
 

@@ -13,6 +13,7 @@ from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts
 from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
+from hal._memory.storage import Handle
 from hal.errors import HalError, OperationError
 from hal.native import EmptyNode, MemoryType
 
@@ -218,8 +219,8 @@ class Playback:
         nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
         for position, node in zip(lowering.positions, replica.nodes, strict=True):
             nodes[position] = node
-        graph = heap.own(GRAPH, native.create_graph(nodes, lowering.dependencies))
-        handle = heap.own(INSTANCE, native.instantiate_graph(graph.handle))
+        graph = Handle(heap, GRAPH, native.create_graph(nodes, lowering.dependencies))
+        handle = Handle(heap, INSTANCE, native.instantiate_graph(graph.handle))
         graph.close()
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)

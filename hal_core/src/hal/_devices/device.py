@@ -30,6 +30,7 @@ from hal._kernels.executable import Executable, check_signature, load_executable
 from hal._memory import peers
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation, shape_of
+from hal._memory.reaper import INSTANCE
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, describe_heaps, query
 from hal._memory.settings import MemorySettings
 from hal._memory.usage import BufferUsage, check_memory, check_rights
@@ -431,9 +432,9 @@ class Device(DeviceCore):
         return MemoryStatistics(
             **dataclasses.asdict(whole),
             kinds=MappingProxyType(kinds),
-            staging=heap.staged,
+            staging=heap.books.staged,
             events=self._context.events.size,
-            graph_instances=heap.graph_instances,
+            graph_instances=heap.reaper.count(INSTANCE),
         )
 
     def trim(self, keep: int = 0) -> int:

@@ -13,10 +13,10 @@ from hal._engine.steps import reentrant
 from hal._memory.blocks import CACHED, DIRECT, FOREIGN, LARGE, Block, Owner, Ticket, block_size
 from hal._memory.books import Books
 from hal._memory.driver_memory import DriverMemory
-from hal._memory.reaper import INSTANCE, UNLOAD, Reaper
+from hal._memory.reaper import Reaper
 from hal._memory.report import MemoryUse, tell_holders
 from hal._memory.settings import MemorySettings
-from hal._memory.storage import Handle, Module, Storage, Transient
+from hal._memory.storage import Handle, Module, Storage
 from hal._memory.stream_order import StreamOrder
 from hal._memory.usage import MEMORY_TYPES
 from hal._memory.views import Adopted
@@ -111,7 +111,7 @@ class Heap:
                 try:
                     self._allocate_block(storage, size, index)
                 except OutOfMemoryError as error:
-                    raise self._out_of_memory(size, MEMORY_TYPES[index], error) from error
+                    raise self.out_of_memory(storage, error) from error
 
     def _allocate_block(self, storage: Storage, size: int, index: int) -> None:
         """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
@@ -220,11 +220,6 @@ class Heap:
             self.trim(self.reaper.cache_limit)
         raise AssertionError  # the second attempt has returned or raised
 
-    @property
-    def has_imports(self) -> bool:
-        """Whether host memory is imported."""
-        return bool(self.books.imports)
-
     def find_import(self, host_address: int, size: int) -> Storage | None:
         """Return the storage of imported host memory that holds a range, or None."""
         for block, reference in list(self.books.imports.items()):
@@ -233,28 +228,11 @@ class Heap:
                 return reference()
         return None
 
-    @property
-    def staged(self) -> int:
-        """The bytes of the staging ring."""
-        return self.books.staged
-
-    @property
-    def graph_instances(self) -> int:
-        """The number of existing native graph instances."""
-        return self.reaper.count_handles(INSTANCE)
-
     def load(self, image: bytes) -> Module:
         """Load a module; raises what `NativeDevice.load_module` does."""
         self.refuse_reentrance()
         self._context.native.bind()
-        handle = self._context.native.load_module(image)
-        self.reaper.own(UNLOAD, handle)
-        return Module(self, handle)
-
-    def own(self, kind: int, handle: int) -> Handle:
-        """Return the owner of a native handle, which destroys it as its kind requires."""
-        self.reaper.own(kind, handle)
-        return Handle(self, kind, handle)
+        return Module(self, self._context.native.load_module(image))
 
     # The whole of it
 
@@ -329,15 +307,9 @@ class Heap:
         names = [memory.value for memory in MEMORY_TYPES]
         return whole, dict(zip(names, uses, strict=True))
 
-    def out_of_memory(self, storage: Transient) -> OutOfMemoryError:
-        """Return the failure of an alloca that found no memory; may block."""
-        error = storage.error or OutOfMemoryError("the memory is in use")
-        return self._out_of_memory(storage.size, storage.memory, error)
-
-    def _out_of_memory(
-        self, size: int, memory: MemoryType, error: OutOfMemoryError
-    ) -> OutOfMemoryError:
-        """Return an error that says what was asked for, and what is there."""
+    def out_of_memory(self, storage: Storage, error: OutOfMemoryError | None) -> OutOfMemoryError:
+        """Return an error that says what was asked for, and what is there; may block."""
+        error = error or OutOfMemoryError("the memory is in use")
         there = "the device does not tell how much is free"
         with self.driver.growing, contextlib.suppress(HalError):
             self.driver.check_open()
@@ -345,8 +317,9 @@ class Heap:
             free, total = self._context.native.memory_info()
             there = f"the device has {free:,} of {total:,} bytes free"
         return OutOfMemoryError(
-            f"{_digits(size)} bytes of {memory.value} memory were asked for; {there}, and hal "
-            f"holds {tell_holders(self.books)}; close buffers or ask for less ({error})",
+            f"{_digits(storage.size)} bytes of {storage.memory.value} memory were asked for; "
+            f"{there}, and hal holds {tell_holders(self.books)}; close buffers or ask for less "
+            f"({error})",
             native_name=error.native_name,
             native_code=error.native_code,
         )

@@ -127,7 +127,7 @@ class Reaper:
         with self._books.lock:
             self._handles.add((kind, handle))
 
-    def count_handles(self, kind: int) -> int:
+    def count(self, kind: int) -> int:
         """Return the number of existing handles of a kind."""
         return sum(1 for each, _ in list(self._handles) if each == kind)
 
@@ -177,20 +177,18 @@ class Reaper:
             self.late = [storage for storage in self.late if not self._doom_late(storage)]
         while doomed:
             what = doomed[0]
-            if isinstance(what, Ticket):
-                block = what.block
-                if block.ticket is not what:
-                    pass  # that use has ended before
-                elif block.way == POOLED:
+            if not isinstance(what, Ticket):
+                self._waste.append(what)
+            elif what.block.ticket is what:  # else that use has ended before
+                way = what.block.way
+                if way == POOLED:
                     books.give_piece(what, ())
-                elif block.way == ASYNC:
+                elif way == ASYNC:
                     self._returning.append(what)
-                elif block.way == CACHED and not self._driver.is_closed:
+                elif way == CACHED and not self._driver.is_closed:
                     books.put_back(what)
                 else:
                     self._waste.append(what)
-            else:
-                self._waste.append(what)
             doomed.popleft()
         return bool(self._returning)
 
@@ -294,14 +292,12 @@ class Reaper:
     def _return_async(self) -> None:
         """Free unused stream-ordered allocations; with the housekeeping lock."""
         while self._returning:
-            try:
-                ticket = self._returning.popleft()
-            except IndexError:
-                return
+            ticket = self._returning[0]
             with self._books.lock:
                 known = self._books.remove(ticket)
             if known:
                 self._driver.free_async(ticket.block)
+            self._returning.popleft()
 
     def _destroy(self, handle: tuple[int, int]) -> None:
         """Destroy a native handle, once."""
@@ -315,13 +311,20 @@ class Reaper:
                 getattr(native, _DESTROY[handle[0]])(handle[1])
 
     def drop_owners(self) -> None:
-        """Drop pending owners of foreign memory; under no lock, because that runs their code."""
+        """Drop pending owners of foreign memory, and have the dispatcher call their callbacks.
+
+        Under no lock, because that runs code that is not ours.
+        """
         while self._leaving:
             try:
                 owner = self._leaving.popleft()
             except IndexError:
                 return
-            _drop(owner)
+            callback, owner.callback = owner.callback, None
+            owner.owner = None
+            if callback is not None:
+                progress.dispatcher.append(callback)
+                progress.dispatcher.wake()
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
         """Give back all but what numpy views show; the last view closes the native device.
@@ -330,50 +333,32 @@ class Reaper:
         which takes its memory along.
         """
         self.absorb()
+        kept: list[str] = []
         with self.reaping:  # no free may be under way when the native device closes
-            kept = self._close(release_context=release_context)
+            books = self._books
+            shown: set[tuple[int, int]] = set()  # modules whose variables are shown by views
+            with books.lock:
+                books.close()
+                uses = books.uses()
+            for ticket in uses:
+                block = ticket.block
+                if block.is_viewed():
+                    kept.append(
+                        f"{ticket.size:,} bytes at {block.address:#x} are shown by a numpy view, "
+                        "and freed with it"
+                    )
+                    owner = block.owner
+                    if owner is not None and owner.handle is not None:
+                        shown.add(owner.handle)
+                elif block.way == POOLED:
+                    with books.lock:
+                        books.give_piece(ticket, ())
+                elif block.way != FOREIGN or release_context:
+                    # Abandoned work may go on in foreign memory.
+                    self._end_use(ticket)
+            for handle in list(self._handles - shown):
+                self._destroy(handle)
+            self._release_context = release_context
+            self._free_waste(0)
         self.drop_owners()
         return tuple(kept)
-
-    def _close(self, *, release_context: bool) -> list[str]:
-        """Close as `close` does; with the reaping lock."""
-        books = self._books
-        kept: list[str] = []
-        shown: set[tuple[int, int]] = set()  # modules whose variables are shown by views
-        with books.lock:
-            books.close()
-            uses = books.uses()
-        for ticket in uses:
-            block = ticket.block
-            if block.is_viewed():
-                kept.append(_tell_view(ticket))
-                owner = block.owner
-                if owner is not None and owner.handle is not None:
-                    shown.add(owner.handle)
-            elif block.way == POOLED:
-                with books.lock:
-                    books.give_piece(ticket, ())
-            elif block.way != FOREIGN or release_context:
-                # Abandoned work may go on in foreign memory.
-                self._end_use(ticket)
-        for handle in list(self._handles - shown):
-            self._destroy(handle)
-        self._release_context = release_context
-        self._free_waste(0)
-        return kept
-
-
-def _tell_view(ticket: Ticket) -> str:
-    return (
-        f"{ticket.size:,} bytes at {ticket.block.address:#x} are shown by a numpy view, and freed "
-        "with it"
-    )
-
-
-def _drop(owner: Owner) -> None:
-    """Drop foreign memory, and have the dispatcher call its callback; no lock held."""
-    callback, owner.callback = owner.callback, None
-    owner.owner = None
-    if callback is not None:
-        progress.dispatcher.append(callback)
-        progress.dispatcher.wake()

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 from hal._engine.operation import is_behind, is_over
 from hal._memory.blocks import POOLED, Block, Ticket, aligned
+from hal._memory.usage import MEMORY_TYPES
 
 if TYPE_CHECKING:
     from hal._engine.operation import Operation
     from hal._engine.stream import StreamQueue
     from hal._memory.storage import Transient
-    from hal.native import MemoryType
 
 __all__ = ["SEGMENT", "Piece", "Segment", "SegmentPool"]
 
@@ -61,15 +61,9 @@ class Segment(Block):
     __slots__ = ("first", "pool")
 
     def __init__(
-        self,
-        pool: SegmentPool,
-        address: int,
-        size: int,
-        memory: MemoryType,
-        host_address: int | None,
-        way: int,
+        self, pool: SegmentPool, size: int, address: int, host_address: int | None, way: int
     ) -> None:
-        super().__init__(address, size, memory, host_address, way)
+        super().__init__(address, size, MEMORY_TYPES[pool.index], host_address, way)
         self.pool = pool
         self.first: Piece | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from hal.arguments import as_choice, number_of, shown
 from hal.errors import InvalidArgumentError
@@ -12,7 +12,7 @@ __all__ = ["MemorySettings", "take_settings"]
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _REUSES: Final = ("any", "ordered", "stream")
 _LARGEST: Final = 2**63 - 1
-_SMALLEST_STAGING: Final = 4096
+_LEAST: Final = {"cache_limit": 0, "memory_limit": 1, "staging": 4096, "pool_keep": 0}
 
 
 class MemorySettings(NamedTuple):
@@ -53,21 +53,16 @@ def take_settings(parameters: dict[str, str]) -> MemorySettings:
 
     Raises `InvalidArgumentError` for a malformed value.
     """
-    settings = MemorySettings()
-    if "cache_limit" in parameters:
-        settings = settings._replace(cache_limit=_size("cache_limit", parameters, 0))
-    if "memory_limit" in parameters:
-        settings = settings._replace(memory_limit=_size("memory_limit", parameters, 1))
-    if "staging" in parameters:
-        settings = settings._replace(staging=_size("staging", parameters, _SMALLEST_STAGING))
+    sizes: dict[str, Any] = {
+        name: _size(name, parameters, least) for name, least in _LEAST.items() if name in parameters
+    }
+    settings = MemorySettings(**sizes)
     if "async_allocations" in parameters:
         text = parameters.pop("async_allocations")
         if text.lower() not in {"true", "false", "1", "0"}:
             message = f"async_allocations is 'true' or 'false', not {shown(text)}"
             raise InvalidArgumentError(message)
         settings = settings._replace(async_allocations=text.lower() in {"true", "1"})
-    if "pool_keep" in parameters:
-        settings = settings._replace(pool_keep=_size("pool_keep", parameters, 0))
     reuse = parameters.pop("pool_reuse", "any")
     return settings._replace(pool_reuse=as_choice(reuse, _REUSES, "pool_reuse"))
 

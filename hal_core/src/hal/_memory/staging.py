@@ -104,8 +104,20 @@ class Staging:
         raise, once no copy is under way any more.
         """
         busy: deque[_Slot] = deque()
+        native = self._context.native
+        done = 0
         with self._operation(busy):
-            self._write(busy, address, size, fill)
+            while done < size:
+                slot = self._next(busy)
+                while slot is None:
+                    self._finish_oldest(busy)
+                    slot = self._next(busy)
+                busy.append(slot)
+                count = min(self._size, size - done)
+                fill(slot.memory[:count], done)
+                native.bind()
+                native.copy_from_host(slot.stream, address + done, slot.address, count)
+                done += count
 
     def read(self, address: int, size: int, drain: Mover) -> None:
         """Copy `size` bytes from a device address; `drain` takes them out of slots, in order.
@@ -113,8 +125,23 @@ class Staging:
         Otherwise like `write`.
         """
         busy: deque[_Slot] = deque()
+        native = self._context.native
+        asked = done = 0
         with self._operation(busy):
-            self._read(busy, address, size, drain)
+            while done < size:
+                slot = self._next(busy) if asked < size else None
+                if slot is not None:
+                    busy.append(slot)
+                    count = min(self._size, size - asked)
+                    native.bind()
+                    native.copy_to_host(slot.stream, slot.address, address + asked, count)
+                    asked += count
+                    continue
+                count = min(self._size, size - done)
+                self._wait(busy[0])
+                drain(busy[0].memory[:count], done)
+                self._give(busy.popleft())
+                done += count
 
     def prefetch(self, size: int) -> None:
         """Have the cache get a pinned block of this size; never blocks."""
@@ -158,41 +185,6 @@ class Staging:
             return  # then the ring has to do
         finally:
             self._fetching = False
-
-    def _write(self, busy: deque[_Slot], address: int, size: int, fill: Mover) -> None:
-        native = self._context.native
-        done = 0
-        while done < size:
-            slot = self._next(busy)
-            while slot is None:
-                self._finish_oldest(busy)
-                slot = self._next(busy)
-            busy.append(slot)
-            count = min(self._size, size - done)
-            fill(slot.memory[:count], done)
-            native.bind()
-            native.copy_from_host(slot.stream, address + done, slot.address, count)
-            done += count
-        while busy:
-            self._finish_oldest(busy)
-
-    def _read(self, busy: deque[_Slot], address: int, size: int, drain: Mover) -> None:
-        native = self._context.native
-        asked = done = 0
-        while done < size:
-            slot = self._next(busy) if asked < size else None
-            if slot is not None:
-                busy.append(slot)
-                count = min(self._size, size - asked)
-                native.bind()
-                native.copy_to_host(slot.stream, slot.address, address + asked, count)
-                asked += count
-                continue
-            count = min(self._size, size - done)
-            self._wait(busy[0])
-            drain(busy[0].memory[:count], done)
-            self._give(busy.popleft())
-            done += count
 
     @contextlib.contextmanager
     def _operation(self, busy: deque[_Slot]) -> Iterator[None]:

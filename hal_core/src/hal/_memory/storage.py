@@ -95,15 +95,12 @@ class Storage:
     def add_part(self, part: Extent) -> None:
         """Note a buffer that is part of an alloca's."""
         with self._heap.books.lock:
-            self._add_part(part)
-
-    def _add_part(self, part: Extent) -> None:
-        parts = self.parts
-        if parts is None:
-            parts = self.parts = []
-        elif len(parts) >= _MANY_PARTS:
-            parts[:] = [each for each in parts if each() is not None]
-        parts.append(weakref.ref(part))
+            parts = self.parts
+            if parts is None:
+                parts = self.parts = []
+            elif len(parts) >= _MANY_PARTS:
+                parts[:] = [each for each in parts if each() is not None]
+            parts.append(weakref.ref(part))
 
     def is_pinned(self) -> bool:
         """Return whether the driver knows its memory on the host."""
@@ -245,6 +242,7 @@ class Handle:
         self._heap = heap
         self._kind = kind
         self.handle = handle
+        heap.reaper.own(kind, handle)
 
     def close(self) -> None:
         """Release it now. The handle must not be used afterwards."""

@@ -19,7 +19,6 @@ from hal._engine import progress
 from hal._engine.operation import is_behind
 from hal._memory.blocks import ASYNC, DIRECT, Block, Ticket, aligned
 from hal._memory.segment_pool import Segment
-from hal._memory.usage import MEMORY_TYPES
 from hal.errors import HalError, OutOfMemoryError
 from hal.native import MemoryType
 
@@ -113,7 +112,7 @@ class StreamOrder:
         try:
             if not storage.is_async:
                 size = self._part_with(operation, pool, pool.unit or aligned(storage.size))
-                block = Segment(pool, 0, size, MemoryType.DEVICE, None, ASYNC)
+                block = Segment(pool, size, 0, None, ASYNC)
             self._make(operation, storage, block)
         except OutOfMemoryError as error:
             storage.refuse(error)
@@ -255,8 +254,7 @@ class StreamOrder:
             with books.lock:
                 books.check_limit(size)
             address, host_address = driver.allocate(size, pool.index)
-            memory = MEMORY_TYPES[pool.index]
-            segment = Segment(pool, address, size, memory, host_address, DIRECT)
+            segment = Segment(pool, size, address, host_address, DIRECT)
             with books.lock:
                 books.add(Ticket(segment, 0))
                 books.enter(segment, ())

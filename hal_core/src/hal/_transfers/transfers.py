@@ -278,7 +278,7 @@ def _pinned(
     keeper: Storage | None = None
     if type(base) is HostView and _sees(device, base._storage):
         keeper = base._storage
-    elif device._heap.has_imports:
+    elif device._heap.books.imports:
         keeper = device._heap.find_import(address, host.size)
     if keeper is None or keeper.address is None or not keeper.is_pinned():
         return None

@@ -156,8 +156,8 @@ MEMORY = (
         (
             Patch(
                 "_memory.staging",
-                "            self._wait(busy[0])\n            drain(",
-                "            drain(",
+                "                self._wait(busy[0])\n                drain(",
+                "                drain(",
             ),
         ),
     ),
