@@ -203,8 +203,8 @@ FLOW = (
         ],
         (
             "hal.flow.virtual",
-            "            device = hal.create_device(spec, **given)\n",
-            "            device = opened[0].device if opened else hal.create_device(spec, **given)\n",
+            '        device = hal.create_device(self._spec, **given, name=f"virtual {number}")\n',
+            "        open_ = [each.device for each in self.devices]\n        device = (open_ or [None])[0] or hal.create_device(self._spec, **given)\n",
         ),
     ),
     # Merge buffers

@@ -177,7 +177,7 @@ STATE = (
         ["devices/test_devices.py::test_each_open_makes_a_device_of_its_own"],
         (
             "hal._devices.create",
-            "        device = Device(backend.name, native, limit, settings)\n",
+            "        device = Device(backend.name, native, limit, settings, own)\n",
             '        known = globals().setdefault("known", {})\n        device = known.get(spec) or known.setdefault(spec, Device(backend.name, native, limit, settings))\n',
         ),
     ),

@@ -124,7 +124,7 @@ def test_the_pictures_show_every_queue_that_worked(digits, devices):
         seen = training.observe(2)
         assert not np.isnan(training.networks()[0]).any()
     stages = {operation.stage for operation in seen.operations}
-    assert {"cpu:0#0 compute", "cpu:0#1 compute", "cpu:0#0 upload"} <= stages
+    assert {f"cpu:0/virtual {each}" for each in ("0 compute", "1 compute", "0 upload")} <= stages
     assert {KINDS[operation.tile] for operation in seen.operations} == set(KINDS)
     picture = curves.draw_steps(seen, KINDS, title="title", subtitle="subtitle")
     assert picture.size == (1800, 186 + 50 * len(stages) + 130)

@@ -18,8 +18,7 @@ from hal.errors import (
     InvalidArgumentError,
     OutOfMemoryError,
 )
-from hal.flow import Flow, VirtualDevice, virtual_devices
-from hal.flow.virtual import _Physical
+from hal.flow import Flow, PhysicalDevice, VirtualDevice, virtual_devices
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def test_a_program_for_several_devices_runs(three):
         buffer = flow.device_to_device(buffer, device)
     assert buffer.device is three[0].device
     assert np.array_equal(buffer.numpy(timeout=LIMIT), data)
-    assert [device.name for device in three] == ["cpu:0#0", "cpu:0#1", "cpu:0#2"]
+    assert [device.name for device in three] == [f"cpu:0/virtual {number}" for number in range(3)]
 
 
 def test_work_of_one_holds_up_no_other(three, gate):
@@ -77,6 +76,27 @@ def test_it_can_be_awaited(three, gate):
     assert asyncio.run(main()) == [1]
 
 
+def test_they_are_opened_one_by_one(gate):
+    physical = PhysicalDevice("cpu", max_in_flight=8)
+    first = physical.virtual_device()
+    second = physical.virtual_device(memory_limit="1M")
+    assert physical.devices == (first, second)
+    assert first.physical is physical
+    with pytest.raises(OutOfMemoryError):
+        second.device.allocate(2 << 20)
+    # Each has a name of its own, in whatever is said of it.
+    held = second.device.queue.barrier(wait=gate.at(1))
+    with pytest.raises(DeadlineExceededError, match="cpu:0/virtual 1/compute"):
+        second.wait_idle(0.01)
+    assert repr(held.queue) == "<Queue 'cpu:0/virtual 1/compute' ordered>"
+    assert repr(second.device).startswith("<Device cpu:0/virtual 1 ")
+    gate.signal(1)
+    assert (first.close(LIMIT), physical.devices) == ((), (second,))
+    assert physical.virtual_device().name == "cpu:0/virtual 2"
+    for each in physical.devices:
+        each.close(LIMIT)
+
+
 def test_memory_is_counted_and_limited_for_each():
     small, large = virtual_devices("cpu", 2, memory_limit=["1M", "8M"])
     kept = large.device.allocate(4 << 20)
@@ -101,7 +121,7 @@ def test_closing_one_leaves_the_others(three, gate):
     assert three[0].close(LIMIT) == ()
     assert held.state == "cancelled"
     assert [device.closed for device in three] == [True, False, False]
-    with pytest.raises(ClosedError, match="cpu:0#0 is closed"):
+    with pytest.raises(ClosedError, match="cpu:0/virtual 0 is closed"):
         three[0].wait_idle(LIMIT)
     three[1].device.queue.barrier().wait(LIMIT)
 
@@ -110,11 +130,8 @@ def test_closing_one_leaves_the_others(three, gate):
 def probed(open_probe):
     """Two on one physical device, and the driver of the first."""
     opened = [open_probe() for _ in range(2)]
-    physical = _Physical()
-    first, second = (
-        VirtualDevice(device, f"cpu:0#{index}", physical)
-        for index, (device, _) in enumerate(opened)
-    )
+    physical = PhysicalDevice()
+    first, second = (VirtualDevice(device, physical) for device, _ in opened)
     return first, second, opened[0][1]
 
 
@@ -166,6 +183,8 @@ def test_lost_hardware_takes_all_with_it(probed, gate, closed):
     for device in (first, second):
         with pytest.raises(DeviceLostError, match="all virtual devices"):
             device.wait_idle(LIMIT)
+        with pytest.raises(DeviceLostError, match="all virtual devices"):
+            device.physical.virtual_device()
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ INTERNAL = {
     },
     "Routine": {"end"},
     "TrackedBuffer": {"check_type", "named"},
+    "PhysicalDevice": {"add", "look"},
     "Signature": {"pack", "check_buffer"},
     "Slots": {"need"},
 }
@@ -277,7 +278,7 @@ def _finish(result):
         result.allocation.wait(LIMIT)
     elif isinstance(result, (hal.Device, hal.Queue)):
         result.close(LIMIT)
-    elif isinstance(result, (flow.Context, flow.Flow, flow.Pipeline)):
+    elif isinstance(result, (flow.Context, flow.Flow, flow.Pipeline, flow.VirtualDevice)):
         result.close()
     elif type(result) is tuple and result and isinstance(result[0], flow.VirtualDevice):
         for each in result:

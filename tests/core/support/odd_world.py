@@ -203,8 +203,11 @@ class World:
     def _download(self):
         return self.flow.to_host(self.tracked)
 
+    def _physical(self):
+        return flow.PhysicalDevice(self.spec)
+
     def _virtual(self):
-        return flow.virtual_devices(self.spec, 1)[0]
+        return self.physical.virtual_device()
 
     def check(self):
         """Fail unless the device does its work."""
@@ -255,6 +258,7 @@ SUBJECTS = {
     flow.Recording: "flow_recording",
     flow.Routine: "routine",
     flow.TrackedBuffer: "tracked",
+    flow.PhysicalDevice: "physical",
     flow.VirtualDevice: "virtual",
 }
 

@@ -9,7 +9,7 @@ from hal._base.process import refuse_after_fork
 from hal._commands.recorder import check_mode
 from hal._devices.device import Device
 from hal._memory.settings import take_settings
-from hal.arguments import number_of, shown
+from hal.arguments import as_name, number_of, shown
 from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
 from hal.native import FEATURES
 
@@ -27,7 +27,8 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     ``async_allocations``, ``"true"`` or ``"false"`` if given, and ``pool_reuse``, ``"any"``,
     ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
     ``"graph"``, ``"stream"`` or ``"auto"``, how recordings run that do not say
-    (C4). All others go to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
+    (C4); ``name``, which stands behind the device's own, as in ``"cuda:1/NAME"``. All others go
+    to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
     `PluginError`, `NotFoundError` for an index or a UUID,
     `InvalidArgumentError` for an unknown parameter, and
     `UnimplementedError` for graphs on a device without them.
@@ -42,6 +43,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         if limit < 1:
             message = f"max_in_flight is a number of 1 or more, not {shown(limit_text)}"
             raise InvalidArgumentError(message)
+    own = as_name(rest.pop("name", ""), "a device")
     mode = rest.pop("command_buffer", "auto")
     check_mode(mode, FEATURES, spec)
     settings = take_settings(rest)
@@ -64,7 +66,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
         ) from error
     try:
         check_mode(mode, native.features, f"{backend.name}:{index}")
-        device = Device(backend.name, native, limit, settings)
+        device = Device(backend.name, native, limit, settings, own)
     except BaseException:
         with contextlib.suppress(HalError):  # the first error is the one to report
             native.close()

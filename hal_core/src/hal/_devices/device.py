@@ -81,9 +81,11 @@ class Device(DeviceCore):
         native: NativeDevice,
         max_in_flight: int | None,
         settings: MemorySettings | None = None,
+        own_name: str = "",
     ) -> None:
         progress.start()  # waiters need the progress thread
-        name = _take_name(self, f"{backend}:{native.info.index}")
+        name = f"{backend}:{native.info.index}"
+        name = _take_name(self, f"{name}/{own_name}" if own_name else name)
         context = DeviceContext(native, name, max_in_flight or native.max_in_flight)
         super().__init__(backend, name, context, settings or MemorySettings())
         self._closer: Step | None = None  # the step of the call that closes it

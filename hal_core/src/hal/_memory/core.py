@@ -80,12 +80,12 @@ class DeviceCore:
 
     @property
     def name(self) -> str:
-        """The backend and the index, as in ``"cuda:1"``.
+        """The backend and the index, as in ``"cuda:1"``, and its own name if it was given one.
 
         If the same device is open several times, a number distinguishes them in representations,
         errors and the names of queues: ``"cuda:1 (2)"`` is the second.
         """
-        return self._name.partition(" ")[0]
+        return self._name.rpartition(" (")[0] or self._name
 
     @property
     def backend(self) -> str:
@@ -125,5 +125,6 @@ class DeviceCore:
     def _live(self) -> None:
         """Raise unless the device is open."""
         if self._closed:
-            message = f"{self._name} is closed; open it again with hal.create_device({self.name!r})"
+            again = self.name.partition("/")[0]
+            message = f"{self._name} is closed; open it again with hal.create_device({again!r})"
             raise ClosedError(message)

@@ -18,6 +18,7 @@ from hal.flow.modes import MemoryMode as MemoryMode
 from hal.flow.pipelines import Pipeline as Pipeline
 from hal.flow.recordings import Recording as Recording
 from hal.flow.transfers import Download as Download
+from hal.flow.virtual import PhysicalDevice as PhysicalDevice
 from hal.flow.virtual import VirtualDevice as VirtualDevice
 from hal.flow.virtual import virtual_devices as virtual_devices
 
@@ -28,6 +29,7 @@ __all__ = [
     "MemoryMode",
     "Merge",
     "MergeBuffer",
+    "PhysicalDevice",
     "Pipeline",
     "Recording",
     "Routine",

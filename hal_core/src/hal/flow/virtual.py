@@ -17,7 +17,7 @@ from hal.errors import (
     InvalidArgumentError,
 )
 
-__all__ = ["VirtualDevice", "virtual_devices"]
+__all__ = ["PhysicalDevice", "VirtualDevice", "virtual_devices"]
 
 _MOST: Final = 1024
 """The most virtual devices of one call."""
@@ -25,25 +25,58 @@ _NO_LISTS: Final = (str, bytes, bytearray, memoryview)
 """Sequences that are a single value; `hal.create_device` decides which are a valid limit."""
 
 
-class _Physical:
-    """The state that the virtual devices of one physical device share.
+class PhysicalDevice:
+    """The hardware that virtual devices share; takes nothing itself.
+
+    `spec` and `parameters` as for `hal.create_device`. Any thread may use it.
 
     Attributes
     ----------
     lost
-        Why the hardware is gone, for all of them.
+        Why the hardware is gone, for all of them; None as long as it is there.
     """
 
-    __slots__ = ("_lock", "_members", "lost")
+    __slots__ = ("_count", "_lock", "_members", "_parameters", "_spec", "lost")
 
-    def __init__(self) -> None:
+    def __init__(self, spec: str = "cpu", **parameters: object) -> None:
+        self._spec = spec
+        self._parameters = parameters
         self._lock = threading.Lock()
         self._members: list[VirtualDevice] = []
+        self._count = 0
         self.lost: HalError | None = None
 
+    def virtual_device(self, *, memory_limit: str | int | None = None) -> VirtualDevice:
+        """Open one more virtual device.
+
+        `memory_limit` is how much it may hold, in bytes or as in ``"64M"``; None means that
+        only the hardware limits it. Raises the errors of `hal.create_device`, and
+        `DeviceLostError` once the hardware is lost.
+        """
+        if self.look():
+            raise DeviceLostError(str(self.lost))
+        with self._lock:
+            number = self._count
+            self._count += 1
+        given = dict(self._parameters)
+        if memory_limit is not None:
+            given["memory_limit"] = memory_limit
+        device = hal.create_device(self._spec, **given, name=f"virtual {number}")
+        return VirtualDevice(device, self)
+
     def add(self, member: VirtualDevice) -> None:
-        """Add a virtual device."""
-        self._members.append(member)
+        """Add a virtual device; for this module."""
+        with self._lock:
+            gone = [each for each in self._members if each.device.closed and not each.device.lost]
+            self._members = [*(each for each in self._members if each not in gone), member]
+
+    @property
+    def devices(self) -> tuple[VirtualDevice, ...]:
+        """The virtual devices that are open."""
+        return tuple(each for each in self._members if not each.closed)
+
+    def __repr__(self) -> str:
+        return f"<PhysicalDevice {shown(self._spec)} with {len(self.devices)} virtual ones>"
 
     def look(self) -> bool:
         """Return whether the hardware is gone; if one device has noticed, all end."""
@@ -70,9 +103,9 @@ class _Physical:
 class VirtualDevice:
     """One of several logical devices on one physical device; awaitable.
 
-    Made by `virtual_devices`. Its `device` is a `hal.Device` of its own: with
-    its own queues, each first-in first-out, its own memory accounting and
-    limit, and its own failures. Kernels and buffers of one cannot be used on
+    Made by `virtual_devices` and `PhysicalDevice.virtual_device`. Its `device` is
+    a `hal.Device` of its own: with its own queues, each first-in first-out, its own memory
+    accounting and limit, and its own failures. Kernels and buffers of one cannot be used on
     another, as on separate devices. Any thread may use it.
 
     Attributes
@@ -80,21 +113,23 @@ class VirtualDevice:
     device
         The device to give work to; `hal.flow.Flow` takes the virtual device itself.
     name
-        The physical device's name and a number, as in ``"cpu:0#1"``.
+        The name of `device`, as in ``"cpu:0/virtual 1"``.
+    physical
+        The hardware, which others share.
     """
 
-    __slots__ = ("_physical", "device", "name")
+    __slots__ = ("device", "name", "physical")
 
-    def __init__(self, device: hal.Device, name: str, physical: _Physical) -> None:
+    def __init__(self, device: hal.Device, physical: PhysicalDevice) -> None:
         self.device: Final = device
-        self.name: Final = name
-        self._physical = physical
+        self.name: Final = device.name
+        self.physical: Final = physical
         physical.add(self)
 
     @property
     def lost(self) -> bool:
         """Whether it is gone: it alone, or with the hardware, which takes all."""
-        return self._physical.look() or self.device.lost
+        return self.physical.look() or self.device.lost
 
     @property
     def gave_up(self) -> bool:
@@ -170,9 +205,9 @@ class VirtualDevice:
         return f"<VirtualDevice {self.name} {state}>"
 
     def _check(self) -> None:
-        if self._physical.look():
-            assert self._physical.lost is not None  # noqa: S101 - that is what was asked
-            raise DeviceLostError(str(self._physical.lost))
+        if self.physical.look():
+            assert self.physical.lost is not None  # noqa: S101 - that is what was asked
+            raise DeviceLostError(str(self.physical.lost))
         if self.device.closed:
             message = f"{self.name} is closed; open others with hal.flow.virtual_devices"
             raise ClosedError(message)
@@ -207,13 +242,11 @@ def virtual_devices(
     if len(limits) != number:
         message = f"memory_limit has {len(limits)} limits for {number} virtual devices"
         raise InvalidArgumentError(message)
-    physical = _Physical()
+    physical = PhysicalDevice(spec, **parameters)
     opened: list[VirtualDevice] = []
     try:
-        for index, limit in enumerate(limits):
-            given = parameters if limit is None else {**parameters, "memory_limit": limit}
-            device = hal.create_device(spec, **given)
-            opened.append(VirtualDevice(device, f"{device.name}#{index}", physical))
+        for limit in limits:
+            opened.append(physical.virtual_device(memory_limit=limit))  # noqa: PERF401 - to close
     except BaseException:
         for each in opened:
             each.close()
