@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import click
 import machine
+from click.core import ParameterSource
 from harness import Metric
 from peaks import Bench, Case
 from rich.console import Console
@@ -140,12 +141,26 @@ def main(
     if path is not None:
         record = {
             "machine": facts,
-            "command": f"python benchmarks/peak_memory.py {device}",
+            "command": f"python benchmarks/peak_memory.py {device}{_options()}",
             "scale": scale,
             "cases": [asdict(case) for case in cases],
             "random": soaks,
         }
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _options() -> str:
+    """Return the options that were given, but for where to write the numbers."""
+    context = click.get_current_context()
+    text = ""
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if option.opts[0].startswith("--") and source is ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            values = value if isinstance(value, tuple) else (value,)
+            text += "".join(f" {option.opts[0]} {each}" for each in values if name != "path")
+    return text
 
 
 if __name__ == "__main__":

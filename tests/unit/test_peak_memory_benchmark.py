@@ -34,7 +34,10 @@ def test_it_measures_a_device_m3(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
-    assert record["command"] == "python benchmarks/peak_memory.py cpu"
+    words = record["command"].split()
+    assert words[:3] == ["python", "benchmarks/peak_memory.py", "cpu"]
+    pairs = zip(words[3::2], map(float, words[4::2]), strict=True)
+    assert dict(pairs) == dict(zip(few[::2], map(float, few[1::2]), strict=True))
     cases = {(case["sequence"], case["queues"]): case for case in record["cases"]}
     assert [*cases] == [(name, queues) for name in SEQUENCES for queues in (1, 3)]
     for case in cases.values():
