@@ -95,6 +95,7 @@ def disown(operation: Operation) -> None:
         if operation._state != PENDING:
             return
         operation._state = CANCELLED
+    operation._resources = None  # first: a dealloca that was refused gives no memory back
     operation._let_go()
 
 
