@@ -41,7 +41,7 @@ INTERNAL = {
         "launch",
     },
     "Routine": {"end"},
-    "TrackedBuffer": {"check_type", "named"},
+    "TrackedBuffer": {"check_type", "forget_name", "named"},
     "PhysicalDevice": {"add", "look"},
     "Signature": {"pack", "check_buffer"},
     "Slots": {"need"},

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import threading
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,6 +16,9 @@ from hal.flow.tracking import Access, History
 from hal.protocols import Signals, Waits
 
 __all__ = ["Result", "TrackedBuffer", "Tracker", "not_tracked"]
+
+_naming: Final = threading.RLock()
+"""Held while what memory has names is looked at; finalisers may close contexts meanwhile."""
 
 
 class Result(Protocol):
@@ -157,19 +161,25 @@ class TrackedBuffer:
         Raises `InvalidArgumentError` for bytes that another name has in another mode, if
         kernels only read one of both.
         """
-        for known in list(self.history.claims):
-            if max(known.start, self.start) >= min(known.stop, self.stop) or known.mode is mode:
-                continue
-            if is_read_only(mode) or is_read_only(known.mode):
-                message = (
-                    f"{name!r} as {mode}: some of these bytes are {known!r}, which is "
-                    f"{known.mode}, and what kernels only read has no name of another mode; use "
-                    "that mode, or other bytes"
-                )
-                raise InvalidArgumentError(message)
         made = TrackedBuffer(self.flow, self.history, self.raw, self.start, self.shape, name, mode)
-        self.history.claims.add(made)
+        with _naming:
+            for known in list(self.history.claims):
+                if max(known.start, self.start) >= min(known.stop, self.stop):
+                    continue
+                if known.mode is not mode and (is_read_only(mode) or is_read_only(known.mode)):
+                    message = (
+                        f"{name!r} as {mode}: some of these bytes are {known!r}, which is "
+                        f"{known.mode}, and what kernels only read has no name of another mode; "
+                        "use that mode, or other bytes"
+                    )
+                    raise InvalidArgumentError(message)
+            self.history.claims.add(made)
         return made
+
+    def forget_name(self) -> None:
+        """Let its bytes have names of other modes again. For the package."""
+        with _naming:
+            self.history.claims.discard(self)
 
     def check_type(self, dtype: np.dtype[Any], size: int | None, what: str) -> None:
         """Raise unless a name's elements are of a type, and so many bytes. For the package."""

@@ -174,7 +174,7 @@ class Context(Mapping[str, TrackedBuffer]):
             self.closed = True
             memory, self._memory = self._memory, []
             for name in self._names.maps[0].values():
-                name.history.claims.discard(name)
+                name.forget_name()
             self._names.clear()
             for routine in self._routines:
                 routine.end(self.name)
