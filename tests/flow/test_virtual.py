@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
 from core_harness import LIMIT
 
 import hal
+from hal._devices import device as _device
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -19,6 +21,12 @@ from hal.errors import (
     OutOfMemoryError,
 )
 from hal.flow import Flow, PhysicalDevice, VirtualDevice, virtual_devices
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_open(monkeypatch):
+    """Leave the names out of what other tests have left open."""
+    monkeypatch.setattr(_device, "_names", WeakValueDictionary())
 
 
 @pytest.fixture

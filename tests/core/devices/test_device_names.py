@@ -44,6 +44,17 @@ def test_a_name_is_free_once_its_device_is_closed(device):
         two.allocate(16)
 
 
+def test_a_device_may_have_a_name_of_its_own(device):
+    with hal.create_device("cpu?name=mine") as mine, hal.create_device("cpu", name="mine") as two:
+        assert mine.name == two.name == "cpu:0/mine"
+        assert "<Device cpu:0/mine '" in repr(mine)
+        assert two.queue.name == "cpu:0/mine (2)/compute"
+    with pytest.raises(ClosedError, match=r"cpu:0/mine is closed.*create_device\('cpu:0'\)"):
+        mine.allocate(16)
+    with pytest.raises(InvalidArgumentError, match="the name of a device has at most"):
+        hal.create_device("cpu", name="n" * 10_000)
+
+
 def test_a_device_that_does_not_open_leaves_its_name(device, monkeypatch):
     inner = hal_backend().open().open_device(0, {})
 
