@@ -77,7 +77,7 @@ print(driver.open_device(2, {}).info.index)
 """
     result = python(program, HAL_CPU_DEVICES="3")
     assert (result.stdout, result.stderr) == ("[0, 1, 2] 3\n2\n", "")
-    result = python("import hal; hal.create_device('cpu')", HAL_CPU_DEVICES="none")
+    result = python("from hal_cpu.driver import CpuDriver; CpuDriver()", HAL_CPU_DEVICES="none")
     assert "HAL_CPU_DEVICES='none'" in result.stderr
 
 

@@ -119,10 +119,7 @@ class NativeDriver(ABC):
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return every device in the driver's order, index i at position i; create no context.
-
-        Called once.
-        """
+        """Return every device in the driver's order, index i at position i; create no context."""
 
     @abstractmethod
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:

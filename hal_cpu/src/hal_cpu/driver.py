@@ -38,7 +38,7 @@ class CpuDriver(NativeDriver):
         stands for; one table for all devices, which can wait for each other.
     """
 
-    __slots__ = ("events", "runtime")
+    __slots__ = ("_infos", "events", "runtime")
 
     parameters = ("threads", "graph_seed")
 
@@ -49,10 +49,12 @@ class CpuDriver(NativeDriver):
         """
         self.runtime = _driver.load_runtime()
         self.events: dict[int, tuple[int, int]] = {}
+        count = _device_count()
+        self._infos = tuple(_describe(index, self.runtime.description) for index in range(count))
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the one device, or as many as ``HAL_CPU_DEVICES`` asks for."""
-        return [_describe(index, self.runtime.description) for index in range(_device_count())]
+        return self._infos
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:
         """Open a device.
@@ -64,7 +66,7 @@ class CpuDriver(NativeDriver):
         same each time on one thread. Raises `InvalidArgumentError` for a value
         that is not a number from 1 to 1024, or from 0 to 2**32 - 1.
         """
-        info = _describe(index, self.runtime.description)
+        info = self._infos[index]
         threads, seed = info.compute_units, 0
         if "threads" in parameters:
             threads = _number("threads", parameters["threads"], 1, _THREADS_AT_MOST)

@@ -17,12 +17,16 @@ class CudaDriver(NativeDriver):
     Devices can wait for each other's events: the driver is their domain.
     """
 
-    __slots__ = ()
+    __slots__ = ("_infos",)
+
+    def __init__(self) -> None:
+        """Describe every device; the driver is initialised."""
+        self._infos = tuple(map(_driver.describe, range(_driver.device_count())))
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Describe every device; the driver is initialised."""
-        return tuple(map(_driver.describe, range(_driver.device_count())))
+        """Return the devices found when the driver was opened."""
+        return self._infos
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:  # noqa: ARG002 - none
         """Retain the primary context of a device; raises the driver's error without one."""
-        return CudaDevice(self, _driver.describe(index))
+        return CudaDevice(self, self._infos[index])

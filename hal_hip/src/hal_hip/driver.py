@@ -17,15 +17,19 @@ class HipDriver(NativeDriver):
     Devices can wait for each other's events: the driver is their domain.
     """
 
-    __slots__ = ()
+    __slots__ = ("_infos",)
+
+    def __init__(self) -> None:
+        """Describe every device; the runtime is initialised."""
+        self._infos = tuple(map(_driver.describe, range(_driver.device_count())))
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Describe every device; the runtime is initialised."""
-        return tuple(map(_driver.describe, range(_driver.device_count())))
+        """Return the devices found when the driver was opened."""
+        return self._infos
 
     def open_device(self, index: int, parameters: Mapping[str, str]) -> NativeDevice:  # noqa: ARG002 - none
         """Open a device, and find out which features work there.
 
         Raises the runtime's error if the device cannot be used.
         """
-        return HipDevice(self, _driver.describe(index), only=_driver.device_count() == 1)
+        return HipDevice(self, self._infos[index], only=len(self._infos) == 1)

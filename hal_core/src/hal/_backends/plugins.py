@@ -98,7 +98,6 @@ class Plugin:
         "_cause",
         "_compiler",
         "_driver",
-        "_infos",
         "_is_inherited",
         "_lock",
         "_opener",
@@ -115,7 +114,6 @@ class Plugin:
         self._reason = ""
         self._cause: BaseException | None = None
         self._driver: NativeDriver | None = None
-        self._infos: tuple[DeviceInfo, ...] | None = None
         self._is_inherited = False  # a parent process opened the driver
         self._compiler: NativeCompiler | None = None
         self._lock = Lock()
@@ -124,7 +122,7 @@ class Plugin:
     def renew(self) -> None:
         """Forget the parent process's driver and the thread that was opening it."""
         self._is_inherited |= self._driver is not None
-        self._driver = self._infos = None
+        self._driver = None
         self._lock = Lock()
         self._opener = None
 
@@ -213,11 +211,9 @@ class Plugin:
         return made
 
     def devices(self) -> list[DeviceDescription]:
-        """Return the driver's devices, which are asked for once."""
-        driver = self.driver()
-        if self._infos is None:
-            self._infos = self._call(lambda: tuple(driver.devices()))
-        return [DeviceDescription(self.name, info) for info in self._infos]
+        """Return the driver's devices."""
+        infos = self._call(self.driver().devices)
+        return [DeviceDescription(self.name, info) for info in infos]
 
     def _probe(self) -> None:
         """Raise unless the backend works here."""
