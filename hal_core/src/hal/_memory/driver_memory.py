@@ -135,8 +135,10 @@ class DriverMemory:
         The driver gives back only what a synchronisation has shown to be complete, so
         the streams without work are synchronised first, which does not block.
         """
+        if not self.is_pooled:
+            return
         with self.growing:
-            if not self.is_pooled or self.is_closed or self._context.lost is not None:
+            if self.is_closed or self._context.lost is not None:
                 return
             native = self._context.native
             native.bind()

@@ -253,10 +253,11 @@ class Heap:
         with self.books.lock:
             kinds = self.books.survey()
         held = sum([sums.held for sums in kinds])
-        with self.driver.growing, contextlib.suppress(HalError):
-            pool = self.driver.pool_statistics()
-            if pool is not None:
-                held += max(pool[0] - kinds[0].pooled, 0)
+        if self.driver.is_pooled:
+            with self.driver.growing, contextlib.suppress(HalError):
+                pool = self.driver.pool_statistics()
+                if pool is not None:
+                    held += max(pool[0] - kinds[0].pooled, 0)
         return held
 
     def close(self, *, release_context: bool) -> tuple[str, ...]:
