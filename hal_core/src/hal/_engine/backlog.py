@@ -109,13 +109,6 @@ def _point(queue: StreamQueue, timeline: Timeline, value: int) -> Operation | No
     return None
 
 
-def _point_of(queue: StreamQueue, submission: Submission) -> Operation | None:
-    """Return a submission if it is such a point; under the lock."""
-    if submission._state != ISSUED or submission._is_host:
-        return None
-    return submission if submission._queue._domain is queue._domain else None
-
-
 def release(operation: Operation, index: int, work: Work) -> None:
     """Resolve a released wait again, against the new state; under the lock."""
     queue = operation._queue
@@ -213,8 +206,10 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
             point = None if operation._is_host else _point(queue, timeline, value)
         elif wait._state == DONE:
             continue
-        else:  # failures are handled in line
-            point = None if operation._is_host else _point_of(queue, wait)
+        elif wait._state != ISSUED or wait._is_host or operation._is_host:
+            return False  # failures are handled in line
+        else:
+            point = wait if wait._queue._domain is queue._domain else None
         if point is None:
             return False
         if dependencies is None:

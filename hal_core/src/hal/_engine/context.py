@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hal._base import sync
 from hal._base.failures import fresh, keep
-from hal._engine import progress, retiring, steps, timelines, waiting
+from hal._engine import progress, retiring, steps, timelines
 from hal._engine.ending import call_off_all, lose
 from hal._engine.events import EventPool
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
@@ -222,8 +222,7 @@ class DeviceContext:
             sync.nap(min(seconds, _NAP_SECONDS))
             return
         try:
-            # It was asked just now.
-            waiting.wait_all((last._as_timepoint(),), seconds)
+            last.wait(seconds)
         except HalError:
             return  # the caller looks at it again, whatever its outcome
 

@@ -104,11 +104,10 @@ _RULE: Final = "a wait list takes timepoints (semaphore.at(value)), submissions 
 def awaited(result: object) -> tuple[Timepoint, ...]:
     """Return the waits that a host function's result defers its end to; empty for other results."""
     kinds = (Timepoint, Submission, Fence)
-    if isinstance(result, kinds):
-        return distinct(wait_entries(result))
-    if not isinstance(result, (list, tuple)) or not any(isinstance(each, kinds) for each in result):
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    if not any(isinstance(each, kinds) for each in results):
         return ()
-    for each in result:
+    for each in results:
         if not isinstance(each, kinds):
             message = (
                 "the function of call() returned a list of things to wait for with a "
@@ -116,7 +115,7 @@ def awaited(result: object) -> tuple[Timepoint, ...]:
                 "fences only, or none"
             )
             raise ArgumentTypeError(message)
-    return distinct(wait_entries(result))
+    return distinct(wait_entries(results))
 
 
 def wait_all(timepoints: Waits, timeout: SupportsFloat | None = None) -> None:

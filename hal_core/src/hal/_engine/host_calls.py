@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hal._engine import timelines
 from hal._engine.ending import end
 from hal._engine.operation import DEFERRED, DONE, FAILED, RUNNING, SENT
-from hal._engine.timelines import Timepoint, Work
+from hal._engine.timelines import Timepoint, Work, first_failure
 from hal.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -93,9 +93,5 @@ def resume(operation: Operation, index: int, work: Work) -> None:
             operation._unresolved &= ~(1 << index)
             if operation._unresolved:
                 return
-        for timepoint in waits:
-            timeline = timepoint._semaphore
-            if timeline._failure is not None:
-                error = timeline._failure
-                break
+        error = first_failure(waits)
     end(operation, DONE if error is None else FAILED, error, work)

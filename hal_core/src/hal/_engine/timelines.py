@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
 from hal._base import sync
@@ -33,6 +33,7 @@ __all__ = [
     "Watcher",
     "Work",
     "check_value",
+    "first_failure",
     "lock",
     "replace_lock",
 ]
@@ -395,6 +396,15 @@ class Timepoint:
 
     def __repr__(self) -> str:
         return f"{self._semaphore.name}@{self._value}"
+
+
+def first_failure(entries: Iterable[Timepoint]) -> BaseException | None:
+    """Return the first failure among entries, reached ones as well; reads single fields only."""
+    for timepoint in entries:
+        failure = timepoint._semaphore._failure
+        if failure is not None:
+            return failure
+    return None
 
 
 def check_value(value: object) -> int:

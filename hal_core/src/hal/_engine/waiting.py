@@ -26,7 +26,7 @@ from hal._base.failures import fresh
 from hal._engine import explain, progress, steps, timelines
 from hal._engine.operation import ISSUED
 from hal._engine.retiring import harvest, heed, query
-from hal._engine.timelines import WAKE, Timeline, Timepoint, Work
+from hal._engine.timelines import WAKE, Timeline, Timepoint, Work, first_failure
 from hal.arguments import as_seconds
 from hal.errors import DeadlineExceededError
 
@@ -157,19 +157,10 @@ def poll_all(entries: Entries) -> bool:
     if not steps.is_inside():
         progress.act(_ask_all, entries, None)
     is_reached = all(each._semaphore._value >= each._value for each in entries)
-    failure = _find_failure(entries)
+    failure = first_failure(entries)
     if failure is not None:
         raise fresh(failure)
     return is_reached
-
-
-def _find_failure(entries: Entries) -> BaseException | None:
-    """Return the first failure among entries, reached ones as well; reads single fields only."""
-    for timepoint in entries:
-        failure = timepoint._semaphore._failure
-        if failure is not None:
-            return failure
-    return None
 
 
 def _ask_all(step: Step, entries: Entries, _: None) -> None:
@@ -348,7 +339,7 @@ class HostWaiter:
         """Return whether there is a failure in the set, of a reached entry as well."""
         for entries in self._groups:
             if self._failure is None:
-                self._failure = _find_failure(entries)
+                self._failure = first_failure(entries)
         return self._failure is not None
 
     def _points_to_ask(self) -> list[Operation]:

@@ -61,8 +61,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "if submission._state != ISSUED or",
-                "if submission._state < 1 or",
+                "elif wait._state != ISSUED or",
+                "elif wait._state < 1 or",
             ),
         ),
     ),
@@ -72,8 +72,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "return submission if submission._queue._domain is queue._domain else None",
-                "return submission",
+                "point = wait if wait._queue._domain is queue._domain else None",
+                "point = wait",
             ),
         ),
     ),
