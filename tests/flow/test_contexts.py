@@ -20,6 +20,8 @@ def test_a_context_is_a_mapping_of_names_to_tracked_buffers(root):
     assert len(root) == 2
     assert "x" in root
     assert "scratch" not in root
+    assert root.get("y") is root["y"]
+    assert root.get("scratch", 3) == root.get("z", 3) == 3
     x = root["x"]
     assert isinstance(x, TrackedBuffer)
     assert (x.name, x.mode, x.dtype, x.shape) == ("x", MemoryMode.HOSTED, np.int32, (64,))

@@ -118,6 +118,7 @@ GOOD = {
     "Context.allocate.mode": (lambda w: "hosted", TEXT),
     "Context.link.steps": (lambda w: flow.Step("odd", grid=1), {"step"}),
     "Context.__getitem__.name": (lambda w: "x", TEXT),
+    "Context.get.name": (lambda w: "x", TEXT),
     "Context.__contains__.name": (lambda w: "x", None),
     "TrackedBuffer.fill.value": (lambda w: 1, None),
     "Context.from_host.mode": (lambda w: "hosted", TEXT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from typing import Final, Self
+from typing import Any, Final, Self
 from weakref import WeakSet
 
 import numpy as np
@@ -71,6 +71,10 @@ class Context(Mapping[str, TrackedBuffer]):
             raise InvalidArgumentError(message)
         return found
 
+    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as a dict's
+        """Return a name's buffer, or `default` if there is none."""
+        return self._names.get(as_text(name, "a name of a context's memory is a str"), default)
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and as_text(name, "a name is a str") in self._names
 
@@ -107,8 +111,7 @@ class Context(Mapping[str, TrackedBuffer]):
                 return None
             own = self.flow.allocate(length, dtype=element, device=self.device, clear=clear)
             self._memory.append(own)
-            made = self._names[name] = own.named(name, kind)
-        return made
+            return self._names.setdefault(name, own.named(name, kind))
 
     def from_host(
         self, name: str, array: object, *, mode: str | MemoryMode = MemoryMode.HOSTED
@@ -123,8 +126,7 @@ class Context(Mapping[str, TrackedBuffer]):
             name = self._checked(name, kind)
             own = self.flow.from_host(host, self.device, hold=False)
             self._memory.append(own)
-            made = self._names[name] = own.named(name, kind)
-        return made
+            return self._names.setdefault(name, own.named(name, kind))
 
     def adopt(
         self, name: str, buffer: TrackedBuffer, *, mode: str | MemoryMode = MemoryMode.HOSTED
@@ -142,8 +144,7 @@ class Context(Mapping[str, TrackedBuffer]):
             raise InvalidArgumentError(message)
         with self._lock:
             name = self._checked(name, kind)
-            made = self._names[name] = buffer.named(name, kind)
-        return made
+            return self._names.setdefault(name, buffer.named(name, kind))
 
     def link(self, code: hal.Program | hal.Executable | None, *steps: Step) -> Routine:
         """Bind kernels to names of this context; return a routine that runs them in order.

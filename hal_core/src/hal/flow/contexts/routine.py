@@ -24,8 +24,7 @@ from hal.protocols import Signals, Waits
 
 __all__ = ["Local", "Routine", "Step", "bind"]
 
-_KEPT: Final = 8
-"""The most recordings that a routine keeps, each with its numbers."""
+_KEPT: Final = 8  # the most recordings of a routine, each with its numbers
 
 
 class Local(NamedTuple):
