@@ -180,6 +180,26 @@ def test_threads_may_declare_the_same_name_at_once(flow, device):
     assert device.statistics().bytes_now - before == 64
 
 
+@pytest.mark.parametrize("other", ["declares", "closes"])
+def test_another_thread_may_be_faster(flow, device, other):
+    """What was allocated for nothing is given back; nothing is called under a lock."""
+    context, before = Context(flow, name="slow"), device.statistics().bytes_now
+    child = context.child()
+
+    def meanwhile(*_):
+        flow.trace = None
+        deed = context.close if other == "closes" else lambda: child.allocate("n", 64, mode="local")
+        collect_in_threads([deed])
+
+    flow.trace = meanwhile
+    kind = ClosedError if other == "closes" else InvalidArgumentError
+    with pytest.raises(kind):
+        child.from_host("n", NUMBERS)
+    device.wait_idle(LIMIT)
+    gc.collect()
+    assert device.statistics().bytes_now == before
+
+
 # The end
 
 

@@ -39,8 +39,7 @@ class Context(Mapping[str, TrackedBuffer]):
         self, flow: Flow, *, device: AnyDevice | None = None, name: str = "context"
     ) -> None:
         if not isinstance(flow, Flow):
-            message = f"Context takes a flow (hal.flow.Flow), not {type(flow).__name__}"
-            raise ArgumentTypeError(message)
+            raise ArgumentTypeError(f"Context takes a hal.flow.Flow, not {type(flow).__name__}")
         flow.check_open()
         self.flow: Final = flow
         self.device: Final = flow.lanes_of(device).device
@@ -67,8 +66,7 @@ class Context(Mapping[str, TrackedBuffer]):
         """Return a name's buffer; raise `NotFoundError`, or `InvalidArgumentError` for a local."""
         found = self._find(name)
         if not isinstance(found, TrackedBuffer):
-            message = f"{self.name}: {name!r} is local to a call: its bytes are gone after it"
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{name!r} is local to a call: its bytes are gone after it")
         return found
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as a dict's
@@ -109,9 +107,8 @@ class Context(Mapping[str, TrackedBuffer]):
             if kind is MemoryMode.LOCAL:
                 self._locals[name] = Local(name, length, element, as_flag(clear, "allocate: clear"))
                 return None
-            own = self.flow.allocate(length, dtype=element, device=self.device, clear=clear)
-            self._memory.append(own)
-            return self._names.setdefault(name, own.named(name, kind))
+        own = self.flow.allocate(length, dtype=element, device=self.device, clear=clear)
+        return self._keep(name, own, kind)
 
     def from_host(
         self, name: str, array: object, *, mode: str | MemoryMode = MemoryMode.HOSTED
@@ -122,11 +119,8 @@ class Context(Mapping[str, TrackedBuffer]):
         for a local, and for a name that it has already.
         """
         host, kind = as_array(array, "from_host"), as_mode(mode)
-        with self._lock:
-            name = self._checked(name, kind)
-            own = self.flow.from_host(host, self.device, hold=False)
-            self._memory.append(own)
-            return self._names.setdefault(name, own.named(name, kind))
+        name = self._checked(name, kind)
+        return self._keep(name, self.flow.from_host(host, self.device, hold=False), kind)
 
     def adopt(
         self, name: str, buffer: TrackedBuffer, *, mode: str | MemoryMode = MemoryMode.HOSTED
@@ -189,8 +183,8 @@ class Context(Mapping[str, TrackedBuffer]):
         self.close()
 
     def __repr__(self) -> str:
-        state = " closed" if self.closed else ""
-        return f"<Context {self.name} on {self.device.name}: {', '.join(self)}{state}>"
+        names = "closed" if self.closed else ", ".join(self)
+        return f"<Context {self.name} on {self.device.name}: {names}>"
 
     def _line(self) -> list[Context]:
         """Return this context and its ancestors, the nearest first."""
@@ -203,11 +197,11 @@ class Context(Mapping[str, TrackedBuffer]):
         found = self._names.get(name) or self._locals.get(name)
         if found is not None:
             return found
-        message = f"{self.name} has no {shown(name)}; it has: {', '.join(self) or 'no names'}"
-        raise NotFoundError(message)
+        has = ", ".join(self) or "no names"
+        raise NotFoundError(f"{self.name} has no {shown(name)}; it has: {has}")
 
     def _checked(self, name: str, mode: MemoryMode, *, has_content: bool = True) -> str:
-        """Return a name that can be declared; raise for others. The lock is held."""
+        """Return a name that can be declared; raise for others."""
         self._check_open()
         name = as_name(name, "memory")
         if not name or name in self._names or name in self._locals:
@@ -217,6 +211,13 @@ class Context(Mapping[str, TrackedBuffer]):
             message = f"{name!r}: a constant has its content from the start, and a local has none"
             raise InvalidArgumentError(message)
         return name
+
+    def _keep(self, name: str, own: TrackedBuffer, mode: MemoryMode) -> TrackedBuffer:
+        """Give memory, which was made under no lock, a name, unless that was taken meanwhile."""
+        with self._lock:
+            self._checked(name, mode)
+            self._memory.append(own)
+            return self._names.setdefault(name, own.named(name, mode))
 
     def _check_open(self) -> None:
         for each in self._line():
