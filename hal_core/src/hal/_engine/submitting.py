@@ -69,8 +69,8 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     with timelines.lock:
         if queue._closed:
             queue._context.refuse(queue._name)
-        error = not_above(operation._signals)
-        if error is not None:
+        signals = operation._signals
+        if signals and (error := not_above(signals)) is not None:
             raise error
         step.operation = operation
         step.noted = None
