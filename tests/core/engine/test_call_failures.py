@@ -297,28 +297,10 @@ INTERRUPTED = """
     from core_harness import LIMIT, open_native
     from hal._engine.operation import DEFERRED
     from native_probe import Probe
+    from interrupts import Interrupts
 
-    KIND, OURS = sys.argv[1], hal.__path__[0]
+    KIND = sys.argv[1]
     driver = open_native()
-
-    class Interrupt:
-        # Raises KeyboardInterrupt where the interpreter looks for signals, for the n-th time.
-        def __init__(self, number):
-            self.left, self.place = number, None
-
-        def __call__(self, frame, event, argument):
-            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
-                names, outer = [], frame
-                while outer is not None:
-                    names.append(outer.f_code.co_name)
-                    outer = outer.f_back
-                if "__del__" in names:
-                    return
-                self.left -= 1
-                if self.left == 0:
-                    self.place = f"{event} {names[0]}:{frame.f_lineno} < " + " < ".join(names[1:5])
-                    sys.setprofile(None)
-                    raise KeyboardInterrupt
 
     def trial(number):
         probe = Probe(driver.open_device(0, {}))
@@ -332,9 +314,9 @@ INTERRUPTED = """
         while any([each._state for each in queue._hosts] != [DEFERRED] for queue in queues):
             time.sleep(0.001)
         gates[0].signal(1)
-        wrong, tracer = [], Interrupt(number)
+        wrong, tracer = [], Interrupts(number)
         try:
-            sys.setprofile(tracer)
+            sys.setprofile(tracer.profile)
             gates[1].signal(1) if KIND == "signal" else gates[1].fail(ValueError("no"))
         except KeyboardInterrupt:
             pass
@@ -361,15 +343,15 @@ INTERRUPTED = """
             except hal.HalError as error:
                 wrong.append(f"{queue} is stuck: {error}")
         wrong += device.close(LIMIT)
-        return tracer.place, wrong
+        return tracer.places, wrong
 
     problems = 0
     for number in itertools.count(1):
-        place, wrong = trial(number)
+        places, wrong = trial(number)
         if wrong:
             problems += 1
-            print(f"{number}, in {place}: {'; '.join(wrong)}", file=sys.stderr)
-        if place is None or problems > 8:
+            print(f"{number}, in {places}: {'; '.join(wrong)}", file=sys.stderr)
+        if not places or problems > 8:
             break
     assert number > 20, number
 """

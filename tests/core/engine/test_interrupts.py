@@ -79,32 +79,10 @@ INTERRUPT_EVERYWHERE = """
     from hal.errors import DeadlineExceededError, InvalidArgumentError
     from core_harness import LIMIT, Latch, open_native
     from native_probe import Probe
+    from interrupts import Interrupts
 
     KIND = sys.argv[1]
-    OURS = hal.__path__[0]
     driver = open_native()
-
-    class Interrupt:
-        # Raises KeyboardInterrupt where the interpreter looks for signals, for the n-th time: as
-        # a Python function of hal is entered, and as it has called one of C's.
-        def __init__(self, number):
-            self.left = number
-            self.place = None
-
-        def __call__(self, frame, event, argument):
-            if event in ("call", "c_return") and frame.f_code.co_filename.startswith(OURS):
-                names, outer = [], frame
-                while outer is not None:
-                    names.append(outer.f_code.co_name)
-                    outer = outer.f_back
-                if "__del__" in names:  # Python itself drops what a finaliser raises
-                    return
-                self.left -= 1
-                if self.left == 0:
-                    what = f"{argument.__name__} < " if event == "c_return" else ""
-                    self.place = f"{what}{names[0]}:{frame.f_lineno} < " + " < ".join(names[1:5])
-                    sys.setprofile(None)
-                    raise KeyboardInterrupt
 
     def script(device, buffer, gate, signals, taken, latch):
         queue, other = device.queues.compute, device.queues.upload
@@ -150,12 +128,12 @@ INTERRUPT_EVERYWHERE = """
             for index in range(3):
                 taken.append(queues[index % 2].fill(buffer, 1, offset=8 * index, size=8,
                                                     wait=gate.at(1), signal=signals[index].at(1)))
-        tracer, latch = Interrupt(number), Latch()
+        tracer, latch = Interrupts(number), Latch()
         if KIND == "backlog":
             probe.hold(latch)
             threading.Timer(0.03, latch.open).start()
         try:
-            sys.setprofile(tracer)
+            sys.setprofile(tracer.profile)
             script(device, buffer, gate, signals, taken, latch)
         except KeyboardInterrupt:
             pass
@@ -194,15 +172,15 @@ INTERRUPT_EVERYWHERE = """
         # Between a native call's return and the note of its handle one may get lost.
         if not wrong and probe.live() not in ({}, {"event": 1}):
             wrong.append(f"left: {probe.live()}")
-        return tracer.place, wrong
+        return tracer.places, wrong
 
     problems = 0
     for number in itertools.count(1):
-        place, wrong = trial(number)
+        places, wrong = trial(number)
         if wrong:
             problems += 1
-            print(f"{KIND} {number}, in {place}: {'; '.join(wrong)}", file=sys.stderr)
-        if place is None or problems > 12:
+            print(f"{KIND} {number}, in {places}: {'; '.join(wrong)}", file=sys.stderr)
+        if not places or problems > 12:
             break
     assert number > 5, number
 """

@@ -28,7 +28,7 @@ WORLD = """
     from core_harness import LIMIT, open_native
     from hal.errors import ClosedError, DeadlineExceededError, HalError, ReentrantCallError
     from native_probe import Probe
-    from second_interrupts import Interrupts
+    from interrupts import Interrupts
 
     KIND, OURS = sys.argv[1], hal.__path__[0]
     driver = open_native()

@@ -141,7 +141,7 @@ INTERRUPTS = """
     from hal.errors import DeadlineExceededError, HalError
     from native_probe import Probe
     from piece_checks import check_pieces
-    from second_interrupts import Interrupts
+    from interrupts import Interrupts
 
     KIND, UNIT = sys.argv[1], 1 << 20
     sys.unraisablehook = lambda _: None  # what is raised in a finaliser, Python drops
