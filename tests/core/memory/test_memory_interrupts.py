@@ -8,15 +8,16 @@ import sys
 
 import pytest
 from child_processes import assert_quiet
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, collect_in_threads, wait_until
 from piece_checks import check_pieces
 
 import hal
 from hal._engine import progress
 from hal._engine.context import _cancel
 from hal._memory.books import Books
+from hal._memory.settings import MemorySettings
 from hal._memory.stream_order import StreamOrder
-from hal.errors import InvalidArgumentError, ReentrantCallError
+from hal.errors import InvalidArgumentError, OperationError, ReentrantCallError
 
 SIZE = 4096
 
@@ -109,6 +110,35 @@ def test_a_handler_asks_for_statistics_in_the_middle_of_others_o3(device):
         if left > 0:
             break
     assert told
+
+
+@pytest.mark.parametrize("broken", [OperationError, KeyboardInterrupt])
+def test_an_alloca_starves_beside_a_dealloca_that_breaks_off_m3(open_probe, monkeypatch, broken):
+    """M3: the search saw it being issued, and relies on its end, which comes although it failed."""
+    device, probe = open_probe(settings=MemorySettings(memory_limit=4 * SIZE))
+    queue, other = device.queue, device.queues.upload
+    large = queue.alloca(3 * SIZE)
+    queue.fill(large, 1).wait(LIMIT)
+    starved = []
+
+    def starve():
+        buffer = other.alloca(3 * SIZE)
+        starved.extend((buffer.allocation, other.dealloca(buffer)))
+
+    def record(*_):
+        monkeypatch.undo()
+        collect_in_threads([starve])
+        wait_until(lambda: not device._context.provider.is_posted)
+        raise broken
+
+    monkeypatch.setattr(probe, "record_event", record)
+    if broken is KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            queue.dealloca(large)
+    else:
+        assert queue.dealloca(large).state == "failed"
+    hal.wait_all(starved, LIMIT)
+    assert in_use(device) == 0
 
 
 def test_closing_frees_a_segment_that_is_in_no_pool_i7(open_probe, monkeypatch):

@@ -122,7 +122,10 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
 
 
 def _publish(operation: Operation, step: Step, more: bool) -> Operation | None:  # noqa: FBT001 - internal
-    """Publish the signals of an operation in the ring, and look for more; under the lock."""
+    """Publish the signals of an operation in the ring, unless it broke off, and look for more.
+
+    Under the lock.
+    """
     queue = operation._queue
     operation._shared = None  # it is the ring's now
     if operation._state == ISSUING:
@@ -133,8 +136,8 @@ def _publish(operation: Operation, step: Step, more: bool) -> Operation | None: 
         for timepoint in operation._signals:
             semaphore, value = timepoint._semaphore, timepoint._value
             semaphore._publish(value, operation, step.work)
-        if queue._context.starved:
-            operation._want(step.work)  # its end may give memory back
+    if queue._context.starved:
+        operation._want(step.work)  # its end may give memory back, also if it broke off
     return look_again(queue, step, more)
 
 
@@ -229,13 +232,13 @@ def _break_off(
         work.append((DROP, operation._dependencies))
         operation._dependencies = None
         finish(operation, FAILED, failure, work)
-        if event is not None:
-            enter(operation, event)
-        else:
-            operation._retired = True
-            work.append((GARBAGE, [operation]))
         if lost is not None:
             work.append((CHANGE, (lose, queue._context, lost)))
+        if event is not None:
+            enter(operation, event)
+            return _publish(operation, step, more)
+        operation._retired = True
+        work.append((GARBAGE, [operation]))
         return look_again(queue, step, more and lost is None)
 
 

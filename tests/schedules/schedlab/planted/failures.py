@@ -59,14 +59,8 @@ FAILURES = (
         (
             Patch(
                 "_engine.issuing",
-                "        if event is not None:\n"
-                "            enter(operation, event)\n"
-                "        else:\n"
-                "            operation._retired = True",
-                "        if False:\n"
-                "            enter(operation, event)\n"
-                "        else:\n"
-                "            operation._retired = True",
+                "        if event is not None:\n            enter(operation, event)\n",
+                "        if False:\n            enter(operation, event)\n",
             ),
         ),
     ),
