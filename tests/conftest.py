@@ -44,7 +44,7 @@ CHECK = {
     "gpusim/test_short_memory.py": Multiplied("random programs", 3),
     "gpusim/test_stream_memory.py": Multiplied("schedules of programs short of memory", 8),
     "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 12),
-    "schedules/test_mutants.py": Multiplied("mutants", 12),
+    "schedules/test_mutants.py": Multiplied("mutants", 13),
     "schedules/test_reduction.py": Multiplied("random programs", 4),
 }
 """What multiplies, that is, does the same to many cases: whole files, or single tests of a file.
