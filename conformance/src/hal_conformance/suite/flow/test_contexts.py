@@ -13,6 +13,8 @@ from hal.errors import ClosedError, InvalidArgumentError
 from hal.flow import Context, Flow, Merge, Step, VirtualDevice
 from hal_conformance.suite.support import LIMIT
 
+pytestmark = pytest.mark.feature("compile")
+
 SOURCE = """
 __global__ void HAL_BLOCK(64) add(const int *x, int *y, int amount) {
   y[threadIdx.x] = x[threadIdx.x] + amount;
