@@ -77,13 +77,12 @@ class DriverMemory:
             raise ClosedError(message)
 
     def allocate(self, size: int, index: int) -> tuple[int, int | None]:
-        """Return the addresses of new memory; with the growing lock. May block.
+        """Return the addresses of new memory; with the growing lock, after `check_open`. May block.
 
         Raises `OutOfMemoryError`.
         """
         native, memory = self._context.native, MEMORY_TYPES[index]
         check_countable(size)
-        self.check_open()
         progress.start()  # a finaliser cannot
         native.bind()
         address = native.allocate(size, memory)

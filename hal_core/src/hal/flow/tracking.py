@@ -284,8 +284,7 @@ def collect(
                     found.append(reader)
         elif writer is not None and writer not in found:
             # Much is written once and read often, so a queue that reads it again checks whether it
-            # still
-            # has to wait. The first time it does not check, since it mostly has to.
+            # still has to wait. The first time it does not check, since it mostly has to.
             if readers is not None and queue in readers and writer.state == "done":
                 history.writer = None
             else:
