@@ -1,4 +1,4 @@
-"""Who may do what with named memory, by its mode; locals, what is volatile, what is merged."""
+"""Memory modes: which reads and writes each allows; locals, volatile and merged memory."""
 
 from __future__ import annotations
 

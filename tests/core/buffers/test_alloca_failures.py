@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, collect_in_threads, wait_until
+from core_harness import LIMIT, Latch, Stall, collect_in_threads, wait_until
 
 import hal
 from hal._buffers import alloca as _alloca
@@ -239,21 +239,16 @@ def test_close_gives_everything_back_i7(opened, when):
 def test_submission_waits_for_no_allocation_q1(open_probe):
     """Q1: a driver that takes its time holds up a thread of ours, and what comes behind."""
     device, probe = open_probe(without={"async_allocations"})
-    entered, leave = threading.Event(), threading.Event()
-
-    def stall():
-        entered.set()
-        assert leave.wait(LIMIT)
-
+    stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
     me = threading.get_ident()
     buffer = device.queue.alloca(SIZE)
     used = device.queue.fill(buffer, 3)
     ended = device.queue.dealloca(buffer)
-    assert entered.wait(LIMIT)
+    assert stall.entered.wait(LIMIT)
     assert [each.state for each in (buffer.allocation, used, ended)] == ["pending"] * 3
     assert device.queues.upload.barrier().wait(LIMIT) is None
-    leave.set()
+    stall.leave.set()
     ended.wait(LIMIT)
     assert used.state == "done"
     assert probe.callers["allocate", me] == 0

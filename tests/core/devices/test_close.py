@@ -210,14 +210,20 @@ def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):
     assert collect_in_threads([first, second]) == [(), "done"]
 
 
-def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
-    """Q6: nothing is told to be clean that still runs; nothing is lost by asking."""
+def held_queue(open_probe, latch):
+    """Hold a fill up, before a barrier that waits for ever; return all of it."""
     device, probe = open_probe()
     queue = device.queues.upload
     buffer = device.allocate(4)
     probe.hold(latch)
     running = queue.fill(buffer, 1)
     behind = queue.barrier(wait=hal.create_semaphore().at(1))
+    return device, probe, queue, running, behind
+
+
+def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
+    """Q6: nothing is told to be clean that still runs; nothing is lost by asking."""
+    device, _, queue, running, behind = held_queue(open_probe, latch)
 
     def first():
         return queue.close(LIMIT)
@@ -238,12 +244,7 @@ def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
 
 def test_close_of_a_device_whose_queue_another_thread_closes_q6(open_probe, latch):
     """Q6: what still runs there is told, and its context is not released under it."""
-    device, probe = open_probe()
-    queue = device.queues.upload
-    buffer = device.allocate(4)
-    probe.hold(latch)
-    running = queue.fill(buffer, 1)
-    behind = queue.barrier(wait=hal.create_semaphore().at(1))
+    device, probe, queue, running, behind = held_queue(open_probe, latch)
 
     def first():
         return queue.close(LIMIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT, Stall, collect_in_threads
 
 import hal
 
@@ -115,22 +115,17 @@ def test_threads_that_submit_do_not_wait_for_each_other_q1(open_probe):
     """Q1: a thread that is in the middle of a native call blocks no other submitter."""
     device, probe = open_probe()
     buffer = device.allocate(16)
-    inside, go = threading.Event(), threading.Event()
-
-    def stop():
-        inside.set()
-        assert go.wait(LIMIT)
-
-    probe.fail_call(1, stop, names=("fill",))
+    stall = Stall()
+    probe.fail_call(1, stall, names=("fill",))
     slow = threading.Thread(target=lambda: device.queue.fill(buffer, 1))
     slow.start()
-    assert inside.wait(LIMIT)
+    assert stall.entered.wait(LIMIT)
     same = device.queue.fill(buffer, 2)
     other = device.queues.upload.barrier()
     other.wait(LIMIT)
     assert slow.is_alive()
     assert same.state == "pending", "it stands behind the other thread's"
-    go.set()
+    stall.leave.set()
     slow.join(LIMIT)
     same.wait(LIMIT)
     assert buffer.numpy().tolist() == [2] * 16

@@ -292,12 +292,12 @@ def test_a_deferral_at_interpreter_exit_q6(run_script):
 
 
 INTERRUPTED = """
-    import itertools, sys, threading, time
+    import sys, threading, time
     import hal
     from core_harness import LIMIT, open_native
     from hal._engine.operation import DEFERRED
     from native_probe import Probe
-    from interrupts import Interrupts
+    from interrupts import Interrupts, try_everywhere
 
     KIND = sys.argv[1]
     driver = open_native()
@@ -314,14 +314,9 @@ INTERRUPTED = """
         while any([each._state for each in queue._hosts] != [DEFERRED] for queue in queues):
             time.sleep(0.001)
         gates[0].signal(1)
-        wrong, tracer = [], Interrupts(number)
-        try:
-            sys.setprofile(tracer.profile)
+        wrong = []
+        with Interrupts(number) as tracer:
             gates[1].signal(1) if KIND == "signal" else gates[1].fail(ValueError("no"))
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
         try:
             if not gates[1].poll(1):
                 gates[1].signal(1)
@@ -345,14 +340,7 @@ INTERRUPTED = """
         wrong += device.close(LIMIT)
         return tracer.places, wrong
 
-    problems = 0
-    for number in itertools.count(1):
-        places, wrong = trial(number)
-        if wrong:
-            problems += 1
-            print(f"{number}, in {places}: {'; '.join(wrong)}", file=sys.stderr)
-        if not places or problems > 8:
-            break
+    number = try_everywhere(trial, 8)
     assert number > 20, number
 """
 

@@ -74,12 +74,12 @@ def test_ctrl_c_ends_every_wait_s6(run_script):
 
 
 INTERRUPT_EVERYWHERE = """
-    import itertools, sys, threading, time
+    import sys, threading, time
     import hal
     from hal.errors import DeadlineExceededError, InvalidArgumentError
     from core_harness import LIMIT, Latch, open_native
     from native_probe import Probe
-    from interrupts import Interrupts
+    from interrupts import Interrupts, try_everywhere
 
     KIND = sys.argv[1]
     driver = open_native()
@@ -132,13 +132,8 @@ INTERRUPT_EVERYWHERE = """
         if KIND == "backlog":
             probe.hold(latch)
             threading.Timer(0.03, latch.open).start()
-        try:
-            sys.setprofile(tracer.profile)
+        with tracer:
             script(device, buffer, gate, signals, taken, latch)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.setprofile(None)
 
         def check(what, function):
             try:
@@ -174,14 +169,7 @@ INTERRUPT_EVERYWHERE = """
             wrong.append(f"left: {probe.live()}")
         return tracer.places, wrong
 
-    problems = 0
-    for number in itertools.count(1):
-        places, wrong = trial(number)
-        if wrong:
-            problems += 1
-            print(f"{KIND} {number}, in {places}: {'; '.join(wrong)}", file=sys.stderr)
-        if not places or problems > 12:
-            break
+    number = try_everywhere(trial, 12)
     assert number > 5, number
 """
 

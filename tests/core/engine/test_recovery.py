@@ -106,16 +106,9 @@ TWICE = (
     WORLD
     + """
     def trial(first, second):
-        world, interrupts = World(), Interrupts(first, second)
-        sys.settrace(interrupts.trace)
-        sys.setprofile(interrupts.profile)
-        try:
+        world = World()
+        with Interrupts(first, second) as interrupts, contextlib.suppress(HalError):
             world.act()
-        except (KeyboardInterrupt, HalError):
-            pass
-        finally:
-            sys.setprofile(None)
-            sys.settrace(None)
         return interrupts.places, world.check()
 
     problems = doubles = 0

@@ -124,7 +124,7 @@ def test_calls_wait_for_a_thread_where_no_more_are_started(device, threads, gate
 
 
 def test_a_device_is_not_opened_without_its_thread(run_script):
-    """Who waits for work relies on the progress thread."""
+    """Waiting for work needs the progress thread, so opening a device without it raises."""
     result = run_script("""
         import threading, hal
         start = threading.Thread.start

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from core_harness import LIMIT, queues_of
+from core_harness import LIMIT, Stall, queues_of
 
 import hal
 
@@ -89,23 +89,18 @@ def test_a_consumer_is_not_released_before_its_producer_is_recorded(open_probe):
     """A producer in the middle of its issue has promised, and recorded, nothing."""
     device, probe = open_probe()
     buffer = device.allocate(16)
-    inside, go = threading.Event(), threading.Event()
-
-    def stop():
-        inside.set()
-        assert go.wait(LIMIT)
-
+    stall = Stall()
     semaphore = hal.create_semaphore()
-    probe.fail_call(1, stop, names=("record_event",))
+    probe.fail_call(1, stall, names=("record_event",))
     producer = threading.Thread(
         target=lambda: device.queues.upload.fill(buffer, 1, signal=semaphore.at(1))
     )
     producer.start()
-    assert inside.wait(LIMIT)
+    assert stall.entered.wait(LIMIT)
     consumer = device.queues.compute.fill(buffer, 2, wait=semaphore.at(1))
     assert consumer.state == "pending"
     assert semaphore.query() == 0
-    go.set()
+    stall.leave.set()
     producer.join(LIMIT)
     consumer.wait(LIMIT)
     assert buffer.numpy().tolist() == [2] * 16

@@ -164,7 +164,7 @@ def test_closing_frees_a_segment_that_is_in_no_pool_i7(open_probe, monkeypatch):
 
 
 INTERRUPTS = """
-    import gc, itertools, sys
+    import contextlib, gc, itertools, sys
     import hal
     from core_harness import LIMIT, open_native, wait_until
     from hal._memory.settings import MemorySettings
@@ -267,16 +267,9 @@ INTERRUPTS = """
     problems = doubles = 0
     for first in itertools.count(1, 29 if KIND == "segments" else 5):
         for second in (1, 2 + first * 7 % 31):
-            world, interrupts = World(), Interrupts(first, second)
-            sys.settrace(interrupts.trace)
-            sys.setprofile(interrupts.profile)
-            try:
+            world = World()
+            with Interrupts(first, second) as interrupts, contextlib.suppress(HalError):
                 world.act()
-            except (KeyboardInterrupt, HalError):
-                pass
-            finally:
-                sys.setprofile(None)
-                sys.settrace(None)
             doubles += len(interrupts.places) == 2
             wrong = world.check()
             if wrong:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from core_harness import LIMIT
+from core_harness import LIMIT, Stall
 
 import hal
 from hal._memory.blocks import block_size
@@ -288,12 +288,7 @@ def test_no_allocation_after_close_q6(open_probe, cached):
 def test_close_waits_for_a_native_allocation_under_way_q6(open_probe):
     """Q6: what a thread is just allocating is given back, or refused."""
     device, probe = open_probe()
-    entered, leave = threading.Event(), threading.Event()
-
-    def stall():
-        entered.set()
-        assert leave.wait(LIMIT)
-
+    stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
     results = []
 
@@ -305,9 +300,9 @@ def test_close_waits_for_a_native_allocation_under_way_q6(open_probe):
 
     threads = [threading.Thread(target=allocate), threading.Thread(target=device.close)]
     threads[0].start()
-    assert entered.wait(LIMIT)
+    assert stall.entered.wait(LIMIT)
     threads[1].start()
-    leave.set()
+    stall.leave.set()
     for thread in threads:
         thread.join(LIMIT)
         assert not thread.is_alive()

@@ -8,7 +8,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch
+from core_harness import LIMIT, Latch, Stall
 from staging_harness import LARGE, MANY, SLOT, some
 
 import hal
@@ -121,18 +121,13 @@ def test_a_native_allocation_that_stalls_holds_up_no_submitter_q1(staged):
     """Q1: pinned memory that the driver takes its time for is waited for by the pool."""
     device, probe = staged()
     buffer = device.allocate(256)
-    entered, leave = threading.Event(), threading.Event()
-
-    def stall():
-        entered.set()
-        assert leave.wait(LIMIT)
-
+    stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
     probe.fail_call(2, stall, ("allocate",))
     written = device.queue.write(buffer, np.ones(256, np.uint8))
-    assert entered.wait(LIMIT)
+    assert stall.entered.wait(LIMIT)
     assert not written.done
-    leave.set()
+    stall.leave.set()
     written.wait(LIMIT)
     assert (buffer.map() == 1).all()
 

@@ -15,6 +15,7 @@ __all__ = [
     "LIMIT",
     "SEM_WAIT",
     "Latch",
+    "Stall",
     "collect_in_threads",
     "open_native",
     "queues_of",
@@ -50,6 +51,17 @@ class Latch:
 
 
 _kept = []
+
+
+class Stall:
+    """A fault for `Probe.fail_call`: a native call that does not return before `leave` is set."""
+
+    def __init__(self):
+        self.entered, self.leave = threading.Event(), threading.Event()
+
+    def __call__(self):
+        self.entered.set()
+        assert self.leave.wait(LIMIT)
 
 
 def collect_in_threads(functions):

@@ -1,5 +1,6 @@
 """A Ctrl-C at any place where the interpreter looks for signals, and a second that follows it."""
 
+import itertools
 import sys
 
 import hal
@@ -7,16 +8,45 @@ import hal
 _OURS = hal.__path__[0]
 
 
+def try_everywhere(trial, most):
+    """Call `trial` with 1, 2 and so on, for an interrupt at that place; return the last number.
+
+    It returns where interrupts came, and what was wrong afterwards, which is printed. Ends once
+    none came, or something was wrong more than `most` times.
+    """
+    problems = 0
+    for number in itertools.count(1):
+        places, wrong = trial(number)
+        if wrong:
+            problems += 1
+            print(f"{number}, in {places}: {wrong}", file=sys.stderr)  # noqa: T201 - for the parent
+        if not places or problems > most:
+            return number
+    raise AssertionError  # counting has no end
+
+
 class Interrupts:
     """Raise KeyboardInterrupt as the n-th function of hal is entered or has called one of C's.
 
-    And a second one m such places later, unless that is 0. Python drops a profile function that
-    raises, so the tracing of the exception sets it again.
+    And a second one m such places later, unless that is 0. Inside of a ``with`` block, which drops
+    the exception. Python drops a profile function that raises, so the tracing of the exception sets
+    it again.
     """
 
     def __init__(self, first, second=0):
         self.left, self.then, self.places = first, second, []
         self.is_due = False
+
+    def __enter__(self):
+        if self.then:
+            sys.settrace(self.trace)
+        sys.setprofile(self.profile)
+        return self
+
+    def __exit__(self, kind, *_):
+        sys.setprofile(None)
+        sys.settrace(None)
+        return kind is KeyboardInterrupt
 
     def profile(self, frame, event, argument):
         if event not in ("call", "c_return") or not frame.f_code.co_filename.startswith(_OURS):

@@ -430,7 +430,7 @@ class Model:
         return new
 
     def write(self, state, op):
-        """Do what an operation does to memory."""
+        """Apply an operation's effect to the model's memory."""
         if state.buffers.get(op.target) == "dropped":
             pass  # nobody can see it
         elif op.source is not None:
