@@ -242,8 +242,7 @@ class MergeBuffer:
         self._is_in_place = self._is_late = False
         if part is not None and whole is not None:
             # Before the memory is written again: from now on, users of the part, or of what was
-            # made
-            # of it, are refused; work scheduled already is remembered by the flow.
+            # made of it, are refused; work scheduled already is remembered by the flow.
             whole = self._flow.renew(whole)
             part.close()
         self._whole = whole

@@ -67,8 +67,9 @@ class PhysicalDevice:
     def add(self, member: VirtualDevice) -> None:
         """Add a virtual device; for this module."""
         with self._lock:
-            gone = [each for each in self._members if each.device.closed and not each.device.lost]
-            self._members = [*(each for each in self._members if each not in gone), member]
+            # Those that were lost stay: `look` asks them.
+            kept = [each for each in self._members if each.device.lost or not each.device.closed]
+            self._members = [*kept, member]
 
     @property
     def devices(self) -> tuple[VirtualDevice, ...]:
