@@ -9,6 +9,7 @@ PROJECTS := Makefile pyproject.toml $(wildcard */pyproject.toml)
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 DEV := import tomllib; \
     print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"])
+WHEELS := python3.11 python3.12 python3.13 python3.14
 FIND_COMPILER := from hal_cpu._toolchain import find_compiler; find_compiler()
 
 unexport PYTHONPATH PYTHONHOME
@@ -20,7 +21,7 @@ JOBS ?= 1
 # One process for each processor that the tests may use.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8
 
-.PHONY: help demo test check soak bench coverage wheel clean
+.PHONY: help demo test check soak bench coverage speedups wheel clean
 
 help:
 	@echo 'make demo      find the edges in a picture on the CPU backend (arguments: ARGS="--help")'
@@ -30,7 +31,8 @@ help:
 	@echo '               (SEEDS=$(SEEDS) SCHEDULES=$(SCHEDULES) JOBS=$(JOBS))'
 	@echo 'make bench     measure what the runtime costs (arguments: ARGS="--help")'
 	@echo 'make coverage  run the tests and say which lines they miss'
-	@echo 'make wheel     build the core as native modules, into dist (takes a C compiler)'
+	@echo 'make speedups  build the C extension of the core again, after a change of its sources'
+	@echo 'make wheel     build wheels of the core, into dist, for each Python that is here'
 	@echo 'make clean     remove the virtual environment and what the tools left'
 
 demo: $(VENV)/.demo
@@ -62,11 +64,15 @@ soak: $(VENV)/.test
 bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
-# From a copy, since building in place leaves the modules beside the sources.
-wheel: $(VENV)/.test
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp -R hal_core "$$folder" && \
-	    HATCH_BUILD_HOOKS_ENABLE=1 MYPYPATH=src \
-	    $(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist "$$folder/hal_core"
+# The core's C extension, beside the modules; again after each change of its sources.
+speedups: $(VENV)/.demo
+	@$(BIN)/python hal_core/hatch_build.py
+
+wheel: $(VENV)/.demo
+	@for python in $(BIN)/python $(WHEELS); do \
+	    $$python -c '' >/dev/null 2>&1 || continue; \
+	    $(PIP) --python "$$(command -v $$python)" wheel --no-deps --wheel-dir dist ./hal_core || exit 1; \
+	done
 	@ls dist/hal_core-*
 
 coverage: $(VENV)/.test

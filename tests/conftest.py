@@ -22,7 +22,6 @@ WHOLE = "runs of the conformance suite"
 MEMORY = "core/memory/test_memory_interrupts.py::"
 CACHE = "core/memory/test_allocator.py::"
 CHECK = {
-    "compiled/test_compiled.py": Multiplied("proofs of the compiled core"),
     "conformance/test_acme.py": Multiplied(WHOLE),
     "conformance/test_core_mutants.py": Multiplied("mutants", 5),
     "conformance/test_mutants.py": Multiplied("mutants", 24),
