@@ -1,4 +1,6 @@
 /* The HIP face: how a call begins and ends, errors and their names. */
+#include <dlfcn.h>
+
 #include "hip.h"
 
 __thread int hip_device;
@@ -81,3 +83,16 @@ static const char *look_up(int code, bool name) {
 
 SIM_EXPORT const char *hipGetErrorName(int code) { return look_up(code, true); }
 SIM_EXPORT const char *hipGetErrorString(int code) { return look_up(code, false); }
+
+API hipGetProcAddress(const char *name, void **symbol, int version, uint64_t flags, int *result) {
+  CALL(hipGetProcAddress, ANY | SIM_ALLOWED_AFTER_ERROR);
+  (void)version; /* no function of this face has two forms */
+  GIVEN(name && symbol);
+  if (flags) FAIL(SIM_INVALID_VALUE);
+  Dl_info self;
+  void *library = dladdr((void *)&hip_result, &self) ? dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+  *symbol = library ? dlsym(library, name) : NULL;
+  if (library) dlclose(library);
+  if (result) *result = *symbol ? 0 : 1;
+  FAIL(*symbol ? SIM_OK : SIM_INVALID_VALUE);
+}

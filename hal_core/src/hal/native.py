@@ -34,6 +34,7 @@ from typing import ClassVar
 from hal.errors import UnimplementedError
 from hal.native_types import (
     FEATURES,
+    CallTable,
     CompiledImage,
     CompileRequest,
     CopyNode,
@@ -51,6 +52,7 @@ from hal.native_types import (
 
 __all__ = [
     "FEATURES",
+    "CallTable",
     "CompileRequest",
     "CompiledImage",
     "CopyNode",
@@ -175,6 +177,13 @@ class NativeDevice(ABC):
         Every stream, event, allocation and module has been destroyed before,
         unless the device was lost.
         """
+
+    def call_table(self) -> CallTable | None:
+        """Return the addresses of C functions for the commonest primitives, or None for none.
+
+        Called once, when the device is opened. Without a table the core calls the methods.
+        """
+        return None
 
     # Streams and events
 

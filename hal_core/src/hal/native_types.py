@@ -15,6 +15,7 @@ from hal.errors import InvalidArgumentError
 
 __all__ = [
     "FEATURES",
+    "CallTable",
     "CompileRequest",
     "CompiledImage",
     "CopyNode",
@@ -309,3 +310,67 @@ class EmptyNode(NamedTuple):
 
 Node: TypeAlias = FillNode | CopyNode | HostCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode
 """One command of a graph, the same for every backend."""
+
+
+class CallTable(NamedTuple):
+    """The addresses of C functions that do what the commonest primitives do.
+
+    The core's C code calls them in the place of `NativeDevice`'s methods where nothing
+    unusual is asked for. Each takes the handles that the methods take, and returns an
+    ``int`` status, 0 for success. After any other status the core calls the method, which
+    repeats the call and raises its error: a call that fails must change nothing.
+
+    Any thread calls them, without `NativeDevice.bind`; for one stream one thread at a time.
+    **The interpreter lock is kept meanwhile**: on a stream that `NativeDevice.create_stream`
+    has made, with fewer launches in it than `NativeDevice.max_in_flight`, none of them may
+    block, need the interpreter lock, or wait for a thread that does. The addresses are valid as
+    long as the device is open.
+
+    Attributes
+    ----------
+    record_event
+        ``int (void *event, void *stream)``
+    wait_event
+        ``int (void *stream, void *event, unsigned flags)``; the flags are 0, and the event may be
+        one of another device of the domain.
+    query_event
+        ``int (void *event)``: 0, or `not_ready`.
+    fill_8
+        ``int (uintptr_t address, unsigned char value, size_t count, void *stream)``: writes the
+        value `count` > 0 times.
+    fill_16
+        The same with an ``unsigned short`` value, and an address that is a multiple of 2.
+    fill_32
+        The same with an ``unsigned`` value, and an address that is a multiple of 4.
+    launch
+        ``int (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+        unsigned bz, unsigned shared_memory, void *stream, void **parameters, void **extra)``: the
+        arguments of `NativeDevice.launch`; `extra` is NULL. Refuses what the method prepares first.
+    launch_graph
+        ``int (void *instance, void *stream)``; 0 where the device does not declare ``graphs``.
+    current
+        ``int (void **context)``: writes what is current on the calling thread to 8 bytes that are
+        zero before; an ``int`` is also fine. 0: every thread may call.
+    context
+        What `current` writes on a thread that may make the calls. On any other the
+        core calls the methods, after `NativeDevice.bind`.
+    not_ready
+        The status of `query_event` for an event that is not complete; not 0.
+    exchange_capture_mode
+        ``int (int *mode)``: exchanges the calling thread's capture mode and the number.
+        The core makes the mode relaxed (2) around `query_event`, which would end another library's
+        capture otherwise (`hal.capture_modes`). 0: not needed.
+    """
+
+    record_event: int
+    wait_event: int
+    query_event: int
+    fill_8: int
+    fill_16: int
+    fill_32: int
+    launch: int
+    launch_graph: int
+    current: int
+    context: int
+    not_ready: int
+    exchange_capture_mode: int = 0

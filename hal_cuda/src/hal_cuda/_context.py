@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hal.errors import DeviceLostError
-from hal.native import NativeDevice
+from hal.native import CallTable, NativeDevice
 from hal_cuda import _driver, _pool
 from hal_cuda._driver import call, cuda
 
@@ -130,6 +130,10 @@ class ContextDevice(NativeDevice):
         """Release the context; it lives on while others, or other devices of ours, hold it."""
         _thread.token = 0
         call(cuda.cuDevicePrimaryCtxRelease, self.ordinal)
+
+    def call_table(self) -> CallTable | None:
+        """Return the driver's own functions, for threads on which the context is current."""
+        return _driver.call_table(self.context)
 
     # Streams and events
 

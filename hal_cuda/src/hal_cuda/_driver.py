@@ -31,7 +31,7 @@ from hal.errors import (
     OutOfMemoryError,
     UnimplementedError,
 )
-from hal.native import DeviceInfo
+from hal.native import CallTable, DeviceInfo
 
 __all__ = [
     "INVALID_CONTEXT",
@@ -41,6 +41,7 @@ __all__ = [
     "NOT_READY",
     "attribute",
     "call",
+    "call_table",
     "compile_source",
     "compiler",
     "cuda",
@@ -214,11 +215,35 @@ def _host_function_entry() -> Callable[[int, int, int], int]:
 
 
 def _address(name: str, version: int) -> int:
-    """Return the address of a function in the driver."""
+    """Return the address of a function in the driver, in the form that a version of CUDA has."""
     error, address, _ = cuda.cuGetProcAddress(name.encode(), version, 0)
-    if error:
-        fail(error, cuda.cuGetProcAddress)
+    if error or not address:
+        raise error_of(error or cuda.CUresult(NOT_FOUND), f"looking for {name} in the driver")
     return int(address)
+
+
+_TABLE: Final = {
+    "record_event": ("cuEventRecord", 2000),
+    "wait_event": ("cuStreamWaitEvent", 3020),
+    "query_event": ("cuEventQuery", 2000),
+    "fill_8": ("cuMemsetD8Async", 3020),
+    "fill_16": ("cuMemsetD16Async", 3020),
+    "fill_32": ("cuMemsetD32Async", 3020),
+    "launch": ("cuLaunchKernel", 4000),
+    "launch_graph": ("cuGraphLaunch", 10000),
+    "current": ("cuCtxGetCurrent", 4000),
+    "exchange_capture_mode": ("cuThreadExchangeStreamCaptureMode", 10010),
+}
+"""The functions of a call table, each with the version of CUDA that gave it its form."""
+
+
+def call_table(context: int) -> CallTable | None:
+    """Return the driver's functions for a context, or None if it lacks one."""
+    try:
+        addresses = {field: _address(name, version) for field, (name, version) in _TABLE.items()}
+    except HalError:
+        return None
+    return CallTable(**addresses, context=context, not_ready=NOT_READY)
 
 
 def _missing(name: str, problem: RuntimeError) -> HalError:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Final
 
 from hal.errors import DeviceLostError, HalError, OperationError
-from hal.native import DeviceInfo, NativeDevice
+from hal.native import CallTable, DeviceInfo, NativeDevice
 from hal_hip import _driver, _pool
 from hal_hip._driver import NOT_READY, call, entry_point, fail, hip, relaxed_entry_point
 
@@ -104,6 +104,11 @@ class ContextDevice(NativeDevice):
         """Make this the calling thread's device; with only one, every thread has that."""
         if not self._only and (status := _set_device(self.info.index)):
             fail(status, _set_device)
+
+    def call_table(self) -> CallTable | None:
+        """Return the runtime's own functions; with one device, every thread may call them."""
+        table = _driver.call_table(self.info.index)
+        return table._replace(current=0) if table and self._only else table
 
     # Streams and events
 

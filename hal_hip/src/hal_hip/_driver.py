@@ -31,12 +31,13 @@ from hal.errors import (
     OutOfMemoryError,
     UnimplementedError,
 )
-from hal.native import DeviceInfo
+from hal.native import CallTable, DeviceInfo
 from hal_hip import _bindings
 
 __all__ = [
     "NOT_READY",
     "call",
+    "call_table",
     "clear",
     "compile_source",
     "describe",
@@ -182,6 +183,43 @@ def relaxed_entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # no
 
     relaxed.__name__ = name
     return relaxed
+
+
+_TABLE: Final = {
+    "record_event": "hipEventRecord",
+    "wait_event": "hipStreamWaitEvent",
+    "query_event": "hipEventQuery",
+    "fill_8": "hipMemsetD8Async",
+    "fill_16": "hipMemsetD16Async",
+    "fill_32": "hipMemsetD32Async",
+    "launch": "hipModuleLaunchKernel",
+    "launch_graph": "hipGraphLaunch",
+    "current": "hipGetDevice",
+    "exchange_capture_mode": "hipThreadExchangeStreamCaptureMode",
+}
+"""The runtime's functions of a call table."""
+
+
+def call_table(index: int) -> CallTable | None:
+    """Return the runtime's own functions for a device, or None if it lacks one.
+
+    hip-python's would take the interpreter lock when they are first called. `CallTable.current` is
+    the number of the thread's device.
+    """
+    if not has("hipGetProcAddress"):  # before ROCm 6.2
+        return None
+    pointer = ctypes.c_void_p
+    arguments = (ctypes.c_char_p, pointer, ctypes.c_int, ctypes.c_uint64, pointer)
+    find = entry_point("hipGetProcAddress", *arguments)
+    version = runtime_version()
+    addresses: dict[str, int] = {}
+    for field, name in _TABLE.items():
+        found = pointer()
+        if find(name.encode(), ctypes.addressof(found), version, 0, None) or not found.value:
+            clear()
+            return None
+        addresses[field] = found.value
+    return CallTable(**addresses, context=index, not_ready=NOT_READY)
 
 
 def _address(name: str) -> int:

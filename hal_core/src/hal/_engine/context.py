@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hal._base import sync
 from hal._base.failures import fresh, keep
 from hal._engine import progress, retiring, steps, timelines
+from hal._engine.calls import table_of
 from hal._engine.ending import call_off_all, lose
 from hal._engine.events import EventPool
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
@@ -55,10 +56,11 @@ class MemoryProvider:
 
 
 class DeviceContext:
-    """One native context: its queues, its event pool, and whether it is lost."""
+    """One native context: its queues, its event pool, its call table, and whether it is lost."""
 
     __slots__ = (
         "_rotation",
+        "calls",
         "epoch",
         "events",
         "lost",
@@ -74,6 +76,7 @@ class DeviceContext:
 
     def __init__(self, native: NativeDevice, name: str, max_in_flight: int) -> None:
         self.native = native
+        self.calls = table_of(native, name)
         self.name = name
         self.max_in_flight = max_in_flight
         self.events = EventPool(native)

@@ -1,0 +1,40 @@
+"""The native call table of a device, checked once when the device is opened."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hal.arguments import shown
+from hal.errors import PluginError
+from hal.native import CallTable, NativeDevice
+
+__all__ = ["table_of"]
+
+_ADDRESS_AT_MOST: Final = 2**64 - 1
+_STATUS_AT_MOST: Final = 2**31 - 1
+_MAY_BE_ZERO: Final = frozenset({"current", "context", "exchange_capture_mode"})
+
+
+def table_of(native: NativeDevice, name: str) -> CallTable | None:
+    """Return a device's call table, or None if it has none.
+
+    Raises `PluginError` that names the device and the field for one that is wrong: C calls
+    what stands in it.
+    """
+    table = native.call_table()
+    if table is None:
+        return None
+    what = f"{name}: {type(native).__module__}.{type(native).__qualname__}.call_table"
+    if not isinstance(table, CallTable):
+        message = f"{what} returned {type(table).__name__}, and must return a CallTable or None"
+        raise PluginError(message)
+    optional = _MAY_BE_ZERO if "graphs" in native.features else _MAY_BE_ZERO | {"launch_graph"}
+    for field, value in table._asdict().items():
+        least = 0 if field in optional else 1
+        most = _STATUS_AT_MOST if field == "not_ready" else _ADDRESS_AT_MOST
+        if type(value) is not int or not least <= value <= most:
+            message = (
+                f"{what} has {field}={shown(value)}, which is no int from {least} to {most:#x}"
+            )
+            raise PluginError(message)
+    return table
