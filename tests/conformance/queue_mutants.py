@@ -42,11 +42,11 @@ QUEUES = (
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
         (
             "hal._engine.submitting",
-            "        operation = Submission(queue, kind, payload, signals, is_host)\n",
+            "    operation = make(queue, kind, payload, signals, is_host)\n",
             (
-                "        import hal\n"
-                "        hal.wait_all(waits)\n"
-                "        operation = Submission(queue, kind, payload, signals, is_host)\n"
+                "    import hal\n"
+                "    hal.wait_all(waits)\n"
+                "    operation = make(queue, kind, payload, signals, is_host)\n"
             ),
         ),
     ),

@@ -146,9 +146,6 @@ def as_int(value: object, rule: str) -> int:
 def plain_three(value: object, least: int) -> tuple[int, int, int] | None:
     """Return one to three plain ints as three, else None: the fast path of `as_three`."""
     kind = type(value)
-    x: Any  # compiled, an inferred int would refuse what a list holds with an error of its own
-    y: Any
-    z: Any
     if kind is int:
         x, y, z = value, 1, 1
     elif (kind is tuple or kind is list) and 0 < len(value) < 4:  # type: ignore[arg-type] # noqa: PLR2004

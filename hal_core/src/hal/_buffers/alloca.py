@@ -197,7 +197,8 @@ def run_housed(
     try:
         return function(*arguments)
     finally:
-        block.address = kept.address = None  # keeps it alive until here, also in compiled code
+        block.address = None
+        del kept  # an error may keep this frame
 
 
 def storage_of(operation: Operation) -> Transient:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base import sync
-from hal._commands.lease import Lease
 from hal._programs.parameters import ParameterBlock
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from hal._memory.storage import Handle
     from hal.native import Node
 
-__all__ = ["Instance", "InstancePool", "Patch", "Replica", "SlotUses"]
+__all__ = ["Instance", "InstanceOwner", "InstancePool", "Lease", "Patch", "Replica", "SlotUses"]
 
 _pack_address: Final = struct.Struct("<Q").pack_into
 _STORAGE_ALIGNMENT: Final = 8  # what ctypes surely gives
@@ -35,6 +34,24 @@ Patch: TypeAlias = tuple[int, int, int, int]
 """The place for a slot's address: the command, the slot, the offset in it, and the index of
 a kernel's parameter or, for other operands, the field of the node from -1 down.
 """
+
+
+class Lease:
+    """The hold of an execution, until it has retired, on the instance that it runs."""
+
+    __slots__ = ("__weakref__", "instance")
+
+    def __init__(self) -> None:
+        self.instance: Instance | None = None
+
+
+class InstanceOwner:
+    """The hold of a recording on its instances, which `Device.trim` looks for."""
+
+    __slots__ = ("__weakref__", "pool")
+
+    def __init__(self, pool: InstancePool) -> None:
+        self.pool = pool
 
 
 class SlotUses:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._base.failures import fresh, placed
-from hal._commands.instances import Instance, InstancePool, Replica
-from hal._commands.lease import InstanceOwner, Lease
+from hal._commands.instances import Instance, InstanceOwner, InstancePool, Lease, Replica
 from hal._engine.plan import Payload
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts

@@ -1,8 +1,4 @@
-"""Await a semaphore's value in asyncio (rule S8).
-
-A module of its own, since it is never compiled: compiled coroutines pass exceptions on
-through a signature that Python 3.12 warns about.
-"""
+"""Await a semaphore's value in asyncio (rule S8)."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def _release_shared(operation: Operation) -> None:
 
 
 def _enqueue(function: Callable[..., object], stream: int, arguments: tuple[Any, ...]) -> None:
-    """Make an operation's native call; without a star, which costs twice as much."""
+    """Make an operation's native call; a star would cost half as much again."""
     count = len(arguments)
     if count == 4:  # noqa: PLR2004 - a fill
         function(stream, arguments[0], arguments[1], arguments[2], arguments[3])

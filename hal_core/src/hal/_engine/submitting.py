@@ -36,17 +36,13 @@ def submit(
     wait: Waits,
     signal: Signals,
     is_host: bool = False,  # noqa: FBT001, FBT002 - internal, and positional for speed
-    make: type[Submission] | None = None,
+    make: type[Submission] = Submission,
 ) -> Submission:
     """Check the lists, and submit an operation; never waits for the device or the host (Q1)."""
     waits, signals = check_lists(wait, signal)
     if is_host:
         progress.start_for(kind)
-    operation: Submission
-    if make is None:  # by its name: a plain call where this is compiled
-        operation = Submission(queue, kind, payload, signals, is_host)
-    else:
-        operation = make(queue, kind, payload, signals, is_host)
+    operation = make(queue, kind, payload, signals, is_host)
     try:
         progress.act(_start, operation, waits)
     except ReentrantCallError:  # called by a signal handler or a finaliser (O3)

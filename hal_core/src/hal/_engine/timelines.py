@@ -12,11 +12,10 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
 from hal._base import sync
-from hal._base.compiled import is_compiled
 from hal.arguments import as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -42,36 +41,15 @@ MAX_VALUE: Final = 2**63 - 1
 """The highest value of a semaphore: what Vulkan, CUDA and HIP can all hold signed."""
 
 
-class _Lock:
-    """A lock whose ``with`` is a plain call where this module is compiled."""
-
-    __slots__ = ("_acquire", "_is_owned", "_release")
-
-    def __init__(self) -> None:
-        inner: Any = sync.OwnedLock()
-        self._acquire: Callable[[], object] = inner.acquire
-        self._release: Callable[[], object] = inner.release
-        self._is_owned: Callable[[], bool] = inner._is_owned
-
-    def __enter__(self) -> None:
-        self._acquire()
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._release()
-
-
-# Interpreted, only a lock of C's own is taken and held with no Ctrl-C in between.
-lock: Final = _Lock() if is_compiled(__file__) else cast("_Lock", sync.OwnedLock())
+# A lock of C's own: no Ctrl-C comes between taking and holding it.
+lock = sync.OwnedLock()
 """The timeline lock. Taken inside of steps only, never twice by a thread (`hal._engine.steps`)."""
 
 
 def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
     """Replace the timeline lock, even while it is held; for a forked child."""
-    if is_compiled(__file__):
-        lock._acquire, lock._release = other.acquire, other.release
-        lock._is_owned = other._is_owned
-    else:
-        globals()["lock"] = other
+    global lock  # noqa: PLW0603 - one process, one timeline lock
+    lock = other
 
 
 WAKE: Final = 0

@@ -1,7 +1,4 @@
-"""Uses of one device's memory by the operations of another (rules Q5, Q6).
-
-Not compiled: contexts refer to visits weakly.
-"""
+"""Uses of one device's memory by the operations of another (rules Q5, Q6)."""
 
 from __future__ import annotations
 

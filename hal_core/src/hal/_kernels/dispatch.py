@@ -32,11 +32,7 @@ _Late: TypeAlias = list[tuple[int, Storage, int]]
 
 
 class _Buffers:
-    """The buffers among a launch's arguments, resolved, and the resources that they use.
-
-    A class, not a closure inside `check_dispatch`: compiled, a closure is a cycle
-    for the collector, and there would be one per dispatch.
-    """
+    """The buffers among a launch's arguments, resolved, and the resources that they use."""
 
     __slots__ = ("_device", "_kernel", "late", "used")
 

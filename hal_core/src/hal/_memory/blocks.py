@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import sync
-from hal._base.compiled import mypyc_attr
 from hal._memory.usage import index_of
 from hal.errors import OutOfMemoryError
 from hal.native import MemoryType
@@ -82,7 +81,6 @@ class Owner:
         self.handle: tuple[int, int] | None = None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Block:
     """A native allocation, or foreign memory.
 

@@ -74,7 +74,7 @@ class DeviceCore:
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[DeviceContext] = frozenset()
-        # The owner of the graph instances of each living recording (`hal._commands.lease`)
+        # The owner of the graph instances of each living recording (`hal._commands.instances`)
         self._instances: WeakSet[Any] = WeakSet()
         self._pageable = "pageable_copies" in native.features
 

@@ -1,6 +1,6 @@
 """The range of a storage that a buffer is, and its rights (rule M2).
 
-Every submission looks at it, hence a module that may be compiled; `hal.Buffer` is the rest.
+Every submission looks at it; `hal.Buffer` is the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from hal._base.checks import check_index
-from hal._base.compiled import mypyc_attr
 from hal._base.failures import fresh
 from hal._engine.operation import DONE
 from hal._engine.submission import Submission
@@ -37,7 +36,6 @@ _DEALLOCATED: Final = 1 << 16
 _BYTES: Final = np.dtype(np.uint8)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Extent:
     """The range of a storage behind a `hal.Buffer`."""
 

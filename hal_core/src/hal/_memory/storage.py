@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from hal._base.compiled import mypyc_attr
 from hal._base.failures import keep
 from hal._engine.operation import is_behind, is_over
 from hal._memory.blocks import Ticket
@@ -40,7 +39,6 @@ _MANY_PARTS: Final = 64
 """The number of an allocation's parts from which the list is purged of dead ones."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Storage:
     """One use of a block of memory; it ends some time after the last reference has gone.
 

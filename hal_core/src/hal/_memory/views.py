@@ -1,7 +1,4 @@
-"""Host views of a storage, which they keep alive (rule M2).
-
-A module of its own, because these are weakly referenced, and compiled classes cannot be.
-"""
+"""Host views of a storage, which they keep alive (rule M2)."""
 
 from __future__ import annotations
 
