@@ -254,6 +254,58 @@ static void barriers(void) { (void)turn; }
 
 #include "graph_test.h"
 
+/* The functions of the call table: events order streams, and work is what a mailbox would ask for. */
+static void *as_handle(uint64_t number) { return (void *)(uintptr_t)number; }
+
+static void call_table(void) {
+  int one = hal_cpu_stream_create(2), two = hal_cpu_stream_create(1);
+  unsigned char *bytes = hal_cpu_allocate(4096);
+  uint32_t *words = hal_cpu_allocate(4096);
+  void *held = as_handle(one), *other = as_handle(two), *event = as_handle(7), *last = as_handle(8);
+  events[7] = events[8] = 1;
+  CHECK(hal_cpu_query_event(event) == 0 && hal_cpu_wait_event(other, event, 0) == 0);
+  uint64_t before = published(two);
+  memset(bytes, 0, 4096);
+  memset(words, 0, 4096);
+  CHECK(enqueue(one, KIND_CALL, (uint64_t)(uintptr_t)hold, 0, 0, 0) == 0);
+  CHECK(hal_cpu_fill_8((uintptr_t)bytes, 0xa1, 5, held) == 0);
+  CHECK(hal_cpu_fill_16((uintptr_t)bytes + 6, 0xb1b2, 3, held) == 0);
+  CHECK(hal_cpu_fill_32((uintptr_t)bytes + 12, 0xc1c2c3c4, 2, held) == 0);
+  CHECK(hal_cpu_fill_32((uintptr_t)words, 3, 256, held) == 0);
+  CHECK(hal_cpu_record_event(event, held) == 0 && hal_cpu_query_event(event) == NOT_READY);
+  CHECK(hal_cpu_wait_event(held, event, 0) == 0 && published(one) == events[7] >> 16); /* its own stream */
+  CHECK(hal_cpu_wait_event(other, event, 0) == 0 && published(two) == before + 1);
+  CHECK(hal_cpu_record_event(event, other) == 0); /* the wait has the record before */
+  uint32_t value = 4;
+  void *arguments[] = {&words, &value};
+  CHECK(hal_cpu_launch((void *)&add, 4, 1, 1, 64, 1, 1, 100, other, arguments, NULL) == 0);
+  value = 0; /* the arguments were copied */
+  begin_graph();
+  uint32_t more = 5;
+  void *others[] = {&words, &more};
+  set_launch(add_node(KIND_LAUNCH), &add, 4, others);
+  struct instance *instance = end_graph(0);
+  CHECK(hal_cpu_launch_graph(instance, other) == 0);
+  CHECK(hal_cpu_record_event(last, other) == 0 && hal_cpu_query_event(last) == NOT_READY);
+  CHECK(words[0] == 0);
+  sem_post(&gate);
+  synchronize(two);
+  CHECK(hal_cpu_query_event(last) == 0 && hal_cpu_query_event(event) == 0);
+  static const unsigned char expected[] = {0xa1, 0xa1, 0xa1, 0xa1, 0xa1, 0,    0xb2, 0xb1, 0xb2, 0xb1, 0xb2,
+                                           0xb1, 0xc4, 0xc3, 0xc2, 0xc1, 0xc4, 0xc3, 0xc2, 0xc1, 0};
+  CHECK(memcmp(bytes, expected, sizeof expected) == 0);
+  for (int i = 0; i < 256; i++) CHECK(words[i] == 12);
+  CHECK(hal_cpu_wait_event(other, event, 1) == EINVAL);
+  CHECK(hal_cpu_launch((void *)&add, 1, 1, 1, 64, 1, 1, 0, other, arguments, arguments) == EINVAL);
+  events[7] = ENDED;
+  CHECK(hal_cpu_wait_event(other, event, 0) == EINVAL && hal_cpu_query_event(event) == EINVAL);
+  CHECK(published(two) == before + 3);
+  hal_cpu_graph_instance_destroy(instance);
+  CHECK(hal_cpu_stream_destroy((uint32_t)one) == 0 && hal_cpu_stream_destroy((uint32_t)two) == 0);
+  hal_cpu_free(bytes);
+  hal_cpu_free(words);
+}
+
 int main(void) {
   hal_cpu_start(2);
   for (int i = 0; i < 3; i++) {
@@ -265,6 +317,7 @@ int main(void) {
   large();
   barriers();
   graphs();
+  call_table();
   for (int i = 0; i < 3; i++) graph_parties();
   CHECK(hal_cpu_allocate(UINT64_MAX) == NULL);
   /* Ends with a stream that still has work. */

@@ -8,6 +8,7 @@ from __future__ import annotations
 import _ctypes
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import platform
@@ -20,12 +21,14 @@ from importlib import resources
 from typing import Final
 
 from hal.errors import BackendUnavailableError, OperationError
+from hal.native import CallTable
 from hal_cpu import _image, _system, _toolchain
 
 __all__ = [
     "CALL",
     "COPY",
     "EMPTY",
+    "ENDED",
     "FILL",
     "GRAPH",
     "INDIRECT",
@@ -52,6 +55,9 @@ LAUNCH: Final = 6
 INDIRECT: Final = 7
 EMPTY: Final = 8
 GRAPH: Final = 9
+
+ENDED: Final = 2**64 - 1
+"""What stands in the place of an event that was destroyed."""
 
 
 @dataclass(slots=True)
@@ -83,6 +89,9 @@ class Runtime:
     progress
         Words of 64 bits; stream s has completed ``progress[16 * s]`` records
         of the ``progress[16 * s + 8]`` that were enqueued.
+    events
+        Words of 64 bits, one for each event: an index in `progress` in the lowest 16 bits, and the
+        value that it stands for in the others. 0 where no event has been.
     mailboxes
         Bytes; the next work of `enqueue` for stream s stands at ``64 * s``.
     enqueue
@@ -111,6 +120,8 @@ class Runtime:
     update_graph, try_update_graph
         Take a ``struct update`` of graph.h as bytes; return 0 or an errno. The
         latter keeps the interpreter lock.
+    calls
+        The call table, for all devices.
     fence
         Order reads of `progress` before later reads; None where the
         processor does so by itself.
@@ -119,6 +130,7 @@ class Runtime:
     """
 
     progress: memoryview
+    events: memoryview
     mailboxes: memoryview
     enqueue: Callable[[int], int]
     create_stream: Callable[[int], int]
@@ -133,6 +145,7 @@ class Runtime:
     destroy_graph_instance: Callable[[int], None]
     update_graph: Callable[[bytes], int]
     try_update_graph: Callable[[bytes], int]
+    calls: CallTable
     fence: Callable[[], None] | None
     description: str
 
@@ -274,9 +287,11 @@ def load_runtime() -> Runtime:
     keep_lock = ctypes.PyDLL(library.path, handle=library.handle)
 
     free_lock.hal_cpu_start(_system.processor_count())
-    count = ctypes.c_int()
+    streams, events = ctypes.c_int(), ctypes.c_int()
     free_lock.hal_cpu_progress.restype = ctypes.c_void_p
-    progress = free_lock.hal_cpu_progress(ctypes.byref(count))
+    progress = free_lock.hal_cpu_progress(ctypes.byref(streams))
+    free_lock.hal_cpu_events.restype = ctypes.c_void_p
+    records = free_lock.hal_cpu_events(ctypes.byref(events))
     free_lock.hal_cpu_mailboxes.restype = ctypes.c_void_p
     mailboxes = free_lock.hal_cpu_mailboxes()
     free_lock.hal_cpu_synchronize.argtypes = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64)
@@ -289,10 +304,10 @@ def load_runtime() -> Runtime:
     # No argtypes here: ctypes passes a small int and bytes faster without.
     keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
     keep_lock.hal_cpu_graph_update.restype = ctypes.c_int
-    words = (ctypes.c_uint64 * (16 * count.value)).from_address(progress)
-    letters = (ctypes.c_ubyte * (64 * count.value)).from_address(mailboxes)
+    letters = (ctypes.c_ubyte * (64 * streams.value)).from_address(mailboxes)
     return Runtime(
-        progress=memoryview(words).cast("B").cast("Q"),
+        progress=_words(progress, 16 * streams.value),
+        events=_words(records, events.value),
         mailboxes=memoryview(letters).cast("B"),
         enqueue=keep_lock.hal_cpu_enqueue,
         create_stream=free_lock.hal_cpu_stream_create,
@@ -307,9 +322,22 @@ def load_runtime() -> Runtime:
         destroy_graph_instance=free_lock.hal_cpu_graph_instance_destroy,
         update_graph=free_lock.hal_cpu_graph_update,
         try_update_graph=keep_lock.hal_cpu_graph_update,
+        calls=_call_table(library),
         fence=None if platform.machine() in {"x86_64", "AMD64"} else keep_lock.hal_cpu_fence,
         description=compiler.version,
     )
+
+
+def _words(address: int, count: int) -> memoryview:
+    """Return words of 64 bits of the runtime's memory."""
+    return memoryview((ctypes.c_uint64 * count).from_address(address)).cast("B").cast("Q")
+
+
+def _call_table(library: Library) -> CallTable:
+    """Return the functions of enqueue.h, which any thread may call."""
+    functions = CallTable._fields[: CallTable._fields.index("current")]
+    addresses = {field: find_symbol(library, f"hal_cpu_{field}") for field in functions}
+    return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)
 
 
 def _declare_graphs(library: ctypes.CDLL) -> None:
@@ -328,8 +356,8 @@ def _declare_graphs(library: ctypes.CDLL) -> None:
 def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
     """Return the runtime's shared object."""
     folder = resources.files("hal_cpu")
-    names = ("runtime.c", "stream.h", "graph.h", "work.h", "pool.h", "fibers.h", "image.h")
-    sources = {name: (folder / name).read_bytes() for name in names}
+    headers = ("enqueue.h", "stream.h", "graph.h", "work.h", "pool.h", "fibers.h", "image.h")
+    sources = {name: (folder / name).read_bytes() for name in ("runtime.c", *headers)}
     options = [
         "-std=gnu11",
         "-O3",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from hal.errors import OperationError, OutOfMemoryError
 from hal.native import (
     FEATURES,
+    CallTable,
     DeviceInfo,
     FunctionInfo,
     MemoryType,
@@ -40,19 +41,23 @@ _pack_four: Final = struct.Struct("=QQQQQ").pack_into
 _pack_launch: Final = struct.Struct("=QQQIII4xIIII").pack_into
 _pack_indirect: Final = struct.Struct("=QQQQ8xIIII").pack_into
 
+_COUNTER: Final = 0xFFFF
+"""The bits of an event that are the index of a stream's counter."""
+
 _handles = itertools.count(1)
-"""Handles of events and modules, of all devices."""
+"""Handles of modules, of all devices."""
 
 
 class CpuDevice(NativeDevice):
     """A device with threads for streams, host memory for its own, and machine code for kernels.
 
-    A stream's handle is its slot in the runtime, an event's a key of the
-    driver's table, a function's the address of its ``struct hal_kernel``, a
+    A stream's handle is its slot in the runtime, an event's its place in the
+    runtime's table, a function's the address of its ``struct hal_kernel``, a
     graph's or an instance's its own address.
     """
 
     __slots__ = (
+        "_all_events",
         "_allocated",
         "_completed",
         "_enqueue",
@@ -82,7 +87,8 @@ class CpuDevice(NativeDevice):
         # A stream takes any number of operations; this bounds the memory.
         self.max_in_flight = 65536
         self._runtime = driver.runtime
-        self._events = driver.events
+        self._all_events = driver.events
+        self._events = driver.events.words
         self._completed = driver.runtime.progress
         self._mail = driver.runtime.mailboxes
         self._enqueue = driver.runtime.enqueue
@@ -102,6 +108,10 @@ class CpuDevice(NativeDevice):
 
     def close(self) -> None:
         """Do nothing: a device owns only its streams, memory and modules."""
+
+    def call_table(self) -> CallTable | None:
+        """Return the runtime's functions."""
+        return self._runtime.calls
 
     # Streams and events
 
@@ -129,31 +139,34 @@ class CpuDevice(NativeDevice):
 
     def create_event(self) -> int:
         """Create an event that counts as complete."""
-        event = next(_handles)
-        self._events[event] = (0, 0)
-        return event
+        return self._all_events.create()
 
     def destroy_event(self, event: int) -> None:
-        """Forget the event; waits that captured it keep their copies."""
-        del self._events[event]
+        """End the event; waits that captured it keep their copies."""
+        self._all_events.destroy(event)
 
     def record_event(self, event: int, stream: int) -> None:
         """Let the event stand for the records enqueued so far; takes no record itself."""
         word = stream << 4
-        self._events[event] = (word, self._completed[word + 8])
+        self._events[event] = self._completed[word + 8] << 16 | word
 
     def wait_event(self, stream: int, event: int) -> None:
         """Make later work of the stream wait for the event's last record."""
-        word, count = self._events[event]
+        found = self._events[event]
+        word, count = found & _COUNTER, found >> 16
         if self._completed[word] < count and word != stream << 4:
+            if found == _driver.ENDED:
+                self._check(errno.EINVAL)
             _pack_two(self._mail, stream << 6, _driver.WAIT, word >> 4, count)
             if error := self._enqueue(stream):
                 self._check(error)
 
     def query_event(self, event: int) -> bool:
         """Return whether the event's last record has completed; makes no call."""
-        word, count = self._events[event]
-        if self._completed[word] < count:
+        found = self._events[event]
+        if self._completed[found & _COUNTER] < found >> 16:
+            if found == _driver.ENDED:
+                self._check(errno.EINVAL)
             return False
         if self._fence is not None:
             self._fence()
@@ -396,7 +409,7 @@ class CpuDevice(NativeDevice):
 
     def adopt_event(self, handle: int) -> int:
         """Return the handle itself; raises `OperationError` for a number that is not an event."""
-        if handle not in self._events:
+        if not self._all_events.is_event(handle):
             message = f"{handle} is no event of the cpu runtime"
             raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
         return handle

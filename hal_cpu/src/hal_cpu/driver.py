@@ -13,7 +13,7 @@ from typing import Final
 
 from hal.errors import BackendUnavailableError, InvalidArgumentError
 from hal.native import DeviceInfo, NativeDevice, NativeDriver
-from hal_cpu import _driver, _image, _system
+from hal_cpu import _driver, _events, _image, _system
 from hal_cpu.device import CpuDevice
 
 __all__ = ["CpuDriver"]
@@ -34,8 +34,7 @@ class CpuDriver(NativeDriver):
     runtime
         The loaded C runtime.
     events
-        For each event the index of a stream's counter and the value that it
-        stands for; one table for all devices, which can wait for each other.
+        The events of all devices, which can wait for each other.
     """
 
     __slots__ = ("_infos", "events", "runtime")
@@ -48,7 +47,7 @@ class CpuDriver(NativeDriver):
         Raises `BackendUnavailableError` if there is no compiler.
         """
         self.runtime = _driver.load_runtime()
-        self.events: dict[int, tuple[int, int]] = {}
+        self.events = _events.load_events()
         count = _device_count()
         self._infos = tuple(_describe(index, self.runtime.description) for index in range(count))
 

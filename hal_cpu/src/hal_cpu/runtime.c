@@ -12,17 +12,16 @@
  * takes over an old one's slot: `published` counts the records enqueued,
  * `completed` those finished. An event is therefore nothing but a pair (slot,
  * value of `published` at the record), and it is complete when `completed` has
- * got there. Python reads both counters without a call.
+ * got there. Python reads both counters, and reads and writes events, without a call.
  *
  * The parts, each built on those before it: fibers.h runs a block's threads,
  * pool.h shares work over the processors, work.h has the records and runs them,
- * stream.h queues them, graph.h runs many with dependencies.
+ * stream.h queues them, graph.h runs many with dependencies, enqueue.h is how work gets in.
  *
  * Idle threads spin for a moment before they sleep, so that in a busy phase
  * neither side makes a system call. */
 #define _GNU_SOURCE
-#include "graph.h"
-#include "stream.h"
+#include "enqueue.h"
 
 #include <errno.h>
 
@@ -64,27 +63,6 @@ static void *stream_main(void *argument) {
     }
   }
 }
-
-/* The enqueuing side */
-
-/* Where the enqueuing side writes what it wants, one mailbox for each slot. */
-static _Alignas(LINE) struct order mailboxes[MAX_STREAMS];
-
-/* Enqueue what the slot's mailbox says; any kind but KIND_JUMP and KIND_EXIT.
- * Returns 0, or ENOMEM and nothing was enqueued. Never blocks. */
-EXPORT int hal_cpu_enqueue(int slot) {
-  struct stream *stream = streams[slot];
-  const struct order *mail = &mailboxes[slot];
-  struct record *record = reserve(stream, lines_of(mail));
-  if (!record) return ENOMEM;
-  write_record(record, mail);
-  if (mail->kind == KIND_GRAPH) start_launch(record);
-  publish(stream, record);
-  return 0;
-}
-
-/* Return where the mailbox of slot 0 is; that of slot i is 64 * i bytes further. */
-EXPORT void *hal_cpu_mailboxes(void) { return mailboxes; }
 
 /* ---------------------------------------------------------------- life cycle */
 
