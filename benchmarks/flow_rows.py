@@ -34,7 +34,11 @@ def rows(device: hal.Device, *, quick: bool) -> list[Row]:
     """Return rows in microseconds an operation."""
     flow = Flow(device)
     kernel = device.compile(_SOURCE, filename="add.cpp")["add"]
-    found = [_fills(device, flow), _dispatches(device, flow, kernel)]
+    found = [
+        _fills(device, flow),
+        _dispatches(device, flow, kernel),
+        _executions(device, flow, kernel),
+    ]
     found += [_live_row(device, flow, count) for count in (_LIVE[:2] if quick else _LIVE)]
     return found + merge_rows.rows(device, quick=quick)
 
@@ -86,6 +90,38 @@ def _dispatches(device: hal.Device, flow: Flow, kernel: hal.Kernel) -> Row:
             source, target = target, source
 
     return _row(device, "dispatch on two buffers", flow=with_flow, raw=by_hand, free=unordered)
+
+
+def _executions(device: hal.Device, flow: Flow, kernel: hal.Kernel) -> Row:
+    """Execute a recording of that launch, with the two buffers in its slots."""
+    zeros = np.zeros(16, np.int32)
+    x, y = device.upload(zeros), device.upload(zeros)
+    a, b = flow.from_host(zeros), flow.from_host(zeros)
+    with device.record(slots=2) as commands:
+        commands.dispatch(kernel, grid=1, args=(*commands.slots, 1))
+    with flow.record(slots=2) as recording:
+        recording.dispatch(kernel, grid=1, args=(*recording.slots, 1))
+    queue = device.queue
+
+    def by_hand() -> None:
+        last, source, target = queue.barrier(), x, y
+        for _ in range(_STEPS):
+            last = queue.execute(commands, bindings=(source, target), wait=(last,))
+            source, target = target, source
+
+    def unordered() -> None:
+        source, target = x, y
+        for _ in range(_STEPS):
+            queue.execute(commands, bindings=(source, target))
+            source, target = target, source
+
+    def with_flow() -> None:
+        source, target = a, b
+        for _ in range(_STEPS):
+            flow.execute(recording, bindings=(source, target))
+            source, target = target, source
+
+    return _row(device, "execute on two buffers", flow=with_flow, raw=by_hand, free=unordered)
 
 
 def _live_row(device: hal.Device, flow: Flow, count: int) -> Row:

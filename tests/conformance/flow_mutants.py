@@ -12,7 +12,6 @@ __all__ = ["FLOW"]
 
 TRACKING = "hal.flow.tracking"
 DISPATCH = "hal.flow.flow"
-"""Does for itself what `TRACKING` does for all other operations."""
 
 FLOW = (
     # Name, tests, patches
@@ -29,11 +28,6 @@ FLOW = (
             "        elif writer is not None and writer not in found:\n",
             "        elif False:\n",
         ),
-        (
-            DISPATCH,
-            "                    elif history.writer is not None and history.writer not in found:\n",
-            "                    elif False:\n",
-        ),
     ),
     (
         "a flow forgets who has read",
@@ -45,11 +39,6 @@ FLOW = (
             TRACKING,
             "        if writes and readers is not None:\n            for reader",
             "        if False:\n            for reader",
-        ),
-        (
-            DISPATCH,
-            "                    elif readers is not None:\n                        for reader",
-            "                    elif False:\n                        for reader",
         ),
         (
             TRACKING,
@@ -65,11 +54,6 @@ FLOW = (
             "        else:\n            history.readers[queue] = operation\n",
             "        else:\n            pass\n",
         ),
-        (
-            DISPATCH,
-            "                        history.readers[lane] = operation\n",
-            "                        pass\n",
-        ),
     ),
     (
         "a flow forgets who has used a part",
@@ -79,8 +63,8 @@ FLOW = (
         ],
         (
             TRACKING,
-            "        if history.intervals is not None or start >= stop:\n",
-            "        if start >= stop or history.intervals is not None and stop - start < 0:\n",
+            "        if part is not None or history.intervals is not None:\n            history.collect",
+            "        if part is not None and part[0] >= part[1]:\n            history.collect",
         ),
     ),
     (
@@ -103,11 +87,6 @@ FLOW = (
             TRACKING,
             "        elif writes:\n            history.writer, history.readers = operation, None\n",
             "        elif True:\n            history.writer, history.readers = operation, None\n",
-        ),
-        (
-            DISPATCH,
-            "                    elif is_written:\n",
-            "                    elif True:\n",
         ),
     ),
     (

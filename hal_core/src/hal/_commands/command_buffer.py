@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, SupportsIndex, cast
+from typing import TYPE_CHECKING, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -54,7 +54,7 @@ class CommandBuffer(Recorder):
     @property
     def device(self) -> Device:
         """The device that it records for."""
-        return cast("Device", self._device)
+        return self._device  # type: ignore[return-value]  # `cast` is a call
 
     @property
     def slots(self) -> Slots:

@@ -12,7 +12,7 @@ import hal
 from hal.arguments import as_int, memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow.modes import MemoryMode, check_mode, is_read_only
-from hal.flow.tracking import Access, History
+from hal.flow.tracking import Access, History, part_of
 from hal.protocols import Signals, Waits
 
 __all__ = ["Result", "TrackedBuffer", "Tracker", "not_tracked"]
@@ -88,6 +88,7 @@ class TrackedBuffer:
         "history",
         "mode",
         "name",
+        "part",
         "raw",
         "reading",
         "shape",
@@ -114,12 +115,13 @@ class TrackedBuffer:
         self.start = start
         self.stop = start + raw.size
         self.shape = raw.shape if shape is None else shape
-        self.reading: Access = (history, start, self.stop, False)
+        self.part = part_of(history, start, self.stop)
+        self.reading: Access = (history, self.part, False)
         self.name = name
         self.mode = mode
         if is_read_only(mode):
             history = history.refused(lambda: check_mode(repr(name), mode))
-        self.writing: Access = (history, start, self.stop, True)
+        self.writing: Access = (history, self.part, True)
 
     @property
     def size(self) -> int:

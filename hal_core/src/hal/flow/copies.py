@@ -12,8 +12,8 @@ from hal.arguments import as_flag
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
 from hal.flow.modes import check_mode
-from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, check_bytes, extend, index_of
-from hal.flow.tracking import Access, collect, note
+from hal.flow.scheduler import AnyDevice, QueueName, Trace, check_bytes, index_of
+from hal.flow.tracking import collect, note, part_of
 from hal.flow.transfers import Transfers
 from hal.protocols import Signals, Waits
 
@@ -108,8 +108,8 @@ class Copies(Transfers):
             return self._relay(source, target, source_offset, target_offset, length, wait, signal)
         return self.run(
             (
-                (source.history, start, start + length, False),
-                (target.history, place, place + length, True),
+                (source.history, part_of(source.history, start, start + length), False),
+                (target.history, part_of(target.history, place, place + length), True),
             ),
             lane,
             lambda waits: lane.copy(
@@ -154,16 +154,12 @@ class Copies(Transfers):
         history, start = source.history, source.start + source_offset
         other, place = target.history, target.start + target_offset
         lanes, lanes_there = history.lanes, other.lanes
-        reading: Access = (history, start, start + size, False)
-        writing: Access = (other, place, place + size, True)
-        found: list[Any] = []
-        found_there: list[Any] = []
+        reading = (history, part_of(history, start, start + size), False)
+        writing = (other, part_of(other, place, place + size), True)
         with self._lock:
             try:
-                collect((reading,), found, lanes.download, self._look)
-                collect((writing,), found_there, lanes_there.upload, self._look)
-                if wait is not NOTHING:
-                    extend(found, wait)
+                found = collect((reading,), lanes.download, self._look, wait)
+                found_there = collect((writing,), lanes_there.upload, self._look)
                 read, written = self._pieces(
                     lanes.download,
                     part,
@@ -188,10 +184,10 @@ class Copies(Transfers):
         self,
         download: hal.Queue,
         part: hal.Buffer,
-        found: list[Any],
+        found: tuple[Any, ...],
         upload: hal.Queue,
         room: hal.Buffer,
-        found_there: list[Any],
+        found_there: tuple[Any, ...],
         signal: Signals,
     ) -> tuple[hal.Submission, hal.Submission]:
         """Submit the pieces of a relay; return its last read and its last write.

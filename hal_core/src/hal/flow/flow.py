@@ -14,8 +14,8 @@ from hal.flow.merging import Merges
 from hal.flow.modes import check_mode
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
-from hal.flow.scheduler import NOTHING, AnyDevice, QueueName, Trace, doubt, extend, index_of
-from hal.flow.tracking import Access, History, collect
+from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, index_of
+from hal.flow.tracking import NOTHING, Access, History, collect, note, part_of
 from hal.protocols import Signals, Waits
 
 __all__ = ["Flow"]
@@ -126,22 +126,27 @@ class Flow(Merges):
             self.check(buffer, "fill")
         if buffer.mode is not None:
             check_mode(repr(buffer.name), buffer.mode, "fill")
-        history, raw = buffer.history, buffer.raw
-        if type(offset) is not int:
+        history, raw, part = buffer.history, buffer.raw, buffer.part
+        if size is not None or offset.__class__ is not int or offset:
             offset = index_of(offset, "fill: offset")
-        if size is not None and type(size) is not int:
-            size = index_of(size, "fill: size")
-        start = buffer.start + offset
-        stop = buffer.stop if size is None else start + size
+            size = None if size is None else index_of(size, "fill: size")
+            start = buffer.start + offset
+            part = part_of(history, start, buffer.stop if size is None else start + size)
+        accesses = ((history, part, True),)
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
-        return self.run(
-            ((history, start, stop, True),),
-            lane,
-            lambda waits: lane.fill(
-                raw, value, offset=offset, size=size, wait=waits, signal=signal
-            ),
-            wait,
-        )
+        with self._lock:
+            try:
+                waits = collect(accesses, lane, self._look, wait)
+                operation = lane.fill(
+                    raw, value, offset=offset, size=size, wait=waits, signal=signal
+                )
+                note(accesses, operation, lane)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self.trace is not None:
+            self.trace(operation, waits)
+        return operation
 
     def dispatch(
         self,
@@ -251,14 +256,19 @@ class Flow(Merges):
             raise ArgumentTypeError(message)
         accesses: list[Access] = []
         table = bound_accesses(self, commands, bindings, reads, writes, accesses)
-        lanes = self.lanes_of(recorded.device)
+        lanes = self._lanes.get(recorded.device) or self.lanes_of(recorded.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
-        return self.run(
-            accesses,
-            lane,
-            lambda waits: lane.execute(recorded, bindings=table, wait=waits, signal=signal),
-            wait,
-        )
+        with self._lock:
+            try:
+                waits = collect(accesses, lane, self._look, wait)
+                operation = lane.execute(recorded, bindings=table, wait=waits, signal=signal)
+                note(accesses, operation, lane)
+            except BaseException as error:
+                doubt(accesses, error)
+                raise
+        if self.trace is not None:
+            self.trace(operation, waits)
+        return operation
 
     def call(
         self,
@@ -306,10 +316,10 @@ class Flow(Merges):
         lanes = accesses[0][0].lanes if accesses else self.lanes_of(None)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
 
-        def guarded(waits: list[Any]) -> hal.Submission:
+        def guarded(waits: tuple[Any, ...]) -> hal.Submission:
             submission = None
             try:
-                submission = function(lane, waits)
+                submission = function(lane, [*waits])
             finally:
                 if not isinstance(submission, hal.Submission):
                     doubt(accesses)  # whatever it raised, it may have submitted something
@@ -328,7 +338,7 @@ class Flow(Merges):
 
         return self.run(accesses, lane, guarded, wait)
 
-    def launch(  # noqa: PLR0912 - calls are what tracking costs
+    def launch(
         self,
         kernel: hal.Kernel,
         where: Any,  # noqa: ANN401 - a grid, or the raw buffer that it is in
@@ -341,56 +351,24 @@ class Flow(Merges):
         signal: Signals,
     ) -> hal.Submission:
         """Launch a kernel with these accesses; for the modules of this package."""
-        # The work of `run`, with no call for memory that is used as a whole: calls are the cost of
-        # tracking, and a program dispatches more than anything else.
-        found: list[Any] = []
         with self._lock:
             try:
-                for access in accesses:
-                    history, start, stop, is_written = access
-                    readers = history.readers
-                    if (
-                        history.special
-                        or history.intervals is not None
-                        or start >= stop
-                        or (readers is not None and not is_written)
-                    ):
-                        collect((access,), found, lane, self._look)
-                    elif readers is not None:
-                        for reader in readers.values():
-                            if reader not in found:
-                                found.append(reader)
-                    elif history.writer is not None and history.writer not in found:
-                        found.append(history.writer)
-                if wait is not NOTHING:
-                    extend(found, wait)
+                waits = collect(accesses, lane, self._look, wait)
                 operation = lane.dispatch(
                     kernel,
                     grid=where,
                     block=block,
                     args=args,
                     shared_memory=shared_memory,
-                    wait=found,
+                    wait=waits,
                     signal=signal,
                 )
-                for history, start, stop, is_written in accesses:
-                    if (
-                        history.intervals is not None
-                        or stop - start != history.size
-                        or start >= stop
-                    ):
-                        history.note(start, stop, operation, lane, writes=is_written)
-                    elif is_written:
-                        history.writer, history.readers = operation, None
-                    elif history.readers is None:
-                        history.readers = {lane: operation}
-                    else:
-                        history.readers[lane] = operation
+                note(accesses, operation, lane)
             except BaseException as error:
                 doubt(accesses, error)
                 raise
         if self.trace is not None:
-            self.trace(operation, found)
+            self.trace(operation, waits)
         return operation
 
     def _use(

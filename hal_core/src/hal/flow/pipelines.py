@@ -55,7 +55,11 @@ class _Set:
         return [*self.others, *self.reads.values(), *self.uploads, *self.execution]
 
     def execute(
-        self, queue: hal.Queue, commands: hal.CommandBuffer, table: Sequence[Any], waits: list[Any]
+        self,
+        queue: hal.Queue,
+        commands: hal.CommandBuffer,
+        table: Sequence[Any],
+        waits: Sequence[Any],
     ) -> hal.Submission:
         """Submit an execution, which comes after all uses of the set."""
         execution = queue.execute(commands, bindings=table, wait=waits)

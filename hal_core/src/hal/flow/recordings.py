@@ -299,16 +299,17 @@ def bound_accesses(
     if reads is not _NO_NAMES or writes is not _NO_NAMES:
         uses = _narrowed_slots(uses, reads, writes)
     count = len(uses)
-    if isinstance(bindings, Mapping):
+    given: Any = bindings
+    kind: type = given.__class__
+    # To ask whether something is a mapping takes long.
+    if kind is not tuple and kind is not list and isinstance(given, Mapping):
         named: dict[int, hal.Buffer] = {}
-        given = as_mapping(bindings, "execute: bindings by slot are a mapping")
-        for index, buffer in given.items():
+        for index, buffer in as_mapping(given, "execute: bindings by slot are a mapping").items():
             use = uses[index] if index in range(count) else _UNUSED
             named[index] = bound_buffer(scheduler, index, buffer, use, accesses)
         return named
-    bindings = as_items(bindings, _BINDINGS, ordered=True)
     table: list[hal.Buffer] = []
-    for index, buffer in enumerate(bindings):
+    for index, buffer in enumerate(as_items(given, _BINDINGS, ordered=True)):
         use = uses[index] if index < count else _UNUSED
         if use and buffer.__class__ is TrackedBuffer and buffer.flow is scheduler:
             accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import hal
-from hal.arguments import as_choice, as_flag, as_function, as_int, as_items, shown
+from hal.arguments import as_choice, as_flag, as_function, as_int, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer, Tracker, not_tracked
 from hal.flow.tracking import Access, History, Lanes, collect, note
@@ -15,14 +15,12 @@ from hal.flow.virtual import VirtualDevice
 from hal.protocols import Waits
 
 __all__ = [
-    "NOTHING",
     "AnyDevice",
     "QueueName",
     "Scheduler",
     "Trace",
     "check_bytes",
     "doubt",
-    "extend",
     "index_of",
 ]
 
@@ -33,8 +31,6 @@ AnyDevice: TypeAlias = hal.Device | VirtualDevice
 
 Trace: TypeAlias = Callable[[hal.Submission, Sequence[Any]], object]
 
-NOTHING: Final = ()
-"""The empty list, distinguished by identity from lists that have to be looked at."""
 _LANES: Final = ("upload", "compute", "download")
 
 
@@ -89,7 +85,7 @@ class Scheduler(Tracker):
             raise InvalidArgumentError(message)
         with self._lock:
             self._settle(history)
-            fence = hal.Fence(history.entries(0, history.size, readers=True))
+            fence = hal.Fence(history.entries(None, readers=True))
             history.end()
         return buffer.raw, fence
 
@@ -106,7 +102,7 @@ class Scheduler(Tracker):
         self.check(buffer, "used" if readers else "written")
         with self._lock:
             self._settle(buffer.history)
-            entries = buffer.history.entries(buffer.start, buffer.stop, readers=readers)
+            entries = buffer.history.entries((buffer.start, buffer.stop), readers=readers)
         return hal.Fence(entries)
 
     # For the modules of this package
@@ -115,23 +111,23 @@ class Scheduler(Tracker):
         self,
         accesses: Sequence[Access],
         queue: hal.Queue,
-        submit: Callable[[list[Any]], hal.Submission],
+        submit: Callable[[tuple[Any, ...]], hal.Submission],
         wait: Waits = (),
     ) -> hal.Submission:
-        """Submit work with these accesses, after everything that it has to wait for."""
-        found: list[Any] = []
+        """Submit work with these accesses, after everything that it has to wait for.
+
+        The most frequent methods of `hal.flow.Flow` do the same without the calls.
+        """
         with self._lock:
             try:
-                collect(accesses, found, queue, self._look)
-                if wait is not NOTHING:
-                    extend(found, wait)
-                operation = submit(found)
+                waits = collect(accesses, queue, self._look, wait)
+                operation = submit(waits)
                 note(accesses, operation, queue)
             except BaseException as error:
                 doubt(accesses, error)
                 raise
         if self.trace is not None:
-            self.trace(operation, found)
+            self.trace(operation, waits)
         return operation
 
     def renew(self, buffer: TrackedBuffer) -> TrackedBuffer:
@@ -220,14 +216,6 @@ class Scheduler(Tracker):
 
     def _open_queues(self) -> list[hal.Queue]:
         return [queue for queue in list(self._queues) if not _is_gone(queue)]
-
-
-def extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it
-    """Add a caller's own waits to a wait list."""
-    if isinstance(wait, (hal.Timepoint, hal.Submission, hal.Fence)):
-        found.append(wait)
-    elif wait is not None:
-        found.extend(as_items(wait, "a wait list takes timepoints, submissions and fences"))
 
 
 def doubt(accesses: Sequence[Access], error: BaseException | None = None) -> None:

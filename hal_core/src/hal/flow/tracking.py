@@ -19,14 +19,33 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakSet
 
 import hal
+from hal.arguments import as_items
 from hal.flow.places import places_of
+from hal.protocols import Waits
 
-__all__ = ["Access", "History", "Lanes", "Readers", "Wait", "collect", "note"]
+__all__ = [
+    "NOTHING",
+    "Access",
+    "History",
+    "Lanes",
+    "Part",
+    "Readers",
+    "Wait",
+    "collect",
+    "note",
+    "part_of",
+]
+
+NOTHING: Final = ()
+"""The empty list, distinguished by identity from lists that have to be looked at."""
 
 Readers: TypeAlias = dict[hal.Queue, hal.Submission] | None
 """The last reader on each queue; None for no readers."""
 
 Wait: TypeAlias = hal.Submission | hal.Timepoint
+
+Part: TypeAlias = tuple[int, int] | None
+"""The bytes from one place up to another; None for all of a memory that has some."""
 
 _MANY: Final = 64
 """The number of intervals from which useless ones are purged."""
@@ -121,8 +140,9 @@ class History:
         self._starts: list[int] = []
         self._limit = _MANY
 
-    def collect(self, start: int, stop: int, found: list[Wait], *, writes: bool) -> None:
-        """Add the predecessors of an access to the bytes from `start` up to `stop` to `found`."""
+    def collect(self, part: Part, found: list[Wait], *, writes: bool) -> None:
+        """Add the predecessors of an access to these bytes to `found`."""
+        start, stop = (0, self.size) if part is None else part
         intervals = self.intervals
         if intervals is None:
             if start < stop:
@@ -136,9 +156,10 @@ class History:
                 index += 1
 
     def note(
-        self, start: int, stop: int, operation: hal.Submission, queue: hal.Queue, *, writes: bool
+        self, part: Part, operation: hal.Submission, queue: hal.Queue, *, writes: bool
     ) -> None:
-        """Remember an access to the bytes from `start` up to `stop`."""
+        """Remember an access to these bytes."""
+        start, stop = (0, self.size) if part is None else part
         if start >= stop:
             return
         whole = stop - start == self.size
@@ -163,12 +184,12 @@ class History:
         if len(intervals) > self._limit:
             self._sweep(intervals)
 
-    def entries(self, start: int, stop: int, *, readers: bool) -> list[Wait]:
-        """Return the writers of a range, or its writers and readers, and the origin."""
+    def entries(self, part: Part, *, readers: bool) -> list[Wait]:
+        """Return the writers of these bytes, or their writers and readers, and the origin."""
         found: list[Wait] = list(self.origin)
-        self.collect(start, stop, found, writes=False)
+        self.collect(part, found, writes=False)
         if readers:
-            self.collect(start, stop, found, writes=True)
+            self.collect(part, found, writes=True)
         return found
 
     def forget(self, origin: tuple[hal.Timepoint, ...]) -> None:
@@ -254,26 +275,32 @@ class History:
             self.writer, self.readers, self.intervals = kept[0].writer, kept[0].readers, None
 
 
-Access: TypeAlias = tuple[History, int, int, bool]
-"""The bytes from one place up to another, and whether they are written."""
+Access: TypeAlias = tuple[History, Part, bool]
+"""A memory, the bytes of it that are used, and whether they are written."""
+
+
+def part_of(history: History, start: int, stop: int) -> Part:
+    """Return the bytes of a memory from `start` up to `stop`."""
+    return None if stop - start == history.size > 0 else (start, stop)
 
 
 def collect(
     accesses: Iterable[Access],
-    found: list[Wait],
     queue: hal.Queue,
     look: Callable[[History, list[Wait]], None],
-) -> None:
-    """Add to `found` the predecessors of these accesses by work on a queue.
+    wait: Waits = NOTHING,
+) -> tuple[Any, ...]:
+    """Return the predecessors of these accesses by work on a queue, and the caller's own waits.
 
     `look` adds the rest for a special history. Makes no
     call for memory that is used as a whole.
     """
-    for history, start, stop, writes in accesses:
+    found: list[Any] = []
+    for history, part, writes in accesses:
         if history.special:
             look(history, found)
-        if history.intervals is not None or start >= stop:
-            history.collect(start, stop, found, writes=writes)
+        if part is not None or history.intervals is not None:
+            history.collect(part, found, writes=writes)
             continue
         writer, readers = history.writer, history.readers
         if readers is not None and len(readers) > _FEW and queue not in readers:
@@ -289,19 +316,30 @@ def collect(
                 history.writer = None
             else:
                 found.append(writer)
+    if wait is not NOTHING:
+        _extend(found, wait)
+    return tuple(found)
 
 
 def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue) -> None:
     """Remember accesses; for memory that is used as a whole without a call."""
-    for history, start, stop, writes in accesses:
-        if history.intervals is not None or stop - start != history.size or start >= stop:
-            history.note(start, stop, operation, queue, writes=writes)
+    for history, part, writes in accesses:
+        if part is not None or history.intervals is not None:
+            history.note(part, operation, queue, writes=writes)
         elif writes:
             history.writer, history.readers = operation, None
         elif history.readers is None:
             history.readers = {queue: operation}
         else:
             history.readers[queue] = operation
+
+
+def _extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it
+    """Add a caller's own waits to a wait list."""
+    if isinstance(wait, (hal.Timepoint, hal.Submission, hal.Fence)):
+        found.append(wait)
+    elif wait is not None:
+        found.extend(as_items(wait, "a wait list takes timepoints, submissions and fences"))
 
 
 def _collect(

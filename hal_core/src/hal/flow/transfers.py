@@ -30,7 +30,7 @@ from hal.flow.scheduler import (
     doubt,
     index_of,
 )
-from hal.flow.tracking import Access, History, Lanes
+from hal.flow.tracking import Access, History, Lanes, part_of
 from hal.protocols import Signals, Waits
 
 __all__ = ["Download", "Transfers"]
@@ -196,13 +196,14 @@ class Transfers(Scheduler):
         if size is None:
             size = buffer.size - offset
 
-        def submit(waits: list[Any]) -> hal.Submission:
+        def submit(waits: tuple[Any, ...]) -> hal.Submission:
             operation = lane.read(raw, array, offset=offset, wait=waits, signal=signal)
             if not isinstance(array, hal.File):
                 self.reads_in_flight.add(array, operation)
             return operation
 
-        return self.run(((history, start, start + size, False),), lane, submit, wait)
+        access = (history, part_of(history, start, start + size), False)
+        return self.run((access,), lane, submit, wait)
 
     def from_host(
         self,
@@ -350,7 +351,7 @@ class Transfers(Scheduler):
         keeper = self._keeper(raw.device)
         held = HeldArray(array, host)
 
-        def submit(waits: list[Any]) -> hal.Submission:
+        def submit(waits: tuple[Any, ...]) -> hal.Submission:
             transfer = lane.write(raw, host, offset=offset, wait=waits, signal=signal)
             try:
                 return _end_with(transfer, held, keeper)
@@ -386,7 +387,7 @@ def _access(place: Place, size: int) -> tuple[Access, ...]:
     if place is None:
         return ()
     history, start = place
-    return ((history, start, start + size, True),)
+    return ((history, part_of(history, start, start + size), True),)
 
 
 def _size_of(array: object) -> int | None:

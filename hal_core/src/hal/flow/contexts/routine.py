@@ -18,8 +18,8 @@ from hal.flow.flow import Flow
 from hal.flow.merging import Merge
 from hal.flow.modes import MemoryMode, check_mode
 from hal.flow.recordings import constants_of
-from hal.flow.scheduler import NOTHING, QueueName
-from hal.flow.tracking import Access
+from hal.flow.scheduler import QueueName
+from hal.flow.tracking import NOTHING, Access
 from hal.protocols import Signals, Waits
 
 __all__ = ["Local", "Routine", "Step", "bind"]
