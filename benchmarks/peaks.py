@@ -123,10 +123,9 @@ class Bench:
                 makers[name] = functools.partial(library, queues, self._ordinal)
         settings: dict[str, dict[str, str]] = {"hal": {}}
         if "async_allocations" in self._device.features:
-            settings["hal, async"] = {"async_allocations": "true"}
             settings["hal, own"] = {"async_allocations": "false"}
         else:
-            self._say_absent("hal, async", "the device has no stream-ordered allocation")
+            self._say_absent("hal, own", "it is the default: the driver has no stream-ordered pool")
         for name, setting in settings.items():
             makers[name] = functools.partial(HalSide, self._spec, queues, **setting)
         return makers

@@ -98,8 +98,8 @@ MEMORY = (
         ),
         (
             "hal._memory.stream_order",
-            "        if storage.is_async:\n            return self._grow",
-            "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._grow",
+            "        if storage.is_async:\n            return self._allocate",
+            "        if storage._ticket is not None:\n            return True\n        if storage.is_async:\n            return self._allocate",
         ),
     ),
     (

@@ -1,11 +1,11 @@
 """Run the conformance suite on gpusim, each time in a process of its own.
 
     python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [--programs N]
-                                      [--pool] [ARGUMENTS OF PYTEST]
+                                      [--own] [ARGUMENTS OF PYTEST]
 
 BACKEND is cuda, hip or, for comparison and without gpusim, cpu. Without a seed the
 whole suite runs, in free mode; with one, the tests marked ``ordering``, in stepped
-mode; or the tests that the arguments name. With ``--pool`` allocas are the driver's.
+mode; or the tests that the arguments name. With ``--own`` allocas do without the driver's pool.
 This is how a run that failed is repeated: equal seeds give equal schedules as far as
 the host's threads let them.
 """
@@ -51,25 +51,25 @@ class Run(NamedTuple):
     mode: str
     seed: int | None = None
     programs: int = 0
-    pool: bool = False
+    own: bool = False
 
     def __str__(self) -> str:
         """Return a test's id."""
-        mode = f"{self.mode}, pool" if self.pool else self.mode
+        mode = f"{self.mode}, own pool" if self.own else self.mode
         programs = f"{self.programs} programs, " if self.programs else ""
         return mode if self.seed is None else f"{mode}, {programs}seed {self.seed}"
 
     @property
     def device(self) -> str:
         """The name of the device that is tested."""
-        return f"{self.backend}?async_allocations=true" if self.pool else self.backend
+        return f"{self.backend}?async_allocations=false" if self.own else self.backend
 
     @property
     def command(self) -> str:
         """What repeats it."""
         seed = "" if self.seed is None else f" --seed {self.seed}"
         programs = f" --programs {self.programs}" if self.programs else ""
-        more = f"{seed}{programs}{' --pool' if self.pool else ''}"
+        more = f"{seed}{programs}{' --own' if self.own else ''}"
         return f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{more}"
 
 
@@ -93,11 +93,11 @@ def plan(backend: str, otherwise: int) -> list[Run]:
     And with allocas of the driver's: the suite once, and every other pair of seeds.
     """
     stepped = [
-        Run(backend, MODES[seed % 2], seed, pool=seed // 2 % 2 == 1)
+        Run(backend, MODES[seed % 2], seed, own=seed // 2 % 2 == 1)
         for seed in range(1, seeds(otherwise) + 1)
     ]
     whole = [Run(backend, mode) for mode in MODES]
-    return [*whole, Run(backend, MODES[0], pool=True), *stepped]
+    return [*whole, Run(backend, MODES[0], own=True), *stepped]
 
 
 def programs(*backends: str) -> list[Run]:
@@ -263,10 +263,10 @@ def main() -> int:
     parser.add_argument("--mode", default="auto", choices=["auto", *MODES])
     parser.add_argument("--seed", type=int)
     parser.add_argument("--programs", type=int, default=0, help="random programs and no more")
-    parser.add_argument("--pool", action="store_true", help="with async_allocations=true")
+    parser.add_argument("--own", action="store_true", help="with async_allocations=false")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="0: no limit")
     given, rest = parser.parse_known_args()
-    run = Run(given.backend, given.mode, given.seed, given.programs, given.pool)
+    run = Run(given.backend, given.mode, given.seed, given.programs, given.own)
     outcome = perform(run, rest, seconds=given.seconds or None)
     sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")
     return outcome.status

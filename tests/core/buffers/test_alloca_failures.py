@@ -174,7 +174,7 @@ def test_a_lost_device_m3(opened):
 
 
 @pytest.mark.parametrize("mode", ["stream", "graph"])
-@pytest.mark.parametrize("pool", [None, False, True], ids=["segments", "own", "native"])
+@pytest.mark.parametrize("pool", [False, True], ids=["own", "native"])
 def test_a_device_is_lost_while_work_waits_for_memory_s5(open_probe, latch, pool, mode):
     """S5, M3: what runs with temporaries and what waits for memory fail; close frees nothing."""
     settings = MemorySettings(async_allocations=pool, memory_limit=ROOM, staging=SIZE)

@@ -12,11 +12,8 @@ from schedlab.small import SmallCase, expect, program_of, run_threads
 
 TWO = {"q": QueueSpec(), "r": QueueSpec()}
 
-ASYNC = {"features": {"async_allocations"}, "settings": (("async_allocations", True),)}
+ASYNC = {"features": {"async_allocations"}, "settings": ()}
 """Of a program whose allocas are the driver's own."""
-
-SEGMENTS = {"features": {"async_allocations"}, "settings": ()}
-"""Of a program whose segments the driver makes in the order of streams."""
 
 # Two slots of 256 bytes, and arrays that take two of them
 STAGED = {

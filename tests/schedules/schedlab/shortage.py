@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from schedlab.memory import ASYNC, SEGMENTS
+from schedlab.memory import ASYNC
 from schedlab.programs import QueueSpec
 from schedlab.small import SmallCase, expect, program_of, run_threads
 
@@ -14,11 +14,11 @@ BLOCK = 256
 QUEUES = {"q": QueueSpec(), "r": QueueSpec(), "u": QueueSpec()}
 
 
-def _short(name, body, *, blocks, native=False, pooled=False, queues=QUEUES, **settings):
+def _short(name, body, *, blocks, native=False, queues=QUEUES, **settings):
     """Return a case on a device that has room for so many blocks."""
-    options = dict(ASYNC if native else SEGMENTS if pooled else {"settings": ()})
+    options = dict(ASYNC if native else {"settings": ()})
     options["settings"] += (("memory_limit", blocks * BLOCK),)
-    title = f"{name}, native" if native else f"{name}, segments" if pooled else name
+    title = f"{name}, native" if native else name
     return SmallCase(title, program_of(queues=queues, **options), body, **settings)
 
 
@@ -93,52 +93,6 @@ def a_block_behind_another_queue(**settings):
         expect(scheduler, [_content(world, each) for each in targets], [{1}, {2}])
 
     return _short("a block behind another queue", body, blocks=3, **settings)
-
-
-def a_segment_in_the_place_of_another(**settings):
-    """A queue waits past a dealloca, and has a larger segment made in the place of that one."""
-
-    def body(world, scheduler):
-        target = _target(world)
-        done = world.core.hal.create_semaphore()
-        first, second = [], []
-
-        def gives():
-            first.extend(_cycle(world, "q", 1, target, signal=[done.at(1)]))
-
-        def takes():
-            queue = world.queues["r"]
-            buffer = queue.alloca(2 * BLOCK, wait=[done.at(1)])
-            second.extend([buffer.allocation, queue.fill(buffer, 2)])
-            second.extend([queue.copy(buffer, target, size=BLOCK), queue.dealloca(buffer)])
-
-        run_threads(world, scheduler, gives, takes)
-        _end([*first, *second])
-        expect(scheduler, _content(world, target), {2})
-
-    return _short("a segment in the place of another", body, blocks=3, pooled=True, **settings)
-
-
-def the_rest_of_a_new_segment(**settings):
-    """Two segments become one, which is larger than the need: nobody has the rest too early."""
-
-    def body(world, scheduler):
-        target, other = _target(world), _target(world)
-        queue, done = world.queues["q"], []
-
-        def grows():
-            two = [queue.alloca(2 * BLOCK) for _ in range(2)]
-            done.extend([*[queue.fill(each, 1) for each in two], *map(queue.dealloca, two)])
-            larger = queue.alloca(3 * BLOCK)
-            done.extend([queue.fill(larger, 2), queue.copy(larger, target, size=BLOCK)])
-            done.append(queue.dealloca(larger))
-
-        run_threads(world, scheduler, grows, lambda: done.extend(_cycle(world, "r", 3, other)))
-        _end(done)
-        expect(scheduler, _content(world, target), {2})
-        expect(scheduler, _content(world, other), {3})
-
-    return _short("the rest of a new segment", body, blocks=8, pooled=True, **settings)
 
 
 def reserved_at_issue(**settings):
@@ -413,7 +367,4 @@ IN_BOTH = {
 SHORTAGE = {
     **IN_BOTH,
     **{f"{name}, native": functools.partial(each, native=True) for name, each in IN_BOTH.items()},
-    **{f"{name}, segments": functools.partial(each, pooled=True) for name, each in IN_BOTH.items()},
-    "a segment in the place of another": a_segment_in_the_place_of_another,
-    "the rest of a new segment": the_rest_of_a_new_segment,
 }

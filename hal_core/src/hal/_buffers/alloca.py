@@ -1,8 +1,7 @@
 """Allocation and deallocation of memory in the order of a queue (rule M3).
 
-Memory is reserved when an alloca is issued: from the core's own pool
-(`hal._memory.segment_pool`), which grows in the order of the stream where the driver can do that,
-or from the driver's stream-ordered pool alone, as the parameter ``async_allocations`` says.
+Memory is reserved when an alloca is issued: from the driver's stream-ordered pool, or from
+the core's own (`hal._memory.segment_pool`), as the parameter ``async_allocations`` says.
 An alloca that finds none is *starved*: it keeps its place in the queue, and tries again
 whenever work has retired, a dealloca was issued or a finaliser has given memory back. The
 `Provider` makes native allocations that may block on a thread of ours. It fails the alloca

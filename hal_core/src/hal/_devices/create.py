@@ -24,7 +24,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     the core: ``max_in_flight``, the native launches that a queue issues before the
     rest stand in its backlog (Q1); ``cache_limit``, ``memory_limit``,
     ``staging`` and ``pool_keep``, numbers of bytes as in ``"512M"``,
-    ``async_allocations``, ``"true"`` or ``"false"`` if given, and ``pool_reuse``, ``"any"``,
+    ``async_allocations``, ``"true"`` (the default) or ``"false"``, and ``pool_reuse``, ``"any"``,
     ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
     ``"graph"``, ``"stream"`` or ``"auto"``, how recordings run that do not say
     (C4); ``name``, which stands behind the device's own, as in ``"cuda:1/NAME"``. All others go

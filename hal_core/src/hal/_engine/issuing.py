@@ -90,7 +90,6 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
             for placement in arguments:
                 placement.issue(operation, 0)
                 is_starved = placement.is_starved
-            shared = operation._shared  # unless something was enqueued, after all
         elif isinstance(function, Plan):
             room = queue._limit - (queue._launched - queue._retired)
             made = function.issue(operation, max(room, 1))

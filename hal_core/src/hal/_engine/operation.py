@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hal._engine import timelines
 from hal._engine.timelines import WATCH
 
 if TYPE_CHECKING:
@@ -122,13 +121,6 @@ class Operation:
 
     def _describe(self) -> str:
         return f"{self._kind} on {self._queue.name}"
-
-    def _stand_alone(self) -> None:
-        """Have an event of its own recorded, because something is enqueued for it. No lock held."""
-        with timelines.lock:
-            shared, self._shared = self._shared, None
-            if shared is not None:
-                shared.release()
 
     def _want(self, work: Work) -> None:
         """Have the progress thread retire this as soon as it ends; under the lock."""

@@ -145,12 +145,12 @@ class Books:
             self._count(block.index, ticket.size)
         self._is_broken = False
 
-    def begin_use(self, ticket: Ticket, storage: Storage) -> None:
-        """Make a storage the user of a block that was registered with a ticket of 0 bytes."""
+    def begin_use(self, ticket: Ticket) -> None:
+        """Count a block that was registered with a ticket of 0 bytes as an allocation."""
+        size = ticket.block.size
         self._begin()
-        storage._ticket = ticket
-        ticket.size = storage.size
-        self._count(ticket.block.index, storage.size)
+        ticket.size = size
+        self._count(ticket.block.index, size)
         self._is_broken = False
 
     def withdraw(self, ticket: Ticket) -> None:
@@ -196,7 +196,7 @@ class Books:
         if excess > 0:
             unused: list[Block] = []
             for pool in self.pools:
-                unused += pool.whole(None)
+                unused += pool.whole()
             for key in sorted(self._buckets, reverse=True):
                 unused += self._buckets[key]
             for block in unused:
@@ -214,10 +214,10 @@ class Books:
         pool = self.pools[index]
         return pool if size <= pool.unit // 2 else cast("SegmentPool", pool.larger)
 
-    def enter(self, segment: Segment, points: tuple[Operation, ...]) -> None:
-        """Put a registered segment into its pool; it is free for what comes after `points`."""
+    def enter(self, segment: Segment) -> None:
+        """Put a registered segment into its pool."""
         self._begin()
-        segment.pool.add(segment, points)
+        segment.pool.add(segment)
         self.unused += segment.size
         self._is_broken = False
 
@@ -250,13 +250,6 @@ class Books:
         piece = storage.pool.find(queue, aligned(storage.size))
         self._is_broken = False
         return piece is not None
-
-    def idle_segments(self, pool: SegmentPool, queue: StreamQueue) -> list[Segment]:
-        """Return the segments of which all is free for `queue`, the largest first."""
-        self._begin()
-        segments = pool.whole(queue)
-        self._is_broken = False
-        return segments
 
     # Sums
 

@@ -29,10 +29,8 @@ class DriverMemory:
         Held during stream-ordered frees, which never block.
     is_closed
         Whether the device is being closed; set under `growing`.
-    is_pooled
-        Whether segments of device memory come from the driver's pool.
     is_async
-        Whether each alloca of device memory does.
+        Whether the driver's pool serves allocas of device memory.
     frees
         How many blocks have been given back.
     """
@@ -46,7 +44,6 @@ class DriverMemory:
         "housekeeping",
         "is_async",
         "is_closed",
-        "is_pooled",
     )
 
     def __init__(self, context: DeviceContext, settings: MemorySettings, cache_limit: int) -> None:
@@ -57,16 +54,12 @@ class DriverMemory:
         self.housekeeping: Final = sync.OwnedLock()
         self.is_closed = False
         self.frees = 0
-        # An alloca could ask the driver's pool each time, as `is_async` does. A pair of native
-        # calls costs more than twice a pair of pieces, so the default asks for segments only.
         has_pool = "async_allocations" in context.native.features
-        self.is_pooled = has_pool and settings.async_allocations is not False
-        self.is_async = has_pool and settings.async_allocations is True
-        if self.is_pooled:
+        self.is_async = has_pool and settings.async_allocations
+        if self.is_async:
             keep = settings.pool_keep
-            if keep is None:  # of segments the core keeps some; what is unused does not count
-                is_kept = self.is_async and settings.memory_limit is None
-                keep = cache_limit if is_kept else 0
+            if keep is None:
+                keep = cache_limit if settings.memory_limit is None else 0
             context.native.bind()
             context.native.configure_pool(keep, settings.pool_reuse)
 
@@ -123,7 +116,7 @@ class DriverMemory:
 
         With the growing or the housekeeping lock: nobody closes the native device meanwhile.
         """
-        if not self.is_pooled or self.is_closed or self._context.lost is not None:
+        if not self.is_async or self.is_closed or self._context.lost is not None:
             return None
         self._context.native.bind()
         return self._context.native.pool_statistics()
@@ -134,7 +127,7 @@ class DriverMemory:
         The driver gives back only what a synchronisation has shown to be complete, so
         the streams without work are synchronised first, which does not block.
         """
-        if not self.is_pooled:
+        if not self.is_async:
             return
         with self.growing:
             if self.is_closed or self._context.lost is not None:

@@ -253,7 +253,7 @@ class Heap:
         with self.books.lock:
             kinds = self.books.survey()
         held = sum([sums.held for sums in kinds])
-        if self.driver.is_pooled:
+        if self.driver.is_async:
             with self.driver.growing, contextlib.suppress(HalError):
                 pool = self.driver.pool_statistics()
                 if pool is not None:

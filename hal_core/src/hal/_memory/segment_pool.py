@@ -27,7 +27,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from hal._engine.operation import is_behind, is_over
-from hal._memory.blocks import POOLED, Block, Ticket, aligned
+from hal._memory.blocks import DIRECT, POOLED, Block, Ticket, aligned
 from hal._memory.usage import MEMORY_TYPES
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class Segment(Block):
     __slots__ = ("first", "pool")
 
     def __init__(
-        self, pool: SegmentPool, size: int, address: int, host_address: int | None, way: int
+        self, pool: SegmentPool, size: int, address: int, host_address: int | None
     ) -> None:
-        super().__init__(address, size, MEMORY_TYPES[pool.index], host_address, way)
+        super().__init__(address, size, MEMORY_TYPES[pool.index], host_address, DIRECT)
         self.pool = pool
         self.first: Piece | None = None
 
@@ -207,14 +207,12 @@ class SegmentPool:
         """Note that there is no queue any more: what is rebuilt comes after nothing."""
         self._last.clear()
 
-    def add(self, segment: Segment, points: tuple[Operation, ...]) -> None:
-        """Add a segment; all of it is free for what comes after `points`."""
-        for point in points:
-            self._last[point._queue._id] = point
+    def add(self, segment: Segment) -> None:
+        """Add a segment; anybody may have all of it."""
         segment.ticket = None  # from here on it is unused: before, a repair leaves it out
         self._segments[segment] = None
         segment.first = piece = Piece(segment, 0, segment.size)
-        self._add(piece, points)
+        self._add(piece, ())
 
     def drop(self, segment: Segment) -> None:
         """Remove a segment that is free from end to end."""
@@ -224,14 +222,10 @@ class SegmentPool:
             piece = piece.after
         del self._segments[segment]
 
-    def whole(self, queue: StreamQueue | None) -> list[Segment]:
-        """Return the segments of which nothing is in use, the largest first.
-
-        With a queue also those that only what the queue issues from now on may have; its caller
-        has the baton.
-        """
+    def whole(self) -> list[Segment]:
+        """Return the segments that anybody may have all of, the largest first."""
         self._settle()
-        found = [segment for segment in self._segments if _is_whole(segment, queue)]
+        found = [segment for segment in self._segments if _is_whole(segment)]
         found.sort(key=_size_of, reverse=True)
         return found
 
@@ -398,13 +392,11 @@ def _chain(last: Piece | None, piece: Piece) -> Piece:
     return piece
 
 
-def _is_whole(segment: Segment, queue: StreamQueue | None) -> bool:
-    """Return whether all of a segment is free, for a queue or for anybody."""
+def _is_whole(segment: Segment) -> bool:
+    """Return whether anybody may have all of a segment."""
     piece = segment.first
     while piece is not None:
-        if not piece.is_free:
-            return False
-        if piece.points and (queue is None or not _is_past(piece, queue)):
+        if not piece.is_free or piece.points:
             return False
         piece = piece.after
     return True
@@ -416,14 +408,6 @@ def _size_of(block: Block) -> int:
 
 def _address_of(block: Block) -> int:
     return block.address
-
-
-def _is_past(piece: Piece, queue: StreamQueue) -> bool:
-    """Return whether what a queue issues from now on comes after all points of a piece."""
-    for point in piece.points:
-        if point._queue is not queue and not is_behind(point, queue):
-            return False
-    return True
 
 
 def _key(points: tuple[Operation, ...]) -> int:

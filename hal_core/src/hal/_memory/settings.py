@@ -29,12 +29,12 @@ class MemorySettings(NamedTuple):
     staging
         Bytes of the pinned staging ring.
     async_allocations
-        What `Queue.alloca` takes of the driver's stream-ordered pool, where the
-        device has one: everything, nothing, or, with None, the segments that it is
-        cut from (`hal._memory.segment_pool`).
+        Whether `Queue.alloca` takes device memory from the driver's stream-ordered
+        pool, where the device has one, and not from the core's own
+        (`hal._memory.segment_pool`).
     pool_keep
-        The most unused bytes that the driver's pool may hold; None means 0, or the
-        cache limit where allocas take everything of it and there is no memory limit.
+        The most unused bytes that the driver's pool may hold; None means the cache
+        limit, or 0 with a memory limit.
     pool_reuse
         Which freed memory the driver's pool gives to other streams: see
         `hal.native.NativeDevice.configure_pool`.
@@ -43,7 +43,7 @@ class MemorySettings(NamedTuple):
     cache_limit: int | None = None
     memory_limit: int | None = None
     staging: int = 16 << 20
-    async_allocations: bool | None = None
+    async_allocations: bool = True
     pool_keep: int | None = None
     pool_reuse: str = "any"
 

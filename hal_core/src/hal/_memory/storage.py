@@ -134,9 +134,7 @@ class Transient(Storage):
     pool
         The pool of the heap to search for it.
     is_async
-        Whether the memory is the driver's stream-ordered pool's, as it is asked for.
-    grows_async
-        Whether that pool is asked when there is none: for just that, or for a segment.
+        Whether the memory is the driver's stream-ordered pool's.
     asked
         What had been freed, was idle and had ended when the driver's pool was asked last.
     tried
@@ -149,7 +147,6 @@ class Transient(Storage):
         "_most",
         "asked",
         "error",
-        "grows_async",
         "index",
         "is_async",
         "lent",
@@ -164,7 +161,6 @@ class Transient(Storage):
         self.index = index
         self.pool = heap.books.pool_of(size, index)
         self.is_async = heap.driver.is_async and not index
-        self.grows_async = heap.driver.is_pooled and not index
         self.recordings: list[weakref.ref[Any]] = []
         self.asked: tuple[int, int, int] | None = None
         self.tried: tuple[int, int, int] | None = None

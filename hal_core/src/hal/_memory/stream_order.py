@@ -1,10 +1,10 @@
 """Memory that allocas take and deallocas give back, at their issue (rule M3).
 
-Where the driver allocates and frees in the order of streams, device memory comes from its
-pool, in segments: a native call for each alloca costs more than twice a piece of one. When
-no piece is large enough a larger segment is made in the place of idle ones, so each time there
-is more memory or there are fewer segments, and a loop of allocas ends up making none.
-Elsewhere a thread makes segments, because a native allocation may block.
+Where the driver allocates and frees in the order of streams, each alloca of device memory is
+a call to its pool. Elsewhere allocas take pieces of segments (`hal._memory.segment_pool`), which a
+thread makes, because a native allocation may block. The rejected alternative, segments that
+come from the driver's pool, saved some of the native calls, and held up to a third more than the
+pool alone: a segment that is partly in use cannot be given back.
 
 `hal._buffers.alloca` has the search for memory for those that found none.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from hal._engine import progress
 from hal._engine.operation import is_behind
-from hal._memory.blocks import ASYNC, DIRECT, Block, Ticket, aligned
+from hal._memory.blocks import ASYNC, Block, Ticket, aligned
 from hal._memory.segment_pool import Segment
 from hal.errors import HalError, OutOfMemoryError
 from hal.native import MemoryType
@@ -44,7 +44,7 @@ class StreamOrder:
         Whether a thread gives unused memory back, for an alloca.
     """
 
-    __slots__ = ("_books", "_context", "_driver", "_in_hand", "_leaving", "_reaper", "is_freeing")
+    __slots__ = ("_books", "_context", "_driver", "_leaving", "_reaper", "is_freeing")
 
     def __init__(
         self, context: DeviceContext, books: Books, driver: DriverMemory, reaper: Reaper
@@ -54,10 +54,7 @@ class StreamOrder:
         self._driver = driver
         self._reaper = reaper
         self.is_freeing = False
-        # By a queue's id: what it is about to make or to free in stream order. It is in the books
-        # and in no pool. What a Ctrl-C leaves there the queue's next alloca frees, or closing.
-        self._in_hand: dict[int, list[Ticket]] = {}
-        # What the driver's allocator takes back behind operations that have not retired
+        # What the driver's pool takes back behind operations that have not retired, with a limit
         self._leaving: deque[tuple[Operation, int]] = deque()
 
     # At the issue of operations
@@ -72,17 +69,13 @@ class StreamOrder:
             return False  # a signal handler has interrupted it: a thread of ours tries again
         if reaper.doomed or reaper.late:
             reaper.absorb()
-        queue = operation._queue
-        if self._in_hand:
-            self._settle(queue)
         if storage.is_async:
-            return self._grow(operation, storage)
+            return self._allocate(operation, storage)
         with books.lock:
-            is_found = books.take_piece(queue, storage)
+            is_found = books.take_piece(operation._queue, storage)
         if is_found:
             storage.publish()
-            return True
-        return storage.grows_async and self._grow(operation, storage)
+        return is_found
 
     def give(self, storage: Transient, operation: Operation) -> None:
         """Give a storage's memory back behind an operation that is being issued.
@@ -102,88 +95,37 @@ class StreamOrder:
             else:
                 books.give_piece(ticket, (operation,))
             storage._ticket = storage.uses = None
-        if storage.is_async:
+        if storage.is_async and ticket.block.address:  # 0: an interrupt came before it was made
             self._context.native.free_async(operation._queue._stream, ticket.block.address)
 
-    def _grow(self, operation: Operation, storage: Transient) -> bool:
-        """Have the driver make a storage's memory, or a segment to take it from, as `take` does."""
-        pool, block = storage.pool, Block(0, storage.size, MemoryType.DEVICE, None, ASYNC)
+    def _allocate(self, operation: Operation, storage: Transient) -> bool:
+        """Have the driver make a storage's memory in the order of a stream, as `take` does."""
+        books, queue, native = self._books, operation._queue, self._context.native
         storage.asked = self._state()  # before: memory freed meanwhile is worth another try
+        block = Block(0, storage.size, MemoryType.DEVICE, None, ASYNC)
+        ticket = Ticket(block, 0)
         try:
-            if not storage.is_async:
-                size = self._part_with(operation, pool, pool.unit or aligned(storage.size))
-                block = Segment(pool, size, 0, None, ASYNC)
-            self._make(operation, storage, block)
+            with books.lock:
+                if books.limit is not None:  # memory that the driver's pool keeps does not count
+                    books.check_limit(block.size + self._leaving_streams(queue))
+                # The storage has it from here on: what an interrupt leaves its finaliser frees.
+                books.add(ticket)
+                storage._ticket = ticket
+            native.bind()
+            block.address = native.allocate_async(queue._stream, block.size)
+            block.host_address = native.host_pointer(block.address, MemoryType.DEVICE)
         except OutOfMemoryError as error:
             storage.refuse(error)
-            if storage.is_async or pool.larger is None:
-                return False
-            storage.pool = pool.larger  # a piece of a large segment will do, too
+            return False
         finally:
-            self._settle(operation._queue)
-        if storage.is_async:
-            storage.publish()
-            return True
-        return self.take(operation, storage)
-
-    def _part_with(self, operation: Operation, pool: SegmentPool, size: int) -> int:
-        """Free idle segments in the order of a stream; return their bytes, `size` at least.
-
-        The largest go first, until they are as large as the need.
-        """
-        books, queue = self._books, operation._queue
-        hand = self._in_hand.setdefault(queue._id, [])
-        freed = 0
+            if not block.address:
+                with books.lock:
+                    books.remove(ticket)
+                    storage._ticket = None
         with books.lock:
-            idle = books.idle_segments(pool, queue)
-            books.check_limit(max(size - sum([segment.size for segment in idle]), 0))
-            for segment in idle:
-                if freed >= size:
-                    break
-                ticket = Ticket(segment, 0)
-                hand.append(ticket)
-                books.withdraw(ticket)
-                freed += segment.size
-        operation._stand_alone()
-        self._settle(queue)
-        return max(size, freed)
-
-    def _make(self, operation: Operation, storage: Transient, block: Block) -> None:
-        """Allocate a block in the order of a stream: a segment, or the memory of a storage."""
-        books, queue, native = self._books, operation._queue, self._context.native
-        hand = self._in_hand.setdefault(queue._id, [])
-        ticket = Ticket(block, 0)
-        with books.lock:
-            if books.limit is not None:  # memory that the driver's pool keeps does not count
-                books.check_limit(block.size + self._leaving_streams(queue))
-            hand.append(ticket)
-            books.add(ticket)
-        native.bind()
-        block.address = native.allocate_async(queue._stream, block.size)
-        block.host_address = native.host_pointer(block.address, MemoryType.DEVICE)
-        with books.lock:
-            if isinstance(block, Segment):
-                books.enter(block, (operation,))
-            else:
-                books.begin_use(ticket, storage)
-            del hand[0]
-
-    def _settle(self, queue: StreamQueue) -> None:
-        """Free what a queue has in hand, in the order of its stream."""
-        hand = self._in_hand.get(queue._id)
-        if hand is None:
-            return
-        while hand:
-            ticket = hand[0]
-            with self._books.lock:
-                is_known = self._books.remove(ticket)
-            address = ticket.block.address
-            if is_known and address:
-                self._driver.frees += 1
-                self._context.native.bind()
-                self._context.native.free_async(queue._stream, address)
-            del hand[0]
-        del self._in_hand[queue._id]
+            books.begin_use(ticket)
+        storage.publish()
+        return True
 
     def _leaving_streams(self, queue: StreamQueue) -> int:
         """Return the freed bytes that `queue` cannot have yet; under the lock."""
@@ -205,7 +147,7 @@ class StreamOrder:
         self._reaper.absorb()
         state = self._state()
         is_tried = storage.tried == state
-        if storage.grows_async and storage.asked != state:
+        if storage.is_async and storage.asked != state:
             return True
         storage.tried = state
         if self._has(queue, storage):
@@ -213,7 +155,7 @@ class StreamOrder:
         need = aligned(storage.size)
         if is_tried:
             return False
-        if not storage.grows_async:
+        if not storage.is_async:
             pool = storage.pool
             for size in (need,) if pool.larger is None else (pool.unit, need):
                 try:
@@ -232,7 +174,7 @@ class StreamOrder:
     def has_changed(self, storage: Transient) -> bool:
         """Return whether memory was given back since the last failed search."""
         self._reaper.absorb()
-        return (storage.asked if storage.grows_async else storage.tried) != self._state()
+        return (storage.asked if storage.is_async else storage.tried) != self._state()
 
     def _state(self) -> tuple[int, int, int]:
         """Return a value that changes whenever memory has been given back."""
@@ -240,7 +182,7 @@ class StreamOrder:
             return self._driver.frees, self._books.unused, self._context.epoch
 
     def _has(self, queue: StreamQueue, storage: Transient) -> bool:
-        """Return whether `take` would find memory; the driver's allocator has been asked."""
+        """Return whether `take` would find a piece; the driver's pool has been asked."""
         if storage.is_async:
             return False
         with self._books.lock:
@@ -254,10 +196,10 @@ class StreamOrder:
             with books.lock:
                 books.check_limit(size)
             address, host_address = driver.allocate(size, pool.index)
-            segment = Segment(pool, size, address, host_address, DIRECT)
+            segment = Segment(pool, size, address, host_address)
             with books.lock:
                 books.add(Ticket(segment, 0))
-                books.enter(segment, ())
+                books.enter(segment)
 
     def _free_for(self, need: int) -> None:
         """Have a thread give unused memory back, if that makes room for `need` bytes.

@@ -55,39 +55,6 @@ MEMORY = (
         ),
     ),
     Mutant(
-        "a segment that is freed before its points",
-        "one block, two queues, segments",
-        (
-            Patch(
-                "_memory.segment_pool",
-                "        if point._queue is not queue and not is_behind(point, queue):\n",
-                "        if False:\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "a segment that anybody may have before it is made",
-        "the rest of a new segment",
-        (
-            Patch(
-                "_memory.stream_order",
-                "books.enter(block, (operation,))",
-                "books.enter(block, ())",
-            ),
-        ),
-    ),
-    Mutant(
-        "a segment that is freed and stays in the books",
-        "a segment in the place of another",
-        (
-            Patch(
-                "_memory.stream_order",
-                "                is_known = self._books.remove(ticket)\n",
-                "                is_known = True\n",
-            ),
-        ),
-    ),
-    Mutant(
         "memory that is reserved when an alloca is submitted",
         "reserved at issue",
         (
@@ -100,10 +67,10 @@ MEMORY = (
             ),
             Patch(
                 "_memory.stream_order",
-                "        if storage.is_async:\n            return self._grow",
+                "        if storage.is_async:\n            return self._allocate",
                 "        if storage._ticket is not None:\n"
                 "            return True\n"
-                "        if storage.is_async:\n            return self._grow",
+                "        if storage.is_async:\n            return self._allocate",
             ),
         ),
     ),

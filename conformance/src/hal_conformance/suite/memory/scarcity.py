@@ -37,11 +37,10 @@ BIG: Final = 3 << 20
 
 
 POOLS: Final[dict[str, dict[str, str]]] = {
-    "segments": {},
     "own": {"async_allocations": "false"},
-    "native": {"async_allocations": "true"},
+    "native": {},
 }
-"""What allocas have of the driver's pool, where there is one: segments, nothing, everything."""
+"""Where allocas have device memory from: the core's pool, or the driver's where there is one."""
 
 of_the_driver: Final[WeakSet[hal.Device]] = WeakSet()
 """Devices whose allocas the driver's own pool may serve."""
