@@ -390,9 +390,10 @@ class SlotRules:
                 message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
                 raise ArgumentTypeError(message)
 
-    def _in_order(self, bindings: object) -> list[Buffer]:
+    def _in_order(self, bindings: object) -> Sequence[Buffer]:
         count = self._count
-        if isinstance(bindings, Mapping):
+        kind = type(bindings)  # to ask whether something is a mapping takes long
+        if kind is not tuple and kind is not list and isinstance(bindings, Mapping):
             bindings = as_mapping(bindings, "execute: bindings by slot are a mapping")
             unknown = [key for key in bindings if key not in range(count)]
             missing = [index for index in range(count) if index not in bindings]
@@ -405,15 +406,14 @@ class SlotRules:
                 )
                 raise InvalidArgumentError(message)
             return [bindings[index] for index in range(count)]
-        if type(bindings) is not list:
-            bindings = as_items(bindings, _BINDINGS, ordered=True)
-        if len(bindings) != count:
+        items = as_items(bindings, _BINDINGS, ordered=True)
+        if len(items) != count:
             message = (
-                f"execute: the recording has {count} slots, and {len(bindings)} bindings were "
+                f"execute: the recording has {count} slots, and {len(items)} bindings were "
                 "given; give a buffer for each slot"
             )
             raise InvalidArgumentError(message)
-        return list(bindings)
+        return items
 
     def _check_addresses(self, table: Table, bound: Late) -> None:
         """Raise if a copy or an order would meet memory that overlaps."""
@@ -465,8 +465,9 @@ class _Apart:
                 return
             furthest = stop
         touched, written = self._touched[DIRECT], self._written[DIRECT]
-        for index, (start, stop) in enumerate(bound):
-            self._compare(index, start, stop, touched, written)
+        if touched:
+            for index, (start, stop) in enumerate(bound):
+                self._compare(index, start, stop, touched, written)
 
     def _compare_all(self, bound: Sequence[tuple[int, int]]) -> None:
         """Compare every pair: some bindings do overlap, which is fine for readers."""

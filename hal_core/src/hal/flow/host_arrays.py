@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import threading
 import zlib
-from bisect import bisect_right, insort
+from bisect import bisect_left, insort
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -38,8 +38,11 @@ def bytes_of(data: object, what: str) -> tuple[Bytes, bool]:
             message = f"{what}: the array holds Python objects, which device memory cannot"
             raise ArgumentTypeError(message)
         host = np.ascontiguousarray(data)
-        is_ours = not np.may_share_memory(host, data) or isinstance(_owner(host), bytes)
-        return host.reshape(-1).view(np.uint8), is_ours
+        is_ours = isinstance(_owner(host), bytes)
+        if host is not data:
+            is_ours = is_ours or not np.may_share_memory(host, data)
+        whole = type(host) is np.ndarray and host.ndim == 1
+        return (host if whole else host.reshape(-1)).view(np.uint8), is_ours
     if isinstance(data, (hal.Buffer, str)):
         message = f"{what} takes host memory, not {type(data).__name__}"
         raise ArgumentTypeError(message)
@@ -162,11 +165,12 @@ class ReadsInFlight:
     begins at most so much before them. So neither costs more while many are on their way.
     """
 
-    __slots__ = ("_limit", "_lock", "_sizes", "_total")
+    __slots__ = ("_count", "_limit", "_lock", "_sizes", "_total")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sizes: dict[int, list[_Read]] = {}
+        self._count = 0
         self._total = 0
         self._limit = _MANY
 
@@ -175,14 +179,12 @@ class ReadsInFlight:
         size = target.nbytes if isinstance(target, np.ndarray) else memoryview(target).nbytes
         if not size:
             return
-        try:
-            start = ctypes.addressof(ctypes.c_char.from_buffer(target))
-        except (TypeError, ValueError):  # types that only numpy has; four times as slow
-            start = target.ctypes.data
+        start = _address(target)
         with self._lock:
             # The submission keeps the memory alive as long as it matters.
             alike = self._sizes.setdefault(size.bit_length(), [])
-            insort(alike, (start, start + size, submission), key=_start)
+            self._count += 1  # no two are equal before their submissions, which have no order
+            insort(alike, (start, self._count, start + size, submission))
             self._total += 1
             if self._total > self._limit:
                 self._forget()
@@ -194,8 +196,8 @@ class ReadsInFlight:
         low, high = _bounds(host)
         with self._lock:
             for bits, reads in self._sizes.items():
-                begin = bisect_right(reads, low - (1 << bits), key=_start)
-                for start, stop, submission in islice(reads, begin, None):
+                begin = bisect_left(reads, (low - (1 << bits),))
+                for start, _, stop, submission in islice(reads, begin, None):
                     if start >= high:
                         break
                     if low < stop and not submission.done:
@@ -208,7 +210,7 @@ class ReadsInFlight:
     def _forget(self) -> None:
         """Forget ended reads; with the lock."""
         for bits, reads in list(self._sizes.items()):
-            left = [each for each in reads if not each[2].done]
+            left = [each for each in reads if not each[-1].done]
             self._sizes[bits] = left
             if not left:
                 del self._sizes[bits]
@@ -216,12 +218,16 @@ class ReadsInFlight:
         self._limit = max(_MANY, 2 * self._total)
 
 
-_Read: TypeAlias = tuple[int, int, hal.Submission]
-"""The first address of an array, the one behind it, and what fills it."""
+_Read: TypeAlias = tuple[int, int, int, hal.Submission]
+"""The first address of an array, a number of its own, the address behind it, and what fills it."""
 
 
-def _start(read: _Read) -> int:
-    return read[0]
+def _address(target: Any) -> int:  # noqa: ANN401
+    """Return where an array, or an object with the buffer protocol, has its memory."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(target))
+    except (TypeError, ValueError):  # read-only, or types that only numpy has; four times as slow
+        return int(target.ctypes.data)
 
 
 def _is_free(hold: _Hold, holds: dict[int, _Hold]) -> bool:
@@ -231,7 +237,12 @@ def _is_free(hold: _Hold, holds: dict[int, _Hold]) -> bool:
 
 def _bounds(host: Any) -> tuple[int, int]:  # noqa: ANN401
     """Return the first and last address of an array's bytes, with its gaps."""
-    array = np.asarray(host if isinstance(host, np.ndarray) else memoryview(host))
+    array = host
+    if type(host) is not np.ndarray:
+        array = np.asarray(host if isinstance(host, np.ndarray) else memoryview(host))
+    if array.flags.c_contiguous:
+        low = _address(array)
+        return low, low + array.nbytes
     low = array.ctypes.data
     high = low + array.itemsize if array.size else low
     for count, stride in zip(array.shape, array.strides, strict=True):

@@ -154,8 +154,9 @@ class Pipeline:
         if self._closed:
             message = "the pipeline is closed; make another with flow.pipeline(recording)"
             raise ClosedError(message)
-        inputs = as_mapping(inputs, "run: inputs are a mapping of slots to what they take")
-        outputs = as_mapping(outputs, "run: outputs are a mapping of slots to arrays")
+        if type(inputs) is not dict or type(outputs) is not dict:
+            inputs = as_mapping(inputs, "run: inputs are a mapping of slots to what they take")
+            outputs = as_mapping(outputs, "run: outputs are a mapping of slots to arrays")
         if not (self._slots.issuperset(inputs) and self._slots.issuperset(outputs)):
             raise _not_bound(self._slots, (*inputs, *outputs))
         mine, recording = self._sets[self._runs % self.depth], self.recording

@@ -317,7 +317,7 @@ def collect(
             else:
                 found.append(writer)
     if wait is not NOTHING:
-        _extend(found, wait)
+        found += wait if type(wait) is tuple or type(wait) is list else _entries(wait)
     return tuple(found)
 
 
@@ -334,12 +334,13 @@ def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue
             history.readers[queue] = operation
 
 
-def _extend(found: list[Any], wait: Any) -> None:  # noqa: ANN401 - the queue checks it
-    """Add a caller's own waits to a wait list."""
+def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks it
+    """Return a caller's own waits."""
     if isinstance(wait, (hal.Timepoint, hal.Submission, hal.Fence)):
-        found.append(wait)
-    elif wait is not None:
-        found.extend(as_items(wait, "a wait list takes timepoints, submissions and fences"))
+        return (wait,)
+    if wait is None:
+        return ()
+    return as_items(wait, "a wait list takes timepoints, submissions and fences")
 
 
 def _collect(

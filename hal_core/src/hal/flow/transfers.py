@@ -292,7 +292,7 @@ class Transfers(Scheduler):
         is_ours = array.__class__ is bytes
         if not is_ours:
             host, is_ours = bytes_of(array, "write")
-            if not is_constant(array):
+            if not (is_ours and is_constant(array)):
                 mine = host if isinstance(array, np.generic) else array
                 self.reads_in_flight.check(mine, "write")
         size = len(host)
