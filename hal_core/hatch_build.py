@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parent
 SOURCES: Final = ROOT / "speedups"
 BESIDE: Final = ROOT / "src" / "hal"
 NAME: Final = f"_speedups{sysconfig.get_config_var('EXT_SUFFIX')}"
-OPTIONS: Final = ("-O2", "-std=c11", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
+OPTIONS: Final = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 
 
 class NotBuiltError(Exception):

@@ -1,16 +1,39 @@
-/* The extension module hal._speedups. Shortcuts for the engine's commonest calls; the Python engine
- * describes what they do, and does what they leave. */
+/* The extension module hal._speedups: what hal._devices.shortcuts sets up. */
+#include "arguments.h"
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+/* install(classes, parts): take over the engine's classes, its lock and its constants. */
+static PyObject *install(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *classes, *parts;
+  if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &classes, &PyDict_Type, &parts)) return NULL;
+  PyObject *dtypes = PyDict_GetItemString(parts, "dtypes");
+  PyObject *scalars = PyDict_GetItemString(parts, "scalars");
+  if (!dtypes || !scalars) {
+    PyErr_SetString(PyExc_TypeError, "dtypes or scalars is missing");
+    return NULL;
+  }
+  if (intern_names() < 0 || set_codes(dtypes, scalars) < 0) return NULL;
+  if (install_engine(classes, parts) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* use_lock(lock): use another timeline lock, that of a forked child. */
+static PyObject *replace_lock(PyObject *module, PyObject *lock) {
+  (void)module;
+  if (use_lock(lock) < 0) return NULL;
+  Py_RETURN_NONE;
+}
 
 static PyMethodDef functions[] = {
+    {"install", install, METH_VARARGS, PyDoc_STR("Take over the engine's classes and constants.")},
+    {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
     {NULL, NULL, 0, NULL},
 };
 
-static int set_up(PyObject *module)
-{
-    return PyModule_AddIntConstant(module, "VERSION", 1);
+static int set_up(PyObject *module) {
+  if (PyModule_AddType(module, &calls_type) < 0) return -1;
+  if (PyModule_AddType(module, &packer_type) < 0) return -1;
+  return PyModule_AddType(module, &shortcut_type);
 }
 
 static PyModuleDef_Slot slots[] = {
@@ -30,7 +53,4 @@ static struct PyModuleDef definition = {
     .m_slots = slots,
 };
 
-PyMODINIT_FUNC PyInit__speedups(void)
-{
-    return PyModuleDef_Init(&definition);
-}
+PyMODINIT_FUNC PyInit__speedups(void) { return PyModuleDef_Init(&definition); }

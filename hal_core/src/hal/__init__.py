@@ -26,6 +26,7 @@ from hal._devices.device import Device as Device
 from hal._devices.dump import dump as dump
 from hal._devices.lifecycle import install as _install
 from hal._devices.queue import Queue as Queue
+from hal._devices.shortcuts import install as _install_shortcuts
 from hal._engine.fence import Fence as Fence
 from hal._engine.fence import wait_all as wait_all
 from hal._engine.fence import wait_any as wait_any
@@ -112,5 +113,6 @@ _kinds = (
     Submission,
     Timestamp,
 )
+_install_shortcuts()
 _install((*_kinds, Fence))
 _refuse_copies(*_kinds, Output)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from hal._base import speedups
 from hal.arguments import shown
 from hal.errors import PluginError
 from hal.native import CallTable, NativeDevice
 
-__all__ = ["table_of"]
+if TYPE_CHECKING:
+    from hal._speedups import Calls
+
+__all__ = ["direct_calls", "table_of"]
 
 _ADDRESS_AT_MOST: Final = 2**64 - 1
 _STATUS_AT_MOST: Final = 2**31 - 1
@@ -38,3 +42,8 @@ def table_of(native: NativeDevice, name: str) -> CallTable | None:
             )
             raise PluginError(message)
     return table
+
+
+def direct_calls(table: CallTable | None) -> Calls | None:
+    """Return a checked table as the C extension takes it; None if one of the two is missing."""
+    return None if table is None or speedups.module is None else speedups.module.Calls(*table)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hal._engine.events import Event
     from hal._engine.stream import StreamQueue
 
-__all__ = ["issue_from", "pump", "put_right"]
+__all__ = ["complete_issue", "issue_from", "pump", "put_right"]
 
 _FEEDS: Final = frozenset({"alloca", "dealloca", "execute"})
 """Kinds that take or give memory back at their issue: the next starved one may find some, too."""
@@ -172,6 +172,14 @@ def _put_back(operation: Operation, state: int, step: Step) -> None:
     operation._state = state
     go_on(operation, step.work)
     queue._issuing = None
+
+
+def complete_issue(step: Step, operation: Operation, _: None) -> None:
+    """Record the event that C could not record: all else of the operation is on the stream."""
+    with timelines.lock:
+        queue = step.queue = operation._queue
+        queue._owner = step
+    issue_from(operation, step, 1)
 
 
 def put_right(queue: StreamQueue, step: Step) -> None:

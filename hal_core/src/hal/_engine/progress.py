@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from hal._base import sync
+from hal._base import speedups, sync
 from hal._base.workers import Dispatcher, Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
@@ -451,6 +451,8 @@ def start() -> None:
 def renew() -> None:
     """Forget the parent's threads and what they hold; for a forked child."""
     timelines.replace_lock(sync.OwnedLock())
+    if speedups.module is not None:
+        speedups.module.use_lock(timelines.lock)
     steps.renew()
     _broken.clear()
     _progress.renew()

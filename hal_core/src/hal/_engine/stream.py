@@ -11,6 +11,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
+from hal._engine.calls import direct_calls
 from hal._engine.notifier import Notifier
 from hal._engine.operation import STARVED, Operation
 
@@ -32,6 +33,7 @@ class StreamQueue:
         "__weakref__",
         "_backlog",
         "_borrowed",
+        "_calls",
         "_closed",
         "_closer",
         "_context",
@@ -74,6 +76,7 @@ class StreamQueue:
         self._context = context
         self._contexts = (context,)  # as `Step.contexts` takes it
         self._native = context.native
+        self._calls = direct_calls(context.calls)
         self._domain = context.native.domain
         self._limit = context.max_in_flight
         self._name = name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hal._engine import progress, timelines
 from hal._engine.backlog import claim, has_room, not_above, stand_in_line
 from hal._engine.ending import end, end_pending
-from hal._engine.issuing import issue_from
+from hal._engine.issuing import complete_issue, issue_from
 from hal._engine.operation import FAILED, PENDING
 from hal._engine.submission import Submission
 from hal._engine.wait_lists import check_lists
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.wait_lists import Signals
 
-__all__ = ["submit"]
+__all__ = ["HARVEST_MASK", "complete", "harvest_some", "submit"]
 
-_HARVEST_MASK: Final = 63
+HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.
 
 Else who submits and never waits would have memory come back only when the stream is full.
@@ -87,7 +87,7 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
         step.operation = None
     if step.queue is not None:
         issue_from(operation, step, progress.BUDGET)
-        if not queue._sequence & _HARVEST_MASK:
+        if not queue._sequence & HARVEST_MASK:
             queue._context.harvest_some(queue, step)
 
 
@@ -98,3 +98,17 @@ def _start_late(step: Step, operation: Submission, waits: CheckedWaits) -> None:
             _start(step, operation, waits)
     except HalError as error:
         end_pending(operation, FAILED, error, step.work)
+
+
+def harvest_some(queue: StreamQueue) -> None:
+    """Retire what has completed on a queue and one other, for submissions that C has issued."""
+    progress.act(_harvest_some, queue, None)
+
+
+def complete(operation: Submission) -> None:
+    """Complete an operation whose event C could not record."""
+    progress.act(complete_issue, operation, None)
+
+
+def _harvest_some(step: Step, queue: StreamQueue, _: None) -> None:
+    queue._context.harvest_some(queue, step)

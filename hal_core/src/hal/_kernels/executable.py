@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from hal._base.whole_files import read_whole
 from hal._buffers.buffer import Buffer
 from hal._kernels import launch_shape
+from hal._kernels.packing import packer_of
 from hal._memory.extent import shape_of
 from hal._memory.storage import Module
 from hal._programs.scanner import read_type_table
@@ -56,6 +57,7 @@ class Kernel:
         "_function",
         "_module",
         "_name",
+        "_packer",
         "_signature",
         "block",
         "max_threads_per_block",
@@ -95,6 +97,7 @@ class Kernel:
         elif info.parameter_sizes is not None:
             _check_sizes(name, signature, info.parameter_sizes)
         self._signature = signature
+        self._packer = packer_of(signature)
 
     @property
     def name(self) -> str:

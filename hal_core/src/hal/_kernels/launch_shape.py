@@ -45,9 +45,14 @@ def check_block(
         )
         raise InvalidArgumentError(message)
     shared = check_shared_memory(kernel, shared_memory, f"{verb} of {kernel.name!r}")
-    if is_number and shared_memory is None:
+    if shared_memory is None and (is_number or _is_plain(block)):
         kernel._blocks[block] = threads, shared
     return threads, shared
+
+
+def _is_plain(block: object) -> bool:
+    """Return whether a block is a tuple of plain ints, which stands for no other tuple."""
+    return type(block) is tuple and all(type(count) is int for count in block)
 
 
 def check_shared_memory(kernel: Kernel, shared_memory: object, what: str) -> int:

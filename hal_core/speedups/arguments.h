@@ -1,0 +1,46 @@
+/* Users' arguments: options by name, numbers, and numbers as bytes. */
+#ifndef HAL_ARGUMENTS_H
+#define HAL_ARGUMENTS_H
+
+#include "speedups.h"
+
+/* X(name): the keywords that shortcuts know, and the names of methods. */
+#define NAMES(X)                                                                                   \
+  X(args) X(block) X(dispatch) X(fill) X(grid) X(offset) X(shared_memory) X(signal) X(size)        \
+  X(timeout) X(wait)
+
+#define NAME_INDEX(name) NAME_##name,
+#define NAME_FIELD(name) PyObject *name;
+enum name { NAMES(NAME_INDEX) NAME_COUNT };
+extern union names {
+  struct {
+    NAMES(NAME_FIELD)
+  };
+  PyObject *all[NAME_COUNT];
+} names_of;
+#undef NAME_FIELD
+#undef NAME_INDEX
+
+int intern_names(void);
+
+/* Sort the keyword arguments by `known` names into `options`; false if there is another one. */
+bool read_options(PyObject *const *values, PyObject *names, const int *known, PyObject **options,
+                  int count);
+
+/* Read an int that fits; false for anything else, bool included. */
+bool small_int(PyObject *object, long long *value);
+
+/* The type code of `struct` for a plain dtype, and for numpy's scalar types; 0 for others. */
+int set_codes(PyObject *dtypes, PyObject *scalars);
+char code_of(PyObject *dtype);
+
+unsigned size_of(char code);
+
+/* Write a number as little-endian bytes of a type; false if it does not fit, or is no plain number
+ * for that type. A float rounds once, to the nearest. */
+bool pack_number(char code, PyObject *value, unsigned char *bytes);
+
+/* See fills.c. */
+uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject **storage);
+
+#endif

@@ -1,0 +1,57 @@
+/* Native functions by address (hal.native.CallTable). */
+#include "speedups.h"
+
+/* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
+static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  unsigned long long at[12];
+  if (keywords && PyDict_Size(keywords)) {
+    PyErr_SetString(PyExc_TypeError, "Calls takes no keywords");
+    return NULL;
+  }
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+                        &at[7], &at[8], &at[9], &at[10], &at[11]))
+    return NULL;
+  struct calls *self = (struct calls *)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  /* POSIX has data and function pointers convert into each other. */
+  void **const places[] = {(void **)&self->record_event, (void **)&self->wait_event,
+                           (void **)&self->query_event,  (void **)&self->fill_8,
+                           (void **)&self->fill_16,      (void **)&self->fill_32,
+                           (void **)&self->launch,       (void **)&self->launch_graph,
+                           (void **)&self->current,      &self->context};
+  for (int i = 0; i < 10; i++) *places[i] = (void *)(uintptr_t)at[i];
+  self->not_ready = (int)at[10];
+  *(void **)&self->exchange_capture_mode = (void *)(uintptr_t)at[11];
+  return (PyObject *)self;
+}
+
+PyTypeObject calls_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.Calls",
+    .tp_basicsize = sizeof(struct calls),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = PyDoc_STR("The native functions of a device, to be called by address."),
+    .tp_new = calls_new,
+};
+
+struct calls *calls_of(PyObject *queue) {
+  PyObject *found = get(queue, StreamQueue__calls);
+  if (!found || Py_TYPE(found) != &calls_type) return NULL;
+  struct calls *calls = (struct calls *)found;
+  if (calls->current) {
+    void *context = NULL;
+    if (calls->current(&context) || context != calls->context) return NULL;
+  }
+  return calls;
+}
+
+int ask(struct calls *calls, PyObject *operation) {
+  enum { RELAXED = 2 };
+  PyObject *handle = get(get(operation, Operation__event), Event_handle);
+  void *event = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
+  if (!calls->exchange_capture_mode) return calls->query_event(event);
+  int mode = RELAXED; /* else it would end the capture of another library (O1) */
+  if (calls->exchange_capture_mode(&mode)) return -1;
+  int status = calls->query_event(event);
+  calls->exchange_capture_mode(&mode);
+  return status;
+}

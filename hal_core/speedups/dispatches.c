@@ -1,0 +1,179 @@
+/* Queue.dispatch: a launch whose grid and block are numbers, and whose arguments are buffers of the
+ * device and plain numbers (rule C5). The driver copies the parameters during the launch, so they
+ * stand on the stack. */
+#include "arguments.h"
+
+enum { MOST_PARAMETERS = 48, MOST_BLOCKS = 2147483647, MOST_BLOCKS_YZ = 65535 };
+
+/* One parameter of a signature. */
+struct parameter {
+  char code;       /* of `struct`; 'P' is a pointer */
+  PyObject *dtype; /* of a pointer's elements, or NULL */
+  uintptr_t mask;  /* the bits of its address that must be 0 */
+  long denied;     /* the rights that its buffer needs */
+};
+
+struct packer {
+  PyObject_HEAD
+  Py_ssize_t count, pointers;
+  struct parameter parameters[MOST_PARAMETERS];
+};
+
+/* Packer(((code, dtype or None, mask, denied), ...)) */
+static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  PyObject *given;
+  if (keywords && PyDict_Size(keywords)) {
+    PyErr_SetString(PyExc_TypeError, "Packer takes no keywords");
+    return NULL;
+  }
+  if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &given)) return NULL;
+  if (PyTuple_GET_SIZE(given) > MOST_PARAMETERS)
+    return PyErr_Format(PyExc_ValueError, "at most %d parameters", MOST_PARAMETERS);
+  struct packer *self = (struct packer *)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
+    struct parameter *parameter = &self->parameters[i];
+    const char *code;
+    PyObject *dtype;
+    unsigned long long mask;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "sOKl", &code, &dtype, &mask, &parameter->denied)) {
+      Py_DECREF(self);
+      return NULL;
+    }
+    parameter->code = code[0];
+    parameter->mask = (uintptr_t)mask;
+    parameter->dtype = dtype == Py_None ? NULL : Py_NewRef(dtype);
+    self->pointers += code[0] == 'P';
+    self->count = i + 1;
+  }
+  return (PyObject *)self;
+}
+
+static void packer_dealloc(PyObject *object) {
+  struct packer *self = (struct packer *)object;
+  for (Py_ssize_t i = 0; i < self->count; i++) Py_XDECREF(self->parameters[i].dtype);
+  Py_TYPE(object)->tp_free(object);
+}
+
+PyTypeObject packer_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.Packer",
+    .tp_basicsize = sizeof(struct packer),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = PyDoc_STR("The parameters of a signature, as a dispatch packs them."),
+    .tp_new = packer_new,
+    .tp_dealloc = packer_dealloc,
+};
+
+/* The packed arguments of a launch. */
+struct packed {
+  uint64_t values[MOST_PARAMETERS];
+  void *places[MOST_PARAMETERS];
+};
+
+/* Pack the arguments; their storages are added to `used`. */
+static bool pack_all(const struct packer *packer, PyObject *device, PyObject *arguments,
+                     struct packed *packed, PyObject *used) {
+  PyObject **items = PyTuple_CheckExact(arguments) ? ((PyTupleObject *)arguments)->ob_item
+                                                   : ((PyListObject *)arguments)->ob_item;
+  Py_ssize_t pointers = 0;
+  for (Py_ssize_t i = 0; i < packer->count; i++) {
+    const struct parameter *parameter = &packer->parameters[i];
+    PyObject *item = items[i];
+    packed->places[i] = &packed->values[i];
+    packed->values[i] = 0;
+    if (parameter->code != 'P') {
+      if (!pack_number(parameter->code, item, (unsigned char *)&packed->values[i])) return false;
+    } else if (item != Py_None) {
+      PyObject *storage;
+      uintptr_t address = address_of(device, item, parameter->denied, &storage);
+      if (!address || address & parameter->mask) return false;
+      if (parameter->dtype && get(item, Extent__dtype) != parameter->dtype) return false;
+      packed->values[i] = address;
+      PyTuple_SET_ITEM(used, pointers++, Py_NewRef(storage));
+    }
+  }
+  while (pointers < packer->pointers) PyTuple_SET_ITEM(used, pointers++, Py_NewRef(Py_None));
+  return true;
+}
+
+/* Read one to three counts from 1 on; the grid's limits are those of hal._kernels.indirect. */
+static bool read_grid(PyObject *given, unsigned *grid) {
+  grid[0] = grid[1] = grid[2] = 1;
+  long long value;
+  if (!PyTuple_CheckExact(given)) {
+    if (!small_int(given, &value) || value < 1 || value > MOST_BLOCKS) return false;
+    grid[0] = (unsigned)value;
+    return true;
+  }
+  Py_ssize_t count = PyTuple_GET_SIZE(given);
+  if (count < 1 || count > 3) return false;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (!small_int(PyTuple_GET_ITEM(given, i), &value)) return false;
+    if (value < 1 || value > (i ? MOST_BLOCKS_YZ : MOST_BLOCKS)) return false;
+    grid[i] = (unsigned)value;
+  }
+  return true;
+}
+
+/* Look a block up among those that the kernel has been launched with: its limits hold. */
+static bool read_block(PyObject *kernel, PyObject *given, unsigned *block) {
+  if (!given) given = Py_None;
+  if (PyTuple_CheckExact(given)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++)
+      if (!PyLong_CheckExact(PyTuple_GET_ITEM(given, i))) return false;
+  } else if (given != Py_None && !PyLong_CheckExact(given)) {
+    return false;
+  }
+  PyObject *known = PyDict_GetItemWithError(get(kernel, Kernel__blocks), given);
+  if (!known) {
+    PyErr_Clear();
+    return false;
+  }
+  /* ((x, y, z), shared): dynamic shared memory may have to be asked for first */
+  if (PyLong_AsLong(PyTuple_GET_ITEM(known, 1))) return false;
+  for (int i = 0; i < 3; i++)
+    block[i] = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(known, 0), i));
+  return true;
+}
+
+/* dispatch(queue, kernel, *, grid, block, args, shared_memory, wait, signal) */
+enum answer dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names,
+                              PyObject **result) {
+  enum { GRID, BLOCK, ARGS, SHARED_MEMORY, WAIT, SIGNAL, OPTIONS };
+  static const int known[OPTIONS] = {NAME_grid, NAME_block, NAME_args, NAME_shared_memory,
+                                     NAME_wait, NAME_signal};
+  PyObject *options[OPTIONS] = {NULL};
+  if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  PyObject *queue = args[0], *kernel = args[1];
+  if (!PyObject_TypeCheck(queue, engine.Queue) || Py_TYPE(kernel) != engine.Kernel) return NOT_MINE;
+  PyObject *device = get(queue, Queue__device);
+  if (get(kernel, Kernel__device) != device || !options[GRID]) return NOT_MINE;
+  if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
+  if (options[SHARED_MEMORY] && options[SHARED_MEMORY] != Py_None) return NOT_MINE;
+  PyObject *found = get(kernel, Kernel__packer);
+  if (!found || Py_TYPE(found) != &packer_type) return NOT_MINE;
+  const struct packer *packer = (struct packer *)found;
+  PyObject *arguments = options[ARGS] ? options[ARGS] : engine.empty;
+  bool is_tuple = PyTuple_CheckExact(arguments);
+  if (!is_tuple && !PyList_CheckExact(arguments)) return NOT_MINE;
+  struct native_call call = {.kind = CALL_LAUNCH};
+  if (!read_grid(options[GRID], call.launch.grid)) return NOT_MINE;
+  if (!read_block(kernel, options[BLOCK], call.launch.block)) return NOT_MINE;
+  PyObject *used = PyTuple_New(packer->pointers + 1);
+  if (!used) {
+    PyErr_Clear();
+    return NOT_MINE;
+  }
+  PyTuple_SET_ITEM(used, packer->pointers, Py_NewRef(get(kernel, Kernel__module)));
+  struct packed packed;
+  enum answer answer = NOT_MINE;
+  /* Counted only now: the collector, which the tuple may have started, runs the user's code. */
+  Py_ssize_t given = is_tuple ? PyTuple_GET_SIZE(arguments) : PyList_GET_SIZE(arguments);
+  if (given == packer->count && pack_all(packer, device, arguments, &packed, used)) {
+    call.launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(kernel, Kernel__function));
+    call.launch.parameters = packed.places;
+    answer = submit(queue, names_of.dispatch, &call, used, options[WAIT], options[SIGNAL], result);
+  }
+  Py_DECREF(used);
+  return answer;
+}

@@ -1,0 +1,78 @@
+/* Queue.fill: a number or bytes into a whole buffer or a part of one (rule C1). */
+#include "speedups.h"
+
+#include <math.h>
+
+#include "arguments.h"
+
+enum { CHUNK = 1 << 30 }; /* the most bytes of one native fill, as hal._transfers.transfers has it */
+
+/* Make a pattern of up to 4 bytes of a number's bytes; a longer one must repeat itself. */
+static bool shorten(uint64_t bits, unsigned size, unsigned *pattern, unsigned *width) {
+  if (size == 8 && (uint32_t)bits != bits >> 32) return false;
+  *width = size == 8 ? 4 : size;
+  *pattern = (unsigned)bits;
+  return true;
+}
+
+/* Make the pattern of a value for a buffer of a dtype. */
+static bool pattern_of(PyObject *value, PyObject *dtype, unsigned *pattern, unsigned *width) {
+  uint64_t bits = 0;
+  if (PyBytes_CheckExact(value)) {
+    Py_ssize_t size = PyBytes_GET_SIZE(value);
+    if (size != 1 && size != 2 && size != 4) return false;
+    memcpy(&bits, PyBytes_AS_STRING(value), (size_t)size);
+    return shorten(bits, (unsigned)size, pattern, width);
+  }
+  if (!PyLong_CheckExact(value) && !PyFloat_CheckExact(value)) return false;
+  char code = code_of(dtype);
+  if (!code || code == '?' || code == 'e') return false;
+  unsigned char bytes[8] = {0};
+  if (!pack_number(code, value, bytes)) return false;
+  memcpy(&bits, bytes, 8);
+  return shorten(bits, size_of(code), pattern, width);
+}
+
+/* Return the address of a buffer that a device may use so, whose storage is given then, borrowed;
+ * 0 if that is not the plain case. */
+uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject **storage) {
+  if (!PyObject_TypeCheck(buffer, engine.Extent) || get(buffer, Extent__device) != device) return 0;
+  if (number(buffer, Extent__denied) & denied || is_true(device, DeviceCore__closed)) return 0;
+  *storage = get(buffer, Extent__storage);
+  if (*storage == Py_None || Py_TYPE(*storage) == engine.Transient) return 0;
+  PyObject *base = get(*storage, Storage_address);
+  if (base == Py_None) return 0;
+  return (uintptr_t)PyLong_AsUnsignedLongLong(base) + (uintptr_t)number(buffer, Extent__offset);
+}
+
+/* fill(queue, buffer, value, *, offset, size, wait, signal) */
+enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  enum { OFFSET, SIZE, WAIT, SIGNAL, OPTIONS };
+  PyObject *options[OPTIONS] = {NULL};
+  static const int known[OPTIONS] = {NAME_offset, NAME_size, NAME_wait, NAME_signal};
+  if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  PyObject *queue = args[0], *buffer = args[1];
+  if (!PyObject_TypeCheck(queue, engine.Queue)) return NOT_MINE;
+  PyObject *storage;
+  uintptr_t address = address_of(get(queue, Queue__device), buffer, engine.denied_target, &storage);
+  if (!address) return NOT_MINE;
+  long long whole = number(buffer, Extent__size), offset = 0;
+  if (options[OFFSET] && !small_int(options[OFFSET], &offset)) return NOT_MINE;
+  if (offset < 0 || offset > whole) return NOT_MINE;
+  long long size = whole - offset;
+  if (options[SIZE] && options[SIZE] != Py_None && !small_int(options[SIZE], &size)) return NOT_MINE;
+  if (size <= 0 || size > whole - offset || size > CHUNK) return NOT_MINE;
+  struct native_call call = {.kind = CALL_FILL};
+  if (!pattern_of(args[2], get(buffer, Extent__dtype), &call.fill.pattern, &call.fill.width))
+    return NOT_MINE;
+  address += (uintptr_t)offset;
+  unsigned mask = call.fill.width - 1;
+  if (address & mask || size & mask) return NOT_MINE;
+  call.fill.address = address;
+  call.fill.count = (size_t)size / call.fill.width;
+  Py_INCREF(storage);
+  enum answer answer =
+      submit(queue, names_of.fill, &call, storage, options[WAIT], options[SIGNAL], result);
+  Py_DECREF(storage);
+  return answer;
+}

@@ -1,0 +1,146 @@
+/* Retire what a stream has completed (`hal._engine.retiring`). */
+#include "speedups.h"
+
+enum {
+  MOST_DEPTH = 4,    /* queues that wait for each other */
+};
+
+/* Return how many of the oldest operations have completed: a binary search, since a stream ends its
+ * operations in order. -1 if an event answers with an error. */
+static Py_ssize_t count_completed(struct calls *calls, PyObject *ring, Py_ssize_t length) {
+  Py_ssize_t low = 0, high = length; /* `low` have completed; that of index `high` has not */
+  Py_ssize_t next = 0;
+  while (low < high) {
+    PyObject *operation = PySequence_GetItem(ring, next);
+    if (!operation) {
+      PyErr_Clear();
+      return -1;
+    }
+    int status = ask(calls, operation);
+    Py_DECREF(operation); /* the ring holds it */
+    if (status == 0) {
+      low = next + 1;
+    } else if (status == calls->not_ready) {
+      high = next;
+    } else {
+      return -1;
+    }
+    next = low == 1 && high == length ? length - 1 : (low + high) / 2;
+  }
+  return low;
+}
+
+/* Raise a timeline's value; its passed points are dropped later. */
+static bool advance(PyObject *timeline, PyObject *value, struct drops *drops) {
+  if (!is_none(timeline, Timeline__failure)) return true;
+  long long target = PyLong_AsLongLong(value);
+  if (target < number(timeline, Timeline__value)) return true;
+  PyListObject *points = (PyListObject *)get(timeline, Timeline__points);
+  Py_ssize_t count = Py_SIZE(points), passed = 0;
+  while (passed < count && PyLong_AsLongLong(PyTuple_GET_ITEM(points->ob_item[passed], 0)) <= target)
+    passed++;
+  if (drops->count + passed > MOST_DROPS / 2) return false;
+  for (Py_ssize_t i = 0; i < passed; i++) drop_later(drops, points->ob_item[i]);
+  memmove(points->ob_item, points->ob_item + passed, (size_t)(count - passed) * sizeof(PyObject *));
+  Py_SET_SIZE(points, count - passed);
+  if (target > number(timeline, Timeline__reserved)) put(timeline, Timeline__reserved, Py_NewRef(value));
+  put(timeline, Timeline__value, Py_NewRef(value));
+  return true;
+}
+
+static bool retire_deep(PyObject *queue, struct drops *drops, int depth);
+
+/* Return whether the oldest operation of a queue may retire, and nobody is to be told of it. */
+static bool may_retire(PyObject *head, struct drops *drops, int depth) {
+  if (get(head, Operation__state) != engine.issued || is_true(head, Operation__retired)) return false;
+  if (number(head, Operation__unresolved)) return false;
+  PyObject *signals = get(head, Operation__signals);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++)
+    if (!is_unwatched(get(PyTuple_GET_ITEM(signals, i), Timepoint__semaphore))) return false;
+  PyObject *dependencies = get(head, Operation__dependencies);
+  if (dependencies == Py_None) return true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(dependencies); i++) {
+    PyObject *other = PyList_GET_ITEM(dependencies, i);
+    if (!is_true(other, Operation__retired)) {
+      PyObject *queue = get(other, Operation__queue);
+      if (get(queue, StreamQueue__context) !=
+          get(get(head, Operation__queue), StreamQueue__context))
+        return false; /* that device may be lost: the Python engine asks it */
+      if (depth >= MOST_DEPTH) return false;
+      retire_deep(queue, drops, depth + 1);
+      if (!is_true(other, Operation__retired)) return false;
+    }
+    if (get(other, Operation__state) != engine.done) return false;
+  }
+  return true;
+}
+
+static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
+  PyObject *signals = get(head, Operation__signals);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++) {
+    PyObject *signal = PyTuple_GET_ITEM(signals, i);
+    if (!advance(get(signal, Timepoint__semaphore), get(signal, Timepoint__value), drops)) return false;
+  }
+  put(head, Operation__state, Py_NewRef(engine.done));
+  put(queue, StreamQueue__retired, Py_NewRef(get(head, Operation__launched)));
+  put(head, Operation__retired, Py_NewRef(Py_True));
+  PyObject *popped = PyObject_CallMethodNoArgs(get(queue, StreamQueue__ring), engine.popleft);
+  if (!popped) PyErr_Clear(); /* it is the ring's first */
+  drop_later(drops, popped);
+  /* What the event's holders held, and what the operation kept alive */
+  PyObject *event = get(head, Operation__event);
+  long long count = number(event, Event_count) - 1;
+  put(event, Event_count, PyLong_FromLongLong(count));
+  if (!count) {
+    PyObject *pool = get(get(queue, StreamQueue__context), DeviceContext_events);
+    if (PyList_Append(get(pool, EventPool__free), event) < 0) PyErr_Clear(); /* one event less */
+  }
+  drop_later(drops, swap(head, Operation__function, Py_NewRef(Py_None)));
+  drop_later(drops, swap(head, Operation__resources, Py_NewRef(Py_None)));
+  drop_later(drops, swap(head, Operation__arguments, Py_NewRef(engine.empty)));
+  drop_later(drops, swap(head, Operation__waits, Py_NewRef(engine.empty)));
+  drop_later(drops, swap(head, Operation__signals, Py_NewRef(engine.empty)));
+  drop_later(drops, swap(head, Operation__dependencies, Py_NewRef(Py_None)));
+  PyObject *private = get(head, Operation__private);
+  if (private != Py_None)
+    drop_later(drops, swap(get(private, Timepoint__semaphore), Timeline__owner, Py_NewRef(Py_None)));
+  return true;
+}
+
+/* Return the first operation of a ring, borrowed; NULL if there is none. */
+static PyObject *first_of(PyObject *ring) {
+  if (!PyObject_Length(ring)) return NULL;
+  PyObject *first = PySequence_GetItem(ring, 0);
+  if (!first) PyErr_Clear();
+  Py_XDECREF(first); /* the ring holds it */
+  return first;
+}
+
+static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
+  PyObject *ring = get(queue, StreamQueue__ring), *context = get(queue, StreamQueue__context);
+  Py_ssize_t length = PyObject_Length(ring);
+  if (!length) return true;
+  struct calls *calls = calls_of(queue);
+  if (!calls || PyObject_Length(get(queue, StreamQueue__backlog))) return false;
+  if (!is_none(context, DeviceContext_lost) || PyDict_GET_SIZE(get(context, DeviceContext_starved)))
+    return false;
+  PyObject *head = first_of(ring);
+  if (!head || is_true(head, Operation__retired)) return false; /* one was broken off */
+  Py_ssize_t completed = count_completed(calls, ring, length);
+  if (completed < 0) return false;
+  put(queue, StreamQueue__unanswered, Py_NewRef(engine.zero));
+  long long end = number(head, Operation__sequence) + completed;
+  bool is_done = true;
+  while (is_done && (head = first_of(ring)) && number(head, Operation__sequence) < end) {
+    is_done = drops->count < MOST_DROPS / 2 && may_retire(head, drops, depth);
+    /* A queue that it depends on may depend on this one, and have retired it. */
+    if (is_done && !is_true(head, Operation__retired)) is_done = retire_head(queue, head, drops);
+  }
+  if (completed) {
+    PyObject *epoch = PyLong_FromLongLong(number(context, DeviceContext_epoch) + 1);
+    if (epoch) put(context, DeviceContext_epoch, epoch);
+  }
+  return is_done;
+}
+
+bool retire(PyObject *queue, struct drops *drops) { return retire_deep(queue, drops, 0); }

@@ -1,0 +1,97 @@
+/* The engine's classes, and where their slots are. */
+#include "speedups.h"
+
+#include <structmember.h>
+
+Py_ssize_t slot_offsets[SLOT_COUNT];
+struct engine engine;
+
+static const char *const class_names[CLASS_COUNT] = {
+#define NAME(name) #name,
+    CLASSES(NAME)
+#undef NAME
+};
+
+/* Return the offset of a slot, by the descriptor that __slots__ made; -1 with an exception. */
+static Py_ssize_t find_slot(PyTypeObject *type, const char *name) {
+  PyObject *found = PyObject_GetAttrString((PyObject *)type, name);
+  if (!found) return -1;
+  Py_ssize_t offset = -1;
+  if (Py_TYPE(found) == &PyMemberDescr_Type) {
+    const PyMemberDef *member = ((PyMemberDescrObject *)found)->d_member;
+    if (member->type == T_OBJECT_EX) offset = member->offset;
+  }
+  Py_DECREF(found);
+  if (offset < 0) PyErr_Format(PyExc_TypeError, "%s.%s is no slot", type->tp_name, name);
+  return offset;
+}
+
+static PyObject *part(PyObject *parts, const char *name) {
+  PyObject *found = PyDict_GetItemString(parts, name);
+  if (!found) {
+    PyErr_Format(PyExc_KeyError, "%s", name);
+    return NULL;
+  }
+  return Py_NewRef(found);
+}
+
+static int long_part(PyObject *parts, const char *name, long *value) {
+  PyObject *found = part(parts, name);
+  if (!found) return -1;
+  *value = PyLong_AsLong(found);
+  Py_DECREF(found);
+  return *value == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+/* Use another timeline lock: that of a forked child. */
+int use_lock(PyObject *lock) {
+  PyObject *acquire = PyObject_GetAttrString(lock, "acquire");
+  PyObject *release = PyObject_GetAttrString(lock, "release");
+  PyObject *is_owned = PyObject_GetAttrString(lock, "_is_owned");
+  if (!acquire || !release || !is_owned) {
+    Py_XDECREF(acquire);
+    Py_XDECREF(release);
+    Py_XDECREF(is_owned);
+    return -1;
+  }
+  Py_XSETREF(engine.lock_acquire, acquire);
+  Py_XSETREF(engine.lock_release, release);
+  Py_XSETREF(engine.lock_is_owned, is_owned);
+  return 0;
+}
+
+/* Take over the engine's classes (by name) and other parts (by name). Called once. */
+int install_engine(PyObject *classes, PyObject *parts) {
+  PyTypeObject *types[CLASS_COUNT];
+  for (int i = 0; i < CLASS_COUNT; i++) {
+    PyObject *found = PyDict_GetItemString(classes, class_names[i]);
+    if (!found || !PyType_Check(found)) {
+      PyErr_Format(PyExc_TypeError, "the class %s is missing", class_names[i]);
+      return -1;
+    }
+    types[i] = (PyTypeObject *)Py_NewRef(found); /* for good */
+  }
+#define FIND(class, slot)                                                                          \
+  if ((slot_offsets[class##_##slot] = find_slot(types[CLASS_##class], #slot)) < 0) return -1;
+  SLOTS(FIND)
+#undef FIND
+#define SET(name) engine.name = types[CLASS_##name];
+  CLASSES(SET)
+#undef SET
+  PyObject *lock = part(parts, "lock");
+  if (!lock || use_lock(lock) < 0) return -1;
+  Py_DECREF(lock);
+  if (!(engine.complete_issue = part(parts, "complete_issue"))) return -1;
+  if (!(engine.harvest_some = part(parts, "harvest_some"))) return -1;
+  if (!(engine.issued = part(parts, "issued"))) return -1;
+  if (!(engine.issuing = part(parts, "issuing"))) return -1;
+  if (!(engine.done = part(parts, "done"))) return -1;
+  if (!(engine.zero = PyLong_FromLong(0)) || !(engine.one = PyLong_FromLong(1))) return -1;
+  if (!(engine.empty = PyTuple_New(0))) return -1;
+  if (!(engine.append = PyUnicode_InternFromString("append"))) return -1;
+  if (!(engine.popleft = PyUnicode_InternFromString("popleft"))) return -1;
+  if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
+  if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
+  if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
+  return long_part(parts, "harvest_mask", &engine.harvest_mask);
+}

@@ -1,0 +1,300 @@
+/* hal._speedups: shortcuts for the commonest cases of hot calls.
+ *
+ * The Python engine (hal/_engine) describes the algorithm. A shortcut takes a call of a user's,
+ * looks whether it is one of the common cases, and if so brings the engine's objects into the
+ * state that the Python code would have brought them into. Otherwise it changes nothing, and the
+ * Python function runs from its beginning.
+ *
+ * From its first look at shared state to its last change a shortcut is one atomic step. It
+ * - holds the timeline lock, which it takes only if nobody holds it (struct guard),
+ * - keeps the interpreter lock, also in native calls,
+ * - runs no Python code: it allocates what the collector tracks before it takes the lock, and
+ *   drops references after it has released it.
+ * So no other thread, signal handler or finaliser ever sees it half done, and there is nothing to
+ * recover. Native calls that may block are none of its business: it enqueues only below the
+ * stream's limit in flight, on streams that nobody else fills (rule Q1).
+ *
+ * The objects are instances of Python classes with __slots__. `slots.c` finds out where the slots
+ * are, so that a shortcut reads and writes them as fields.
+ */
+#ifndef HAL_SPEEDUPS_H
+#define HAL_SPEEDUPS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#if PY_VERSION_HEX < 0x030B0000
+#error "Python 3.11 or later"
+#endif
+
+/* What a shortcut answers */
+enum answer {
+  NOT_MINE, /* nothing has changed; the Python function is to run */
+  TAKEN,    /* the result is there */
+  RAISED,   /* a Python exception is set */
+};
+
+/* ---- slots.c: the classes and their slots ---- */
+
+/* X(class, slot): every slot that is read or written here. */
+#define SLOTS(X)                                                                                   \
+  X(StreamQueue, _backlog)                                                                         \
+  X(StreamQueue, _calls)                                                                           \
+  X(StreamQueue, _closed)                                                                          \
+  X(StreamQueue, _context)                                                                         \
+  X(StreamQueue, _domain)                                                                          \
+  X(StreamQueue, _hosts)                                                                           \
+  X(StreamQueue, _id)                                                                              \
+  X(StreamQueue, _issuing)                                                                         \
+  X(StreamQueue, _launched)                                                                        \
+  X(StreamQueue, _leader)                                                                          \
+  X(StreamQueue, _limit)                                                                           \
+  X(StreamQueue, _ordered)                                                                         \
+  X(StreamQueue, _retired)                                                                         \
+  X(StreamQueue, _ring)                                                                            \
+  X(StreamQueue, _seen)                                                                            \
+  X(StreamQueue, _sequence)                                                                        \
+  X(StreamQueue, _shown)                                                                           \
+  X(StreamQueue, _stream)                                                                          \
+  X(StreamQueue, _unanswered)                                                                      \
+  X(Operation, _arguments)                                                                         \
+  X(Operation, _dependencies)                                                                      \
+  X(Operation, _event)                                                                             \
+  X(Operation, _function)                                                                          \
+  X(Operation, _is_begun)                                                                          \
+  X(Operation, _is_host)                                                                           \
+  X(Operation, _kind)                                                                              \
+  X(Operation, _launched)                                                                          \
+  X(Operation, _launches)                                                                          \
+  X(Operation, _private)                                                                           \
+  X(Operation, _queue)                                                                             \
+  X(Operation, _resources)                                                                         \
+  X(Operation, _retired)                                                                           \
+  X(Operation, _sequence)                                                                          \
+  X(Operation, _shared)                                                                            \
+  X(Operation, _signals)                                                                           \
+  X(Operation, _state)                                                                             \
+  X(Operation, _stream_waits)                                                                      \
+  X(Operation, _unresolved)                                                                        \
+  X(Operation, _waits)                                                                             \
+  X(Timeline, _failure)                                                                            \
+  X(Timeline, _owner)                                                                              \
+  X(Timeline, _points)                                                                             \
+  X(Timeline, _reached)                                                                            \
+  X(Timeline, _recorded)                                                                           \
+  X(Timeline, _reserved)                                                                           \
+  X(Timeline, _value)                                                                              \
+  X(Timepoint, _semaphore)                                                                         \
+  X(Timepoint, _value)                                                                             \
+  X(Waiters, _buckets)                                                                             \
+  X(Event, count)                                                                                  \
+  X(Event, handle)                                                                                 \
+  X(EventPool, _free)                                                                              \
+  X(DeviceContext, _rotation)                                                                      \
+  X(DeviceContext, epoch)                                                                          \
+  X(DeviceContext, events)                                                                         \
+  X(DeviceContext, lost)                                                                           \
+  X(DeviceContext, queues)                                                                         \
+  X(DeviceContext, starved)                                                                        \
+  X(DeviceCore, _access)                                                                           \
+  X(DeviceCore, _closed)                                                                           \
+  X(Queue, _device)                                                                                \
+  X(Extent, _denied)                                                                               \
+  X(Extent, _device)                                                                               \
+  X(Extent, _dtype)                                                                                \
+  X(Extent, _offset)                                                                               \
+  X(Extent, _size)                                                                                 \
+  X(Extent, _storage)                                                                              \
+  X(Storage, address)                                                                              \
+  X(Kernel, _blocks)                                                                               \
+  X(Kernel, _device)                                                                               \
+  X(Kernel, _function)                                                                             \
+  X(Kernel, _module)                                                                               \
+  X(Kernel, _packer)
+
+#define SLOT_NAME(class, slot) class##_##slot,
+enum slot { SLOTS(SLOT_NAME) SLOT_COUNT };
+#undef SLOT_NAME
+
+extern Py_ssize_t slot_offsets[SLOT_COUNT];
+
+/* The place of a slot in an object, which is of the slot's class. */
+static inline PyObject **slot_of(PyObject *object, enum slot slot) {
+  return (PyObject **)((char *)object + slot_offsets[slot]);
+}
+
+/* A slot's object, borrowed; NULL if it was never set. */
+static inline PyObject *get(PyObject *object, enum slot slot) { return *slot_of(object, slot); }
+
+/* Put an object, whose reference is given, into a slot. Only where what it replaces is no more
+ * than a number, None or a tuple of such, or nothing at all: dropping that runs no code. */
+static inline void put(PyObject *object, enum slot slot, PyObject *value) {
+  PyObject **place = slot_of(object, slot), *old = *place;
+  *place = value;
+  Py_XDECREF(old);
+}
+
+/* Exchange a slot's object for another, and return the old one, to be dropped later. */
+static inline PyObject *swap(PyObject *object, enum slot slot, PyObject *value) {
+  PyObject **place = slot_of(object, slot), *old = *place;
+  *place = value;
+  return old;
+}
+
+static inline bool is_none(PyObject *object, enum slot slot) {
+  return get(object, slot) == Py_None;
+}
+
+static inline bool is_true(PyObject *object, enum slot slot) {
+  return get(object, slot) == Py_True;
+}
+
+/* A slot's integer; the engine's own always fit. */
+static inline long long number(PyObject *object, enum slot slot) {
+  return PyLong_AsLongLong(get(object, slot));
+}
+
+/* X(name): the classes, as the module's `install` takes them. */
+#define CLASSES(X)                                                                                 \
+  X(DeviceContext)                                                                                 \
+  X(DeviceCore)                                                                                    \
+  X(Event)                                                                                         \
+  X(EventPool)                                                                                     \
+  X(Extent)                                                                                        \
+  X(Kernel)                                                                                        \
+  X(Operation)                                                                                     \
+  X(Queue)                                                                                         \
+  X(Semaphore)                                                                                     \
+  X(Storage)                                                                                       \
+  X(StreamQueue)                                                                                   \
+  X(Submission)                                                                                    \
+  X(Timeline)                                                                                      \
+  X(Timepoint)                                                                                     \
+  X(Transient)                                                                                     \
+  X(Waiters)
+
+#define CLASS_FIELD(name) PyTypeObject *name;
+#define CLASS_NAME(name) CLASS_##name,
+enum class_index { CLASSES(CLASS_NAME) CLASS_COUNT };
+#undef CLASS_NAME
+
+/* What `install` was given: the engine's classes, its lock and its constants. */
+extern struct engine {
+  CLASSES(CLASS_FIELD)
+  PyObject *lock_acquire, *lock_release, *lock_is_owned; /* bound methods */
+  PyObject *complete_issue;                               /* Python: records the missing event */
+  PyObject *harvest_some;                                 /* Python: retires what C cannot */
+  PyObject *issued, *issuing, *done;                      /* states, small numbers */
+  PyObject *zero, *one;
+  PyObject *append, *popleft;                             /* names of methods of a deque */
+  PyObject *empty;                                        /* () */
+  long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
+  long denied_target;             /* and a fill */
+  long harvest_mask;
+} engine;
+#undef CLASS_FIELD
+
+int install_engine(PyObject *classes, PyObject *parts);
+int use_lock(PyObject *lock);
+
+/* ---- calls.c: native functions by address ---- */
+
+/* The functions of one native device, see hal.native.CallTable. */
+struct calls {
+  PyObject_HEAD
+  int (*record_event)(void *event, void *stream);
+  int (*wait_event)(void *stream, void *event, unsigned flags);
+  int (*query_event)(void *event);
+  int (*fill_8)(uintptr_t address, unsigned char value, size_t count, void *stream);
+  int (*fill_16)(uintptr_t address, unsigned short value, size_t count, void *stream);
+  int (*fill_32)(uintptr_t address, unsigned value, size_t count, void *stream);
+  int (*launch)(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                unsigned bz, unsigned shared, void *stream, void **parameters, void **extra);
+  int (*launch_graph)(void *instance, void *stream);
+  int (*current)(void **context);
+  void *context;
+  int not_ready;
+  int (*exchange_capture_mode)(int *mode);
+};
+extern PyTypeObject calls_type;
+
+/* The table of a queue, if the calling thread may use it now; else NULL. */
+struct calls *calls_of(PyObject *queue);
+
+/* Ask the event of an operation that has not retired; the status is the driver's. */
+int ask(struct calls *calls, PyObject *operation);
+
+/* ---- guard.c: the timeline lock ---- */
+
+/* Take the timeline lock if nobody has it. */
+bool enter(void);
+void leave(void);
+
+/* Objects whose references are dropped once the lock is released. */
+enum { MOST_DROPS = 2048 };
+struct drops {
+  int count;
+  PyObject *objects[MOST_DROPS];
+};
+static inline void drop_later(struct drops *drops, PyObject *object) {
+  if (object) drops->objects[drops->count++] = object;
+}
+void drop_all(struct drops *drops);
+
+/* ---- submit.c ---- */
+
+/* Return the operation of the smallest recorded point that covers a value, borrowed, or NULL. */
+PyObject *covering(PyObject *timeline, long long value);
+
+/* Return whether nobody is registered for a timeline's values. */
+bool is_unwatched(PyObject *timeline);
+
+/* A native call that an operation consists of. */
+struct native_call {
+  enum { CALL_FILL, CALL_LAUNCH, CALL_GRAPH } kind;
+  union {
+    struct {
+      uintptr_t address;
+      unsigned pattern, width;
+      size_t count;
+    } fill;
+    struct {
+      void *function;
+      unsigned grid[3], block[3], shared;
+      void **parameters;
+    } launch;
+    void *graph;
+  };
+};
+
+/* Submit an operation on a queue. `kind` is the name of the queue's method; `resources` is what it
+ * keeps alive, whose reference is taken if TAKEN. `wait` and `signal` are the user's, or NULL. */
+enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
+                   PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result);
+
+/* ---- retire.c ---- */
+
+/* Retire what has completed on a queue, in its order; under the lock. Returns false if something
+ * is left for the Python engine to look at. */
+bool retire(PyObject *queue, struct drops *drops);
+
+/* ---- the shortcuts, one file for each kind of call ---- */
+
+/* The arguments as a vector call has them; keyword names may be NULL. */
+typedef enum answer (*shortcut_function)(PyObject *const *args, Py_ssize_t count, PyObject *names,
+                                         PyObject **result);
+
+enum answer fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+
+/* ---- shortcut.c: the callable that stands in for a method ---- */
+
+extern PyTypeObject packer_type, shortcut_type;
+
+#endif

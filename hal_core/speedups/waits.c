@@ -1,0 +1,132 @@
+/* Semaphore.at, Semaphore.wait and Submission.wait (rules S1, S6). */
+#include <sched.h>
+#include <time.h>
+
+#include "arguments.h"
+
+/* at(semaphore, value) */
+enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  long long value;
+  if (count != 2 || names || !PyObject_TypeCheck(args[0], engine.Timeline)) return NOT_MINE;
+  if (!small_int(args[1], &value) || value < 0) return NOT_MINE;
+  PyObject *timepoint = engine.Timepoint->tp_alloc(engine.Timepoint, 0);
+  if (!timepoint) return RAISED;
+  *slot_of(timepoint, Timepoint__semaphore) = Py_NewRef(args[0]);
+  *slot_of(timepoint, Timepoint__value) = Py_NewRef(args[1]);
+  *result = timepoint;
+  return TAKEN;
+}
+
+static const double poll_seconds = 100e-6; /* as hal._engine.waiting has it */
+enum { EAGER_TURNS = 4 };
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Ask an operation's event until it is complete and retired, for 100 microseconds at the most. The
+ * interpreter lock is let go between two questions, not while one is asked: then no other thread
+ * can destroy the event meanwhile. RAISED if a signal handler raises. */
+static enum answer spin(PyObject *operation, double seconds) {
+  PyObject *queue = get(operation, Operation__queue);
+  if (get(operation, Operation__state) != engine.issued) return NOT_MINE;
+  if (!is_none(queue, StreamQueue__leader)) return NOT_MINE; /* another thread asks for all */
+  enum answer answer = NOT_MINE;
+  Py_INCREF(operation);
+  double end = 0;
+  for (int turn = 0;; turn++) {
+    if (is_true(operation, Operation__retired)) {
+      answer = TAKEN;
+      break;
+    }
+    struct calls *calls = calls_of(queue);
+    if (!calls || get(operation, Operation__state) != engine.issued) break;
+    int status = ask(calls, operation);
+    if (!status) {
+      struct drops drops = {0};
+      if (!enter()) break;
+      retire(queue, &drops);
+      leave();
+      drop_all(&drops);
+      if (is_true(operation, Operation__retired)) answer = TAKEN;
+      break;
+    }
+    if (status != calls->not_ready) break;
+    double time = now();
+    if (!turn) end = time + seconds;
+    if (time >= end) break;
+    if (PyErr_CheckSignals()) {
+      answer = RAISED;
+      break;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    if (turn >= EAGER_TURNS) sched_yield();
+    Py_END_ALLOW_THREADS
+  }
+  Py_DECREF(operation);
+  return answer;
+}
+
+/* Read a time-out: at most 100 microseconds of it are spent here. */
+static bool read_timeout(PyObject *given, double *seconds) {
+  *seconds = poll_seconds;
+  if (!given || given == Py_None) return true;
+  double value;
+  long long whole;
+  if (PyFloat_CheckExact(given)) {
+    value = PyFloat_AS_DOUBLE(given);
+  } else if (small_int(given, &whole)) {
+    value = (double)whole;
+  } else {
+    return false;
+  }
+  if (!(value >= 0)) return false;
+  if (value < *seconds) *seconds = value;
+  return true;
+}
+
+/* Read (self[, value][, timeout]) */
+static bool read_wait(PyObject *const *args, Py_ssize_t count, PyObject *names, Py_ssize_t needed,
+                      double *seconds) {
+  PyObject *timeout = NULL;
+  static const int known[] = {NAME_timeout};
+  if (count < needed || count > needed + 1) return false;
+  if (!read_options(args + count, names, known, &timeout, 1)) return false;
+  if (count > needed) {
+    if (timeout) return false;
+    timeout = args[needed];
+  }
+  return read_timeout(timeout, seconds);
+}
+
+/* wait(submission, timeout) */
+enum answer submission_wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names,
+                                     PyObject **result) {
+  double seconds;
+  if (!read_wait(args, count, names, 1, &seconds)) return NOT_MINE;
+  PyObject *operation = args[0];
+  if (Py_TYPE(operation) != engine.Submission) return NOT_MINE;
+  if (get(operation, Operation__state) != engine.done && spin(operation, seconds) == RAISED) return RAISED;
+  if (get(operation, Operation__state) != engine.done) return NOT_MINE;
+  *result = Py_NewRef(Py_None);
+  return TAKEN;
+}
+
+/* wait(semaphore, value, timeout) */
+enum answer wait_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  double seconds;
+  long long value;
+  if (!read_wait(args, count, names, 2, &seconds)) return NOT_MINE;
+  PyObject *timeline = args[0];
+  if (!PyObject_TypeCheck(timeline, engine.Timeline)) return NOT_MINE;
+  if (!small_int(args[1], &value) || value < 0 || !is_none(timeline, Timeline__failure)) return NOT_MINE;
+  if (number(timeline, Timeline__value) < value) {
+    PyObject *operation = covering(timeline, value);
+    if (operation && spin(operation, seconds) == RAISED) return RAISED;
+    if (!is_none(timeline, Timeline__failure) || number(timeline, Timeline__value) < value) return NOT_MINE;
+  }
+  *result = Py_NewRef(Py_None);
+  return TAKEN;
+}

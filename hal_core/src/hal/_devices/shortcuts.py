@@ -1,0 +1,81 @@
+"""Put the shortcuts of the C extension in front of the methods that they stand in for.
+
+`hal_core/speedups/speedups.h` says what a shortcut is. The methods stay what they are where the
+extension is missing, and where a call is not one of the commonest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from hal._base import speedups
+from hal._devices.queue import Queue
+from hal._engine import timelines
+from hal._engine.context import DeviceContext
+from hal._engine.events import Event, EventPool
+from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
+from hal._engine.semaphore import Semaphore
+from hal._engine.stream import StreamQueue
+from hal._engine.submission import Submission
+from hal._engine.submitting import HARVEST_MASK, complete, harvest_some
+from hal._engine.timelines import Timeline, Timepoint, Waiters
+from hal._kernels.executable import Kernel
+from hal._memory.core import DeviceCore
+from hal._memory.extent import Extent
+from hal._memory.storage import Storage, Transient
+from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
+
+__all__ = ["install"]
+
+_CLASSES: Final[tuple[type, ...]] = (
+    *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
+    *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
+)
+
+_METHODS: Final[tuple[tuple[type, str, str], ...]] = (
+    (Queue, "dispatch", "dispatch"),
+    (Queue, "fill", "fill"),
+    (Semaphore, "at", "at"),
+    (Semaphore, "wait", "wait"),
+    (Submission, "wait", "submission_wait"),
+)
+"""A class, its method, and the name of the shortcut."""
+
+_DTYPES: Final = "BbHhIiefd"
+"""Types whose name in numpy is their code in `struct`; those of 8 bytes are added."""
+
+_SCALARS: Final[tuple[tuple[type[Any], str], ...]] = (
+    *((getattr(np, f"int{bits}"), "i") for bits in (8, 16, 32, 64)),
+    *((getattr(np, f"uint{bits}"), "i") for bits in (8, 16, 32, 64)),
+    *((getattr(np, f"float{bits}"), "f") for bits in (16, 32, 64)),
+    (np.bool_, "?"),
+)
+
+
+def install() -> None:
+    """Install the shortcuts, if the extension is there; hal calls it once, when imported."""
+    module = speedups.module
+    if module is None:
+        return
+    parts = {
+        "lock": timelines.lock,
+        "complete_issue": complete,
+        "harvest_some": harvest_some,
+        "harvest_mask": HARVEST_MASK,
+        "issued": ISSUED,
+        "issuing": ISSUING,
+        "done": DONE,
+        "denied_read": DISPATCH | READ,
+        "denied_write": DISPATCH | WRITE,
+        "denied_target": TRANSFER_TARGET,
+        "dtypes": (
+            *((np.dtype(code), code) for code in _DTYPES),
+            *((np.dtype(np.int64), "q"), (np.dtype(np.uint64), "Q")),
+        ),
+        "scalars": _SCALARS,
+    }
+    module.install({each.__name__: each for each in _CLASSES}, parts)
+    for owner, method, name in _METHODS:
+        setattr(owner, method, module.Shortcut(name, getattr(owner, method)))

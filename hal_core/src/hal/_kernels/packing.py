@@ -1,0 +1,40 @@
+"""Describe a signature to the C extension, which packs the arguments of plain dispatches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from hal._base import speedups
+from hal._memory.usage import DISPATCH, READ, WRITE
+from hal._programs.parameters import POINTERS, SIZED
+
+if TYPE_CHECKING:
+    from hal._programs.signature import Parameter, Signature
+    from hal._speedups import Packer
+
+__all__ = ["packer_of"]
+
+_MOST: Final = 48
+"""The most parameters that the extension packs."""
+
+
+def packer_of(signature: Signature) -> Packer | None:
+    """Return what packs arguments for a signature; None if only Python does.
+
+    That is so for structures, for what only the size is known of, and for what a kernel prints to.
+    """
+    parameters = signature.parameters
+    if speedups.module is None or signature.output is not None or len(parameters) > _MOST:
+        return None
+    if any(each.kind in SIZED.values() for each in parameters):
+        return None
+    described = tuple(_described(signature, each) for each in parameters)
+    return cast("Packer", speedups.module.Packer(described))
+
+
+def _described(signature: Signature, parameter: Parameter) -> tuple[str, object, int, int]:
+    """Return a parameter's code, its elements' dtype, its address mask and its buffer's rights."""
+    if parameter.kind not in POINTERS:
+        return parameter.code, None, 0, 0
+    dtype, mask = signature._elements.get(parameter.name, (None, 0))
+    return "P", dtype, mask, DISPATCH | (READ if parameter.is_const else WRITE)
