@@ -17,7 +17,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,9 +66,7 @@ def build(folder: Path) -> Path:
     headers = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
     if not any(Path(each, "Python.h").is_file() for each in headers):
         raise NotBuiltError(f"Python's headers (Python.h) are not in {', '.join(sorted(headers))}")
-    compiler = next(compilers(), None)
-    if compiler is None:
-        raise NotBuiltError("no C compiler was found (looked for CC, gcc, clang, cc, ziglang)")
+    compiler = find_compiler()
     target = folder / NAME
     fresh = folder / f".{NAME}.{os.getpid()}"  # the old one may be in use
     command = [*compiler, *OPTIONS, *(f"-I{each}" for each in sorted(headers))]
@@ -89,15 +86,21 @@ def build(folder: Path) -> Path:
     return target
 
 
-def compilers() -> Iterator[list[str]]:
-    """Yield the commands of the C compilers that run here."""
-    named = os.environ.get("CC"), sysconfig.get_config_var("CC")
-    candidates = [shlex.split(each) for each in (*named, "gcc", "clang", "cc") if each]
-    if importlib.util.find_spec("ziglang"):
-        candidates.append([sys.executable, "-m", "ziglang", "cc"])
+def find_compiler() -> list[str]:
+    """Return the command of the C compiler: the one that ``CC`` names, or the first that runs."""
+    named = os.environ.get("CC", "")
+    candidates = [shlex.split(named)]
+    if not named:
+        others = (sysconfig.get_config_var("CC") or "cc", "gcc", "clang", "cc")
+        candidates = [shlex.split(each) for each in others]
+        if importlib.util.find_spec("ziglang"):
+            candidates.append([sys.executable, "-m", "ziglang", "cc"])
     for command in candidates:
         if command and shutil.which(command[0]) and run([*command, "--version"]).returncode == 0:
-            yield command
+            return command
+    if named:
+        raise NotBuiltError(f"CC is {named!r}, which does not run as a C compiler")
+    raise NotBuiltError("no C compiler was found (looked for gcc, clang, cc and ziglang)")
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:

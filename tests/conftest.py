@@ -1,12 +1,23 @@
-"""What `make test` runs and what `make check` adds, and how processes share them (pytest-xdist)."""
+"""What `make test` runs and what `make check` adds, and how processes share them (pytest-xdist).
+
+The tests' own processes run the plain Python engine, whose lines many of them watch or replace.
+What is to run with the C extension asks for it, with ``HAL_SPEEDUPS=require``, in a process of
+its own.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+os.environ.setdefault("HAL_SPEEDUPS", "0")  # before anything imports hal
 
 
 class Multiplied(NamedTuple):
@@ -26,6 +37,7 @@ CHECK = {
     "conformance/test_core_mutants.py": Multiplied("mutants", 5),
     "conformance/test_mutants.py": Multiplied("mutants", 24),
     "conformance/test_mutants.py::test_the_true_backend_passes": Multiplied("mutants"),
+    "conformance/test_suite.py::test_the_plain_engine_is_conformant": Multiplied(WHOLE),
     f"{CACHE}test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(INTERRUPTS),
     "core/commands/test_command_model.py": Multiplied("random programs", 8),
     "core/engine/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
@@ -36,7 +48,9 @@ CHECK = {
     f"{MEMORY}test_two_ctrl_c_lose_no_memory_o3": Multiplied(INTERRUPTS),
     "core/base/test_odd_input.py": Multiplied("odd arguments", 8),
     "core/engine/test_recovery.py": Multiplied(INTERRUPTS, 4),
-    "gpusim/test_conformance.py": Multiplied(WHOLE, ("cuda, stream, seed 1", "hip, graph, seed 4")),
+    "gpusim/test_conformance.py": Multiplied(
+        WHOLE, ("cuda, stream, seed 1", "hip, graph, plain, seed 4")
+    ),
     "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 8),
     "gpusim/test_mixed.py": Multiplied("schedules of several devices", 3),
     "gpusim/test_odd_input.py": Multiplied("odd arguments", 5),
@@ -66,6 +80,16 @@ other file run in one, so that what they share is made once."""
 
 added: Counter[str] = Counter()
 """The tests that this run leaves to `make check`, by kind."""
+
+
+def pytest_configure(config):
+    """Build the C extension again if its sources have changed since."""
+    core = Path(__file__).parents[1] / "hal_core"
+    built = [path.stat().st_mtime for path in core.glob("src/hal/_speedups.*.so")]
+    sources = [path.stat().st_mtime for path in core.glob("speedups/*")]
+    if built and min(built) < max(sources) and not hasattr(config, "workerinput"):
+        command = [sys.executable, str(core / "hatch_build.py")]
+        subprocess.run(command, env=os.environ | {"HAL_SPEEDUPS": ""}, check=True, timeout=600)
 
 
 def file_of(nodeid):

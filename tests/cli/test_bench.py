@@ -17,6 +17,7 @@ pytest.importorskip("typer", reason="the cli extra is not installed")
 pytest.importorskip("rich", reason="the cli extra is not installed")
 
 import hal
+from hal._base import speedups
 from hal._cli import measure as measure_module
 from hal._cli.app import run
 
@@ -44,7 +45,8 @@ def test_the_table(capsys):
     captured = capsys.readouterr()
     assert captured.err == ""
     assert "\x1b[" not in captured.out
-    first, *lines = captured.out.splitlines()
+    first, engine, *lines = captured.out.splitlines()
+    assert engine == f"engine: {speedups.engine()}"
     assert first.startswith(f"cpu:0 {hal.devices()[0].info.name}")
     for name in NAMES:
         (line,) = (line for line in lines if line.strip().startswith(name))
@@ -73,6 +75,7 @@ def test_as_json(capsys):
     assert record["device"] == "cpu:0"
     assert record["hal"] == hal.__version__
     assert [row["name"] for row in record["rows"]] == NAMES
+    assert record["engine"] == speedups.engine()
     assert set(record["rows"][0]) == {"name", "unit", "median", "low", "high", "samples"}
 
 

@@ -10,6 +10,7 @@ pytest.importorskip("typer", reason="the cli extra is not installed")
 pytest.importorskip("rich", reason="the cli extra is not installed")
 
 import hal
+from hal._base import speedups
 from hal._cli import checks
 from hal._cli.app import run
 from hal.native import DeviceInfo
@@ -52,6 +53,20 @@ def test_as_json(capsys):
         for check in device["checks"]:
             assert set(check) == {"check", "status", "seconds", "reason", "next_step"}
             assert check["status"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [(None, "engine: plain Python; no [compiler] here"), (hal, "engine: with its C extension")],
+    ids=["plain", "with the extension"],
+)
+def test_the_engine_is_told_with_the_reason(capsys, monkeypatch, module, line):
+    monkeypatch.setattr(speedups, "module", module)
+    monkeypatch.setattr(speedups, "why_not", "no [compiler] here")
+    assert run(["doctor", "cpu"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == line
+    assert run(["doctor", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["engine"] == line.removeprefix("engine: ")
 
 
 def no_operation(queue, *_, wait=(), signal=(), **__):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import importlib.util
 import re
 import tomllib
 
@@ -15,25 +16,41 @@ from hal_conformance.child import environment
 from hal_conformance.report import markdown, scrub
 
 RULE = re.compile(r"_([scqmi]\d+)$")
+EXTENSION = "hal._speedups"
 ONE = "semaphores/test_values.py::test_default_value_is_zero_s1"
 
 
 @pytest.fixture(scope="module")
 def on_cpu(tmp_path_factory):
-    """Run all of the suite on the reference backend; return the report, its text and the events."""
+    """Run all of the suite on the reference backend; return the report, its text and the events.
+
+    With the C extension, where it is built.
+    """
     path = tmp_path_factory.mktemp("report") / "folder" / "cpu.json"
     events = []
-    report = runner.run("cpu", report=path, on_event=events.append)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HAL_SPEEDUPS", "require" if importlib.util.find_spec(EXTENSION) else "0")
+        report = runner.run("cpu", report=path, on_event=events.append)
     return report, path.with_suffix(".md").read_text(), events
 
 
-def test_the_reference_backend_is_conformant(on_cpu):
-    report, _, _ = on_cpu
+def check_conformant(report):
     bad = [test for test in report["tests"] if test["status"] not in {"passed", "unsupported"}]
     assert not bad
     assert report["problems"] == []
     assert report["verdict"] == "conformant"
     assert report["counts"]["passed"] > 400
+
+
+def test_the_reference_backend_is_conformant(on_cpu):
+    check_conformant(on_cpu[0])
+
+
+def test_the_plain_engine_is_conformant(monkeypatch):
+    if not importlib.util.find_spec(EXTENSION):
+        pytest.skip("the C extension is not built: the test above runs the plain engine")
+    monkeypatch.setenv("HAL_SPEEDUPS", "0")
+    check_conformant(runner.run("cpu"))
 
 
 def test_the_report_has_its_form(on_cpu):

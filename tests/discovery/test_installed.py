@@ -164,7 +164,7 @@ second.destroy_stream(waiting)
 @pytest.mark.parametrize(
     ("distribution", "suffixes"),
     [
-        ("hal-core", {".py", ".typed"}),
+        ("hal-core", {".py", ".pyi", ".typed"}),
         ("hal-cpu", {".py", ".typed", ".c", ".h"}),
         ("hal-cuda", {".py", ".typed"}),
         ("hal-hip", {".py", ".typed", ".h"}),

@@ -13,10 +13,7 @@ __all__ = ["PLUGINS", "ROOT", "THIRD_PARTY", "build_wheels", "create_environment
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests" / "plugins"
-THIRD_PARTY = (
-    *("hypothesis", "mypy-extensions", "numpy", "pluggy", "pytest", "pytest-timeout", "rich"),
-    "typer",
-)
+THIRD_PARTY = (*("hypothesis", "numpy", "pluggy", "pytest", "pytest-timeout", "rich", "typer"),)
 """What the core with its command and the suite need."""
 
 

@@ -1,11 +1,12 @@
 """Run the conformance suite on gpusim, each time in a process of its own.
 
     python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [--programs N]
-                                      [--own] [ARGUMENTS OF PYTEST]
+                                      [--own] [--plain] [ARGUMENTS OF PYTEST]
 
 BACKEND is cuda, hip or, for comparison and without gpusim, cpu. Without a seed the
 whole suite runs, in free mode; with one, the tests marked ``ordering``, in stepped
-mode; or the tests that the arguments name. With ``--own`` allocas do without the driver's pool.
+mode; or the tests that the arguments name. With ``--own`` allocas do without the driver's
+pool. With ``--plain`` the engine is Python alone; otherwise it has its C extension.
 This is how a run that failed is repeated: equal seeds give equal schedules as far as
 the host's threads let them.
 """
@@ -52,10 +53,12 @@ class Run(NamedTuple):
     seed: int | None = None
     programs: int = 0
     own: bool = False
+    plain: bool = False
 
     def __str__(self) -> str:
         """Return a test's id."""
         mode = f"{self.mode}, own pool" if self.own else self.mode
+        mode = f"{mode}, plain" if self.plain else mode
         programs = f"{self.programs} programs, " if self.programs else ""
         return mode if self.seed is None else f"{mode}, {programs}seed {self.seed}"
 
@@ -69,7 +72,7 @@ class Run(NamedTuple):
         """What repeats it."""
         seed = "" if self.seed is None else f" --seed {self.seed}"
         programs = f" --programs {self.programs}" if self.programs else ""
-        more = f"{seed}{programs}{' --own' if self.own else ''}"
+        more = f"{seed}{programs}{' --own' * self.own}{' --plain' * self.plain}"
         return f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{more}"
 
 
@@ -90,20 +93,27 @@ def seeds(otherwise: int) -> int:
 def plan(backend: str, otherwise: int) -> list[Run]:
     """Return the runs for a backend: the suite in each mode, and `seeds` over the modes.
 
-    And with allocas of the driver's: the suite once, and every other pair of seeds.
+    Both with and without the C extension. And without the driver's pool: the suite once, and
+    every other pair of seeds.
     """
     stepped = [
-        Run(backend, MODES[seed % 2], seed, own=seed // 2 % 2 == 1)
+        Run(backend, MODES[seed % 2], seed, own=seed // 2 % 2 == 1, plain=seed // 4 % 2 == 1)
         for seed in range(1, seeds(otherwise) + 1)
     ]
-    whole = [Run(backend, mode) for mode in MODES]
+    whole = [Run(backend, mode, plain=plain) for mode in MODES for plain in (False, True)]
     return [*whole, Run(backend, MODES[0], own=True), *stepped]
 
 
 def programs(*backends: str) -> list[Run]:
-    """Return a run of 100 random programs a seed for each mode; none without ``HAL_SEEDS``."""
+    """Return runs of 100 random programs a seed for each mode and engine, with ``HAL_SEEDS``."""
     count = seeds(0)
-    return [Run(each, mode, count, 100 * count) for each in backends for mode in MODES if count]
+    return [
+        Run(each, mode, count, 100 * count, plain=plain)
+        for each in backends
+        for mode in MODES
+        for plain in (False, True)
+        if count
+    ]
 
 
 def environment(*backends: str, **settings: object) -> dict[str, str]:
@@ -158,6 +168,7 @@ def perform(
     if run.seed is not None:
         settings = {"mode": "stepped", "seed": run.seed}
     found = environment(run.backend, **settings)
+    found["HAL_SPEEDUPS"] = "0" if run.plain else "require"
     if run.programs:
         arguments = [*arguments, "model/test_machine.py"]
         found["HAL_CONFORMANCE_PROGRAMS"] = str(run.programs)
@@ -265,8 +276,9 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=0, help="random programs and no more")
     parser.add_argument("--own", action="store_true", help="with async_allocations=false")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="0: no limit")
+    parser.add_argument("--plain", action="store_true", help="without the C extension")
     given, rest = parser.parse_known_args()
-    run = Run(given.backend, given.mode, given.seed, given.programs, given.own)
+    run = Run(given.backend, given.mode, given.seed, given.programs, given.own, given.plain)
     outcome = perform(run, rest, seconds=given.seconds or None)
     sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")
     return outcome.status

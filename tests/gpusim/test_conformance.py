@@ -13,8 +13,11 @@ PLAN = suite_runs.programs("cpu", "cuda", "hip")
 PLAN += [run for backend, seeds in SEEDS.items() for run in suite_runs.plan(backend, seeds)]
 
 
-def is_possible(run):
-    return run.backend == "cpu" or importlib.util.find_spec(BINDINGS[run.backend]) is not None
+def lacking(run):
+    """Return what a run needs and is not installed."""
+    needed = [BINDINGS[run.backend]] if run.backend in BINDINGS else []
+    needed += [] if run.plain else ["hal._speedups"]
+    return [name for name in needed if importlib.util.find_spec(name) is None]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +27,7 @@ def runs(request):
     items = [] if is_shared else request.session.items
     items = [item for item in items if item.path == request.path]
     asked = [item.callspec.params["run"] for item in items]
-    made = suite_runs.Runs(filter(is_possible, asked))
+    made = suite_runs.Runs(run for run in asked if not lacking(run))
     yield made
     made.close()
 
@@ -32,6 +35,6 @@ def runs(request):
 @pytest.mark.timeout(3 * suite_runs.SECONDS)
 @pytest.mark.parametrize("run", PLAN, ids=lambda run: f"{run.backend}, {run}")
 def test_the_suite_on_gpusim(runs, run):
-    if not is_possible(run):
-        pytest.skip(f"{BINDINGS[run.backend]}.bindings are not installed")
+    if missing := lacking(run):
+        pytest.skip(f"not installed: {', '.join(missing)}")
     suite_runs.check(run, runs.outcome(run))

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import hal
+from hal._base import speedups
 from hal._cli.measure import Row, measure
 from hal._cli.terminal import console, progress, write_json
 
@@ -51,12 +52,14 @@ def bench(
                 "name": info.name,
                 "driver": info.driver,
                 "hal": hal.__version__,
+                "engine": speedups.engine(),
                 "rows": [row._asdict() for row in rows],
             }
         )
         return
     out = console()
     out.print(f"[bold]{escape(name)}[/] {escape(info.name)}, {escape(info.driver)}", soft_wrap=True)
+    out.print(f"engine: {escape(speedups.engine())}", soft_wrap=True)
     _show(out, rows)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import hal
+from hal._base import speedups
 from hal._cli.checks import Outcome, examine
 from hal._cli.terminal import console, progress, write_json
 
@@ -41,6 +42,8 @@ def doctor(
     The exit status is 1 if a check failed, a plugin is broken, or a device asked for by name
     cannot be opened, 2 for one that nobody knows, and otherwise 0. A backend that has no device
     here is told, and no failure.
+
+    The first line tells whether hal runs with its C extension, and if not, why.
     """
     found = {device.spec: device.info.name for device in hal.devices()}
     backends = hal.backends(probe=True)  # after hal.devices(), which finds out more
@@ -52,6 +55,8 @@ def doctor(
         # It is available, and yet cannot list its devices: opening one tells why.
         wanted += [b.name for b in backends if b.state == "available" and b.name not in present]
     out = console()
+    if not as_json:
+        out.print(f"engine: {escape(speedups.engine())}", soft_wrap=True)
     records: list[dict[str, Any]] = []
     with progress() as bar:
         task = bar.add_task("", total=len(wanted))
@@ -79,6 +84,7 @@ def doctor(
         write_json(
             {
                 "passed": passed,
+                "engine": speedups.engine(),
                 "backends": [dataclasses.asdict(backend) for backend in backends],
                 "devices": records,
             }
