@@ -122,6 +122,14 @@ def test_a_device_that_does_not_answer_is_not_asked_again(monkeypatch):
     assert "close" not in found
 
 
+def test_a_device_without_a_call_table_is_told_of(monkeypatch):
+    assert "calls" not in outcomes()
+    monkeypatch.setattr("hal_cpu.device.CpuDevice.call_table", lambda _: None)
+    found = outcomes()
+    assert (found["calls"].status, found["close"].status) == ("absent", "passed")
+    assert "call table" in found["calls"].reason
+
+
 def test_what_a_device_leaves_out_is_no_failure(monkeypatch):
     monkeypatch.setattr(hal.Device, "features", frozenset())
     found = statuses()

@@ -24,8 +24,56 @@ SHARED = """
 """
 """What a launch does whose API sets the state of a kernel before it launches it."""
 
+TABLE = "        return self._runtime.calls\n"
+OF_TABLES = "devices/test_call_table.py::test_"
+NOTHING = "__import__('ctypes').cast(__import__('ctypes').CDLL(None).sched_yield, __import__('ctypes').c_void_p).value"
+"""The address of a C function that returns 0, whatever it is given."""
+
+
+def tabled(**fields):
+    """Return the patch that gives other entries to the call table."""
+    changes = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return (CPU, TABLE, f"        return self._runtime.calls._replace({changes})\n")
+
+
 NATIVE = (
     # Name, tests, patches
+    (
+        "a table does nothing",
+        [
+            f"{OF_TABLES}a_table_fills_as_the_primitive_q4",
+            f"{OF_TABLES}a_table_launches_as_the_primitive_c5",
+            f"{OF_TABLES}a_table_launches_graphs_c4",
+        ],
+        tabled(
+            **dict.fromkeys(("fill_8", "fill_16", "fill_32", "launch", "launch_graph"), NOTHING)
+        ),
+    ),
+    (
+        "a table records no event",
+        [f"{OF_TABLES}events_of_a_table_order_streams_s7"],
+        tabled(record_event=NOTHING),
+    ),
+    (
+        "a table's waits are lost",
+        [f"{OF_TABLES}events_of_a_table_order_streams_s7"],
+        tabled(wait_event=NOTHING),
+    ),
+    (
+        "a table's query runs ahead of the work",
+        [f"{OF_TABLES}events_of_a_table_order_streams_s7"],
+        tabled(query_event=NOTHING),
+    ),
+    (
+        "a table fills in another width",
+        [f"{OF_TABLES}a_table_fills_as_the_primitive_q4[2]"],
+        tabled(fill_16="self._runtime.calls.fill_8"),
+    ),
+    (
+        "a table is another context's",
+        [f"{OF_TABLES}a_table_knows_the_current_context_q1"],
+        tabled(current=NOTHING, context="7"),
+    ),
     (
         "it drops a wait of a stream",
         [OTHER_QUEUE, MODEL],

@@ -68,7 +68,16 @@ def test_the_only_device_needs_no_binding(driver, simulator):
     before = simulator.calls("hipSetDevice")
     device.bind()
     assert simulator.calls("hipSetDevice") == before
+    assert device.call_table().current == 0  # the core's C code asks for none either
     device.close()
+
+
+def test_a_runtime_that_finds_no_functions_by_name_has_no_call_table(device, monkeypatch):
+    """As before ROCm 6.2."""
+    from hal_hip import _driver  # noqa: PLC0415
+
+    monkeypatch.setattr(_driver, "has", lambda *names: "hipGetProcAddress" not in names)
+    assert device.call_table() is None
 
 
 def test_memory_is_located_by_kind(device):

@@ -59,6 +59,9 @@ _NEXT_STEPS: Final[tuple[tuple[type[HalError], str], ...]] = (
 _NEXT_STEP: Final = "run: hal conformance {backend}; tell the authors of the plugin what it finds"
 """The next step for any other failure, including wrong results."""
 
+_NO_CALLS: Final = (
+    "neither the backend nor this version of its driver has a call table, which makes calls faster"
+)
 _MISTAKES: Final = (BackendNotFoundError, NotFoundError, InvalidArgumentError)
 """Errors from opening a device for a wrong specification."""
 
@@ -74,10 +77,10 @@ class Outcome:
     Attributes
     ----------
     check
-        A key of `CHECKS`, or ``"open"`` or ``"close"``.
+        A key of `CHECKS`, or ``"open"``, ``"calls"`` or ``"close"``.
     status
         ``"passed"``; ``"failed"``; ``"absent"``: the device declares no such
-        feature; ``"skipped"``: a failure before left nothing to check.
+        feature, or has no call table; ``"skipped"``: a failure before left nothing to check.
     seconds
         How long it took.
     reason
@@ -109,6 +112,8 @@ def examine(spec: str, note: Callable[[str], object] = lambda _: None) -> Iterat
     if not opened:
         return
     device = opened[0]
+    if device._context.calls is None:  # noqa: SLF001 - nobody else asks
+        yield Outcome("calls", "absent", reason=_NO_CALLS)
     stopped = ""
     try:
         for name, (feature, check) in CHECKS.items():

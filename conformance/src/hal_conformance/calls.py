@@ -1,0 +1,115 @@
+"""The functions of a device's call table, and a hold on native streams, through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+from hal.native import CallTable, NativeDevice
+
+__all__ = ["Calls", "Holds", "arguments_of"]
+
+_P: Final = ctypes.c_void_p
+_SIZE: Final = ctypes.c_size_t
+_UNSIGNED: Final = ctypes.c_uint
+_SHAPES: Final[dict[str, tuple[Any, ...]]] = {
+    "record_event": (_P, _P),
+    "wait_event": (_P, _P, _UNSIGNED),
+    "query_event": (_P,),
+    "fill_8": (_SIZE, ctypes.c_ubyte, _SIZE, _P),
+    "fill_16": (_SIZE, ctypes.c_ushort, _SIZE, _P),
+    "fill_32": (_SIZE, _UNSIGNED, _SIZE, _P),
+    "launch": (_P, *[_UNSIGNED] * 7, _P, _P, _P),
+    "launch_graph": (_P, _P),
+    "current": (_P,),
+    "exchange_capture_mode": (_P,),
+}
+_RELAXED: Final = 2
+
+
+class Calls:
+    """The functions of a call table, with the names and the arguments that the table gives them.
+
+    Each returns its status, and keeps the interpreter lock, as the core does.
+    """
+
+    record_event: Callable[..., int]
+    wait_event: Callable[..., int]
+    fill_8: Callable[..., int]
+    fill_16: Callable[..., int]
+    fill_32: Callable[..., int]
+    launch: Callable[..., int]
+    launch_graph: Callable[..., int]
+
+    def __init__(self, table: CallTable) -> None:
+        self.table = table
+        for name, shape in _SHAPES.items():
+            address = getattr(table, name)
+            function = ctypes.PYFUNCTYPE(ctypes.c_int, *shape)(address) if address else None
+            setattr(self, name if name not in {"query_event", "current"} else f"_{name}", function)
+
+    def current(self) -> int:
+        """Return what is current on this thread, as the core reads it; `context` without a call."""
+        if not self.table.current:
+            return self.table.context
+        found = ctypes.c_uint64(0)
+        _succeed(self._current(ctypes.addressof(found)))  # type: ignore[attr-defined]
+        return found.value
+
+    def query_event(self, event: int) -> int:
+        """Return the status of an event, asked in the relaxed capture mode, as the core asks."""
+        mode = ctypes.c_int(_RELAXED)
+        exchange = self.exchange_capture_mode  # type: ignore[attr-defined]
+        if exchange:
+            _succeed(exchange(ctypes.addressof(mode)))
+        try:
+            return self._query_event(event)  # type: ignore[attr-defined, no-any-return]
+        finally:
+            if exchange:
+                _succeed(exchange(ctypes.addressof(mode)) or mode.value - _RELAXED)
+
+
+class Holds:
+    """Holds native streams, each by a function on a driver's thread, until `open`, or the end."""
+
+    _libc: Final = ctypes.CDLL(None)
+    _immortal: Final[list[object]] = []
+    """A driver may still be in the function when the holds are gone."""
+
+    def __init__(self, native: NativeDevice) -> None:
+        self._native = native
+        self._semaphore = ctypes.create_string_buffer(64)
+        self._immortal.append(self._semaphore)
+        self._libc.sem_init(self._semaphore, 0, 0)
+        self._held = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open()
+
+    def hold(self, stream: int) -> None:
+        """Let the stream's later work wait."""
+        function = ctypes.cast(self._libc.sem_wait, ctypes.c_void_p).value or 0
+        self._held += 1
+        self._native.notify(stream, function, ctypes.addressof(self._semaphore))
+
+    def open(self) -> None:
+        """Let all streams go on."""
+        while self._held:
+            self._held -= 1
+            self._libc.sem_post(self._semaphore)
+
+
+def _succeed(status: int) -> None:
+    if status:
+        message = f"a function of the call table returned {status}"
+        raise RuntimeError(message)
+
+
+def arguments_of(*values: Any) -> tuple[int, object]:  # noqa: ANN401 - objects of ctypes
+    """Return the address that a launch takes for values of ctypes, and what keeps it alive."""
+    pointers = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
+    return ctypes.addressof(pointers), (pointers, values)
