@@ -1,4 +1,4 @@
-"""The C functions of a device's call table do what its primitives do (Q1).
+"""The C functions of a device's call table do what its primitives do.
 
 A device without a table has nothing to compare: the tests compare its primitives with themselves.
 """
@@ -100,7 +100,7 @@ def streams(device: hal.Device) -> Iterator[Streams]:
 def test_a_table_fills_as_the_primitive_q4(
     device: hal.Device, streams: Streams, width: int
 ) -> None:
-    """A fill of each width writes the same bytes through the table, and none beside them."""
+    """A fill of each width writes the same bytes through the table, and none beside them (Q4)."""
     value = 0xA1B2C3D4 & ((1 << 8 * width) - 1)
     start = np.arange(256, dtype=np.uint8)
     one, two = device.upload(start), device.upload(start)
@@ -122,7 +122,7 @@ def test_events_of_a_table_order_streams_s7(
     records: bool,  # noqa: FBT001 - a parameter
     waits: bool,  # noqa: FBT001 - a parameter
 ) -> None:
-    """A record and a wait order streams, whoever of table and primitive makes either.
+    """A record and a wait order streams, whoever of table and primitive makes either (S7).
 
     The wait captures the last record. Nothing blocks, and nothing runs ahead.
     """
@@ -151,7 +151,7 @@ def test_events_of_a_table_order_streams_s7(
 def test_a_table_launches_as_the_primitive_c5(
     device: hal.Device, streams: Streams, program: hal.Executable
 ) -> None:
-    """A launch has grid, block, shared memory and arguments; arguments are copied in the call."""
+    """A launch has grid, block, shared memory and arguments; arguments are copied (C5)."""
     native = streams.native
     module = native.load_module(program.image)
     ids = native.get_function(module, "write_block_ids")
@@ -186,7 +186,7 @@ def test_a_table_launches_as_the_primitive_c5(
 
 @pytest.mark.feature("graphs")
 def test_a_table_launches_graphs_c4(device: hal.Device, streams: Streams) -> None:
-    """An instance is launched as the primitive launches it, in the order of the stream."""
+    """An instance is launched as the primitive launches it, in the order of the stream (C4)."""
     native = streams.native
     buffer = device.upload(np.zeros(64, np.uint8))
     stream = streams.stream()
@@ -207,7 +207,7 @@ def test_a_table_launches_graphs_c4(device: hal.Device, streams: Streams) -> Non
 
 
 def test_a_table_knows_the_current_context_q1(second_device: hal.Device, streams: Streams) -> None:
-    """After `NativeDevice.bind` the table finds its own context on the thread, each time."""
+    """After `NativeDevice.bind` the table finds its own context on the thread, each time (Q1)."""
     other = Streams(second_device)
     for each in (streams, other, streams):
         each.native.bind()
