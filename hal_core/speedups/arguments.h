@@ -6,8 +6,8 @@
 
 /* X(name): the keywords that shortcuts know, and the names of methods. */
 #define NAMES(X)                                                                                   \
-  X(args) X(block) X(dispatch) X(fill) X(grid) X(offset) X(shared_memory) X(signal) X(size)        \
-  X(timeout) X(wait)
+  X(args) X(bindings) X(block) X(dispatch) X(execute) X(fill) X(grid) X(locked) X(offset)          \
+  X(shared_memory) X(signal) X(size) X(timeout) X(wait)
 
 #define NAME_INDEX(name) NAME_##name,
 #define NAME_FIELD(name) PyObject *name;

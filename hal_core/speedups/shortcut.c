@@ -19,6 +19,7 @@ static const struct {
 } known[] = {
     {"at", at_shortcut},
     {"dispatch", dispatch_shortcut},
+    {"execute", execute_shortcut},
     {"fill", fill_shortcut},
     {"submission_wait", submission_wait_shortcut},
     {"wait", wait_shortcut},

@@ -93,6 +93,19 @@ enum answer {
   X(Event, count)                                                                                  \
   X(Event, handle)                                                                                 \
   X(EventPool, _free)                                                                              \
+  X(CommandBuffer, _device)                                                                        \
+  X(CommandBuffer, _failed)                                                                        \
+  X(CommandBuffer, _playback)                                                                      \
+  X(CommandBuffer, _runs)                                                                          \
+  X(Playback, _plain)                                                                              \
+  X(Instance, broken)                                                                              \
+  X(Instance, graph)                                                                               \
+  X(Instance, lease)                                                                               \
+  X(Instance, stream)                                                                              \
+  X(InstancePool, _instances)                                                                      \
+  X(InstancePool, _lock)                                                                           \
+  X(Handle, handle)                                                                                \
+  X(Lease, instance)                                                                               \
   X(DeviceContext, _rotation)                                                                      \
   X(DeviceContext, epoch)                                                                          \
   X(DeviceContext, events)                                                                         \
@@ -159,6 +172,13 @@ static inline long long number(PyObject *object, enum slot slot) {
 
 /* X(name): the classes, as the module's `install` takes them. */
 #define CLASSES(X)                                                                                 \
+  X(CommandBuffer)                                                                                 \
+  X(Handle)                                                                                        \
+  X(Instance)                                                                                      \
+  X(InstancePool)                                                                                  \
+  X(LaunchNode)                                                                                    \
+  X(Lease)                                                                                         \
+  X(Playback)                                                                                      \
   X(DeviceContext)                                                                                 \
   X(DeviceCore)                                                                                    \
   X(Event)                                                                                         \
@@ -289,6 +309,7 @@ typedef enum answer (*shortcut_function)(PyObject *const *args, Py_ssize_t count
 
 enum answer fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

@@ -14,7 +14,7 @@ from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
 from hal._memory.storage import Handle
 from hal.errors import HalError, OperationError
-from hal.native import EmptyNode, MemoryType
+from hal.native import EmptyNode, LaunchNode, MemoryType
 
 if TYPE_CHECKING:
     from hal._commands.instances import SlotUses
@@ -83,6 +83,7 @@ class Playback:
         "_host_copies",
         "_lowering",
         "_owner",
+        "_plain",
         "_pool",
         "_resources",
         "_rules",
@@ -129,6 +130,21 @@ class Playback:
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
         self._owner: InstanceOwner | None = None  # made with the first instance
+        self._plain = self._find_plain()
+
+    def _find_plain(self) -> LaunchNode | InstancePool | None:
+        """Return what the C extension needs for an execution; None if only Python can submit it.
+
+        That is the one launch, or the instances of the graph, of a recording that needs
+        nothing from its execution.
+        """
+        varies = self._uses.count or self.temporaries() or self._host_copies or self._direct
+        if varies or self.is_host or self.hosts or not self._functions:
+            return None
+        if self._lowering is not None:
+            return self._pool
+        node = self._template.nodes[0]
+        return node if len(self._functions) == 1 and isinstance(node, LaunchNode) else None
 
     def temporaries(self) -> int:
         """Return how many bytes of temporaries each execution reserves."""

@@ -11,6 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from hal._base import speedups
+from hal._commands.command_buffer import CommandBuffer
+from hal._commands.instances import Instance, InstancePool, Lease
+from hal._commands.playback import Playback
 from hal._devices.queue import Queue
 from hal._engine import timelines
 from hal._engine.context import DeviceContext
@@ -24,18 +27,21 @@ from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
-from hal._memory.storage import Storage, Transient
+from hal._memory.storage import Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
+from hal.native import LaunchNode
 
 __all__ = ["install"]
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
+    *(CommandBuffer, Handle, Instance, InstancePool, LaunchNode, Lease, Playback),
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
 )
 
 _METHODS: Final[tuple[tuple[type, str, str], ...]] = (
     (Queue, "dispatch", "dispatch"),
+    (Queue, "execute", "execute"),
     (Queue, "fill", "fill"),
     (Semaphore, "at", "at"),
     (Semaphore, "wait", "wait"),
