@@ -102,6 +102,30 @@ def test_the_memory_is_not_written_before_the_work_that_reads_it_has_ended(
     assert (ours.numpy()[0], other.numpy()[0]) == (11, 22)
 
 
+@pytest.mark.parametrize("placed", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_error_tells_two_buffers_apart(device, gate, placed, whole):
+    """Also such that have no address yet, and parts."""
+    with Flow(device) as flow:
+        if placed:
+            buffers = [flow.allocate(64) for _ in range(2)]
+        else:
+            held = device.queue.barrier(wait=gate.at(1))
+            buffers = [flow.adopt(device.queue.alloca(64, wait=held)) for _ in range(2)]
+        if not whole:
+            buffers = [buffers[0].subspan(0, 32), buffers[0].subspan(32, 32)]
+        merge = flow.merge_buffer(device)
+        merge.load(buffers[0], "streaming")
+        with pytest.raises(InvalidArgumentError, match="was expected to hold") as caught:
+            merge.expect(buffers[1])
+        texts = [str(caught.value).partition("hold ")[2], str(caught.value).partition("holds ")[2]]
+        wanted, has = (text.partition(">")[0] for text in texts)
+        assert wanted.startswith("<TrackedBuffer")
+        assert has.startswith("<TrackedBuffer")
+        assert wanted != has
+        gate.signal(1)
+
+
 @pytest.mark.parametrize("mode", ["copy", "streaming"])
 def test_another_buffer_than_the_expected_one_is_refused(
     pair, kernels, device, second_device, mode

@@ -18,6 +18,7 @@ import numpy as np
 
 import hal
 from hal.errors import DeviceLostError, HalError, SemaphoreFailedError
+from hal.flow import virtual_devices
 
 LIMIT = 20.0
 SIZE = 3000
@@ -73,6 +74,14 @@ def expect(kind, submission):
         found = None
     assert type(found) is kind, found
     assert submission.done
+
+
+def driver(backend):
+    """Return the driver in software of a backend."""
+    path = os.environ["GPUSIM_SHOWN"]
+    if backend == "cuda":
+        path = os.environ["LD_PRELOAD"].split(":")[0]
+    return gpusim.Simulator(CDLL(path, RTLD_GLOBAL))
 
 
 def peers(chance, backend):
@@ -257,10 +266,7 @@ def failures(chance, *names):
 
 def losses(chance, *names):
     """A lost device takes its own work along, and what waits for that; the others go on (S5)."""
-    sims = {
-        "cuda": gpusim.Simulator(CDLL(os.environ["LD_PRELOAD"].split(":")[0], RTLD_GLOBAL)),
-        "hip": gpusim.Simulator(CDLL(os.environ["GPUSIM_SHOWN"], RTLD_GLOBAL)),
-    }
+    sims = {backend: driver(backend) for backend in ("cuda", "hip")}
     places = open_all(names)
     by_backend = {place.device.name.partition(":")[0]: place for place in places}
     for backend, sim in sims.items():
@@ -288,7 +294,34 @@ def losses(chance, *names):
             raise AssertionError(f"{place.device.name}: close raised {error!r}") from error
 
 
-CASES = {each.__name__: each for each in (peers, kernels, relay, staged, fan, failures, losses)}
+def virtual(chance, backend):
+    """Lose the hardware of virtual devices: when one learns of it, so have the others."""
+    sim = driver(backend)
+    devices = virtual_devices(backend, 3)
+    gate, promised = hal.create_semaphore(), hal.create_semaphore()
+    chance.shuffle(ordered := list(devices))
+    first, *others = ordered
+    buffer = first.device.allocate(4)
+    held = [each.device.queue.barrier(wait=gate.at(1)) for each in others]
+    others[0].device.queues.upload.barrier(wait=gate.at(1), signal=promised.at(1))
+    with hal.create_device("cpu") as host:
+        behind = host.queue.barrier(wait=held[1])
+        sim.lose_device(first.device.info.index, LOST)
+        expect(DeviceLostError, first.device.queue.fill(buffer, 0))
+        for each in (*held, behind):
+            assert each.state == "failed", each
+            expect(DeviceLostError, each)
+        assert host.queue.barrier(wait=promised.at(1)).state == "failed"
+        assert first.name in str(others[0].device.loss)
+        assert all(each.lost and not each.gave_up for each in devices)
+        host.queue.barrier().wait(LIMIT)
+    for each in devices:
+        each.close(LIMIT)
+
+
+CASES = {
+    each.__name__: each for each in (peers, kernels, relay, staged, fan, failures, losses, virtual)
+}
 
 
 def main(case, seed, *names):

@@ -69,3 +69,9 @@ def test_a_failure_reaches_who_waits_for_it_on_every_backend_s5():
 
 def test_a_lost_device_takes_no_other_along_s5():
     run("losses", ("cpu", "cuda:0", "hip:0"), None)
+
+
+@pytest.mark.parametrize("seed", SCHEDULES)
+@pytest.mark.parametrize("backend", BINDINGS)
+def test_lost_hardware_takes_all_its_virtual_devices_along_s5(backend, seed):
+    run("virtual", [backend], seed)

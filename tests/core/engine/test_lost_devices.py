@@ -12,7 +12,7 @@ from core_harness import LIMIT, Latch, collect_in_threads
 from failure_harness import assert_broken
 
 import hal
-from hal.errors import DeadlineExceededError, DeviceLostError
+from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError
 
 
 @pytest.mark.parametrize("look", ["wait", "poll", "callback", "await", "close", "submit"])
@@ -297,3 +297,48 @@ def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
         with pytest.raises(DeviceLostError, match="fault"):
             each.wait(LIMIT)
     assert not losses
+
+
+@pytest.mark.parametrize("when", ["shared before", "shared after"])
+def test_a_shared_loss_is_known_at_once_s5(open_probe, when):
+    """S5: what was not issued fails as well, on each device that shares it, and on no other."""
+    (first, probe), (second, _), (third, _), (other, _) = (open_probe() for _ in range(4))
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    held = [each.queue.barrier(wait=gate.at(1)) for each in (second, third, other)]
+    second.queues.upload.barrier(wait=gate.at(1), signal=done.at(1))
+    second.share_loss(third)
+    if when == "shared before":
+        first.share_loss(second)
+    original = DeviceLostError("fault")
+    probe.fail_call(1, original, names={"fill"})
+    assert_broken(first.queue.fill(first.allocate(64), 1), original, DeviceLostError)
+    if when == "shared after":
+        assert not second.lost
+        second.share_loss(first)
+    assert [each.state for each in held] == ["failed", "failed", "pending"]
+    for device, waitable in ((second, held[0]), (second, done.at(1)), (third, held[1])):
+        with pytest.raises(DeviceLostError, match=r"is lost with cpu:0.*, on the same hardware"):
+            hal.wait_all([waitable], 0)
+        assert str(device.loss.__cause__.__cause__) == "fault"
+    assert [each.lost for each in (first, second, third, other)] == [True, True, True, False]
+    assert (str(first.loss), other.loss) == ("fault", None)
+    gate.signal(1)
+    held[2].wait(LIMIT)
+
+
+def test_a_device_that_was_closed_or_given_up_takes_none_with_it_s5(open_probe, latch):
+    """S5, Q6: a close that times out says nothing of the hardware."""
+    (first, probe), (second, _), (third, _) = (open_probe() for _ in range(3))
+    for each in (second, third):
+        first.share_loss(each)
+    third.close(LIMIT)
+    probe.hold(latch)
+    first.queue.fill(first.allocate(4), 0)
+    assert len(first.close(0.01)) == 1
+    assert (first.loss.given_up, second.loss, third.loss) == (True, None, None)
+    second.queue.fill(second.allocate(4), 0).wait(LIMIT)
+    with pytest.raises(ClosedError):
+        second.share_loss(third)
+    with pytest.raises(TypeError, match="share_loss takes a device, not int"):
+        second.share_loss(1)
+    latch.open()

@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 
 from hal._base import sync
 from hal._base.checks import check_index
+from hal._base.failures import fresh
 from hal._buffers.buffer import Buffer
 from hal._buffers.imports import import_tensor
 from hal._commands.command_buffer import CommandBuffer
@@ -48,6 +49,7 @@ from hal.arguments import (
 )
 from hal.errors import (
     ArgumentTypeError,
+    HalError,
     InvalidArgumentError,
     UnimplementedError,
 )
@@ -117,6 +119,12 @@ class Device(DeviceCore):
     def lost(self) -> bool:
         """Whether the native context is gone; every submission fails then."""
         return self._context.lost is not None
+
+    @property
+    def loss(self) -> HalError | None:
+        """Why it is lost, as a fresh exception; None as long as it is not."""
+        error = self._context.lost
+        return None if error is None else fresh(error)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "lost" if self.lost else "open"
@@ -397,6 +405,20 @@ class Device(DeviceCore):
         """
         peers.enable_access(self, other)
 
+    def share_loss(self, other: Device) -> None:
+        """Have this device and `other`, opened on the same hardware, be lost at once.
+
+        When the engine learns that one is lost, the work of both fails (S5), and so does that of
+        all devices that share the loss of either. One whose close did not end in time is lost
+        alone. If one is lost already, so is the other now. Lasts until a close.
+        """
+        self._live()
+        if not isinstance(other, Device):
+            message = f"share_loss takes a device, not {type(other).__name__}"
+            raise ArgumentTypeError(message)
+        other._live()
+        self._context.share_loss(other._context)
+
     @property
     def heaps(self) -> tuple[MemoryHeap, ...]:
         """The kinds of memory, and how much of each is free now."""
@@ -528,6 +550,8 @@ def _end(
     device._staging.close()
     # Work that goes on after a time-out keeps its context: it is left behind.
     left = device._heap.close(release_context=not abandoned)
+    with timelines.lock:
+        context.keep_loss()
     lifecycle.remove(device)
     _names.pop(device._name, None)
     return abandoned, left

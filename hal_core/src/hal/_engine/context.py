@@ -71,6 +71,7 @@ class DeviceContext:
         "queues",
         "refuses_visits",
         "starved",
+        "together",
         "visits",
     )
 
@@ -82,6 +83,8 @@ class DeviceContext:
         self.events = EventPool(native)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
+        # The contexts that are lost at once, itself among them; replaced, never changed in place
+        self.together: list[DeviceContext] = [self]
         # Uses of our memory by operations of other devices, see `hal._engine.visits`
         self.visits: dict[int, weakref.ref[Visit]] = {}
         self.refuses_visits = False
@@ -162,8 +165,22 @@ class DeviceContext:
                 self.starved.pop(operation._queue, None)
 
     def lose(self, error: BaseException) -> None:
-        """Mark the context lost and fail everything unretired on it, and only that (S5)."""
+        """Mark the context lost and fail everything unretired on it, and only that (S5).
+
+        And so for the contexts that share its loss.
+        """
         progress.act(_lose, self, keep(error))
+
+    def share_loss(self, other: DeviceContext) -> None:
+        """Have all that share this one's loss and all that share the other's be lost at once."""
+        progress.act(_share_loss, self, other)
+
+    def keep_loss(self) -> None:
+        """Share no loss any more: the device is being closed; under the lock."""
+        rest = [each for each in self.together if each is not self]
+        for each in rest:
+            each.together = rest
+        self.together = [self]
 
     def close_queues(self, queues: list[StreamQueue], deadline: float) -> tuple[str, ...]:
         """Cancel what is not issued, wait for the rest, destroy the streams (Q6).
@@ -306,6 +323,16 @@ def _feed(step: Step, context: DeviceContext, _: None) -> None:
 
 def _lose(step: Step, context: DeviceContext, error: BaseException) -> None:
     step.work.append((CHANGE, (lose, context, error)))
+
+
+def _share_loss(step: Step, context: DeviceContext, other: DeviceContext) -> None:
+    with timelines.lock:
+        together = list(dict.fromkeys((*context.together, *other.together)))
+        for each in together:
+            each.together = together
+        for each in together:
+            if each.lost is not None:
+                step.work.append((CHANGE, (lose, each, each.lost)))
 
 
 def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hal._engine import timelines
 from hal._engine.operation import CANCELLED, DEFERRED, DONE, FAILED, PARTLY, PENDING, SENT, STARVED
 from hal._engine.timelines import DROP, GARBAGE, ISSUE, Work
-from hal.errors import CancelledError
+from hal.errors import CancelledError, DeviceLostError
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
@@ -121,12 +121,20 @@ def call_off_all(queue: StreamQueue, lost: BaseException | None, work: Work) -> 
 def lose(context: DeviceContext, error: BaseException, work: Work) -> None:
     """Lose a context with an error that is fit to be kept; under the lock (S5).
 
-    Also completes a loss that broke off part-way.
+    Also the others that share the loss, unless a close has given up this one alone. Completes
+    a loss that broke off part-way, too.
     """
     if context.lost is None:
         context.lost = error
-    for queue in context.queues:
-        abandon(queue, context.lost, work)
+    is_alone = isinstance(context.lost, DeviceLostError) and context.lost.given_up
+    for each in [context] if is_alone else context.together:
+        if each.lost is None:
+            each.lost = DeviceLostError(
+                f"{each.name} is lost with {context.name}, on the same hardware; open it again"
+            )
+            each.lost.__cause__ = context.lost
+        for queue in each.queues:
+            abandon(queue, each.lost, work)
 
 
 def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:

@@ -205,7 +205,8 @@ class TrackedBuffer:
             try:
                 state = f"at {self.raw.address:#x} on {self.device.name}"
             except HalError:  # an allocation that is not issued yet
-                state = f"on {self.device.name}"
+                own = f"{id(self.history):x}[{self.start}:{self.stop}]"  # no other buffer's
+                state = f"without an address yet, memory {own}, on {self.device.name}"
         name = f" {self.name!r}" if self.name else ""
         return f"<TrackedBuffer{name} {self.dtype}{list(self.shape)} {self.size} bytes {state}>"
 

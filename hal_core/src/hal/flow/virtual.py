@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Generator, Sequence
 from types import TracebackType
@@ -30,13 +31,9 @@ class PhysicalDevice:
 
     `spec` and `parameters` as for `hal.create_device`. Any thread may use it.
 
-    Attributes
-    ----------
-    lost
-        Why the hardware is gone, for all of them; None as long as it is there.
     """
 
-    __slots__ = ("_count", "_lock", "_members", "_parameters", "_spec", "lost")
+    __slots__ = ("_count", "_lock", "_members", "_parameters", "_spec")
 
     def __init__(self, spec: str = "cpu", **parameters: object) -> None:
         self._spec = spec
@@ -44,7 +41,18 @@ class PhysicalDevice:
         self._lock = threading.Lock()
         self._members: list[VirtualDevice] = []
         self._count = 0
-        self.lost: HalError | None = None
+
+    @property
+    def lost(self) -> HalError | None:
+        """Why the hardware is gone, for all of them; None as long as it is there."""
+        for member in list(self._members):
+            error = member.device.loss
+            if error is not None and not _is_given_up(error):
+                return DeviceLostError(
+                    f"{member.name} is lost, and with it all virtual devices on its hardware; open "
+                    f"them again: {error}"
+                )
+        return None
 
     def virtual_device(self, *, memory_limit: str | int | None = None) -> VirtualDevice:
         """Open one more virtual device.
@@ -53,8 +61,7 @@ class PhysicalDevice:
         only the hardware limits it. Raises the errors of `hal.create_device`, and
         `DeviceLostError` once the hardware is lost.
         """
-        if self.look():
-            raise DeviceLostError(str(self.lost))
+        self.check()
         with self._lock:
             number = self._count
             self._count += 1
@@ -65,11 +72,17 @@ class PhysicalDevice:
         return VirtualDevice(device, self)
 
     def add(self, member: VirtualDevice) -> None:
-        """Add a virtual device; for this module."""
+        """Add a virtual device, which is lost with the others; for this module."""
         with self._lock:
-            # Those that were lost stay: `look` asks them.
-            kept = [each for each in self._members if each.device.lost or not each.device.closed]
-            self._members = [*kept, member]
+            # Those that were lost stay: they tell that the hardware is.
+            self._members = [
+                each for each in self._members if each.device.lost or not each.device.closed
+            ]
+            for each in self._members:
+                # One that is closed meanwhile is no loss.
+                with contextlib.suppress(ClosedError):
+                    each.device.share_loss(member.device)
+            self._members.append(member)
 
     @property
     def devices(self) -> tuple[VirtualDevice, ...]:
@@ -79,26 +92,11 @@ class PhysicalDevice:
     def __repr__(self) -> str:
         return f"<PhysicalDevice {shown(self._spec)} with {len(self.devices)} virtual ones>"
 
-    def look(self) -> bool:
-        """Return whether the hardware is gone; if one device has noticed, all end."""
-        if self.lost is None:
-            for member in self._members:
-                # A device that a close has given up is lost alone.
-                if member.device.lost and not member.gave_up:
-                    self._lose(member)
-                    break
-        return self.lost is not None
-
-    def _lose(self, first: VirtualDevice) -> None:
-        with self._lock:
-            if self.lost is not None:
-                return
-            self.lost = DeviceLostError(
-                f"{first.name} is lost, and with it all virtual devices on its hardware; open "
-                "them again"
-            )
-        for member in self._members:
-            member.device.close(0)
+    def check(self) -> None:
+        """Raise `DeviceLostError` if the hardware is gone."""
+        error = self.lost
+        if error is not None:
+            raise error
 
 
 class VirtualDevice:
@@ -130,17 +128,13 @@ class VirtualDevice:
     @property
     def lost(self) -> bool:
         """Whether it is gone: it alone, or with the hardware, which takes all."""
-        return self.physical.look() or self.device.lost
+        return self.device.lost
 
     @property
     def gave_up(self) -> bool:
         """Whether it is lost alone: a close, also of a queue, had to leave work behind."""
-        if self.device.lost:
-            try:
-                self.device.queue.barrier().wait()  # fails with the device's own error
-            except DeviceLostError as error:
-                return error.given_up
-        return False
+        error = self.device.loss
+        return error is not None and _is_given_up(error)
 
     @property
     def closed(self) -> bool:
@@ -206,14 +200,17 @@ class VirtualDevice:
         return f"<VirtualDevice {self.name} {state}>"
 
     def _check(self) -> None:
-        if self.physical.look():
-            assert self.physical.lost is not None  # noqa: S101 - that is what was asked
-            raise DeviceLostError(str(self.physical.lost))
+        self.physical.check()
         if self.device.closed:
             message = f"{self.name} is closed; open others with hal.flow.virtual_devices"
             raise ClosedError(message)
-        if self.device.lost:
-            self.device.queue.barrier().wait()  # fails with the device's own error
+        error = self.device.loss
+        if error is not None:
+            raise error
+
+
+def _is_given_up(error: HalError) -> bool:
+    return isinstance(error, DeviceLostError) and error.given_up
 
 
 def virtual_devices(
