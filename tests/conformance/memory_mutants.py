@@ -205,8 +205,8 @@ MEMORY = (
         [f"{RECORDED}test_a_recording_by_slot_holds_nothing_m3"],
         (
             "hal._buffers.alloca",
-            "    if any(reference() is not None for reference in storage.recordings):\n",
-            "    if any(each.__class__.__name__ != '_Take' for each in storage.uses[1:]):\n",
+            "    if storage.recordings and any(each() is not None for each in storage.recordings):\n",
+            "    if storage.uses:\n",
         ),
     ),
     # What is counted
@@ -246,15 +246,15 @@ MEMORY = (
     (
         "an alloca may wait for its own dealloca",
         [f"{BAD}test_an_alloca_that_waits_for_its_own_dealloca_m3"],
-        ("hal._buffers.alloca", "    _check_reachable(storage.source, signals)\n", ""),
+        ("hal._buffers.alloca", "        _check_reachable(storage.source, signal)\n", ""),
     ),
     (
         "no dealloca may signal what comes after its alloca's wait",
         [f"{BAD}test_an_alloca_in_a_chain_of_one_semaphore_m3"],
         (
             "hal._buffers.alloca",
-            "    _check_reachable(storage.source, signals)\n",
-            "    _check_reachable(storage.source, signals)\n    if any(a._semaphore is b._semaphore for a in signals for b in storage.source._waits):\n        raise InvalidArgumentError('circle')\n",
+            "        _check_reachable(storage.source, signal)\n",
+            "        _check_reachable(storage.source, signal)\n        if any(a._semaphore is b._semaphore for a in signal for b in storage.source._waits):\n            raise InvalidArgumentError('circle')\n",
         ),
     ),
     (
@@ -262,7 +262,7 @@ MEMORY = (
         [f"{RECORDED}test_what_a_recording_holds_is_not_given_back_m3"],
         (
             "hal._buffers.alloca",
-            "    if any(reference() is not None for reference in storage.recordings):\n",
+            "    if storage.recordings and any(each() is not None for each in storage.recordings):\n",
             "    if False:\n",
         ),
     ),

@@ -123,8 +123,8 @@ QUEUES = (
         [f"{RUNNING}test_no_more_is_in_flight_than_allowed_q1"],
         (
             "hal._engine.backlog",
-            ("    in_flight = queue._launched - queue._retired\n    if isinstance"),
-            ("    in_flight = 0\n    if isinstance"),
+            "    in_flight = queue._launched - queue._retired\n    function",
+            "    in_flight = 0\n    function",
         ),
     ),
     # Failure

@@ -185,14 +185,14 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     the driver lacks the function.
     """
     try:
-        error, *results = relaxed(function, *arguments)
+        results = _mode.relaxed(function, *arguments)
     except RuntimeError as problem:
         raise _missing(function.__name__, problem) from problem
     except ValueError as problem:
         raise unknown(problem, function) from problem
-    if error:
-        fail(error, function)
-    return results[0] if len(results) == 1 else tuple(results) or None
+    if results[0]:
+        fail(results[0], function)
+    return results[1] if len(results) == 2 else results[1:] or None  # noqa: PLR2004
 
 
 def launch_host_function(stream: int, function: int, argument: int) -> None:

@@ -93,27 +93,33 @@ def dealloca(
     if buffer._is_part:
         message = "dealloca takes the whole buffer that alloca returned, and this is a part of it"
         raise InvalidArgumentError(message)
-    if any(reference() is not None for reference in storage.recordings):
+    if storage.recordings and any(each() is not None for each in storage.recordings):
         message = (
             "dealloca: a recording that uses the buffer directly may be executed again; drop the "
             "recording first, or record a slot or commands.alloca() in the buffer's place"
         )
         raise InvalidArgumentError(message)
-    signals = check_signals(signal)
-    _check_reachable(storage.source, signals)
+    if type(signal) is not tuple or signal:
+        signal = check_signals(signal)
+        _check_reachable(storage.source, signal)
     payload = _payload(_Give(storage), storage)
-    submission = submit(queue, "dealloca", payload, wait, signals, False, _Deallocation)  # noqa: FBT003
+    submission = submit(queue, "dealloca", payload, wait, signal, False, _Deallocation)  # noqa: FBT003
     buffer._end()
-    for reference in list(storage.parts or ()):  # another thread may add to it
-        part = reference()
-        if part is not None:
-            part._end()
+    if storage.parts is not None:
+        for reference in list(storage.parts):  # another thread may add to it
+            part = reference()
+            if part is not None:
+                part._end()
     return submission
 
 
 def _payload(plan: Plan, storage: Transient) -> Payload:
-    """Return the payload; only the driver's allocator enqueues anything."""
-    return (plan, (), storage) if storage.is_async else (None, (plan,), storage)
+    """Return the payload; only the driver's pool has something enqueued.
+
+    The storage is kept by the plan, and so does not note the operation: it knows its alloca, and
+    a dealloca is no use.
+    """
+    return (plan, (), plan) if storage.is_async else (None, (plan,), plan)
 
 
 def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
@@ -142,10 +148,11 @@ class _Deallocation(Submission):
     __slots__ = ()
 
     def _let_go(self) -> None:
-        storage = self._resources
+        plan = self._resources
         super()._let_go()
-        if isinstance(storage, Transient) and self._state >= DONE:  # else it was refused
-            storage._heap.reaper.leave(storage)
+        # Without a ticket it was given back, or the alloca failed; without a plan it was refused.
+        if isinstance(plan, _Give) and plan._storage._ticket is not None and self._state >= DONE:
+            plan._storage._heap.reaper.leave(plan._storage)
 
 
 class _Take(Plan):
@@ -154,7 +161,8 @@ class _Take(Plan):
     __slots__ = ("_storage",)
 
     def __init__(self, storage: Transient) -> None:
-        super().__init__(1)
+        self.left = 1
+        self.is_starved = False
         self._storage = storage
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call
@@ -170,7 +178,8 @@ class _Give(Plan):
     __slots__ = ("_storage",)
 
     def __init__(self, storage: Transient) -> None:
-        super().__init__(1)
+        self.left = 1
+        self.is_starved = False
         self._storage = storage
 
     def issue(self, operation: Operation, most: int) -> int:  # noqa: ARG002 - it is one call

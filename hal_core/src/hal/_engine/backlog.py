@@ -178,9 +178,10 @@ def has_room(operation: Operation) -> bool:
     """Return whether the stream takes an operation's launches without blocking (Q1)."""
     queue = operation._queue
     in_flight = queue._launched - queue._retired
-    if isinstance(operation._function, Plan):
+    function = operation._function
+    if isinstance(function, Plan) and function.left > 1:
         # Half of the limit at once, since each part takes an event.
-        need = min(operation._function.left, max(queue._limit // 2, 1))
+        need = min(function.left, max(queue._limit // 2, 1))
         return in_flight + need <= queue._limit or not queue._ring
     return in_flight < queue._limit
 

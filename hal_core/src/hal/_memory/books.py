@@ -142,7 +142,8 @@ class Books:
         self.blocks[block] = None
         if block.way != FOREIGN:
             self.held += block.size
-            self._count(block.index, ticket.size)
+            if ticket.size:
+                self._count(block.index, ticket.size)
         self._is_broken = False
 
     def begin_use(self, ticket: Ticket) -> None:

@@ -31,6 +31,8 @@ class DriverMemory:
         Whether the device is being closed; set under `growing`.
     is_async
         Whether the driver's pool serves allocas of device memory.
+    is_visible
+        Whether the host sees that memory, at the same address.
     frees
         How many blocks have been given back.
     """
@@ -44,6 +46,7 @@ class DriverMemory:
         "housekeeping",
         "is_async",
         "is_closed",
+        "is_visible",
     )
 
     def __init__(self, context: DeviceContext, settings: MemorySettings, cache_limit: int) -> None:
@@ -56,6 +59,7 @@ class DriverMemory:
         self.frees = 0
         has_pool = "async_allocations" in context.native.features
         self.is_async = has_pool and settings.async_allocations
+        self.is_visible = "host_visible_device_memory" in context.native.features
         if self.is_async:
             keep = settings.pool_keep
             if keep is None:

@@ -154,9 +154,8 @@ class Reaper:
 
     def leave(self, storage: Transient) -> None:
         """Have a storage's memory given back as soon as it is unused: its dealloca has ended."""
-        if storage._ticket is not None:
-            with self._books.lock:
-                self.late.append(storage)
+        with self._books.lock:
+            self.late.append(storage)
 
     def absorb(self) -> None:
         """Work off what finalisers have left, without native calls that block."""

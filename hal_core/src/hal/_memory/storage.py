@@ -126,7 +126,7 @@ class Transient(Storage):
     index
         The kind of memory, in `hal._memory.usage.MEMORY_TYPES`.
     uses
-        Operations that use it, the alloca among them; None once it was given back.
+        Operations that use it, its alloca and its dealloca aside; None once it was given back.
     lent
         Whether operations of other devices may use it.
     recordings
@@ -193,7 +193,9 @@ class Transient(Storage):
         ticket = self._ticket
         if self.lent or ticket is None or ticket.block.is_viewed():
             return False
-        queue = operation._queue
+        queue, source = operation._queue, self.source
+        if source is not None and not is_behind(source, queue):
+            return False
         for use in self.uses or ():
             if use is not operation and not is_behind(use, queue):
                 return False
@@ -204,7 +206,8 @@ class Transient(Storage):
         ticket = self._ticket
         if self.lent or ticket is None or ticket.block.is_viewed():
             return False
-        return all(map(is_over, self.uses or ()))
+        source = self.source
+        return (source is None or is_over(source)) and all(map(is_over, self.uses or ()))
 
 
 def note_uses(operation: Operation, used: object) -> None:

@@ -111,9 +111,9 @@ class StreamOrder:
                 # The storage has it from here on: what an interrupt leaves its finaliser frees.
                 books.add(ticket)
                 storage._ticket = ticket
-            native.bind()
             block.address = native.allocate_async(queue._stream, block.size)
-            block.host_address = native.host_pointer(block.address, MemoryType.DEVICE)
+            if self._driver.is_visible:
+                block.host_address = block.address
         except OutOfMemoryError as error:
             storage.refuse(error)
             return False
@@ -177,9 +177,8 @@ class StreamOrder:
         return (storage.asked if storage.is_async else storage.tried) != self._state()
 
     def _state(self) -> tuple[int, int, int]:
-        """Return a value that changes whenever memory has been given back."""
-        with self._books.lock:
-            return self._driver.frees, self._books.unused, self._context.epoch
+        """Return a value that changes whenever memory has been given back; needs no lock."""
+        return self._driver.frees, self._books.unused, self._context.epoch
 
     def _has(self, queue: StreamQueue, storage: Transient) -> bool:
         """Return whether `take` would find a piece; the driver's pool has been asked."""
