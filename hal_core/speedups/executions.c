@@ -3,7 +3,6 @@
 
 /* Read a LaunchNode: (function, grid, block, shared memory, parameters). */
 static bool read_launch(PyObject *node, struct native_call *call) {
-  call->kind = CALL_LAUNCH;
   call->launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
   for (int i = 0; i < 3; i++) {
     call->launch.grid[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 1), i));
@@ -87,7 +86,7 @@ enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *
   PyObject *plain = get(playback, Playback__plain);
   Py_INCREF(playback);
   enum answer answer = NOT_MINE;
-  struct native_call call;
+  struct native_call call = {.kind = CALL_LAUNCH};
   if (Py_TYPE(plain) == engine.InstancePool) {
     answer = launch(queue, plain, playback, options[WAIT], options[SIGNAL], result);
   } else if (Py_TYPE(plain) == engine.LaunchNode && read_launch(plain, &call)) {

@@ -1,0 +1,382 @@
+"""Cases of the C extension's shortcuts; `test_shortcuts.py` runs each in a process of its own.
+
+HAL_SPEEDUPS=require python tests/speedups/shortcut_cases.py DEVICE CASE
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import sys
+import threading
+import weakref
+from collections import Counter
+
+import numpy as np
+
+import hal
+from hal._base import speedups
+from hal._engine import timelines
+
+FAILED = 999  # a status that is neither success nor a lost device (CUDA_ERROR_UNKNOWN)
+SOURCE = """
+extern "C" __global__ void HAL_BLOCK(4) add(const int *x, int *y, int n, float scale) {
+  y[threadIdx.x] += x[threadIdx.x] + n + (int)scale;
+}
+"""
+
+
+class Calls:
+    """The Python functions of hal that were called while the block ran."""
+
+    def __enter__(self):
+        self.names = Counter()
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _note(self, frame, event, _):
+        if event == "call" and f"{os.sep}hal{os.sep}" in frame.f_code.co_filename:
+            self.names[frame.f_code.co_qualname] += 1
+
+
+def warm(device):
+    """Have events made, so that the pool has some."""
+    buffer = device.allocate(256)
+    last = [device.queue.fill(buffer, 0) for _ in range(64)][-1]
+    last.wait()
+    device.wait_idle()
+    return buffer
+
+
+def case_the_commonest_calls_take_no_python_q1(device):
+    buffer, queue = warm(device), device.queue
+    other = device.create_queue()
+    numbers = device.allocate(64, dtype=np.float32)
+    met, done = hal.create_semaphore(), hal.create_semaphore()
+    met.signal(1)
+    kernel = device.compile(SOURCE)["add"]
+    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    with device.record() as commands:
+        commands.dispatch(kernel, grid=1, args=(x, y, 1, 0.0))
+    for block in (None, 4):  # which are known from now on
+        queue.dispatch(kernel, grid=1, block=block, args=(x, y, 0, 0.0))
+    queue.execute(commands).wait()
+    device.wait_idle()
+    with Calls() as calls:
+        first = queue.fill(buffer, 7, wait=(met.at(1),), signal=(done.at(1),))
+        queue.fill(buffer, b"\1\2\3\4", offset=4, size=8, wait=[first, done.at(1)])
+        queue.fill(numbers, 1.5, signal=done.at(2))
+        queue.dispatch(kernel, grid=(1, 1), args=(x, y, np.int32(2), 3), wait=first)
+        queue.dispatch(kernel, grid=1, block=4, args=[x, y, 3, np.float32(1.0)])
+        last = queue.execute(commands, signal=[done.at(3)])
+        beside = other.fill(buffer, 9, wait=(last,), signal=(done.at(4),))
+    assert not calls.names, calls.names
+    beside.wait()
+    assert done.query() == 4
+    assert buffer.numpy().tolist() == [9] * 256
+    assert numbers.numpy().tolist() == [1.5] * 16
+    assert y.numpy().tolist() == [6 * i + 1 + 2 + 3 + 3 + 1 + 1 for i in range(4)]
+
+
+def case_waits_for_what_has_ended_take_no_python_s6(device):
+    buffer, done = warm(device), hal.create_semaphore()
+    submission = device.queue.fill(buffer, 1, signal=(done.at(5),))
+    submission.wait()
+    with Calls() as calls:
+        submission.wait()
+        submission.wait(timeout=1)
+        done.wait(5)
+        done.wait(3, 0.5)
+    assert not calls.names
+
+
+def case_what_it_does_not_know_is_pythons_c1(device):
+    buffer, queue = warm(device), device.queue
+    for value, pattern in ((np.uint16(513), [1, 2]), (b"\1\2\3\4\5\6\7\10", list(range(1, 9)))):
+        queue.fill(buffer, value).wait()
+        assert buffer.numpy().tolist() == pattern * (256 // len(pattern))
+    for bad, error in (
+        ({"value": 256}, hal.errors.InvalidArgumentError),
+        ({"value": 1.5}, hal.errors.ArgumentTypeError),
+        ({"value": 1, "offset": 300}, hal.errors.InvalidArgumentError),
+        ({"value": 1, "offset": -1}, hal.errors.InvalidArgumentError),
+        ({"value": b"abc"}, hal.errors.InvalidArgumentError),
+        ({"value": 1, "wait": "no"}, hal.errors.ArgumentTypeError),
+        ({"value": 1, "signal": 3}, hal.errors.ArgumentTypeError),
+    ):
+        try:
+            queue.fill(buffer, **bad)
+        except error:
+            continue
+        raise AssertionError(bad)
+    try:
+        queue.fill(buffer, 1, colour=2)
+    except TypeError as error:
+        assert "colour" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError
+
+
+def case_an_operation_cannot_wait_for_its_own_signal_s1(device):
+    buffer, done = warm(device), hal.create_semaphore()
+    first = device.queue.fill(buffer, 1, signal=(done.at(4),))
+    for options in (
+        {"wait": (done.at(5),), "signal": (done.at(5),)},
+        {"signal": (done.at(4),)},
+        {"signal": (done.at(9), done.at(9))},
+    ):
+        try:
+            device.queue.fill(buffer, 1, **options)
+        except hal.errors.InvalidArgumentError:
+            continue
+        raise AssertionError(options)
+    first.wait()
+    assert done.query() == 4
+
+
+def case_a_held_lock_leaves_it_to_python_i5(device):
+    """The Python engine waits for the lock, or is put off on the thread that has it (O3)."""
+    buffer, done = warm(device), hal.create_semaphore()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        with timelines.lock:
+            has_begun.set()
+            may_end.wait(30)
+
+    def submit():
+        has_begun.wait(30)
+        device.queue.fill(buffer, 2, signal=(done.at(1),))
+
+    threads = [threading.Thread(target=each) for each in (hold, submit)]
+    for each in threads:
+        each.start()
+    has_begun.wait(30)
+    assert done._reserved == 0
+    may_end.set()
+    for each in threads:
+        each.join(30)
+    with timelines.lock:
+        device.queue.fill(buffer, 3, signal=(done.at(2),))
+        assert done._reserved == 1
+    done.wait(2, 30)
+    assert buffer.numpy().tolist() == [3] * 256
+
+
+def case_a_collection_may_come_at_any_allocation_i10(device):
+    """Finalisers submit and signal in the middle of submissions."""
+    buffer, done = warm(device), hal.create_semaphore()
+    signalled, ended = hal.create_semaphore(), []
+
+    class Node:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            ended.append(device.queue.fill(buffer, 5))
+            signalled.signal(len(ended))
+
+    gc.set_threshold(3)
+    for number in range(1, 1001):
+        Node()
+        device.queue.fill(buffer, 7, wait=(done.at(number - 1),), signal=(done.at(number),))
+    gc.set_threshold(700)
+    gc.collect()
+    done.wait(1000, 60)
+    device.wait_idle(60)
+    assert len(ended) == 1000
+    assert signalled.query() == 1000
+    assert all(each.state == "done" for each in ended)
+
+
+def case_nothing_is_kept_and_nothing_is_freed_twice_q5(device):
+    buffer, done = warm(device), hal.create_semaphore()
+    kernel = device.compile(SOURCE)["add"]
+    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    with device.record() as commands:
+        commands.fill(buffer, 3)
+        commands.dispatch(kernel, grid=1, args=(x, y, 1, 1.0))
+    device.queue.execute(commands).wait()
+    kept = (
+        buffer,
+        buffer._storage,
+        x._storage,
+        kernel,
+        kernel._module,
+        commands,
+        done,
+        device.queue,
+    )
+    value = 0
+
+    def run(count):
+        nonlocal value
+        for _ in range(count):
+            signal = (done.at(value + 1),)
+            first = device.queue.fill(buffer, 7, wait=(done.at(value),), signal=signal)
+            device.queue.dispatch(kernel, grid=1, args=(x, y, 1, 1.0), wait=(first,))
+            device.queue.execute(commands)
+            value += 1
+            if not value % 100:
+                done.wait(value)
+        device.wait_idle()
+        del first
+        gc.collect()
+        return [sys.getrefcount(each) for each in kept], len(gc.get_objects())
+
+    run(200)
+    references, objects = run(200)
+    again, more = run(3000)
+    assert again == references
+    assert more - objects < 50
+    assert [sys.getrefcount(each) > 100_000 for each in (None, True, False, ())].count(False) < 5
+    ended = weakref.ref(device.queue.fill(buffer, 1))
+    device.wait_idle()
+    assert ended() is None
+
+
+def case_threads_submit_and_wait_at_once_q4(device):
+    """Each thread has a queue and waits for its neighbour's now and then."""
+    warm(device)
+    count, rounds = 6, 300
+    queues = [device.create_queue() for _ in range(count)]
+    buffers = [device.allocate(64) for _ in range(count)]
+    semaphores = [hal.create_semaphore() for _ in range(count)]
+    errors = []
+
+    def work(index):
+        try:
+            for number in range(1, rounds + 1):
+                waits = (semaphores[index - 1].at(number - 1),)
+                signal = (semaphores[index].at(number),)
+                queues[index].fill(buffers[index], number % 256, wait=waits, signal=signal)
+                if not number % 50:
+                    semaphores[index].wait(number, 60)
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert not errors, errors
+    device.wait_idle(60)
+    assert [each.query() for each in semaphores] == [rounds] * count
+    assert all(each.numpy().tolist() == [rounds % 256] * 64 for each in buffers)
+
+
+def case_a_closed_device_is_refused_q6(device):
+    buffer, queue = warm(device), device.queue
+    device.close()
+    try:
+        queue.fill(buffer, 1)
+    except hal.errors.ClosedError:
+        return
+    raise AssertionError
+
+
+def case_methods_stay_methods(device):
+    assert list(inspect.signature(hal.Queue.fill).parameters)[:3] == ["self", "buffer", "value"]
+    assert next(iter(inspect.signature(device.queue.fill).parameters)) == "buffer"
+    assert hal.Queue.fill.__doc__.startswith("Write a pattern")
+    assert hal.Queue.fill.__qualname__ == "Queue.fill"
+    bound = device.queue.fill
+    bound(warm(device), 1).wait()
+
+    class Mine(hal.Semaphore):
+        """A subclass may add what it likes."""
+
+        def at(self, value):
+            return super().at(value + 1)
+
+    assert Mine(0, None).at(1).value == 2
+
+
+def fails(function, calls, device):
+    """Let the next calls of a driver's function fail on the software driver."""
+    import gpusim  # noqa: PLC0415 - only runs on the software driver have it
+
+    sim = gpusim.load()
+    assert device.backend == "cuda"
+    for number in range(1, calls + 1):
+        sim.fail(function, number, FAILED)
+    return sim
+
+
+def case_a_call_that_fails_twice_fails_the_operation(device):
+    """The table's call and the primitive's; the error is the primitive's."""
+    buffer, done = warm(device), hal.create_semaphore()
+    for function in ("cuMemsetD8Async", "cuEventRecord"):
+        fails(function, 2, device)
+        submission = device.queue.fill(buffer, 1, signal=(done.at(1),))
+        try:
+            submission.wait(30)
+        except hal.errors.OperationError as error:
+            assert "CUDA_ERROR_UNKNOWN" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(function)
+        assert submission.state == "failed"
+        try:
+            done.query()
+        except hal.HalError:
+            done = hal.create_semaphore()
+        else:
+            raise AssertionError(function)
+        device.queue.fill(buffer, 4).wait(30)
+        assert buffer.numpy().tolist() == [4] * 256
+
+
+def case_an_event_that_is_not_recorded_is_recorded_by_python_s7(device):
+    """The operation is on the stream by then, and runs once."""
+    buffer, done = warm(device), hal.create_semaphore()
+    sim = fails("cuEventRecord", 1, device)
+    calls = sim.calls("cuMemsetD8Async")
+    device.queue.fill(buffer, 1, signal=(done.at(1),))
+    assert not sim.fail_none()
+    done.wait(1, 30)
+    assert sim.calls("cuMemsetD8Async") == calls + 1
+    assert buffer.numpy().tolist() == [1] * 256
+
+
+def case_a_wait_that_fails_is_repeated_by_python_i1(device):
+    buffer, other = warm(device), device.create_queue()
+    sim = fails("cuStreamWaitEvent", 1, device)
+    first = device.queue.fill(buffer, 1)
+    other.fill(buffer, 2, wait=(first,)).wait(30)
+    assert not sim.fail_none()
+    assert buffer.numpy().tolist() == [2] * 256
+
+
+def case_a_forked_child_has_a_lock_of_its_own(_no_device):
+    """The parent has imported hal, and opened no device."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with hal.create_device("cpu") as device:
+                buffer = device.allocate(16)
+                device.queue.fill(buffer, 3).wait()
+                code = buffer.numpy().tolist() != [3] * 16
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def main(spec, name):
+    """Run a case on a device; `none` opens none."""
+    assert speedups.module is not None
+    if spec == "none":
+        globals()[name](None)
+        return
+    device = hal.create_device(spec)
+    globals()[name](device)
+    assert device.close() == ()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
