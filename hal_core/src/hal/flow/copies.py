@@ -158,8 +158,8 @@ class Copies(Transfers):
         writing = (other, part_of(other, place, place + size), True)
         with self._lock:
             try:
-                found = collect((reading,), lanes.download, self._look, wait)
-                found_there = collect((writing,), lanes_there.upload, self._look)
+                found = collect((reading,), lanes.download, self, wait)
+                found_there = collect((writing,), lanes_there.upload, self)
                 read, written = self._pieces(
                     lanes.download,
                     part,
@@ -184,10 +184,10 @@ class Copies(Transfers):
         self,
         download: hal.Queue,
         part: hal.Buffer,
-        found: tuple[Any, ...],
+        found: list[Any],
         upload: hal.Queue,
         room: hal.Buffer,
-        found_there: tuple[Any, ...],
+        found_there: list[Any],
         signal: Signals,
     ) -> tuple[hal.Submission, hal.Submission]:
         """Submit the pieces of a relay; return its last read and its last write.

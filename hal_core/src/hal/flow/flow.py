@@ -136,7 +136,7 @@ class Flow(Merges):
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
         with self._lock:
             try:
-                waits = collect(accesses, lane, self._look, wait)
+                waits = collect(accesses, lane, self, wait)
                 operation = lane.fill(
                     raw, value, offset=offset, size=size, wait=waits, signal=signal
                 )
@@ -196,7 +196,7 @@ class Flow(Merges):
                 elif kind is TrackedBuffer or kind is hal.Buffer:
                     values[index] = self._use(value, kernel, accesses, is_written=True)
                 index += 1  # noqa: SIM113 - enumerate costs more
-            given = tuple(values)
+            given = values
         where: Any = grid
         if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
             where = self._use(grid, kernel, accesses, is_written=False)
@@ -260,8 +260,10 @@ class Flow(Merges):
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
         with self._lock:
             try:
-                waits = collect(accesses, lane, self._look, wait)
-                operation = lane.execute(recorded, bindings=table, wait=waits, signal=signal)
+                waits = collect(accesses, lane, self, wait)
+                operation = lane.execute(
+                    recorded, bindings=table or None, wait=waits, signal=signal
+                )
                 note(accesses, operation, lane)
             except BaseException as error:
                 doubt(accesses, error)
@@ -316,10 +318,10 @@ class Flow(Merges):
         lanes = accesses[0][0].lanes if accesses else self.lanes_of(None)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
 
-        def guarded(waits: tuple[Any, ...]) -> hal.Submission:
+        def guarded(waits: list[Any]) -> hal.Submission:
             submission = None
             try:
-                submission = function(lane, [*waits])
+                submission = function(lane, waits)
             finally:
                 if not isinstance(submission, hal.Submission):
                     doubt(accesses)  # whatever it raised, it may have submitted something
@@ -353,7 +355,7 @@ class Flow(Merges):
         """Launch a kernel with these accesses; for the modules of this package."""
         with self._lock:
             try:
-                waits = collect(accesses, lane, self._look, wait)
+                waits = collect(accesses, lane, self, wait)
                 operation = lane.dispatch(
                     kernel,
                     grid=where,

@@ -111,7 +111,7 @@ class Scheduler(Tracker):
         self,
         accesses: Sequence[Access],
         queue: hal.Queue,
-        submit: Callable[[tuple[Any, ...]], hal.Submission],
+        submit: Callable[[list[Any]], hal.Submission],
         wait: Waits = (),
     ) -> hal.Submission:
         """Submit work with these accesses, after everything that it has to wait for.
@@ -120,7 +120,7 @@ class Scheduler(Tracker):
         """
         with self._lock:
             try:
-                waits = collect(accesses, queue, self._look, wait)
+                waits = collect(accesses, queue, self, wait)
                 operation = submit(waits)
                 note(accesses, operation, queue)
             except BaseException as error:
@@ -154,6 +154,17 @@ class Scheduler(Tracker):
         """Raise that a buffer is not tracked any more."""
         message = f"{what} was released or closed, and is tracked no more"
         raise ClosedError(message)
+
+    def look(self, history: History, found: list[Any]) -> None:
+        """Find what an access waits for besides writers and readers; under the lock."""
+        if history.refusal is not None:
+            history.refusal()
+        if history.raw is None:
+            self.refuse("the buffer")
+        self._settle(history)
+        history.origin = tuple(filter(_is_open, history.origin))
+        history.special = bool(history.origin)
+        found += [each for each in history.origin if each not in found]
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the flow was closed."""
@@ -197,17 +208,6 @@ class Scheduler(Tracker):
             with self._lock:
                 self._queues = dict.fromkeys((*self._open_queues(), queue))
         return queue
-
-    def _look(self, history: History, found: list[Any]) -> None:
-        """Find what an access waits for besides writers and readers; under the lock."""
-        if history.refusal is not None:
-            history.refusal()
-        if history.raw is None:
-            self.refuse("the buffer")
-        self._settle(history)
-        history.origin = tuple(filter(_is_open, history.origin))
-        history.special = bool(history.origin)
-        found += [each for each in history.origin if each not in found]
 
     def _settle(self, history: History) -> None:
         """Have a memory with unknown work come after everything; under the lock."""

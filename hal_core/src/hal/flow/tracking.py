@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 import hal
@@ -284,21 +284,28 @@ def part_of(history: History, start: int, stop: int) -> Part:
     return None if stop - start == history.size > 0 else (start, stop)
 
 
+class Tracker(Protocol):
+    """The owner of histories, as `hal.flow.Flow`."""
+
+    def look(self, history: History, found: list[Wait]) -> None:
+        """Find what an access waits for besides writers and readers."""
+
+
 def collect(
     accesses: Iterable[Access],
     queue: hal.Queue,
-    look: Callable[[History, list[Wait]], None],
+    tracker: Tracker,
     wait: Waits = NOTHING,
-) -> tuple[Any, ...]:
+) -> list[Any]:
     """Return the predecessors of these accesses by work on a queue, and the caller's own waits.
 
-    `look` adds the rest for a special history. Makes no
+    `tracker` adds the rest for a special history. Makes no
     call for memory that is used as a whole.
     """
     found: list[Any] = []
     for history, part, writes in accesses:
         if history.special:
-            look(history, found)
+            tracker.look(history, found)
         if part is not None or history.intervals is not None:
             history.collect(part, found, writes=writes)
             continue
@@ -318,7 +325,7 @@ def collect(
                 found.append(writer)
     if wait is not NOTHING:
         found += wait if type(wait) is tuple or type(wait) is list else _entries(wait)
-    return tuple(found)
+    return found
 
 
 def note(accesses: Iterable[Access], operation: hal.Submission, queue: hal.Queue) -> None:

@@ -196,7 +196,7 @@ class Transfers(Scheduler):
         if size is None:
             size = buffer.size - offset
 
-        def submit(waits: tuple[Any, ...]) -> hal.Submission:
+        def submit(waits: list[Any]) -> hal.Submission:
             operation = lane.read(raw, array, offset=offset, wait=waits, signal=signal)
             if not isinstance(array, hal.File):
                 self.reads_in_flight.add(array, operation)
@@ -351,7 +351,7 @@ class Transfers(Scheduler):
         keeper = self._keeper(raw.device)
         held = HeldArray(array, host)
 
-        def submit(waits: tuple[Any, ...]) -> hal.Submission:
+        def submit(waits: list[Any]) -> hal.Submission:
             transfer = lane.write(raw, host, offset=offset, wait=waits, signal=signal)
             try:
                 return _end_with(transfer, held, keeper)
