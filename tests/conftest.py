@@ -59,6 +59,7 @@ CHECK = {
     "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 12),
     "schedules/test_mutants.py": Multiplied("mutants", 13),
     "schedules/test_reduction.py": Multiplied("random programs", 4),
+    "speedups/test_other_tests.py": Multiplied("folders of tests with the C extension"),
 }
 """What multiplies, that is, does the same to many cases: whole files, or single tests of a file.
 What does not stay in `make test` has the mark `check`, and `make check` runs it."""
@@ -74,6 +75,7 @@ APART = {
     "gpusim/test_odd_input.py",
     "schedules/test_cases.py",
     "schedules/test_mutants.py",
+    "speedups/test_other_tests.py",
 }
 """Files whose tests are long and share nothing: each may run in another process. The tests of any
 other file run in one, so that what they share is made once."""
