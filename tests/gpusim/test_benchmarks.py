@@ -73,7 +73,7 @@ def test_peaks_stand_beside_the_drivers_pool_m3(tmp_path):
     done = run(*arguments.split(), str(path), script="peak_memory.py")
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
-    sides = {"raw", "hal", "hal, async"}
+    sides = {"raw", "hal", "hal, own"}
     assert [case["queues"] for case in record["cases"]] == [1, 3]
     for case in record["cases"]:
         assert not case["failures"]
