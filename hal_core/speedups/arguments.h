@@ -40,6 +40,9 @@ unsigned size_of(char code);
  * for that type. A float rounds once, to the nearest. */
 bool pack_number(char code, PyObject *value, unsigned char *bytes);
 
+/* Read the arguments of a launch: (function, grid, block, shared memory, parameters). */
+bool read_launch(PyObject *node, struct native_call *call);
+
 /* See fills.c. */
 uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject **storage);
 

@@ -136,6 +136,18 @@ static bool read_block(PyObject *kernel, PyObject *given, unsigned *block) {
   return true;
 }
 
+bool read_launch(PyObject *node, struct native_call *call) {
+  call->kind = CALL_LAUNCH;
+  call->launch.shared = 0;
+  call->launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
+  for (int i = 0; i < 3; i++) {
+    call->launch.grid[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 1), i));
+    call->launch.block[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 2), i));
+  }
+  call->launch.parameters = (void **)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 4));
+  return PyLong_AsLong(PyTuple_GET_ITEM(node, 3)) == 0; /* else it may have to be asked for first */
+}
+
 /* dispatch(queue, kernel, *, grid, block, args, shared_memory, wait, signal) */
 enum answer dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names,
                               PyObject **result) {

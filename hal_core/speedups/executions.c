@@ -1,17 +1,6 @@
 /* Queue.execute: a recording without slots and temporaries, of one launch or as a graph (rule C4). */
 #include "arguments.h"
 
-/* Read a LaunchNode: (function, grid, block, shared memory, parameters). */
-static bool read_launch(PyObject *node, struct native_call *call) {
-  call->launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
-  for (int i = 0; i < 3; i++) {
-    call->launch.grid[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 1), i));
-    call->launch.block[i] = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(node, 2), i));
-  }
-  call->launch.parameters = (void **)(uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 4));
-  return PyLong_AsLong(PyTuple_GET_ITEM(node, 3)) == 0; /* else it may have to be asked for first */
-}
-
 /* Return the instance that a stream launched last, borrowed; NULL if there is none. Only that one:
  * the Python engine knows when another stream may have it. */
 static PyObject *instance_of(PyObject *pool, PyObject *stream) {

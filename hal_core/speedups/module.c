@@ -26,6 +26,7 @@ static PyObject *replace_lock(PyObject *module, PyObject *lock) {
 
 static PyMethodDef functions[] = {
     {"install", install, METH_VARARGS, PyDoc_STR("Take over the engine's classes and constants.")},
+    {"release", release_some, METH_VARARGS, PyDoc_STR("Issue what waits for a reached value.")},
     {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
     {NULL, NULL, 0, NULL},
 };

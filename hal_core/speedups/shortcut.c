@@ -21,6 +21,7 @@ static const struct {
     {"dispatch", dispatch_shortcut},
     {"execute", execute_shortcut},
     {"fill", fill_shortcut},
+    {"signal", signal_shortcut},
     {"submission_wait", submission_wait_shortcut},
     {"wait", wait_shortcut},
 };

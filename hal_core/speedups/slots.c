@@ -83,6 +83,10 @@ int install_engine(PyObject *classes, PyObject *parts) {
   Py_DECREF(lock);
   if (!(engine.complete_issue = part(parts, "complete_issue"))) return -1;
   if (!(engine.harvest_some = part(parts, "harvest_some"))) return -1;
+  if (!(engine.pump = part(parts, "pump"))) return -1;
+  if (!(engine.signal_again = part(parts, "signal_again"))) return -1;
+  if (!(engine.signal_later = part(parts, "signal_later"))) return -1;
+  if (!(engine.heappop = part(parts, "heappop"))) return -1;
   if (!(engine.issued = part(parts, "issued"))) return -1;
   if (!(engine.issuing = part(parts, "issuing"))) return -1;
   if (!(engine.done = part(parts, "done"))) return -1;

@@ -53,6 +53,7 @@ enum answer {
   X(StreamQueue, _leader)                                                                          \
   X(StreamQueue, _limit)                                                                           \
   X(StreamQueue, _ordered)                                                                         \
+  X(StreamQueue, _pending)                                                                         \
   X(StreamQueue, _retired)                                                                         \
   X(StreamQueue, _ring)                                                                            \
   X(StreamQueue, _seen)                                                                            \
@@ -89,6 +90,7 @@ enum answer {
   X(Timeline, _value)                                                                              \
   X(Timepoint, _semaphore)                                                                         \
   X(Timepoint, _value)                                                                             \
+  X(Waiters, _keys)                                                                                \
   X(Waiters, _buckets)                                                                             \
   X(Event, count)                                                                                  \
   X(Event, handle)                                                                                 \
@@ -113,6 +115,8 @@ enum answer {
   X(DeviceContext, queues)                                                                         \
   X(DeviceContext, starved)                                                                        \
   X(DeviceCore, _access)                                                                           \
+  X(DeviceCore, _fill)                                                                             \
+  X(DeviceCore, _launch)                                                                           \
   X(DeviceCore, _closed)                                                                           \
   X(Queue, _device)                                                                                \
   X(Extent, _denied)                                                                               \
@@ -207,6 +211,9 @@ extern struct engine {
   PyObject *lock_acquire, *lock_release, *lock_is_owned; /* bound methods */
   PyObject *complete_issue;                               /* Python: records the missing event */
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
+  PyObject *pump;                                         /* Python: issues what is ready */
+  PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
+  PyObject *heappop;
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
   PyObject *zero, *one;
   PyObject *append, *popleft;                             /* names of methods of a deque */
@@ -311,8 +318,13 @@ enum answer fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **
 enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+
+/* release(semaphore, value): issue operations that wait for a reached value; True if there are more,
+ * None if the Python engine is to release the next. */
+PyObject *release_some(PyObject *module, PyObject *args);
 
 /* ---- shortcut.c: the callable that stands in for a method ---- */
 

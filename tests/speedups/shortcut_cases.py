@@ -94,6 +94,81 @@ def case_waits_for_what_has_ended_take_no_python_s6(device):
     assert not calls.names
 
 
+def case_a_signal_issues_what_waits_for_it_s2(device):
+    """In order, on ordered and unordered queues, in Python only what is unusual."""
+    buffer, unordered = warm(device), device.create_queue(ordered=False)
+    beside = device.allocate(64, dtype=np.float64)
+    go, done, other = (hal.create_semaphore() for _ in range(3))
+    first = device.queue.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),))
+    second = device.queue.fill(buffer, 2, wait=(go.at(1), first), signal=(done.at(2),))
+    third = unordered.fill(buffer, 3, offset=8, wait=(go.at(1),), signal=(other.at(1),))
+    wide = device.queue.fill(beside, 1.5, wait=(go.at(2),))
+    assert [each.state for each in (first, second, third, wide)] == ["pending"] * 4
+    go.signal(1)
+    hal.wait_all((second, third), 30)
+    assert first.state == "done"
+    assert wide.state == "pending"
+    go.signal(2)
+    wide.wait(30)
+    assert beside.numpy().tolist() == [1.5] * 8
+    assert (done.query(), other.query(), go.query()) == (2, 1, 2)
+    for refused in (2, 1, 0):
+        try:
+            go.signal(refused)
+        except hal.errors.InvalidArgumentError:
+            continue
+        raise AssertionError(refused)
+    device.queue.fill(buffer, 5, wait=(go.at(3),), signal=(done.at(3),))
+    with Calls() as calls:
+        go.signal(3)
+        go.signal(4)
+    assert not calls.names, calls.names
+    done.wait(3, 30)
+
+
+def case_a_signal_releases_any_number_q1(device):
+    """It issues 64 itself, the progress thread the rest, beyond what a stream takes at once."""
+    buffer, go = warm(device), hal.create_semaphore()
+    queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
+    done = [hal.create_semaphore() for _ in queues]
+    count = 1500
+    for number in range(1, count + 1):
+        for queue, semaphore in zip(queues, done, strict=True):
+            waits = [go.at(1)] if queue.ordered else [go.at(1), semaphore.at(number - 1)]
+            queue.fill(buffer, 7, wait=waits, signal=(semaphore.at(number),))
+    go.signal(1)
+    for semaphore in done:
+        semaphore.wait(count, 60)
+    device.wait_idle(60)
+    assert all(not queue._backlog and not queue._pending for queue in queues)
+    assert not len(go._recorded or ())
+
+
+def case_a_signal_wakes_threads_and_failures_stay_s4(device):
+    buffer, go, done = warm(device), hal.create_semaphore(), hal.create_semaphore()
+    reached = []
+    waiter = threading.Thread(target=lambda: reached.append(go.wait(1, 30)))
+    waiter.start()
+    while go._recorded is None or not len(go._recorded):
+        waiter.join(0.001)
+    device.queue.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),))
+    go.signal(1)
+    waiter.join(30)
+    assert reached == [None]
+    done.wait(1, 30)
+    failing = device.queue.fill(buffer, 1, wait=(go.at(2), done.at(2)))
+    done.fail(ValueError("no"))
+    go.signal(2)
+    assert failing.state == "failed"
+    go.fail(ValueError("never"))
+    try:
+        go.signal(3)
+    except hal.HalError as error:
+        assert "never" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError
+
+
 def case_what_it_does_not_know_is_pythons_c1(device):
     buffer, queue = warm(device), device.queue
     for value, pattern in ((np.uint16(513), [1, 2]), (b"\1\2\3\4\5\6\7\10", list(range(1, 9)))):

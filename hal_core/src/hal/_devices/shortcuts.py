@@ -6,6 +6,7 @@ extension is missing, and where a call is not one of the commonest.
 
 from __future__ import annotations
 
+import heapq
 from typing import Any, Final
 
 import numpy as np
@@ -19,10 +20,10 @@ from hal._engine import timelines
 from hal._engine.context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
-from hal._engine.semaphore import Semaphore
+from hal._engine.semaphore import Semaphore, signal_again, signal_later
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
-from hal._engine.submitting import HARVEST_MASK, complete, harvest_some
+from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._memory.core import DeviceCore
@@ -44,6 +45,7 @@ _METHODS: Final[tuple[tuple[type, str, str], ...]] = (
     (Queue, "execute", "execute"),
     (Queue, "fill", "fill"),
     (Semaphore, "at", "at"),
+    (Semaphore, "signal", "signal"),
     (Semaphore, "wait", "wait"),
     (Submission, "wait", "submission_wait"),
 )
@@ -70,6 +72,10 @@ def install() -> None:
         "complete_issue": complete,
         "harvest_some": harvest_some,
         "harvest_mask": HARVEST_MASK,
+        "pump": pump_ready,
+        "signal_again": signal_again,
+        "signal_later": signal_later,
+        "heappop": heapq.heappop,
         "issued": ISSUED,
         "issuing": ISSUING,
         "done": DONE,

@@ -57,6 +57,7 @@ __all__ = [
     "dispatcher",
     "drain",
     "put_behind",
+    "put_last",
     "put_off",
     "reap_later",
     "renew",
@@ -419,6 +420,11 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
         _progress.post([(LATER, later)])
 
 
+def put_last(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> None:
+    """Have the progress thread call ``function(step, first, second)``. No lock held."""
+    _progress.post([(LATER, Later(function, first, second))])
+
+
 def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -> bool:
     """Call ``function(step, first, second)`` after the progress thread's pending work, if any.
 
@@ -426,7 +432,7 @@ def put_behind(function: Callable[[Step, _A, _B], object], first: _A, second: _B
     """
     if not _progress.is_asked:
         return False
-    _progress.post([(LATER, Later(function, first, second))])
+    put_last(function, first, second)
     return True
 
 

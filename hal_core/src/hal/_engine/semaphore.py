@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import SupportsFloat, SupportsIndex, overload
 
+from hal._base import speedups
 from hal._base.failures import fresh, told, twin
 from hal._base.workers import report
 from hal._engine import progress, steps, timelines, waiting
@@ -15,7 +16,7 @@ from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_va
 from hal.arguments import as_function, as_name, as_seconds
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
 
-__all__ = ["Callback", "Semaphore", "create_semaphore"]
+__all__ = ["Callback", "Semaphore", "create_semaphore", "signal_again", "signal_later"]
 
 
 class Semaphore(Timeline):
@@ -228,6 +229,32 @@ def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
         semaphore._reserved = value
         step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
         semaphore._advance(value, step.work)
+
+
+def signal_again(semaphore: Semaphore, value: int) -> None:
+    """Release those that wait for a value that C has raised a semaphore to."""
+    progress.act(_signal_again, semaphore, value)
+
+
+def signal_later(semaphore: Semaphore, value: int) -> None:
+    """Have the progress thread do as `signal_again`: C has issued its share (Q1)."""
+    progress.put_last(_release_some, semaphore, value)
+
+
+def _release_some(step: Step, semaphore: Semaphore, value: int) -> None:
+    """Have C issue some more; on the progress thread, so other work comes in between."""
+    assert speedups.module is not None  # noqa: S101 - for the type checker
+    step.calm = True  # C may call the engine
+    is_more = speedups.module.release(semaphore, value)
+    step.calm = False
+    if is_more:
+        progress.put_last(_release_some, semaphore, value)
+    elif is_more is None:
+        _signal_again(step, semaphore, value)
+
+
+def _signal_again(step: Step, semaphore: Semaphore, value: int) -> None:
+    step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
 
 
 def _fail(step: Step, semaphore: Semaphore, error: BaseException) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.wait_lists import Signals
 
-__all__ = ["HARVEST_MASK", "complete", "harvest_some", "submit"]
+__all__ = ["HARVEST_MASK", "complete", "harvest_some", "pump_ready", "submit"]
 
 HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.
@@ -108,6 +108,15 @@ def harvest_some(queue: StreamQueue) -> None:
 def complete(operation: Submission) -> None:
     """Complete an operation whose event C could not record."""
     progress.act(complete_issue, operation, None)
+
+
+def pump_ready(queue: StreamQueue) -> None:
+    """Issue what is ready on a queue, behind an operation that C has issued."""
+    progress.act(_pump_ready, queue, None)
+
+
+def _pump_ready(step: Step, queue: StreamQueue, _: None) -> None:
+    step.work.append((timelines.ISSUE, queue))
 
 
 def _harvest_some(step: Step, queue: StreamQueue, _: None) -> None:

@@ -1,0 +1,45 @@
+/* The issue of an operation, fresh or pending (design section 5, "issue" and "publish").
+ *
+ * What `hal._engine.backlog.claim` and `hal._engine.issuing` do for an operation in front of which
+ * nothing stands: waits that are reached or recorded on streams of the same driver, signals that
+ * nobody waits for yet, room in the stream. */
+#ifndef HAL_ISSUE_H
+#define HAL_ISSUE_H
+
+#include "speedups.h"
+
+enum { MOST_WAITS = 16, MOST_SIGNALS = 8 };
+
+/* What is made before the lock is taken, and what is found out under it. */
+struct issue {
+  PyObject *queue, *context;
+  struct calls *calls;
+  PyObject *operation;            /* the handle */
+  PyObject *waits, *signals;      /* tuples */
+  PyObject *points[MOST_SIGNALS]; /* (value, operation) for each signal */
+  PyObject *dependencies;         /* a list with room for all waits, or NULL */
+  PyObject *awaited[MOST_WAITS]; /* operations on other streams to wait for, borrowed */
+  int awaited_count;
+};
+
+/* Make the points and the list of dependencies of an operation, which has its signals by now. */
+bool make_room(struct issue *self);
+void let_go(struct issue *self);
+
+/* Return whether the queue and its context take an operation now, whose backlog may have `length`
+ * operations; this and what follows under the lock. */
+bool has_room(const struct issue *self, Py_ssize_t length);
+
+/* Find out what the waits stand for; false if one is not recorded on a stream of the driver. */
+bool resolve(struct issue *self);
+
+/* Return whether the signals can be reserved and published without anybody to wake. */
+bool may_signal(const struct issue *self);
+
+/* Make the native calls and the changes. NOT_MINE if a call failed, and nothing is on the stream.
+ * `*is_complete` tells whether the event is recorded: if not, that is all that is left to do, and
+ * `finish` does it when the lock is released. */
+enum answer issue(struct issue *self, const struct native_call *call, bool *is_complete);
+enum answer finish(struct issue *self, bool is_complete);
+
+#endif

@@ -1,0 +1,206 @@
+/* Semaphore.signal, and the issue of the operations that waited for it (rules S2, Q1). */
+#include "arguments.h"
+#include "issue.h"
+
+enum { BUDGET = 64 }; /* operations that one signal issues itself, as hal._engine.progress has it */
+
+/* Read the native call of a pending operation: its function is one of the device's. */
+static bool read_call(PyObject *operation, struct native_call *call) {
+  PyObject *queue = get(operation, Operation__queue);
+  if (!PyObject_TypeCheck(queue, engine.Queue)) return false;
+  PyObject *device = get(queue, Queue__device), *function = get(operation, Operation__function);
+  PyObject *arguments = get(operation, Operation__arguments);
+  if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
+  if (function != get(device, DeviceCore__fill)) return false;
+  call->kind = CALL_FILL;
+  call->fill.address = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(arguments, 0));
+  call->fill.pattern = (unsigned)PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(arguments, 1));
+  call->fill.width = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(arguments, 2));
+  call->fill.count = (size_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(arguments, 3));
+  return true;
+}
+
+/* The operation that waits longest for the lowest value, as a register has it. */
+struct waiting {
+  PyObject *key, *bucket, *operation; /* borrowed */
+  long long index;                    /* of the wait among the operation's */
+};
+
+/* Look at who waits first for at most `last`; false if nobody does, or something is unusual, as
+ * `*is_usual` tells. The keys are 2 * value for threads and callbacks, and 1 more for operations. */
+static bool look(PyObject *waiters, long long last, struct waiting *found, bool *is_usual) {
+  PyObject *keys = get(waiters, Waiters__keys);
+  *is_usual = true;
+  if (!PyList_GET_SIZE(keys)) return false;
+  found->key = PyList_GET_ITEM(keys, 0);
+  long long key = PyLong_AsLongLong(found->key);
+  if (key > last) return false;
+  Py_ssize_t position = 0;
+  PyObject *index;
+  found->bucket = PyDict_GetItemWithError(get(waiters, Waiters__buckets), found->key);
+  *is_usual = key & 1 && found->bucket && PyDict_Next(found->bucket, &position, &found->operation, &index);
+  if (*is_usual) found->index = PyLong_AsLongLong(index);
+  return *is_usual;
+}
+
+/* Return whether an operation waits for nothing else, and stands first in its queue; the lock. */
+static bool is_next(const struct issue *self, long long index) {
+  PyObject *operation = self->operation, *queue = self->queue;
+  if (get(operation, Operation__state) != engine.zero) return false; /* pending */
+  if (index > 61 || number(operation, Operation__unresolved) != 1LL << index) return false;
+  PyObject *backlog = get(queue, StreamQueue__backlog);
+  Py_ssize_t length = PyObject_Length(backlog);
+  if (is_true(queue, StreamQueue__ordered)) {
+    PyObject *first = length ? PySequence_GetItem(backlog, 0) : NULL;
+    Py_XDECREF(first); /* the backlog holds it */
+    if (first != operation) return false;
+  } else if (length) {
+    return false;
+  }
+  return has_room(self, length);
+}
+
+/* Remove an operation that is issued from the register and from its queue; under the lock. */
+static void remove_from(PyObject *waiters, const struct waiting *found, const struct issue *self,
+                        struct drops *drops) {
+  PyObject *queue = self->queue;
+  if (PyDict_DelItem(found->bucket, self->operation) < 0) PyErr_Clear();
+  if (!PyDict_GET_SIZE(found->bucket)) {
+    drop_later(drops, Py_NewRef(found->bucket));
+    if (PyDict_DelItem(get(waiters, Waiters__buckets), found->key) < 0) PyErr_Clear();
+    PyObject *key = PyObject_CallOneArg(engine.heappop, get(waiters, Waiters__keys));
+    if (!key) PyErr_Clear();
+    drop_later(drops, key);
+  }
+  if (is_true(queue, StreamQueue__ordered)) {
+    PyObject *first = PyObject_CallMethodNoArgs(get(queue, StreamQueue__backlog), engine.popleft);
+    if (!first) PyErr_Clear();
+    drop_later(drops, first);
+  } else if (PyDict_DelItem(get(queue, StreamQueue__pending), self->operation) < 0) {
+    PyErr_Clear();
+  }
+}
+
+/* Return whether the first operation of a queue's backlog waits for nothing more. */
+static bool is_ready(PyObject *queue) {
+  PyObject *backlog = get(queue, StreamQueue__backlog);
+  if (!PyObject_Length(backlog)) return false;
+  PyObject *first = PySequence_GetItem(backlog, 0);
+  if (!first) PyErr_Clear();
+  Py_XDECREF(first); /* the backlog holds it */
+  return first && !number(first, Operation__unresolved);
+}
+
+/* Issue the next operation that waits for at most `last`. NOT_MINE if the Python engine is to go on;
+ * `*is_over` if there is none. */
+static enum answer release_one(PyObject *waiters, long long last, bool *is_over) {
+  struct waiting found, again;
+  bool is_usual;
+  *is_over = false;
+  if (!look(waiters, last, &found, &is_usual)) {
+    *is_over = is_usual;
+    return is_usual ? TAKEN : NOT_MINE;
+  }
+  struct issue self = {.operation = Py_NewRef(found.operation)};
+  struct drops drops = {0};
+  self.queue = get(self.operation, Operation__queue);
+  self.context = get(self.queue, StreamQueue__context);
+  self.waits = Py_NewRef(get(self.operation, Operation__waits));
+  self.signals = Py_NewRef(get(self.operation, Operation__signals));
+  enum answer answer = NOT_MINE;
+  bool is_complete = true, has_more = false;
+  struct native_call call = {.kind = CALL_FILL};
+  bool is_small = PyTuple_GET_SIZE(self.waits) <= MOST_WAITS && PyTuple_GET_SIZE(self.signals) <= MOST_SIGNALS;
+  if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && enter()) {
+    /* Looked at again: making room may have run code of the user's. */
+    if (look(waiters, last, &again, &is_usual) && again.operation == self.operation &&
+        is_next(&self, again.index) && read_call(self.operation, &call) && resolve(&self) &&
+        may_signal(&self))
+      answer = issue(&self, &call, &is_complete);
+    if (answer == TAKEN) {
+      remove_from(waiters, &again, &self, &drops);
+      has_more = is_ready(self.queue);
+    }
+    leave();
+    drop_all(&drops);
+  }
+  PyErr_Clear();
+  if (answer == TAKEN) answer = finish(&self, is_complete);
+  if (answer == TAKEN && has_more) {
+    PyObject *done = PyObject_CallOneArg(engine.pump, self.queue);
+    if (!done) answer = RAISED;
+    Py_XDECREF(done);
+  }
+  let_go(&self);
+  return answer;
+}
+
+/* Return whether nobody but operations waits for at most `last`. */
+static bool has_no_watcher(PyObject *waiters, long long last) {
+  PyObject *keys = get(waiters, Waiters__keys);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
+    long long key = PyLong_AsLongLong(PyList_GET_ITEM(keys, i));
+    if (key <= last && !(key & 1)) return false;
+  }
+  return true;
+}
+
+/* Raise the value; false if that is not the plain case. Under the lock. */
+static bool raise_value(PyObject *timeline, PyObject *value, long long last) {
+  if (!is_none(timeline, Timeline__failure)) return false;
+  if (PyLong_AsLongLong(value) <= number(timeline, Timeline__reserved)) return false;
+  if (PyList_GET_SIZE(get(timeline, Timeline__points))) return false;
+  PyObject *reached = get(timeline, Timeline__reached), *recorded = get(timeline, Timeline__recorded);
+  if (reached != Py_None && PyDict_GET_SIZE(get(reached, Waiters__buckets))) return false;
+  if (recorded != Py_None && !has_no_watcher(recorded, last)) return false;
+  put(timeline, Timeline__reserved, Py_NewRef(value));
+  put(timeline, Timeline__value, Py_NewRef(value));
+  return true;
+}
+
+/* Issue operations that wait for a reached value, up to the budget. NOT_MINE if the Python engine is
+ * to go on; `*is_over` if none is left. */
+static enum answer release(PyObject *timeline, long long value, bool *is_over) {
+  PyObject *waiters = get(timeline, Timeline__recorded);
+  enum answer answer = TAKEN;
+  *is_over = waiters == Py_None;
+  for (int i = 0; !*is_over && answer == TAKEN && i < BUDGET; i++)
+    answer = release_one(waiters, 2 * value + 1, is_over);
+  return answer;
+}
+
+PyObject *release_some(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *timeline;
+  long long value;
+  bool is_over;
+  if (!PyArg_ParseTuple(args, "O!L", engine.Semaphore, &timeline, &value)) return NULL;
+  switch (release(timeline, value, &is_over)) {
+    case RAISED: return NULL;
+    case NOT_MINE: Py_RETURN_NONE;
+    default: return PyBool_FromLong(!is_over);
+  }
+}
+
+/* signal(semaphore, value) */
+enum answer signal_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  long long value;
+  if (count != 2 || names || Py_TYPE(args[0]) != engine.Semaphore) return NOT_MINE;
+  if (!small_int(args[1], &value) || value < 0 || value > LLONG_MAX / 2 - 1) return NOT_MINE;
+  PyObject *timeline = args[0];
+  if (!enter()) return NOT_MINE;
+  bool is_raised = raise_value(timeline, args[1], 2 * value + 1);
+  leave();
+  if (!is_raised) return NOT_MINE;
+  bool is_over;
+  enum answer answer = release(timeline, value, &is_over);
+  if (answer == RAISED) return RAISED;
+  if (!is_over) { /* what is left, and what is unusual, is released as if the signal was repeated */
+    PyObject *rest = answer == TAKEN ? engine.signal_later : engine.signal_again;
+    PyObject *done = PyObject_CallFunctionObjArgs(rest, timeline, args[1], NULL);
+    if (!done) return RAISED;
+    Py_DECREF(done);
+  }
+  *result = Py_NewRef(Py_None);
+  return TAKEN;
+}
