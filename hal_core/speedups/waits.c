@@ -1,8 +1,8 @@
 /* Semaphore.at, Semaphore.wait and Submission.wait (rules S1, S6). */
+#include "arguments.h" /* Python.h comes before the system's headers */
+
 #include <sched.h>
 #include <time.h>
-
-#include "arguments.h"
 
 /* at(semaphore, value) */
 enum answer at_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
