@@ -274,6 +274,29 @@ FLOW = (
     (
         "every thread traces",
         ["kernels/test_output.py::test_chosen_threads_trace_c5"],
-        ("hal._programs.printing", 'return f"((({condition}))', 'return f"(((true))'),
+        ("hal._programs.printing", "(...) ((({condition})) ?", "(...) (((true)) ?"),
+    ),
+    (
+        "no trace is indented",
+        ["kernels/test_output.py::test_traces_show_how_the_source_is_nested_c5[argument]"],
+        (
+            "hal._programs.printing",
+            "map(_trace, _TRACES, repeat(trace), count())",
+            "map(_trace, _TRACES, repeat(trace), repeat(0))",
+        ),
+    ),
+    (
+        "no variable switches traces on",
+        ["kernels/test_output.py::test_traces_show_how_the_source_is_nested_c5[variable]"],
+        (
+            "hal._programs.requests",
+            'trace = {"": False, "0": False, "1": True}.get(given, given)',
+            "trace = False",
+        ),
+    ),
+    (
+        "omitted output is printed",
+        ["kernels/test_output.py::test_omitted_output_can_be_discarded_c5"],
+        ("hal._programs.printing", '"((void)0)" if how.discards else', '"((void)0)" if False else'),
     ),
 )

@@ -11,7 +11,7 @@ from core_harness import LIMIT
 
 import hal
 from hal._kernels.output import _format
-from hal._programs.printing import UNTRACED, with_output
+from hal._programs.printing import UNTRACED, Printing, with_output
 from hal._programs.scanner import scan
 from hal.errors import (
     ArgumentTypeError,
@@ -190,6 +190,89 @@ def test_traces_of_every_kind_of_value_c5(device):
     ]  # fmt: skip
 
 
+NESTED = """
+__global__ void HAL_BLOCK(2) nested(int n) {
+  HAL_TRACE(n);
+  for (int i = 0; i < n; ++i) {
+    HAL_TRACE(i);
+    if (i) HAL_TRACE(i * 0.5f);
+  }
+  printf("of %d", n);
+}
+"""
+TRACED = ["n = 2", "  i = 0", "  i = 1", "    i * 0.5f = 0.5"]
+
+
+def traced_by_the_second(printed):
+    """Return the traces of the second thread, which has printed something behind them."""
+    lines = [line.text.rstrip("\n") for line in printed.lines if line.thread[0] == 1]
+    assert lines.pop() == "of 2"
+    return lines
+
+
+def test_traces_are_indented_as_the_source_is_c5(device):
+    program = device.compile(NESTED, trace="threadIdx.x == 1")
+    assert traced_by_the_second(run(device, program["nested"], 2)) == TRACED
+    with pytest.raises(
+        CompilationError, match=r"kernel\.cpp:1:.*HAL_TRACE takes a number"
+    ) as caught:
+        device.compile(
+            "struct S {}; __global__ void k(int n) { if (n) { S s; HAL_TRACE(s); } }", trace=True
+        )
+    assert "HAL_TRC" not in str(caught.value) + caught.value.log
+
+
+@pytest.mark.parametrize("omitted", ["print", "discard"])
+def test_omitted_output_is_discarded_if_that_is_asked_for_c5(device, capfd, omitted):
+    program = device.compile(NESTED, omitted_output=omitted)
+    device.queue.dispatch(program["nested"], grid=1, args=(2,)).wait(LIMIT)
+    assert capfd.readouterr().out == ("of 2of 2" if omitted == "print" else "")
+    assert str(run(device, program["nested"], 2)) == "of 2of 2"  # an output is not omitted
+    with pytest.raises(InvalidArgumentError, match="omitted_output"):
+        device.compile(NESTED, omitted_output="drop")
+
+
+def test_a_variable_switches_the_traces_of_a_program_on_c5(device, capfd, monkeypatch):
+    """The driver prints those of a run without an output, whatever becomes of the other text."""
+    monkeypatch.setenv("HAL_TRACE_KERNELS", "threadIdx.x == 1")
+    kernel = device.compile(NESTED, omitted_output="discard")["nested"]
+    device.queue.dispatch(kernel, grid=1, args=(2,)).wait(LIMIT)
+    place = "block (0, 0, 0) thread (1, 0, 0): "
+    assert capfd.readouterr().out.splitlines() == [place + line for line in TRACED]
+    assert traced_by_the_second(run(device, kernel, 2)) == TRACED
+    kinds = """
+    __global__ void HAL_BLOCK(2) kinds(int *x, unsigned char b, long long l) {
+      HAL_TRACE(b); HAL_TRACE(l); HAL_TRACE("text"); HAL_TRACE(x == nullptr); HAL_TRACE((int *)16);
+    }
+    """
+    given = device.upload(np.zeros(1, np.int32))
+    kernel = device.compile(kinds)["kinds"]
+    device.queue.dispatch(kernel, grid=1, args=(given, 200, -(2**40))).wait(LIMIT)
+    lines = [line.removeprefix(place) for line in capfd.readouterr().out.splitlines()]
+    assert lines == [
+        "b = 200", f"l = {-(2**40)}", '"text" = text', "x == nullptr = 0", "(int *)16 = 0x10",
+    ]  # fmt: skip
+    monkeypatch.setenv("HAL_TRACE_KERNELS", "1")
+    kernel = device.compile(NESTED)["nested"]
+    assert len(run(device, kernel, 1).lines) == 2 * 3
+
+
+@pytest.mark.parametrize("value", ["", "0", None])
+def test_the_variable_traces_nothing_unless_it_says_so_c5(device, monkeypatch, value):
+    monkeypatch.setenv("HAL_TRACE_KERNELS", "1")
+    quiet = device.compile("__global__ void HAL_BLOCK(1) quiet(int *x) { x[0] = 1; }")["quiet"]
+    assert str(quiet.signature) == "(i32* x)"  # no trace in it
+    traced = device.compile(NESTED.replace("printf", "// "))["nested"]
+    assert str(traced.signature) == "(i32 n, ptr hal_output)"
+    off = device.compile(NESTED.replace("printf", "// "), trace=False)["nested"]
+    assert str(off.signature) == "(i32 n)"
+    if value is None:
+        monkeypatch.delenv("HAL_TRACE_KERNELS")
+    else:
+        monkeypatch.setenv("HAL_TRACE_KERNELS", value)
+    assert str(device.compile(NESTED.replace("printf", "// "))["nested"].signature) == "(i32 n)"
+
+
 def test_a_long_double_is_printed_as_a_double_c5(device):
     program = device.compile(
         '__global__ void HAL_BLOCK(1) k(double d) { printf("%Lf %d", 2.75L + d, 7); }'
@@ -210,7 +293,7 @@ def test_bad_input_is_refused_c5(device, program):
     for size in (True, "64"):
         with pytest.raises(ArgumentTypeError, match="size of an output"):
             hal.Output(device, size)
-    with pytest.raises(ArgumentTypeError, match="trace is True, False or a condition"):
+    with pytest.raises(ArgumentTypeError, match="trace is True, False, None or a condition"):
         device.compile(SOURCE, trace=1)
     with pytest.raises(InvalidArgumentError, match="line break"):
         device.compile(SOURCE, trace="a\nb")
@@ -220,7 +303,7 @@ def test_bad_input_is_refused_c5(device, program):
 
 
 def rewritten(source):
-    return with_output(source, scan(source, filename="x"), {}, "")
+    return with_output(source, scan(source, filename="x"), {}, Printing())
 
 
 @pytest.mark.parametrize(
@@ -436,7 +519,7 @@ def test_a_macro_that_is_given_prints_too_c5(device):
 def test_several_sources_do_not_trace_c5(device):
     parts = {f"{name}.cpp": f"__global__ void {name}() {{ HAL_TRACE(1); }}" for name in "ab"}
     for trace in (True, "threadIdx.x == 0"):
-        with pytest.raises(InvalidArgumentError, match="only one by itself can trace; compile"):
+        with pytest.raises(InvalidArgumentError, match="only one by itself can trace, or discard"):
             device.compile(parts, trace=trace)
     assert str(device.compile(parts)["a"].signature) == "()"
 

@@ -123,7 +123,7 @@ GOOD = {
     "TrackedBuffer.fill.value": (lambda w: 1, None),
     "Context.from_host.mode": (lambda w: "hosted", TEXT),
     "Device.compile.source": (lambda w: SOURCE, {"text", "mapping"}),
-    "Device.compile.trace": (lambda w: False, {"flag", "text"}),
+    "Device.compile.trace": (lambda w: False, {"flag", "none", "text"}),
     "Executable.__contains__.name": (lambda w: "odd", None),
     "Executable.get.name": (lambda w: "odd", None),
     "Fence.__or__.other": (lambda w: w.fence, {"waits"}),

@@ -258,7 +258,8 @@ class Device(DeviceCore):
         defines: Mapping[str, object] | None = None,
         options: Options = (),
         include_directories: Includes = (),
-        trace: Trace = False,
+        trace: Trace = None,
+        omitted_output: str = "print",
     ) -> Executable:
         """Compile portable kernel source (docs/kernels.md) for this device and load it; blocks.
 
@@ -266,13 +267,14 @@ class Device(DeviceCore):
         `options` go to the backend's compiler unchanged. Several sources,
         by name, are compiled side by side and linked, as `hal.compile` does
         with the device as target.
-        `trace` says whether ``HAL_TRACE`` logs, or for which threads. Loading
+        `trace` says whether ``HAL_TRACE`` logs, or for which threads, and `omitted_output`
+        what becomes of output that no `Output` takes, as for `hal.compile`. Loading
         may wait for the device, as in `load`. Raises `CompilationError`, with
         the user's lines and the compiler's log.
         """
         self._live()
         given = check_options(options, [self._backend], only=False)[self._backend]
-        requests = prepare(source, filename, defines, include_directories, trace)
+        requests = prepare(source, filename, defines, include_directories, trace, omitted_output)
         image = compile_for(self, requests, given)
         return load_executable(self, image.image, None, image.kernels)
 

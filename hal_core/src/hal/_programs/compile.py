@@ -44,7 +44,8 @@ def compile_program(
     defines: Mapping[str, object] | None = None,
     options: Options = (),
     include_directories: Includes = (),
-    trace: Trace = False,
+    trace: Trace = None,
+    omitted_output: str = "print",
 ) -> Program:
     """Compile portable kernel source (docs/kernels.md) for targets; blocks, and needs no device.
 
@@ -70,7 +71,12 @@ def compile_program(
         Where ``#include`` looks, in order.
     trace
         Whether ``HAL_TRACE(value)`` logs, in a single source: True for all
-        threads, or the condition for a thread, such as ``"threadIdx.x == 0"``.
+        threads, or the condition for a thread, such as ``"threadIdx.x == 0"``. With None the
+        variable ``HAL_TRACE_KERNELS`` of the environment says so: ``1`` for all, ``0`` or
+        empty for no threads, or the condition; the driver prints then what no `Output` takes.
+    omitted_output
+        What becomes of the output of a run without an `Output`: ``"print"``, the driver's
+        own printf prints it, or ``"discard"``.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def compile_program(
         The compiler or the linker refuses the source; has the user's lines and the log.
     InvalidArgumentError
         A target does not exist or is given twice; the source has no kernel or
-        breaks a rule of the dialect; or `trace` is given with several sources.
+        breaks a rule of the dialect; or several sources are to trace or to discard output.
     BackendNotFoundError, BackendUnavailableError, PluginError
         The backend is not installed, its bindings are missing, or it is broken.
     UnimplementedError
@@ -88,7 +94,7 @@ def compile_program(
     wanted = _check_targets(target)
     compilers = [registry.compiler_of(name) for name, _ in wanted]
     by_backend = check_options(options, [name for name, _ in wanted])
-    requests = prepare(source, filename, defines, include_directories, trace)
+    requests = prepare(source, filename, defines, include_directories, trace, omitted_output)
     builds = [
         _Build(
             name,

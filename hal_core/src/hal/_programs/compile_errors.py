@@ -28,6 +28,7 @@ _ASSERTION: Final = re.compile(r"kernel '(?P<name>\w+)': (?P<text>[^\"]*)")
 # What `printf` and `HAL_TRACE` expand to.
 _PRINT: Final = re.compile(r"\bhal_(?:pf|take)\b")
 _TRACE: Final = re.compile(r"\bhal_(?:trace|log)\b")
+_NESTED: Final = re.compile(r"\bHAL_TRC_\d\b")
 _PRINTED: Final = "printf takes a format, and numbers, pointers and texts; no structures"
 _TRACED: Final = "HAL_TRACE takes a number, a pointer or a text; no structure"
 _INCLUDE: Final = re.compile(r"#\s*include\s*<([^>]*)>")
@@ -48,7 +49,7 @@ def explained(error: CompilationError, request: CompileRequest) -> CompilationEr
     if not lines:
         said = [(line, _in_words(line, request, error.log)) for line in found]
         lines = [words for line, words in said if words != line or not _is_ours(line)]
-    log = _PRINT.sub("printf", error.log)
+    log = _NESTED.sub("HAL_TRACE", _PRINT.sub("printf", error.log))
     return CompilationError.from_log(what, list(dict.fromkeys(lines or found)), log)
 
 

@@ -6,6 +6,8 @@ own: a pointer to `hal.Output`'s memory, or null, for the driver's own printf.
 The kernel stores the pointer in a variable that its block shares, where the
 functions that it calls find it.
 
+A trace is told by its macro how deep it stands in the statements of its function.
+
 A source that prints nothing stays as it is. In one that does, lines keep
 their places, and so do columns up to the end of a kernel's parameters. Output
 of an included file goes to the driver's printf, as does that of several
@@ -18,9 +20,12 @@ A record is a multiple of 8 bytes: its size; the thread and the block, three
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from itertools import count, repeat
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hal._programs.nesting import nested_words
 from hal.cpp_tokens import Token, tokenize
 
 if TYPE_CHECKING:
@@ -28,7 +33,16 @@ if TYPE_CHECKING:
 
     from hal.native import EntryPoint
 
-__all__ = ["HEADER", "PARAMETER", "UNTRACED", "OutputPlace", "may_print", "with_output"]
+__all__ = [
+    "HEADER",
+    "PARAMETER",
+    "UNTRACED",
+    "OutputPlace",
+    "Printing",
+    "may_print",
+    "may_trace",
+    "with_output",
+]
 
 PARAMETER: Final = "hal_output"
 """The name of the hidden parameter."""
@@ -40,8 +54,12 @@ UNTRACED: Final = "#define HAL_TRACE(...) ((void)0)\n"
 """The line put before a source that traces nothing."""
 
 _PRINT: Final = "printf"
-# As long as the word that it replaces, so that columns stay.
+# As long as the words that they replace, so that columns stay.
 _RECORD: Final = "hal_pf"
+_TRACE: Final = "HAL_TRACE"
+_TRACES: Final = tuple(_TRACE if depth == 0 else f"HAL_TRC_{depth}" for depth in range(10))
+"""The macros for traces by their depth; deeper ones take the last."""
+_INCLUDE: Final = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"', re.MULTILINE)
 # Behind `int` the word is a declaration.
 _ELSEWHERE: Final = frozenset({"::", ".", "->", "int"})
 
@@ -158,13 +176,17 @@ __device__ inline auto hal_pf(const char *hal_format, hal_t... hal_values) ->
     hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_values)...};
     return hal_record(hal_to, hal_items, 1 + (int)sizeof...(hal_values));
   }
-  printf(hal_format, hal_values...);
+  hal_driver_printf(hal_format, hal_values...);
   return (int)sizeof...(hal_values);
 }
+__device__ inline void hal_show(const char *hal_format, const char *hal_name, hal_item hal_of);
 template <typename hal_t>
 __device__ inline void hal_log(const char *hal_format, const char *hal_name, hal_t hal_value) {
   hal_printed *const hal_to = hal_output_here();
-  if (!hal_to) return;
+  if (!hal_to) {
+    hal_show(hal_format, hal_name, hal_take(hal_value));
+    return;
+  }
   hal_item hal_items[] = {hal_take(hal_format), hal_take(hal_name), hal_take(hal_value)};
   hal_record(hal_to, hal_items, 3);
 }
@@ -181,11 +203,51 @@ __device__ inline void hal_trace(const char *hal_name, char *hal_value) {
 }
 """
 
+_SHOWN: Final = r"""
+#define HAL_SHOW(hal_form, hal_value) \
+  printf("block (%u, %u, %u) thread (%u, %u, %u): %s = " hal_form "\n", blockIdx.x, blockIdx.y, \
+         blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z, hal_name, hal_value)
+__device__ inline void hal_show(const char *hal_format, const char *hal_name, hal_item hal_of) {
+  if (hal_format[6] == 's') HAL_SHOW("%s", hal_of.hal_text);
+  else if (hal_of.hal_kind == 1) HAL_SHOW("%lld", (long long)hal_of.hal_bits);
+  else if (hal_of.hal_kind == 2) HAL_SHOW("%.9g", hal_of.hal_number);
+  else if (hal_of.hal_kind == 3) HAL_SHOW("%p", (const void *)hal_of.hal_text);
+  else HAL_SHOW("%llu", hal_of.hal_bits);
+}
+"""
+"""What a trace without an output does if the whole program traces."""
+
+_UNSHOWN: Final = "__device__ inline void hal_show(const char *, const char *, hal_item) {}\n"
+
+
+class Printing(NamedTuple):
+    """What becomes of the calls of a source.
+
+    Attributes
+    ----------
+    trace
+        The condition under which a thread traces; empty to trace nothing.
+    shows
+        Whether the driver prints the traces of a run without an output.
+    discards
+        Whether nobody prints what a run without an output prints.
+    """
+
+    trace: str = ""
+    shows: bool = False
+    discards: bool = False
+
 
 class OutputPlace:
     """The argument for the hidden parameter: a `hal.Output`, or a slot that is bound to one."""
 
     __slots__ = ()
+
+
+def may_trace(source: str, defines: Mapping[str, str]) -> bool:
+    """Return whether a source, or a file of the user's that it includes, may trace."""
+    texts = (source, *defines.values())
+    return any(_TRACE in text for text in texts) or _INCLUDE.search(source) is not None
 
 
 def may_print(source: str, defines: Mapping[str, str], trace: str) -> bool:
@@ -194,7 +256,7 @@ def may_print(source: str, defines: Mapping[str, str], trace: str) -> bool:
 
 
 def with_output(
-    source: str, entries: Sequence[EntryPoint], defines: Mapping[str, str], trace: str
+    source: str, entries: Sequence[EntryPoint], defines: Mapping[str, str], how: Printing
 ) -> tuple[str, str, dict[str, str]]:
     """Return a prelude, and source and macros whose kernels print to their hidden parameter.
 
@@ -204,9 +266,10 @@ def with_output(
         The text, and the kernels that `hal._programs.scanner.scan` finds in it.
     defines
         Macros, name to value.
-    trace
-        The condition under which a thread traces; empty to trace nothing.
+    how
+        What becomes of the calls.
     """
+    trace = how.trace
     macros = {_renamed(name): _renamed(value) for name, value in defines.items()}
     places = _calls(source)
     if not trace and not places and macros == defines:
@@ -217,6 +280,11 @@ def with_output(
         any(entry.body_start < place < entry.body_end for entry in entries) for place in places
     )
     edits = [(place, place + len(_PRINT), _RECORD) for place in places]
+    if trace:
+        edits += [
+            (each.start, each.end, _TRACES[min(depth, len(_TRACES) - 1)])
+            for each, depth in nested_words(source, _TRACE)
+        ]
     for entry in entries:
         if not is_anywhere and not any(
             entry.body_start < place < entry.body_end for place in places
@@ -235,12 +303,18 @@ def with_output(
         pieces += (source[position:start], text)
         position = end
     pieces.append(source[position:])
-    traces = f'#line 1 "trace"\n#define HAL_TRACE(...) {_trace(trace)}\n' if trace else UNTRACED
-    return _PRELUDE + traces, "".join(pieces), macros
+    traces = '#line 1 "trace"\n' + "".join(map(_trace, _TRACES, repeat(trace), count()))
+    printf = "((void)0)" if how.discards else "printf(__VA_ARGS__)"
+    driver = f"#define hal_driver_printf(...) {printf}\n"
+    shown = _SHOWN if how.shows else _UNSHOWN
+    prelude = driver + _PRELUDE + shown + (traces if trace else UNTRACED)
+    return prelude, "".join(pieces), macros
 
 
-def _trace(condition: str) -> str:
-    return f"((({condition})) ? hal_trace(#__VA_ARGS__, (__VA_ARGS__)) : (void)0)"
+def _trace(name: str, condition: str, depth: int) -> str:
+    """Return the macro of traces at a depth."""
+    text = f'"{"  " * depth}" #__VA_ARGS__'
+    return f"#define {name}(...) ((({condition})) ? hal_trace({text}, (__VA_ARGS__)) : (void)0)\n"
 
 
 def _renamed(text: str) -> str:

@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from hal._base.whole_files import MOST_BYTES
-from hal._programs.printing import UNTRACED, may_print, with_output
+from hal._programs.printing import UNTRACED, Printing, may_print, may_trace, with_output
 from hal._programs.scanner import read_source, scan, type_table
-from hal.arguments import as_items, as_mapping, as_path, as_text, ask, shown, shown_path
+from hal.arguments import as_choice, as_items, as_mapping, as_path, as_text, ask, shown, shown_path
 from hal.cpp_tokens import tokenize
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import CompileRequest
@@ -23,7 +23,10 @@ __all__ = ["Includes", "Options", "Source", "Trace", "check_options", "prepare",
 Source: TypeAlias = str | Mapping[str, str]
 Options: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 Includes: TypeAlias = Sequence[str | os.PathLike[str]]
-Trace: TypeAlias = bool | str
+Trace: TypeAlias = bool | str | None
+
+_SWITCH: Final = "HAL_TRACE_KERNELS"
+"""The variable of the environment for programs that do not say whether they trace."""
 
 _INCLUDE: Final = re.compile(r"#\s*include\s*[\"<]([^\">]+)[\">]")
 _LONGEST_PATH: Final = 4096
@@ -37,12 +40,9 @@ def prepare(
     defines: Mapping[str, object] | None,
     include_directories: Includes,
     trace: Trace,
+    omitted_output: str,
 ) -> list[CompileRequest]:
     """Check a user's input to a compiler, and return a request for each source, with no options."""
-    condition = _check_trace(trace)
-    if "\n" in condition or "\r" in condition:
-        message = "compile: the condition of trace has a line break"
-        raise InvalidArgumentError(message)
     if not isinstance(source, Mapping):
         source = {as_text(filename, "compile: a filename is text"): source}
     given_sources = as_mapping(source, "compile: sources by name are a mapping")
@@ -61,12 +61,6 @@ def prepare(
     if not sources:
         message = "compile: there is no source"
         raise InvalidArgumentError(message)
-    if condition and len(sources) > 1:
-        message = (
-            "compile: several sources are linked, and only one by itself can trace; compile them "
-            "as one text, or without trace"
-        )
-        raise InvalidArgumentError(message)
     macros = {
         as_text(key, "compile: a macro's name is text"): ask(
             str, value, f"compile: defines[{shown(key)}]"
@@ -75,13 +69,14 @@ def prepare(
             {} if defines is None else defines, "compile: defines is a mapping"
         ).items()
     }
+    how = _check_printing(sources, macros, trace, omitted_output)
     _check_characters(
         [
             *(("a filename", name) for name in sources),
             *((f"{name}: the source", text) for name, text in sources.items()),
             *(("the name of a macro", key) for key in macros),
             *((f"defines[{key!r}]", value) for key, value in macros.items()),
-            ("the condition of trace", condition),
+            ("the condition of trace", how.trace),
         ]
     )
     for name, text in sources.items():
@@ -91,9 +86,9 @@ def prepare(
     for index, (name, text) in enumerate(sources.items()):
         prelude, printing, given = UNTRACED, text, macros
         # If a function of one source prints, a kernel of another one would have to know it.
-        if len(sources) == 1 and may_print(text, macros, condition):
+        if len(sources) == 1 and may_print(text, macros, how.trace):
             found = scan(text, filename=name)
-            prelude, printing, given = with_output(text, found, macros, condition)
+            prelude, printing, given = with_output(text, found, macros, how)
         entries, plain = read_source(printing, filename=name)
         if not entries and len(sources) == 1:
             message = f"{name} defines no kernel: no __global__ function with a body was found"
@@ -156,11 +151,33 @@ def check_texts(what: str, values: object) -> tuple[str, ...]:
     return texts
 
 
-def _check_trace(trace: object) -> str:
-    """Return the condition of the threads that trace; "" if no thread does."""
+def _check_printing(
+    sources: Mapping[str, str], macros: Mapping[str, str], trace: object, omitted_output: object
+) -> Printing:
+    """Return what becomes of what kernels print."""
+    choices = ("print", "discard")
+    discards = as_choice(omitted_output, choices, "compile: omitted_output") == "discard"
+    is_switched = trace is None
+    if is_switched:
+        given = os.environ.get(_SWITCH, "").strip()
+        trace = {"": False, "0": False, "1": True}.get(given, given)
+        if len(sources) > 1 or not any(may_trace(each, macros) for each in sources.values()):
+            trace = False
     if isinstance(trace, (bool, np.bool_)):
-        return "true" if trace else ""
-    return as_text(trace, "compile: trace is True, False or a condition")
+        condition = "true" if trace else ""
+    else:
+        condition = as_text(trace, "compile: trace is True, False, None or a condition")
+    if "\n" in condition or "\r" in condition:
+        message = "compile: the condition of trace has a line break"
+        raise InvalidArgumentError(message)
+    if (condition or discards) and len(sources) > 1:
+        message = (
+            "compile: several sources are linked, and only one by itself can trace, or discard "
+            "what it prints; compile them as one text, or without trace and omitted_output"
+        )
+        raise InvalidArgumentError(message)
+    # Who switches traces on for a program need not know of its outputs.
+    return Printing(condition, is_switched and bool(condition), discards)
 
 
 def _source_text(source: object) -> str:

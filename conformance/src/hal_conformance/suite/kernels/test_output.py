@@ -65,3 +65,50 @@ def test_chosen_threads_trace_c5(device: hal.Device) -> None:
         0: ((3, 0, 0), "first + i = 10\n"),
         1: ((3, 0, 0), "first + i = 42\n"),
     }
+
+
+NESTED = """
+__global__ void HAL_BLOCK(8) nested(int n) {
+  HAL_TRACE(n);
+  for (int i = 0; i < n; ++i) {
+    HAL_TRACE(i);
+    if (i > 1)
+      HAL_TRACE(i * 0.5f);
+  }
+  printf("end");
+}
+"""
+TRACED = ["n = 3\n", "  i = 0\n", "  i = 1\n", "  i = 2\n", "    i * 0.5f = 1\n"]
+
+
+@pytest.mark.feature("compile")
+@pytest.mark.parametrize("by", ["argument", "variable"])
+def test_traces_show_how_the_source_is_nested_c5(
+    device: hal.Device, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """C5: traces are indented; a variable switches them on for a program that does not ask."""
+    condition = "threadIdx.x == 5"
+    monkeypatch.delenv("HAL_TRACE_KERNELS", raising=False)
+    if by == "variable":
+        monkeypatch.setenv("HAL_TRACE_KERNELS", condition)
+    kernel = device.compile(NESTED, trace=condition if by == "argument" else None)["nested"]
+    output = hal.Output(device)
+    printed = output.read(wait=device.queue.dispatch(kernel, grid=1, args=(3, output)))
+    found = [said.text for said in printed.lines if said.thread == (5, 0, 0)]
+    assert [text.replace("1.0", "1") for text in found] == [*TRACED, "end"]
+    if by == "variable":  # the driver prints those of a run without an output
+        device.queue.dispatch(kernel, grid=1, args=(3,)).wait(LIMIT)
+
+
+@pytest.mark.feature("compile")
+def test_omitted_output_can_be_discarded_c5(
+    device: hal.Device, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """C5: of a run without an output nothing is printed then; an output takes all of it."""
+    kernel = device.compile(NESTED, omitted_output="discard")["nested"]
+    device.queue.dispatch(kernel, grid=1, args=(3,)).wait(LIMIT)
+    device.wait_idle(LIMIT)
+    assert capfd.readouterr().out == ""
+    output = hal.Output(device)
+    printed = output.read(wait=device.queue.dispatch(kernel, grid=1, args=(3, output)))
+    assert str(printed) == 8 * "end"
