@@ -14,40 +14,9 @@ from hal.errors import (
     ClosedError,
     DeadlineExceededError,
     InvalidArgumentError,
-    OperationError,
 )
 
 SIZE = 4096
-
-
-def test_a_whole_life_m3(opened):
-    """M3: allocate, use, give back, all submitted at once, in one queue."""
-    device, _ = opened
-    queue, out = device.queue, np.zeros(1024, np.float32)
-    buffer = queue.alloca(SIZE, dtype=np.float32)
-    assert (buffer.size, buffer.shape, buffer.dtype) == (SIZE, (1024,), np.float32)
-    assert (buffer.memory, buffer.device) == ("device", device)
-    queue.fill(buffer, 1.5)
-    queue.read(buffer, out)
-    ended = queue.dealloca(buffer)
-    ended.wait(LIMIT)
-    assert (out == 1.5).all()
-    assert buffer.allocation.state == "done"
-    assert buffer.allocation.kind == "alloca"
-    assert device.statistics().allocations == 0
-
-
-@pytest.mark.parametrize("memory", ["device", "host", "managed"])
-@pytest.mark.parametrize("size", [0, 1, SIZE])
-def test_kinds_and_sizes_m3(opened, memory, size):
-    device, _ = opened
-    buffer = device.queue.alloca(size, memory=memory)
-    filled = device.queue.fill(buffer, 7, wait=buffer.allocation)
-    assert buffer.numpy(wait=filled, timeout=LIMIT).tolist() == [7] * size
-    assert buffer.memory == memory
-    assert buffer.address % 256 == 0
-    assert buffer.map().tolist() == [7] * size
-    device.queue.dealloca(buffer).wait(LIMIT)
 
 
 def test_no_address_before_the_issue_m3(opened):
@@ -99,63 +68,6 @@ def test_every_operation_may_be_submitted_before_m3(opened):
     expected[103:123] = np.arange(7, 27)
     assert (outs[0] == expected).all()
     assert outs[2].tolist() == [3, 3, 3, 7, 8, 9, 10, 11]
-
-
-def test_kernels_take_buffers_without_an_address_yet_m3(opened):
-    device, _ = opened
-    source = "__global__ void add(int *x, int n) { int i = blockIdx.x; if (i < n) x[i] += i; }"
-    kernel = device.compile(source)["add"]
-    gate = hal.create_semaphore()
-    queue, out = device.queue, np.zeros(16, np.int32)
-    buffer = queue.alloca(64, dtype=np.int32, wait=gate.at(1))
-    queue.fill(buffer, 5)
-    queue.dispatch(kernel, grid=16, block=1, args=(buffer, 16))
-    queue.read(buffer, out)
-    done = queue.dealloca(buffer)
-    gate.signal(1)
-    done.wait(LIMIT)
-    assert out.tolist() == list(range(5, 21))
-
-
-def test_a_use_that_is_issued_before_fails_alone_m3(opened):
-    """M3: on another queue, without a wait; the alloca and what waits for it go on."""
-    device, _ = opened
-    gate = hal.create_semaphore()
-    buffer = device.queue.alloca(SIZE, wait=gate.at(1))
-    early = device.queues.upload.fill(buffer, 1)
-    with pytest.raises(OperationError, match="alloca was issued"):
-        early.wait(LIMIT)
-    later = device.queues.upload.fill(buffer, 2, wait=buffer.allocation)
-    gate.signal(1)
-    assert (buffer.numpy(wait=later, timeout=LIMIT) == 2).all()
-
-
-def test_recording_it_before_is_refused_m3(opened):
-    """M3: a recording takes addresses, so it takes such a buffer by slot or afterwards."""
-    device, _ = opened
-    gate = hal.create_semaphore()
-    buffer = device.queue.alloca(SIZE, wait=gate.at(1))
-    with device.record() as commands, pytest.raises(InvalidArgumentError, match="slot"):
-        commands.fill(buffer, 1)
-    gate.signal(1)
-    buffer.allocation.wait(LIMIT)
-    with device.record() as commands:
-        commands.fill(buffer, 1)
-    assert (buffer.numpy(wait=device.queue.execute(commands)) == 1).all()
-
-
-def test_slots_take_it_before_m3(opened):
-    device, _ = opened
-    gate, out = hal.create_semaphore(), np.zeros(SIZE, np.uint8)
-    with device.record(slots=1) as commands:
-        commands.fill(commands.slots[0], 4, size=SIZE)
-    buffer = device.queue.alloca(SIZE, wait=gate.at(1))
-    device.queue.execute(commands, bindings=[buffer])
-    read = device.queue.read(buffer, out)
-    device.queue.dealloca(buffer)
-    gate.signal(1)
-    read.wait(LIMIT)
-    assert (out == 4).all()
 
 
 # dealloca
@@ -231,19 +143,6 @@ def test_memory_goes_round_m3(opened, async_mode):
     else:
         assert probe.calls[name] == probe.calls["free_async"] == 20
         assert probe.calls["allocate"] == 0
-
-
-def test_a_buffer_that_is_dropped_gives_its_memory_back_m3(opened):
-    device, _ = opened
-    gate = hal.create_semaphore()
-    buffer = device.queue.alloca(SIZE, wait=gate.at(1))
-    submission = buffer.allocation
-    device.queue.fill(buffer, 1)
-    del buffer
-    gate.signal(1)
-    submission.wait(LIMIT)
-    device.wait_idle(LIMIT)
-    wait_until(lambda: device.statistics().allocations == 0)
 
 
 def test_a_view_outlives_dealloca_m2(opened):

@@ -82,20 +82,6 @@ def test_a_wait_that_cannot_end_says_what_it_waits_for_s9(device, method):
     assert getattr(buffer, method)(timeout=LIMIT).tolist() == [7] * 4
 
 
-def test_failures_of_earlier_operations_are_theirs_m2(device):
-    """M2: whether they failed before, or while it waits; a wait list raises them."""
-    buffer = device.upload(np.zeros(4, np.uint8))
-    broken, later = hal.create_semaphore(), hal.create_semaphore()
-    broken.fail(OperationError("on purpose"))
-    failed = device.queue.fill(buffer, 7, wait=broken.at(1))
-    assert buffer.numpy().tolist() == [0] * 4
-    device.queue.fill(buffer, 7, wait=later.at(1))
-    device.queues.upload.call(later.fail, OperationError("later"))
-    assert buffer.numpy(timeout=LIMIT).tolist() == [0] * 4
-    with pytest.raises(OperationError, match="on purpose"):
-        buffer.numpy(wait=failed, timeout=LIMIT)
-
-
 @pytest.mark.parametrize("method", ["numpy", "map"])
 def test_a_host_function_does_not_wait_for_itself_m2(device, method):
     """M2: nor for what stands behind it; its own waits say what came before."""

@@ -48,23 +48,6 @@ def test_a_capsule_says_what_the_buffer_is_m2(device, dtype, max_version):
     assert flags == (0 if versioned else None)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_numpy_takes_what_we_hand_out_m2(device, dtype):
-    array = np.arange(24).astype(dtype).reshape(2, 3, 4)
-    buffer = device.upload(array)
-    taken = np.from_dlpack(buffer)
-    assert (taken.dtype, taken.shape, taken.ctypes.data) == (
-        array.dtype,
-        array.shape,
-        buffer.address,
-    )
-    assert (taken == array).all()
-    part = np.from_dlpack(buffer.subspan(array.itemsize * 4, array.itemsize * 8))
-    assert part.tolist() == array.ravel()[4:12].tolist()
-    assert np.from_dlpack(device.upload(np.zeros((0, 3), dtype))).shape == (0, 3)
-    assert np.from_dlpack(device.upload(np.ones((), dtype))).tolist() == np.ones((), dtype).tolist()
-
-
 @pytest.mark.parametrize(
     ("dtype", "match"),
     [

@@ -3,81 +3,14 @@
 from __future__ import annotations
 
 import gc
-import threading
 
-import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT
 
-import hal
 from hal.errors import (
     ArgumentTypeError,
-    ClosedError,
-    HalError,
     InvalidArgumentError,
 )
-
-
-def test_recording_runs_nothing_c1(open_probe):
-    """While it is recorded there is no native call."""
-    device, probe = open_probe()
-    buffer = device.allocate(64)
-    before = sum(probe.calls.values())
-    commands = device.record()
-    commands.fill(buffer, 1)
-    commands.update(buffer, b"1234")
-    commands.copy(buffer, buffer, target_offset=32, size=16)
-    commands.barrier()
-    commands.end()
-    assert sum(probe.calls.values()) == before
-
-
-def test_commands_of_no_size_are_left_out_c4(open_probe):
-    """C4: no native call for them, and the rest is right."""
-    device, probe = open_probe()
-    buffer = device.upload(np.zeros(8, np.uint8))
-    with device.record() as commands:
-        commands.fill(buffer, 1, size=0)
-        commands.barrier()
-        commands.barrier()
-        commands.copy(buffer, buffer, size=0)
-        commands.fill(buffer, 2, size=4)
-        commands.update(buffer, b"", offset=8)
-    before = probe.calls["fill"], probe.calls["copy"], probe.calls["copy_from_host"]
-    device.queue.execute(commands).wait(LIMIT)
-    after = probe.calls["fill"], probe.calls["copy"], probe.calls["copy_from_host"]
-    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 0, 0]
-    assert buffer.numpy().tolist() == [2] * 4 + [0] * 4
-
-
-def test_a_recording_keeps_its_buffers_c1(open_probe):
-    """C1: names may go, buffers may be closed, before it is ever executed."""
-    device, _ = open_probe()
-    source, target = device.upload(np.full(16, 7, np.uint8)), device.allocate(16)
-    with device.record() as commands:
-        commands.copy(source, target)
-    source.close()
-    del source
-    gc.collect()
-    assert device.statistics().allocations == 2
-    for _ in range(2):
-        assert target.numpy(wait=device.queue.execute(commands)).tolist() == [7] * 16
-    del commands
-    gc.collect()
-    device.wait_idle(LIMIT)
-    assert device.statistics().allocations == 1
-
-
-def test_recordings_that_were_never_executed_leave_nothing(open_probe):
-    device, _ = open_probe()
-    for end in (True, False):
-        commands = device.record()
-        commands.fill(device.allocate(16), 1)
-        if end:
-            commands.end()
-        del commands
-    gc.collect()
-    assert device.statistics().allocations == 0
 
 
 def test_a_thousand_executions_are_flat(open_probe):
@@ -104,37 +37,6 @@ def test_a_thousand_executions_are_flat(open_probe):
 
 
 # States, categories, groups
-
-
-def test_a_one_shot_recording_runs_once_c1(device):
-    """C1: the second execution is refused, from whichever thread; a refused one does not count."""
-    counter = device.upload(np.zeros(4, np.uint8))
-    with device.record(one_shot=True, slots=1) as commands:
-        commands.fill(commands.slots[0], 1, size=4)
-    assert commands.one_shot
-    semaphore = hal.create_semaphore(5)
-    for refused in (
-        lambda: device.queue.execute(commands),
-        lambda: device.queue.execute(commands, bindings=[counter], signal=semaphore.at(5)),
-        lambda: device.queue.execute(commands, bindings=[counter], wait="x"),
-    ):
-        with pytest.raises(HalError):
-            refused()
-    ready = threading.Barrier(4, timeout=LIMIT)
-
-    def execute():
-        ready.wait()
-        try:
-            return device.queue.execute(commands, bindings=[counter])
-        except ClosedError as error:
-            return str(error)
-
-    results = collect_in_threads([execute] * 4)
-    texts = [each for each in results if isinstance(each, str)]
-    assert len(texts) == 3
-    assert "one-shot" in texts[0]
-    hal.wait_all([each for each in results if not isinstance(each, str)], LIMIT)
-    assert counter.numpy().tolist() == [1] * 4
 
 
 @pytest.mark.parametrize(

@@ -159,25 +159,6 @@ def test_reads_and_writes_may_be_narrowed_c2(open_probe, image):
     assert [sorted(each) for each in dependencies] == [[], [0], [0], [1, 2]]
 
 
-@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 1000, 20_000])
-@pytest.mark.parametrize("hazards", ["manual", "auto"])
-def test_any_number_of_commands_c4(device, mode, hazards, count):
-    """C4: wide, then joined; the same result from both."""
-    source, target = device.allocate(4 * count), device.allocate(4 * count)
-    with device.record(command_buffer=mode, hazards=hazards) as commands:
-        for index in range(count):
-            commands.fill(source, np.uint32(index + 1), offset=4 * index, size=4)
-        if hazards == "manual":
-            commands.barrier()
-        commands.copy(source, target)
-    assert len(commands) == count + 1
-    for _ in range(2):
-        device.queue.fill(target, 0)
-        done = device.queue.execute(commands)
-    result = target.numpy(np.uint32, wait=done, timeout=3 * LIMIT)
-    assert (result == np.arange(1, count + 1, dtype=np.uint32)).all()
-
-
 def test_every_empty_node_joins_several_i8(open_probe):
     """I8: one for each barrier that has several commands on both sides, and no other."""
     device, probe = open_probe()

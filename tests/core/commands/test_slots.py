@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads
+from core_harness import LIMIT
 
 import hal
 from hal._commands.instances import _copy_block
@@ -18,7 +17,6 @@ from hal.errors import (
     ClosedError,
     HalError,
     InvalidArgumentError,
-    OperationError,
 )
 
 SOURCE = """
@@ -96,33 +94,6 @@ def test_the_table_is_taken_during_the_call_c3(device, mode):
     assert block.ticket is None
 
 
-def test_one_recording_on_many_queues_with_many_tables_c3(compiled, mode):
-    """C3, C4: four threads, four queues, 50 executions each, all with buffers of their own."""
-    device, program = compiled
-    with device.record(slots=3, command_buffer=mode) as commands:
-        source, middle, target = commands.slots
-        commands.dispatch(program["add"], grid=1, block=16, args=(source, middle, 1))
-        commands.barrier()
-        commands.dispatch(program["add"], grid=1, block=16, args=(middle, target, 2))
-        commands.barrier()
-        commands.copy(source, middle, size=64)
-    queues = [device.create_queue(ordered=bool(index % 2)) for index in range(4)]
-
-    def run(number, queue):
-        results = []
-        for each in range(50):
-            first = np.arange(16, dtype=np.int32) + 1000 * number + 20 * each
-            table = [device.upload(first), *(device.allocate(64, dtype="i4") for _ in "ab")]
-            results.append((first, table, queue.execute(commands, bindings=table)))
-        for first, (_, middle, target), done in results:
-            assert (target.numpy(wait=done) == first + 3).all()
-            assert (middle.numpy() == first).all()
-
-    collect_in_threads([functools.partial(run, *each) for each in enumerate(queues)])
-    for queue in queues:
-        queue.close()
-
-
 @pytest.mark.parametrize("alignment", [1, 8, 16, 64])
 def test_a_copied_block_is_one_of_its_own_c3(alignment):
     """The same values, aligned as they must be, with pointers to themselves."""
@@ -150,20 +121,6 @@ def test_a_copied_block_is_one_of_its_own_c3(alignment):
 
 
 # Buffers without an address yet
-
-
-def test_a_buffer_that_has_no_address_at_issue_fails_the_execution_m3(device, mode):
-    """M3: nobody has waited for the alloca, on another queue; later executions work."""
-    gate = hal.create_semaphore()
-    with device.record(slots=1, command_buffer=mode) as commands:
-        commands.fill(commands.slots[0], 6, size=16)
-    transient = device.queues.upload.alloca(16, wait=gate.at(1))
-    failing = device.queue.execute(commands, bindings=[transient])
-    with pytest.raises(OperationError, match="alloca"):
-        failing.wait(LIMIT)
-    gate.signal(1)
-    done = device.queue.execute(commands, bindings=[transient], wait=transient.allocation)
-    assert transient.numpy(wait=done).tolist() == [6] * 16
 
 
 def test_overlaps_of_late_buffers_are_seen_at_issue_m3(device, mode):
@@ -295,33 +252,6 @@ def test_slots_are_a_sequence_c3(device):
 def test_slots_that_cannot_be_c3(device, specs, error):
     with pytest.raises(error):
         device.record(slots=specs)
-
-
-def test_a_slot_without_a_size_is_told_one_c3(device):
-    with device.record(slots=2) as commands:
-        one, two = commands.slots
-        for use in (lambda: commands.fill(one, 1), lambda: commands.copy(one, two)):
-            with pytest.raises(InvalidArgumentError, match=r"slot 0 has no size.*pass size="):
-                use()
-        commands.fill(one, 1, size=16)
-        commands.copy(one.subspan(0, 8), two)
-    pair = upload(device, 0, 0)
-    device.queue.execute(commands, bindings=pair).wait(LIMIT)
-    assert [each.numpy().tolist() for each in pair] == [[1] * 16, [1] * 8 + [0] * 8]
-
-
-def test_rights_of_what_is_bound_c3(device, mode):
-    """C3, M1: what the commands do with a slot, its buffer must allow."""
-    with device.record(slots=2, command_buffer=mode) as commands:
-        commands.copy(*commands.slots, size=16)
-    source = device.allocate(16, usage=hal.BufferUsage.TRANSFER_SOURCE)
-    target = device.allocate(16, usage=hal.BufferUsage.TRANSFER_TARGET)
-    device.queue.execute(commands, bindings=[source, target]).wait(LIMIT)
-    for table in ([target, target], [source, source]):
-        with pytest.raises(InvalidArgumentError, match=r"slot .*TRANSFER"):
-            device.queue.execute(commands, bindings=table)
-    with device.record() as direct, pytest.raises(InvalidArgumentError, match="TRANSFER_TARGET"):
-        direct.fill(source, 1)
 
 
 # Derived order: slots are memories of their own

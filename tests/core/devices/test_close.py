@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import re
 import threading
@@ -102,24 +101,6 @@ def test_work_of_another_device_behind_abandoned_work_s5_q6(open_probe, latch, e
     assert second.lost == (not ends)
 
 
-def test_close_of_a_call_that_never_ends_q6(open_probe, gate):
-    """Q6: the same for a host function: it cannot be stopped, but close returns and says so."""
-    device, _ = open_probe()
-    started = threading.Event()
-
-    def call():
-        started.set()
-        gate.wait(LIMIT)
-
-    running = device.queue.call(call)
-    assert started.wait(LIMIT)
-    told = device.close(0.1)
-    assert len(told) == 1
-    assert "call on" in told[0]
-    assert running.state == "failed"
-    gate.set()
-
-
 def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):
     """Q5: after a time-out the work goes on; what it reads and writes is never given back."""
     device, probe = open_probe()
@@ -159,25 +140,6 @@ def test_close_twice_and_by_with_q6(open_probe):
     assert other.closed
     with pytest.raises(ClosedError), device:
         pass
-
-
-def test_close_from_several_threads_q6(open_probe):
-    """Q6: of four closes at the same time one does it; nothing is given back twice."""
-    for _ in range(10):
-        device, probe = open_probe()
-        buffer = device.allocate(64)
-        for _ in range(20):
-            device.queue.fill(buffer, 1)
-        together = threading.Barrier(4, timeout=LIMIT)
-
-        def close(device=device, together=together):
-            together.wait()
-            return device.close(LIMIT)
-
-        assert collect_in_threads([close] * 4) == [()] * 4
-        wait = threading.Event()
-        while not probe.closed:
-            assert not wait.wait(0.001)
 
 
 def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):
@@ -301,54 +263,6 @@ def test_close_goes_on_where_one_in_another_thread_was_interrupted_q6(
 
     assert collect_in_threads([first, second]) == [None, ()]
     assert probe.closed
-
-
-def test_close_while_others_submit_q6(open_probe):
-    """Q6: submitters see `ClosedError`; every operation that was taken ends; nothing is left."""
-    for _ in range(5):
-        device, probe = open_probe(max_in_flight=2)
-        buffer = device.allocate(64)
-        taken = []
-        started = threading.Barrier(4, timeout=LIMIT)
-
-        def submit(device=device, buffer=buffer, taken=taken, started=started):
-            started.wait()
-            with contextlib.suppress(ClosedError):
-                while True:
-                    taken.append(device.queue.fill(buffer, 1))
-
-        def close(device=device, taken=taken, started=started):
-            started.wait()
-            while len(taken) < 20:
-                pass
-            return device.close(LIMIT)
-
-        assert collect_in_threads([submit] * 3 + [close])[3] == ()
-        for each in taken:
-            assert each.done
-            assert each.state in {"done", "cancelled"}
-        assert probe.live() == {}
-
-
-CLOSED_CALLS = {
-    "fill": lambda device, buffer, queue: queue.fill(buffer, 1),
-    "update": lambda device, buffer, queue: queue.update(buffer, b"1"),
-    "copy": lambda device, buffer, queue: queue.copy(buffer, buffer, size=1, target_offset=2),
-    "call": lambda device, buffer, queue: queue.call(list),
-    "barrier": lambda device, buffer, queue: queue.barrier(),
-    "read": lambda device, buffer, queue: queue.read(buffer, np.zeros(2, np.uint8)),
-}
-
-
-@pytest.mark.parametrize("name", CLOSED_CALLS)
-def test_a_closed_queue_refuses_work_q6(device, name):
-    """The error names the queue and what to do; other queues go on."""
-    buffer = device.allocate(4)
-    queue = device.create_queue(name="gone")
-    queue.close(LIMIT)
-    with pytest.raises(ClosedError, match=r"gone.*create"):
-        CLOSED_CALLS[name](device, buffer, queue)
-    CLOSED_CALLS[name](device, buffer, device.queue).wait(LIMIT)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])

@@ -40,18 +40,6 @@ def test_a_failure_of_what_was_returned_fails_the_call_s5(device, way, when):
     assert isinstance(call.error, OperationError)
 
 
-def test_a_foreign_failure_and_an_unmet_wait_beside_it_s5(device):
-    """One failure ends it, whatever else is open; what is open is forgotten."""
-    never, broken = hal.create_semaphore(), hal.create_semaphore()
-    call = device.queue.call(returning([never.at(1), broken.at(1)]))
-    until_deferred(call)
-    broken.fail(KeyError("foreign"))
-    with pytest.raises(SemaphoreFailedError, match="foreign"):
-        call.wait(LIMIT)
-    assert not never._reached, "somebody is still registered"
-    never.signal(1)
-
-
 def test_a_reached_value_of_a_failed_semaphore_fails_the_call_s4(device):
     """S4: failure is retroactive, also where the value had been reached before the rest was."""
     first, second = hal.create_semaphore(), hal.create_semaphore()

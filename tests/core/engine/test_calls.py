@@ -64,14 +64,6 @@ def test_a_list_that_mixes_fails_the_call_q4(device):
             device.queue.call(returning(value)).wait(LIMIT)
 
 
-def test_an_already_reached_wait_ends_the_call_at_once_q4(device):
-    reached = hal.create_semaphore(5)
-    done = device.queues.upload.barrier()
-    done.wait(LIMIT)
-    for value in (reached.at(5), reached.at(1), done, [reached.at(0), done], hal.Fence()):
-        device.queue.call(returning(value)).wait(LIMIT)
-
-
 def test_the_last_of_many_ends_the_call_q4(device):
     """A thousand waits, reached in any order from several threads: it ends once, after all."""
     count = 1000
@@ -238,18 +230,6 @@ def test_what_stands_behind_waits_for_the_deferred_end_q2(device):
     second.wait(LIMIT)
     assert order == ["elsewhere", "second"]
     assert buffer.numpy().tolist() == [1] * 4
-
-
-def test_an_unordered_queue_goes_on_q2(device):
-    queue = device.create_queue(ordered=False)
-    gate = hal.create_semaphore()
-    first = queue.call(returning(gate.at(1)))
-    until_deferred(first)
-    queue.call(list).wait(LIMIT)
-    queue.barrier().wait(LIMIT)
-    assert first.state == "issued"
-    gate.signal(1)
-    first.wait(LIMIT)
 
 
 def test_order_passes_on_no_failure_of_a_deferral_q2(device):

@@ -148,24 +148,6 @@ def test_a_wait_that_is_not_over_does_not_hold_up_close_for_ever_q6(shared):
 # They wait for our queue
 
 
-def test_their_stream_waits_for_a_queue(shared):
-    device, probe, library = shared
-    buffer, copied = zeros(device), zeros(device)
-    theirs = library.stream()
-    latch = Latch()
-    probe.hold(latch)
-    device.queue.fill(buffer, 5)
-    marker = device.queue.notify_external(theirs.handle)
-    assert (marker.state, marker.kind) == ("issued", "notify_external")
-    device.queue.fill(buffer, 6, wait=hal.create_semaphore().at(1))  # comes after, if ever
-    theirs.copy(copied.address, buffer.address, SIZE)
-    assert not theirs.is_done()
-    latch.open()
-    theirs.synchronize()
-    assert (copied.map(wait=()) == 5).all()
-    marker.wait(LIMIT)
-
-
 def test_their_stream_waits_for_a_list_as_well(shared):
     device, probe, library = shared
     theirs, buffer = library.stream(), zeros(device)

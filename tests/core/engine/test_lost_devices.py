@@ -253,15 +253,6 @@ def test_a_device_lost_at_any_call_fails_all_waiters_s5(open_probe, way):
     device.close(LIMIT)
 
 
-def test_a_lost_device_says_why_in_its_text_and_state(open_probe):
-    device, probe = open_probe()
-    assert not device.lost
-    probe.fail_call(1, DeviceLostError("gone"), ("fill",))
-    device.queue.fill(device.allocate(4), 1)
-    assert device.lost
-    assert "lost" in repr(device)
-
-
 def test_only_the_first_loss_counts(open_probe):
     device, probe = open_probe()
     buffer = device.allocate(4)

@@ -10,7 +10,6 @@ from core_harness import LIMIT, Latch
 
 import hal
 from hal.errors import (
-    ArgumentTypeError,
     CancelledError,
     ClosedError,
     InvalidArgumentError,
@@ -49,23 +48,6 @@ def test_a_timestamp_is_taken_when_the_queue_gets_there_q4(open_probe):
     assert before.seconds_since(before) == 0
 
 
-def test_a_timestamp_waits_and_signals_as_any_operation_q1(device):
-    """Q1: it is a submission, in wait lists too, and keeps its wait before its time."""
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    first = device.queue.timestamp()
-    late = device.queue.timestamp(wait=[gate.at(1)], signal=[done.at(1)])
-    behind = device.queues.upload.timestamp(wait=late)
-    assert isinstance(late, hal.Submission)
-    assert (late.state, behind.state) == ("pending", "pending")
-    first.wait(LIMIT)
-    time.sleep(HELD)
-    gate.signal(1)
-    behind.wait(LIMIT)
-    done.wait(1, LIMIT)
-    assert late.seconds_since(first) >= HELD
-    assert behind.seconds_since(late) >= 0
-
-
 def test_a_time_that_is_not_there_yet_is_refused(open_probe):
     device, probe = open_probe()
     first = device.queue.timestamp()
@@ -80,17 +62,6 @@ def test_a_time_that_is_not_there_yet_is_refused(open_probe):
     latch.open()
     late.wait(LIMIT)
     assert late.seconds_since(first) > 0
-
-
-def test_bad_arguments_are_refused(device, second_device):
-    mine, theirs = device.queue.timestamp(), second_device.queue.timestamp()
-    for each in (mine, theirs):
-        each.wait(LIMIT)
-    with pytest.raises(InvalidArgumentError, match="two devices"):
-        mine.seconds_since(theirs)
-    for wrong in (device.queue.barrier(), 0.5, None):
-        with pytest.raises(ArgumentTypeError, match=r"queue\.timestamp\(\)"):
-            mine.seconds_since(wrong)
 
 
 def test_a_failed_timestamp_raises_its_error(open_probe):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_harness import LIMIT, count_holds, semaphores
+from core_harness import LIMIT, count_holds
 
 import hal
 from hal._engine import explain, timelines
@@ -14,37 +14,6 @@ def timeout_text(wait):
     with pytest.raises(DeadlineExceededError) as caught:
         wait()
     return str(caught.value)
-
-
-def test_text_names_the_running_operation_s9(open_probe, latch):
-    device, probe = open_probe()
-    buffer = device.allocate(16)
-    semaphore = hal.create_semaphore(name="frame")
-    probe.hold(latch)
-    running = device.queues.upload.fill(buffer, 1, signal=semaphore.at(4))
-    for wait in (lambda: semaphore.wait(3, 0.01), lambda: running.wait(0)):
-        text = timeout_text(wait)
-        assert f"fill on {device.queues.upload.name}" in text
-        assert "running" in text
-        assert "nobody" not in text
-    latch.open()
-
-
-def test_text_of_wait_any_and_long_lists_s9():
-    many = semaphores(30)
-    text = timeout_text(lambda: hal.wait_any([semaphore.at(1) for semaphore in many], 0))
-    assert "any of" in text
-    assert "s0@1" in text
-    assert len(text) < 2000
-    assert "more" in text, "the rest is counted, not told"
-
-
-def test_text_of_unnamed_semaphores_can_be_told_apart_s9():
-    """S9: each unmet wait is listed; two semaphores without names are two."""
-    one, two = hal.create_semaphore(), hal.create_semaphore()
-    text = timeout_text(lambda: hal.wait_all([one.at(1), two.at(1)], 0))
-    assert f"{one.name}@1" in text
-    assert f"{two.name}@1" in text
 
 
 @pytest.mark.parametrize("shape", ["fan", "chain", "tree", "semaphores"])

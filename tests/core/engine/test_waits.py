@@ -165,12 +165,6 @@ def test_time_out_reads_the_value_once_more_s6(open_probe, latch):
     latch.open()
 
 
-def test_any_of_nothing_s6():
-    assert hal.wait_any([], 0) is None
-    assert hal.wait_any([]) is None
-    assert hal.wait_any([hal.Fence()], 0) == 0
-
-
 def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
     """S6: one queue is held up; the other's work ends the wait, without anyone's help."""
     device, probe = open_probe()
@@ -192,21 +186,6 @@ def test_wait_any_with_running_work_of_several_queues_s6(open_probe, latch):
     assert collect_in_threads([wait, signal])[0] == 1
     latch.open()
     assert hal.wait_all([held, free], LIMIT) is None
-
-
-def test_duplicates_in_a_wait_list(device):
-    """The same timepoint, semaphore and submission several times is one wait."""
-    first = hal.create_semaphore()
-    before = device.queue.barrier()
-    pending = device.queue.barrier(
-        wait=[first.at(1), first.at(1), first.at(2), before, before, hal.Fence([first.at(2)])]
-    )
-    first.signal(1)
-    assert pending.state == "pending"
-    first.signal(2)
-    pending.wait(LIMIT)
-    hal.wait_all([first.at(1), first.at(2), first.at(2), before, before], LIMIT)
-    assert hal.wait_any([first.at(3), first.at(2), first.at(2)], LIMIT) == 1
 
 
 def test_many_waiters_on_the_work_of_one_queue_s6(device):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hal.errors import (
-    ArgumentTypeError,
     ClosedError,
-    InvalidArgumentError,
     UnimplementedError,
 )
 
@@ -53,24 +51,6 @@ def test_a_processor_holds_one_block(device):
     program = device.compile(SOURCE)
     assert program["own"].occupancy() == 1
     assert program["plain"].occupancy(1024) == 1
-
-
-def test_what_could_not_be_dispatched_is_refused_c5(device):
-    """C5: with the words of a dispatch."""
-    program = device.compile(SOURCE)
-    plain = program["plain"]
-    with pytest.raises(ArgumentTypeError, match=r"occupancy of 'plain': no block.*HAL_BLOCK"):
-        plain.occupancy()
-    for block in (0, 1025, (1024, 2), (1, 2, 3, 4), -1):
-        with pytest.raises(InvalidArgumentError, match="occupancy of 'plain'"):
-            plain.occupancy(block)
-    for block in ("32", 3.5, True):
-        with pytest.raises((ArgumentTypeError, InvalidArgumentError)):
-            plain.occupancy(block)
-    with pytest.raises(InvalidArgumentError, match="shared memory"):
-        plain.occupancy(32, shared_memory=1 << 30)
-    with pytest.raises(ArgumentTypeError, match="shared memory"):
-        plain.occupancy(32, shared_memory=2.5)
 
 
 def test_a_device_that_does_not_tell(open_probe):

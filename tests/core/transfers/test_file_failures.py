@@ -15,9 +15,7 @@ import hal
 from hal.errors import (
     ArgumentTypeError,
     CancelledError,
-    ClosedError,
     DeviceLostError,
-    InvalidArgumentError,
 )
 
 
@@ -222,45 +220,6 @@ def test_no_file_stays_open(device, tmp_path):
 # What is refused during the call
 
 
-def test_ranges_outside_the_buffer_are_refused_q4(device, tmp_path):
-    buffer = device.allocate(16)
-    for submit in (device.queue.write, device.queue.read):
-        for file, offset in (
-            (hal.File(tmp_path / "x", size=17), 0),
-            (hal.File(tmp_path / "x", size=9), 8),
-            (hal.File(tmp_path / "x"), 17),
-            (hal.File(tmp_path / "x", offset=2**63 - 8), 0),
-        ):
-            with pytest.raises(InvalidArgumentError):
-                submit(buffer, file, offset=offset)
-        with pytest.raises(InvalidArgumentError):
-            submit(buffer, hal.File(tmp_path / "x"), offset=-1)
-    buffer.close()
-    with pytest.raises(ClosedError):
-        device.queue.read(buffer, hal.File(tmp_path / "x"))
-    device.queue.barrier().wait(LIMIT)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_files_are_refused():
-    for path in (None, 3, 1.5, ["a"], object()):
-        with pytest.raises(ArgumentTypeError):
-            hal.File(path)
-    for path in ("", b"", "a\0b"):
-        with pytest.raises(InvalidArgumentError):
-            hal.File(path)
-    for wrong in (-1, 2**63, 2**80):
-        with pytest.raises(InvalidArgumentError):
-            hal.File("x", offset=wrong)
-        with pytest.raises(InvalidArgumentError):
-            hal.File("x", size=wrong)
-    for wrong in (1.0, "1", True, None):
-        with pytest.raises(ArgumentTypeError):
-            hal.File("x", offset=wrong)
-    with pytest.raises(InvalidArgumentError):
-        hal.File("x", offset=2**62, size=2**62)
-
-
 def test_a_file_says_what_it_is(tmp_path, monkeypatch):
     """Text, bytes and path objects; a relative path is of the directory where it was made."""
     (tmp_path / "inner").mkdir()
@@ -297,16 +256,6 @@ def slow_disk(monkeypatch, gate):
 
     monkeypatch.setattr(os, "preadv", wait)
     return begun
-
-
-def test_close_cancels_what_is_not_issued_q6(device, tmp_path):
-    gate = hal.create_semaphore()
-    buffer = device.allocate(8)
-    pending = device.queue.read(buffer, hal.File(tmp_path / "out"), wait=gate.at(1))
-    assert device.close(LIMIT) == ()
-    with pytest.raises(CancelledError):
-        pending.wait(LIMIT)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_close_waits_for_a_running_transfer_q6(open_probe, tmp_path, slow_disk, gate):

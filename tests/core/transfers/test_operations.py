@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
-from core_harness import LIMIT
-
-import hal
 
 
 @pytest.mark.parametrize(
@@ -35,49 +30,3 @@ import hal
 def test_fill_converts_numbers_to_the_buffers_type_q4(device, dtype, value, expected):
     buffer = device.allocate(len(expected), dtype=dtype)
     assert buffer.numpy("u1", wait=device.queue.fill(buffer, value)).tobytes() == expected
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"abcdefgh",
-        bytearray(b"abcdefgh"),
-        memoryview(b"abcdefgh"),
-        np.frombuffer(b"abcdefgh", np.float64),
-        np.frombuffer(b"abcdefgh", np.uint16).reshape(2, 2),
-        np.frombuffer(b"abcdefgh", "V8"),
-        np.float64(np.frombuffer(b"abcdefgh", np.float64)[0]),
-    ],
-    ids=lambda data: type(data).__name__ + str(getattr(data, "dtype", "")),
-)
-def test_update_and_write_take_what_has_bytes_q4(device, data):
-    buffer = device.allocate(8)
-    assert buffer.numpy(wait=device.queue.update(buffer, data)).tobytes() == b"abcdefgh"
-    device.queue.fill(buffer, 0).wait(LIMIT)
-    assert buffer.numpy(wait=device.queue.write(buffer, data)).tobytes() == b"abcdefgh"
-
-
-def test_submission_needs_no_flush_or_poke_q4(device):
-    """Every entry point makes progress without another call of ours."""
-    buffer, other = device.allocate(16), device.allocate(16)
-    array = np.zeros(16, np.uint8)
-    with device.record() as commands:
-        commands.fill(buffer, 1)
-    queue = device.queue
-    for submit in (
-        lambda **lists: queue.fill(buffer, 1, **lists),
-        lambda **lists: queue.update(buffer, b"1", **lists),
-        lambda **lists: queue.copy(buffer, other, **lists),
-        lambda **lists: queue.write(buffer, array, **lists),
-        lambda **lists: queue.read(buffer, array, **lists),
-        lambda **lists: queue.call(list, **lists),
-        lambda **lists: queue.execute(commands, **lists),
-        queue.barrier,
-    ):
-        for gate in (None, hal.create_semaphore()):
-            done, told = hal.create_semaphore(), threading.Event()
-            done.on_reached(1, lambda _, told=told: told.set())
-            submit(wait=gate.at(1) if gate else (), signal=done.at(1))
-            if gate:
-                gate.signal(1)
-            assert told.wait(LIMIT), "nobody looked after it"

@@ -176,9 +176,9 @@ def test_a_closed_queue_refuses_work_q6(
     device: hal.Device, queue: hal.Queue, operations: Operations, kind: str
 ) -> None:
     """Q6: a closed queue raises `ClosedError`; the device's other queues go on."""
-    closed = device.create_queue()
+    closed = device.create_queue(name="gone")
     closed.close(LIMIT)
-    with pytest.raises(ClosedError):
+    with pytest.raises(ClosedError, match=r"gone.*create"):
         operations.submit(kind, closed)
     operations.submit(kind, queue).wait(LIMIT)
     assert operations.has_run(kind)

@@ -65,7 +65,8 @@ def test_the_handle_says_what_it_is_q1(queue: hal.Queue, operations: Operations,
     assert submission.state == "done"
     assert submission.done
     assert submission.error is None
-    assert kind in repr(submission)
+    for word in (kind, queue.name, "done"):
+        assert word in repr(submission)
 
 
 def test_the_states_of_a_submission_q1(queue: hal.Queue, gate: hal.Semaphore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -171,11 +172,13 @@ def test_a_raising_callback_ends_nothing_s8(
     reported: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", reported.append)
     note = Note()
-    semaphore.on_reached(1, lambda _: 1 // 0)
-    semaphore.on_reached(1, note)
+    callbacks: list[Callable[..., object]] = [lambda _: 1 // 0, sys.exit]
+    for callback in (*callbacks, note):
+        semaphore.on_reached(1, callback)
     semaphore.signal(1)
     note.wait()
-    assert [each.exc_type for each in reported] == [ZeroDivisionError]
+    assert [each.exc_type for each in reported] == [ZeroDivisionError, SystemExit]
+    assert [each.object for each in reported] == callbacks
 
 
 def test_cancelling_takes_a_callback_back_s8(semaphore: hal.Semaphore) -> None:

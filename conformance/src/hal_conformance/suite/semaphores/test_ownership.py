@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import hal
@@ -90,6 +91,8 @@ def test_names_s3() -> None:
     assert first.name != second.name
     assert hal.create_semaphore(name="frames").name == "frames"
     assert "frames" in repr(hal.create_semaphore(name="frames"))
+    first.fail(OSError("broken"))
+    assert "broken" in repr(first)
     with pytest.raises(ArgumentTypeError):
         hal.create_semaphore(name=7)  # type: ignore[call-overload]
 
@@ -100,6 +103,6 @@ def test_timepoints_are_pairs_s3(make_semaphore: MakeSemaphore) -> None:
     timepoint = semaphore.at(7)
     assert (timepoint.semaphore, timepoint.value) == (semaphore, 7)
     assert tuple(timepoint) == (semaphore, 7)
-    assert timepoint == semaphore.at(7)
+    assert timepoint == semaphore.at(7) == semaphore.at(np.int64(7))
     assert timepoint != semaphore.at(8)
     assert repr(timepoint) == "frames@7"

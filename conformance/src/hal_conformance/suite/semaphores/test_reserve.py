@@ -54,7 +54,7 @@ def test_host_signal_below_a_running_calls_value_is_refused_s1(
     """S1: an issued operation has reserved its value 2; a host signal of 1 or 2 raises."""
     latch = make_latch(queue, signal=semaphore.at(2))
     latch.wait_running()
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError, match="2 is the highest value"):
         semaphore.signal(value)
     assert semaphore.query() == 0
     latch.open()

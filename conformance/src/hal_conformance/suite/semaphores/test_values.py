@@ -83,7 +83,7 @@ def test_host_signal_not_above_the_value_is_refused_s1(
 ) -> None:
     """S1: at 5, a host signal of 5 or less raises `InvalidArgumentError`; the value stays."""
     semaphore = make_semaphore(5)
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError, match="signal 6 or more"):
         semaphore.signal(value)
     assert semaphore.query() == 5
     semaphore.signal(6)

@@ -77,6 +77,7 @@ def test_waiting_for_nothing_s6(empty: Any, timeout: float | None) -> None:  # n
 def test_any_of_nothing_is_none_s6(timeout: float | None) -> None:
     """S6: a wait for any of nothing returns None at once, whatever its time limit."""
     assert hal.wait_any([], timeout) is None
+    assert hal.wait_any([hal.Fence()], timeout) == 0
 
 
 def test_wait_all_needs_all_s6(make_semaphore: MakeSemaphore) -> None:
