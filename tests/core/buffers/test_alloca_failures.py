@@ -254,6 +254,20 @@ def test_submission_waits_for_no_allocation_q1(open_probe):
     assert probe.callers["allocate", me] == 0
 
 
+def test_a_dealloca_elsewhere_frees_nothing_before_its_alloca_m3(open_probe, latch):
+    """M3: it was issued behind the alloca, and nothing orders its stream behind that."""
+    device, probe = open_probe()
+    other, target = device.create_queue(), device.allocate(SIZE)
+    probe.hold(latch)
+    device.queue.fill(target, 1)
+    buffer = device.queue.alloca(SIZE)
+    other.dealloca(buffer).wait(LIMIT)
+    assert probe.calls["free_async"] == 0
+    assert device.statistics().allocations == 2
+    latch.open()
+    wait_until(lambda: device.statistics().allocations == 1)
+
+
 @pytest.mark.parametrize("dropped", [False, True])
 def test_it_frees_in_the_order_of_the_queue_m3(open_probe, dropped):
     """M3: at the dealloca's issue; what nobody gives back is freed on a stream of hal's own."""
