@@ -42,21 +42,11 @@ static void hold(const struct hal_launch *l, struct hal_worker *w, u64 first, u6
   (void)w, (void)first, (void)last;
   while (!*((const struct hold *)l->arguments)->flag) __builtin_ia32_pause();
 }
-struct meet { volatile unsigned *mine, *other; };
-static void meet(const struct hal_launch *l, struct hal_worker *w, u64 first, u64 last) {
-  const struct meet *a = l->arguments;
-  (void)w, (void)first, (void)last;
-  *a->mine = 1;
-  for (u64 i = 0; i < 2000000000ull && !*a->other; i++) __builtin_ia32_pause();
-  if (*a->other) *a->mine = 2;
-}
 static const unsigned sizes[] = {8, 4, 4}, offsets[] = {0, 8, 12};
-static const unsigned two[] = {8, 8}, at[] = {0, 8};
+static const unsigned one[] = {8}, at[] = {0};
 #define EXPORT __attribute__((visibility("default")))
 EXPORT const struct hal_kernel hal_kernel_fill = {1, 0, "fill", fill, 1024, 0, 16, 3, sizes, offsets};
-EXPORT const struct hal_kernel hal_kernel_hold = {1, 0, "hold", hold, 1024, 0, 8, 1, two, at};
-EXPORT const struct hal_kernel hal_kernel_meet = {1, 0, "meet", meet, 1024, 0, 16, 2, two, at};
-EXPORT unsigned table[4] = {1, 2, 3, 4};
+EXPORT const struct hal_kernel hal_kernel_hold = {1, 0, "hold", hold, 1024, 0, 8, 1, one, at};
 """
 
 
@@ -69,7 +59,7 @@ def library() -> Path:
 
 @functools.cache
 def kernels() -> Path:
-    """Return a kernel image with fill, hold and meet."""
+    """Return a kernel image with fill and hold."""
     folder = Path(tempfile.mkdtemp(dir=library().parent.parent))
     source = folder / "kernels.c"
     source.write_text(KERNELS)

@@ -68,44 +68,6 @@ def test_a_forked_child_can_make_no_call():
 
 
 @MODES
-def test_an_unrecorded_event_is_complete_and_a_record_overwrites(mode):
-    run(
-        """
-        cu = Driver(); s = cu.stream(); e = cu.event(); flag = cu.pinned(4); flag[:] = 0
-        expect(0, "cuEventQuery", e); expect(0, "cuEventSynchronize", e)
-        cu.call("cuEventRecord", e, s); cu.call("cuEventSynchronize", e); expect(0, "cuEventQuery", e)
-        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
-        cu.call("cuEventRecord", e, s)
-        for _ in range(50): expect(600, "cuEventQuery", e)
-        expect(600, "cuStreamQuery", s)
-        flag[0] = 1
-        cu.call("cuEventSynchronize", e); expect(0, "cuEventQuery", e)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
-def test_a_wait_captures_the_last_record(mode):
-    run(
-        """
-        cu = Driver(); s, t = cu.stream(), cu.stream(); e = cu.event(); flag = cu.pinned(4); flag[:] = 0
-        cu.call("cuEventRecord", e, s)
-        cu.call("cuStreamWaitEvent", t, e, 0)
-        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
-        cu.call("cuEventRecord", e, s)
-        cu.call("cuStreamSynchronize", t)  # the wait is for the first record, not for the second
-        expect(600, "cuEventQuery", e)
-        cu.call("cuStreamWaitEvent", t, e, 0)
-        for _ in range(50): expect(600, "cuStreamQuery", t)
-        flag[0] = 1
-        cu.call("cuStreamSynchronize", t)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
 def test_a_wait_orders_two_streams_of_two_devices(mode):
     run(
         """
@@ -254,56 +216,6 @@ def test_a_full_stream_blocks_the_next_launch(mode):
         mode=mode,
         launch_limit=4,
     )
-
-
-@MODES
-def test_the_default_stream_waits_for_blocking_streams_and_they_for_it(mode):
-    run(
-        """
-        cu = Driver(); s, t = cu.stream(0), cu.stream(); flag = cu.pinned(4); flag[:] = 0; a = cu.allocate(4)
-        cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
-        cu.call("cuMemsetD8Async", a, 7, 4, 0)
-        for _ in range(20): expect(600, "cuStreamQuery", 0)
-        cu.call("cuMemsetD8Async", a, 8, 4, t); cu.call("cuStreamSynchronize", t)
-        flag[0] = 1
-        cu.call("cuStreamSynchronize", 0)
-        assert cu.read(a, 4) == b"\\x07" * 4
-        """,
-        mode=mode,
-    )
-
-
-@MODES
-def test_values_in_memory_are_waited_for_and_written(mode):
-    run(
-        """
-        cu = Driver(); s, t = cu.stream(), cu.stream(); a = cu.pinned(16); a[:] = 0; p = a.ctypes.data
-        cu.call("cuStreamWaitValue64_v2", s, p, 5, 0)
-        cu.call("cuStreamWriteValue32_v2", s, p + 8, 9, 0)
-        for _ in range(20): expect(600, "cuStreamQuery", s)
-        cu.call("cuStreamWriteValue64_v2", t, p, 7, 0)
-        cu.call("cuStreamSynchronize", s)
-        assert a[8] == 9
-        expect(1, "cuStreamWaitValue64_v2", s, p + 4, 5, 0)  # not aligned
-        expect(1, "cuStreamWriteValue32_v2", s, 4096, 5, 0)  # not known
-        """,
-        mode=mode,
-    )
-
-
-def test_timing_events_measure_and_others_refuse():
-    run("""
-        cu = Driver(); s = cu.stream(); a, b, c = cu.event(0), cu.event(0), cu.event(); ms = c_float()
-        expect(400, "cuEventElapsedTime", byref(ms), a, b)
-        cu.call("cuEventRecord", a, s); cu.host(s, lambda: time.sleep(0.02)); cu.call("cuEventRecord", b, s)
-        cu.call("cuEventRecord", c, s)
-        code = cu.code("cuEventElapsedTime", byref(ms), a, b)
-        assert code in (0, 600), code
-        cu.call("cuStreamSynchronize", s)
-        expect(0, "cuEventElapsedTime", byref(ms), a, b)
-        assert ms.value >= 20, ms.value
-        expect(400, "cuEventElapsedTime", byref(ms), a, c)
-    """)
 
 
 def test_leaks_are_told_when_a_context_goes():

@@ -103,39 +103,6 @@ def test_a_device_fault_names_the_seed_and_the_kernel():
     assert "device 0 fails with 700 for good: fill (free, seed 5)" in said
 
 
-def test_launches_and_functions_are_checked():
-    run(
-        """
-        cu = Driver(devices=2); s = cu.stream(); module = cu.module(image()); fill = cu.function(module, "fill")
-        def launching(grid=(1, 1, 1), block=(1, 1, 1), shared=0, function=fill, stream=s):
-            array = cu.parameters(c_void_p(0), c_uint32(0), c_uint32(0))
-            return cu.code("cuLaunchKernel", function, *grid, *block, shared, stream, array, None)
-        assert launching() == 0
-        assert launching(grid=(0, 1, 1)) == 1 and launching(block=(1025, 1, 1)) == 1 and launching(block=(1, 1, 65)) == 1
-        assert launching(grid=(1, 65536, 1)) == 1 and launching(shared=49153) == 1
-        expect(1, "cuFuncSetAttribute", fill, 8, 232449); expect(0, "cuFuncSetAttribute", fill, 8, 90000)
-        assert launching(shared=90000) == 0 and launching(shared=90001) == 1
-        assert launching(function=module) == 400 and launching(function=4096) == 400
-        expect(1, "cuLaunchKernel", fill, 1, 1, 1, 1, 1, 1, 0, s, None, None)
-        cu.call("cuCtxSetCurrent", cu.contexts[1]); other = cu.stream(); assert launching(stream=other) == 400
-        cu.call("cuCtxSetCurrent", cu.contexts[0])
-        offset, size = c_size_t(), c_size_t()
-        got = [(cu.call("cuFuncGetParamInfo", fill, i, byref(offset), byref(size)), offset.value, size.value)[1:] for i in range(3)]
-        assert got == [(0, 8), (8, 4), (12, 4)], got
-        expect(1, "cuFuncGetParamInfo", fill, 3, byref(offset), byref(size))
-        expect(500, "cuModuleGetFunction", byref(c_uint64()), module, ctypes.c_char_p(b"none"))
-        address, size = c_uint64(), c_size_t()
-        cu.call("cuModuleGetGlobal_v2", byref(address), byref(size), module, ctypes.c_char_p(b"table"))
-        assert size.value == 16 and cu.read(address.value, 4) == b"\\1\\0\\0\\0"
-        blocks = c_int()
-        cu.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), fill, 256, 0); assert blocks.value == 8
-        cu.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(blocks), fill, 32, 90000); assert blocks.value == 2
-        cu.call("cuCtxSynchronize"); cu.call("cuModuleUnload", module)
-        """,
-        images=True,
-    )
-
-
 def test_the_real_bindings_run_on_it():
     pytest.importorskip("cuda.bindings.driver")
     run("""

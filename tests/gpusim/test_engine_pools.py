@@ -53,24 +53,6 @@ def abort_in_bed(program, **settings):
 
 
 @MODES
-def test_a_stream_has_at_once_what_it_has_freed_in_any_sizes(mode):
-    in_bed(
-        """
-        policy(0, 0, 0); close()
-        a, b = get(600_000, s), get(300_000, s); none(200_000, s); give(a, s)
-        parts = [get(200_000, s) for _ in range(3)]; none(200_000, s); assert held() == (900_000, 900_000)
-        for each in parts: give(each, s)
-        give(b, s); c = get(900_000, s); assert held() == (900_000, 900_000)
-        cu.call("cuMemsetD8Async", c, 7, 900_000, s); give(c, s)
-        d = get(950_000, s); assert held() == (950_000, 950_000)  # and some more of the device's
-        give(d, s); assert held() == (950_000, 0); assert (count(6), count(8)) == (950_000, 950_000)
-        flag[0] = 1; cu.call("cuStreamSynchronize", s)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
 def test_a_loop_behind_a_gate_needs_the_memory_of_one_turn(mode):
     in_bed(
         """
@@ -78,22 +60,6 @@ def test_a_loop_behind_a_gate_needs_the_memory_of_one_turn(mode):
         for turn in range(100):
             a = get(700_000, s); cu.call("cuMemsetD8Async", a, turn, 700_000, s); give(a, s)
         assert held() == (700_000, 0)
-        flag[0] = 1; cu.call("cuStreamSynchronize", s)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
-def test_another_stream_has_it_behind_an_event(mode):
-    in_bed(
-        """
-        policy(1, 0, 0); close(); a = get(600_000, s); give(a, s)
-        none(600_000, t); follow(); b = get(600_000, t)
-        cu.call("cuMemsetD8Async", b, 7, 600_000, t); give(b, t)
-        none(600_000, s)  # nothing orders s behind t
-        flag[0] = 1; cu.call("cuStreamSynchronize", t)
-        policy(0, 0, 0); close(); a = get(600_000, s); give(a, s); follow(); none(600_000, t)
         flag[0] = 1; cu.call("cuStreamSynchronize", s)
         """,
         mode=mode,
@@ -119,22 +85,6 @@ def test_order_goes_through_several_streams_and_stays_when_it_has_passed(mode):
 
 
 @MODES
-def test_what_happens_to_be_complete_is_had_if_allowed_or_if_the_host_has_waited(mode):
-    in_bed(
-        """
-        for allowed in (0, 1):
-            policy(0, allowed, 0); a = get(600_000, s); give(a, s); idle(s)
-            if not allowed: none(600_000, t); cu.call("cuStreamSynchronize", s)
-            b = get(600_000, t); give(b, t); cu.call("cuCtxSynchronize")
-        policy(0, 0, 0); a = get(600_000, s); give(a, s)
-        event = cu.make("cuEventCreate", 2); cu.call("cuEventRecord", event, s); cu.call("cuEventSynchronize", event)
-        b = get(600_000, t); give(b, t); cu.call("cuStreamSynchronize", t)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
 def test_a_wait_is_put_in_when_there_is_no_more(mode):
     in_bed(
         """
@@ -146,40 +96,6 @@ def test_a_wait_is_put_in_when_there_is_no_more(mode):
         none(1_000_001, t)
         flag[0] = 1; cu.call("cuStreamSynchronize", t)
         expect(0, "cuStreamQuery", s)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
-def test_a_pool_gives_back_at_a_synchronisation_what_is_over_its_threshold(mode):
-    in_bed(
-        """
-        policy(1, 1, 1, 200_000); a, b = get(600_000, s), get(100_000, s); give(a, s); idle(s)
-        assert held() == (700_000, 100_000)  # nobody has waited
-        cu.call("cuStreamSynchronize", t); assert held() == (700_000, 100_000)  # on another stream
-        cu.call("cuStreamSynchronize", s); assert held() == (200_000, 100_000)
-        give(b, s); cu.call("cuCtxSynchronize"); assert held() == (200_000, 0)
-        policy(1, 1, 1, 0); cu.call("cuCtxSynchronize"); assert held() == (0, 0)
-        """,
-        mode=mode,
-    )
-
-
-@MODES
-def test_trimming_gives_back_what_the_host_knows_to_be_free(mode):
-    in_bed(
-        """
-        policy(1, 1, 1); a, b = get(600_000, s), get(100_000, s); give(a, s); idle(s)
-        cu.call("cuMemPoolTrimTo", pool, 0); assert held() == (700_000, 100_000)  # which has not waited
-        cu.call("cuStreamSynchronize", s); assert held() == (700_000, 100_000)
-        expect(2, "cuMemAlloc_v2", byref(c_uint64()), 400_000)  # the pool's are counted
-        free, total = c_size_t(), c_size_t(); cu.call("cuMemGetInfo_v2", byref(free), byref(total)); assert free.value == 300_000
-        cu.call("cuMemPoolTrimTo", pool, 650_000); assert held() == (650_000, 100_000)
-        cu.call("cuMemPoolTrimTo", pool, 0); assert held() == (100_000, 100_000)
-        cu.call("cuMemFree_v2", cu.allocate(900_000))
-        cu.call("cuMemFree_v2", b); assert held() == (100_000, 0)  # which waits for the device
-        cu.call("cuMemPoolTrimTo", pool, 0); assert held() == (0, 0)
         """,
         mode=mode,
     )
