@@ -101,7 +101,8 @@ $(VENV)/.demo: $(VENV)/.created $(PROJECTS)
 	@$(PIP) install hatchling editables
 	@$(PIP) install --no-build-isolation -e './hal_core[cli,demo]' -e ./hal_cpu
 	@$(BIN)/python -c '$(FIND_COMPILER)' 2>/dev/null || \
-	    { echo "== set-up: a C++ compiler"; $(PIP) install --no-build-isolation -e './hal_cpu[zig]'; }
+	    { echo "== set-up: a C++ compiler"; $(PIP) install --no-build-isolation -e './hal_cpu[zig]' && \
+	        { $(BIN)/python hal_core/hatch_build.py || true; }; }
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.demo
