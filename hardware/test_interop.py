@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import cupy
 import numpy as np
 import pytest
@@ -112,3 +116,12 @@ def test_their_event_is_waited_for_q4(device, scale):
     )
     done.wait(1, timeout=30)
     assert (cupy.asnumpy(array) == 10).all()
+
+
+def test_a_full_stream_of_cupy_stops_nobody_q1():
+    """In a process of its own, which ends by itself if it hangs."""
+    script = Path(__file__).with_name("full_streams.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -3,13 +3,13 @@
 
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[12];
+  unsigned long long at[13];
   if (keywords && PyDict_Size(keywords)) {
     PyErr_SetString(PyExc_TypeError, "Calls takes no keywords");
     return NULL;
   }
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
-                        &at[7], &at[8], &at[9], &at[10], &at[11]))
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+                        &at[7], &at[8], &at[9], &at[10], &at[11], &at[12]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -22,6 +22,7 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   for (int i = 0; i < 10; i++) *places[i] = (void *)(uintptr_t)at[i];
   self->not_ready = (int)at[10];
   *(void **)&self->exchange_capture_mode = (void *)(uintptr_t)at[11];
+  self->most_launches = (int)at[12];
   return (PyObject *)self;
 }
 

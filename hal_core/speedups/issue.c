@@ -48,7 +48,22 @@ void let_go(struct issue *self) {
   Py_CLEAR(self->dependencies);
 }
 
-bool has_room(const struct issue *self, Py_ssize_t length) {
+/* How many launches may be in flight on a queue when another one keeps the interpreter lock: its part
+ * of what all may have together, and some for each of many. */
+static long long most_in_flight(const struct issue *self) {
+  enum { EACH = 16 };
+  long long limit = number(self->queue, StreamQueue__limit), most = self->calls->most_launches;
+  if (!most) return limit;
+  Py_ssize_t queues = PyList_GET_SIZE(get(self->context, DeviceContext_queues));
+  most = queues > most / EACH ? EACH : most / (queues ? queues : 1);
+  return most < limit ? most : limit;
+}
+
+static long long in_flight(PyObject *queue) {
+  return number(queue, StreamQueue__launched) - number(queue, StreamQueue__retired);
+}
+
+bool has_room(const struct issue *self, Py_ssize_t length, struct drops *drops) {
   PyObject *queue = self->queue, *context = self->context;
   if (is_true(queue, StreamQueue__closed) || !is_none(context, DeviceContext_lost)) return false;
   if (is_true(queue, StreamQueue__shown) || !is_none(queue, StreamQueue__issuing)) return false;
@@ -56,8 +71,9 @@ bool has_room(const struct issue *self, Py_ssize_t length) {
   if (is_true(queue, StreamQueue__ordered) && PyDict_GET_SIZE(get(queue, StreamQueue__hosts)))
     return false;
   if (PyDict_GET_SIZE(get(context, DeviceContext_starved))) return false;
-  long long in_flight = number(queue, StreamQueue__launched) - number(queue, StreamQueue__retired);
-  return in_flight + 1 + PyTuple_GET_SIZE(self->waits) <= number(queue, StreamQueue__limit);
+  long long most = most_in_flight(self) - 1 - PyTuple_GET_SIZE(self->waits);
+  if (in_flight(queue) > most) retire(queue, drops);
+  return in_flight(queue) <= most;
 }
 
 bool resolve(struct issue *self) {

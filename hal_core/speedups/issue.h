@@ -27,8 +27,8 @@ bool make_room(struct issue *self);
 void let_go(struct issue *self);
 
 /* Return whether the queue and its context take an operation now, whose backlog may have `length`
- * operations; this and what follows under the lock. */
-bool has_room(const struct issue *self, Py_ssize_t length);
+ * operations; this and what follows under the lock. Retires what has completed if that makes room. */
+bool has_room(const struct issue *self, Py_ssize_t length, struct drops *drops);
 
 /* Find out what the waits stand for; false if one is not recorded on a stream of the driver. */
 bool resolve(struct issue *self);

@@ -44,7 +44,7 @@ static bool look(PyObject *waiters, long long last, struct waiting *found, bool 
 }
 
 /* Return whether an operation waits for nothing else, and stands first in its queue; the lock. */
-static bool is_next(const struct issue *self, long long index) {
+static bool is_next(const struct issue *self, long long index, struct drops *drops) {
   PyObject *operation = self->operation, *queue = self->queue;
   if (get(operation, Operation__state) != engine.zero) return false; /* pending */
   if (index > 61 || number(operation, Operation__unresolved) != 1LL << index) return false;
@@ -57,7 +57,7 @@ static bool is_next(const struct issue *self, long long index) {
   } else if (length) {
     return false;
   }
-  return has_room(self, length);
+  return has_room(self, length, drops);
 }
 
 /* Remove an operation that is issued from the register and from its queue; under the lock. */
@@ -102,7 +102,8 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
     return is_usual ? TAKEN : NOT_MINE;
   }
   struct issue self = {.operation = Py_NewRef(found.operation)};
-  struct drops drops = {0};
+  struct drops drops;
+  drops.count = 0;
   self.queue = get(self.operation, Operation__queue);
   self.context = get(self.queue, StreamQueue__context);
   self.waits = Py_NewRef(get(self.operation, Operation__waits));
@@ -114,7 +115,7 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
   if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && enter()) {
     /* Looked at again: making room may have run code of the user's. */
     if (look(waiters, last, &again, &is_usual) && again.operation == self.operation &&
-        is_next(&self, again.index) && read_call(self.operation, &call) && resolve(&self) &&
+        is_next(&self, again.index, &drops) && read_call(self.operation, &call) && resolve(&self) &&
         may_signal(&self))
       answer = issue(&self, &call, &is_complete);
     if (answer == TAKEN) {

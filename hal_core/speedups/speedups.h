@@ -11,8 +11,14 @@
  * - runs no Python code: it allocates what the collector tracks before it takes the lock, and
  *   drops references after it has released it.
  * So no other thread, signal handler or finaliser ever sees it half done, and there is nothing to
- * recover. Native calls that may block are none of its business: it enqueues only below the
- * stream's limit in flight, on streams that nobody else fills (rule Q1).
+ * recover.
+ *
+ * A native call that blocks with the interpreter lock kept is a dead-lock if the device waits for
+ * Python code, such as a host function of CuPy's. A launch blocks when about 1,000 wait in the
+ * stream, or in others that share its hardware channel, which nobody can ask about. So a shortcut
+ * enqueues only on streams that nobody else fills, and only while few of ours wait there
+ * (`most_in_flight`); beyond that the Python engine submits, and lets the lock go. That costs
+ * nothing that counts: when the device is so far behind, the host has time.
  *
  * The objects are instances of Python classes with __slots__. `slots.c` finds out where the slots
  * are, so that a shortcut reads and writes them as fields.
@@ -245,6 +251,7 @@ struct calls {
   void *context;
   int not_ready;
   int (*exchange_capture_mode)(int *mode);
+  int most_launches;
 };
 extern PyTypeObject calls_type;
 

@@ -55,7 +55,8 @@ static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, PyO
 
 /* Retire now and then, as the Python engine does, so that memory comes back. */
 static void harvest(PyObject *queue, PyObject *context) {
-  struct drops drops = {0};
+  struct drops drops;
+  drops.count = 0;
   bool is_done = false;
   if (enter()) {
     is_done = retire(queue, &drops);
@@ -87,9 +88,12 @@ enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *ca
   }
   enum answer answer = NOT_MINE;
   bool is_complete = true;
-  if (has_room(&self, 0) && resolve(&self) && may_signal(&self))
+  struct drops drops;
+  drops.count = 0;
+  if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self))
     answer = issue(&self, call, &is_complete);
   leave();
+  drop_all(&drops);
   if (answer == TAKEN) answer = finish(&self, is_complete);
   if (answer == TAKEN) {
     *result = Py_NewRef(self.operation);

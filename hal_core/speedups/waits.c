@@ -45,7 +45,8 @@ static enum answer spin(PyObject *operation, double seconds) {
     if (!calls || get(operation, Operation__state) != engine.issued) break;
     int status = ask(calls, operation);
     if (!status) {
-      struct drops drops = {0};
+      struct drops drops;
+      drops.count = 0;
       if (!enter()) break;
       retire(queue, &drops);
       leave();

@@ -322,9 +322,10 @@ class CallTable(NamedTuple):
 
     Any thread calls them, without `NativeDevice.bind`; for one stream one thread at a time.
     **The interpreter lock is kept meanwhile**: on a stream that `NativeDevice.create_stream`
-    has made, with fewer launches in it than `NativeDevice.max_in_flight`, none of them may
-    block, need the interpreter lock, or wait for a thread that does. The addresses are valid as
-    long as the device is open.
+    has made, with fewer launches in it than `NativeDevice.max_in_flight` and fewer than
+    `most_launches` in all streams of the device, none of them may block, need the
+    interpreter lock, or wait for a thread that does. The addresses are valid as long as the
+    device is open.
 
     Attributes
     ----------
@@ -360,6 +361,10 @@ class CallTable(NamedTuple):
         ``int (int *mode)``: exchanges the calling thread's capture mode and the number.
         The core makes the mode relaxed (2) around `query_event`, which would end another library's
         capture otherwise (`hal.capture_modes`). 0: not needed.
+    most_launches
+        How many launches of the core's may be in flight on all streams together: a driver that
+        has streams share a channel blocks when that is full. Beyond it the methods are called,
+        which release the interpreter lock. 0: `NativeDevice.max_in_flight` is enough.
     """
 
     record_event: int
@@ -374,3 +379,4 @@ class CallTable(NamedTuple):
     context: int
     not_ready: int
     exchange_capture_mode: int = 0
+    most_launches: int = 0

@@ -237,13 +237,17 @@ _TABLE: Final = {
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 
 
+MOST_LAUNCHES: Final = 128
+"""Far below the 1,024 that a hardware channel takes, which streams of all libraries share."""
+
+
 def call_table(context: int) -> CallTable | None:
     """Return the driver's functions for a context, or None if it lacks one."""
     try:
         addresses = {field: _address(name, version) for field, (name, version) in _TABLE.items()}
     except HalError:
         return None
-    return CallTable(**addresses, context=context, not_ready=NOT_READY)
+    return CallTable(**addresses, context=context, not_ready=NOT_READY, most_launches=MOST_LAUNCHES)
 
 
 def _missing(name: str, problem: RuntimeError) -> HalError:

@@ -200,6 +200,10 @@ _TABLE: Final = {
 """The runtime's functions of a call table."""
 
 
+MOST_LAUNCHES: Final = 128
+"""As for CUDA: far below what a hardware queue takes, which streams of all libraries share."""
+
+
 def call_table(index: int) -> CallTable | None:
     """Return the runtime's own functions for a device, or None if it lacks one.
 
@@ -219,7 +223,7 @@ def call_table(index: int) -> CallTable | None:
             clear()
             return None
         addresses[field] = found.value
-    return CallTable(**addresses, context=index, not_ready=NOT_READY)
+    return CallTable(**addresses, context=index, not_ready=NOT_READY, most_launches=MOST_LAUNCHES)
 
 
 def _address(name: str) -> int:

@@ -16,7 +16,8 @@ __all__ = ["direct_calls", "table_of"]
 
 _ADDRESS_AT_MOST: Final = 2**64 - 1
 _STATUS_AT_MOST: Final = 2**31 - 1
-_MAY_BE_ZERO: Final = frozenset({"current", "context", "exchange_capture_mode"})
+_NUMBERS: Final = frozenset({"not_ready", "most_launches"})
+_MAY_BE_ZERO: Final = frozenset({"current", "context", "exchange_capture_mode", "most_launches"})
 
 
 def table_of(native: NativeDevice, name: str) -> CallTable | None:
@@ -35,7 +36,7 @@ def table_of(native: NativeDevice, name: str) -> CallTable | None:
     optional = _MAY_BE_ZERO if "graphs" in native.features else _MAY_BE_ZERO | {"launch_graph"}
     for field, value in table._asdict().items():
         least = 0 if field in optional else 1
-        most = _STATUS_AT_MOST if field == "not_ready" else _ADDRESS_AT_MOST
+        most = _STATUS_AT_MOST if field in _NUMBERS else _ADDRESS_AT_MOST
         if type(value) is not int or not least <= value <= most:
             message = (
                 f"{what} has {field}={shown(value)}, which is no int from {least} to {most:#x}"
