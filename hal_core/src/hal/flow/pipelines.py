@@ -15,7 +15,6 @@ import hal
 from hal.arguments import as_int, as_mapping, as_seconds, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.host_arrays import is_constant
 from hal.flow.recordings import Recording, bound_buffer, direct_accesses
 from hal.flow.tracking import Access, Lanes
 from hal.flow.transfers import Transfers
@@ -191,7 +190,7 @@ class Pipeline:
         for slot, value in inputs.items():
             if table[slot] is own[slot]:
                 wait = [mine.reads[slot]] if slot in mine.reads else mine.execution
-                self._upload(mine, table[slot], value, wait)
+                mine.uploads.append(flow.write_raw(table[slot], value, lanes.upload, wait))
         commands, compute = self.recording.commands, lanes.compute
         after = [*mine.uploads, *mine.reads.values()] or mine.execution
         if mine.others:
@@ -201,7 +200,8 @@ class Pipeline:
             execution = flow.run(accesses, compute, submit, after)
         else:
             execution = mine.execute(compute, commands, table, after)
-            self._tell(execution, after)
+            if flow.trace is not None:
+                flow.trace(execution, after)
         ends = []
         for slot, array in outputs.items():
             if table[slot] is own[slot]:
@@ -212,36 +212,16 @@ class Pipeline:
             ends.append(end)
         return ends or [execution]
 
-    # The work of a flow's own methods, for buffers that need not be looked up
-
-    def _upload(
-        self,
-        mine: _Set,
-        raw: hal.Buffer,
-        array: Any,  # noqa: ANN401 - the flow checks it
-        wait: list[hal.Submission],
-    ) -> None:
-        upload = self._lanes.upload
-        if is_constant(array):
-            operation = upload.write(raw, array, wait=wait)
-            mine.uploads.append(operation)
-            self._tell(operation, wait)
-        else:
-            mine.uploads.append(self._flow.write_raw(raw, array, upload, wait))
-
     def _download(self, mine: _Set, slot: int, raw: hal.Buffer, array: object) -> hal.Submission:
-        download, wait = self._lanes.download, mine.execution
-        operation = download.read(raw, array, wait=wait)
+        """Read as `Flow.read` does, from a buffer that need not be looked up."""
+        flow, wait = self._flow, mine.execution
+        operation = self._lanes.download.read(raw, array, wait=wait)
         mine.reads[slot] = operation
         if type(array) is not hal.File:
-            self._flow.reads_in_flight.add(array, operation)
-        self._tell(operation, wait)
+            flow.reads_in_flight.add(array, operation)
+        if flow.trace is not None:
+            flow.trace(operation, wait)
         return operation
-
-    def _tell(self, operation: hal.Submission, waits: list[hal.Submission]) -> None:
-        trace = self._flow.trace
-        if trace is not None:
-            trace(operation, waits)
 
     def wait(self, timeout: SupportsFloat | None = None) -> None:
         """Block until all runs so far have ended, at most `timeout` seconds; None means forever.

@@ -308,6 +308,11 @@ class Transfers(Scheduler):
         if not is_ours and hold:
             return self._write_held(array, host, accesses, lane, raw, offset, wait, signal)
         if is_ours or size <= _SMALL:
+            if place is None:  # its owner has found the waits
+                operation = lane.write(raw, host, wait=wait)
+                if self.trace is not None:
+                    self.trace(operation, wait)
+                return operation
             return self.run(
                 accesses,
                 lane,
