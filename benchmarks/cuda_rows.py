@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from timeline_rows import FILL_BYTES, PATTERN
 
-__all__ = ["EventSide", "PinnedCopies", "RawSide", "sides"]
+__all__ = ["DriverCopies", "EventSide", "RawSide", "sides"]
 
 _WORDS: Final = FILL_BYTES // 4
 _WORD: Final = int.from_bytes(PATTERN, "little")
@@ -156,8 +156,8 @@ class RawSide(EventSide):
         return answer[1] if len(answer) > 1 else None
 
 
-class PinnedCopies:
-    """Copy between pinned and device memory by the driver's own calls."""
+class DriverCopies:
+    """Copy between host and device memory by the driver's own calls."""
 
     def __init__(self, raw: RawSide, size: int) -> None:
         cu = raw._cu  # noqa: SLF001 - one module
@@ -176,6 +176,14 @@ class PinnedCopies:
     def finish(self) -> None:
         """Wait for all of them."""
         self._cu.cuStreamSynchronize(self._raw.stream)
+
+    def upload_now(self, source: int) -> None:
+        """Copy from an address of the host's, and wait."""
+        self._cu.cuMemcpyHtoD(self._device, source, self._size)
+
+    def download_now(self, target: int) -> None:
+        """Copy to an address of the host's, and wait."""
+        self._cu.cuMemcpyDtoH(target, self._device, self._size)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -176,7 +176,7 @@ def _transfers(
     options: argparse.Namespace,
     out: Console,
 ) -> list[Metric]:
-    copies = _pinned_copies(others.get("raw"))
+    copies = _driver_copies(others.get("raw"))
     rows = transfer_rows.rows(device, copies, quick=options.quick)
     metrics = _measure(rows, 3 if options.quick else 7)
     report.show_metrics(out, "memory and transfers", metrics, "raw" if copies else "numpy.copyto")
@@ -239,13 +239,13 @@ def _iree_side(driver: str) -> timeline_rows.TimelineSide:
     return iree_rows.IreeSide(driver)
 
 
-def _pinned_copies(
+def _driver_copies(
     raw: timeline_rows.TimelineSide | None,
-) -> Callable[[int], cuda_rows.PinnedCopies] | None:
-    """Return what makes the driver's own pinned copies, where there is a driver's own side."""
+) -> Callable[[int], cuda_rows.DriverCopies] | None:
+    """Return what makes the driver's own copies, where there is a driver's own side."""
     if not isinstance(raw, cuda_rows.RawSide):
         return None
-    return lambda size: cuda_rows.PinnedCopies(raw, size)
+    return lambda size: cuda_rows.DriverCopies(raw, size)
 
 
 def _native_loops(folder: Path, out: Console) -> native.NativeLoops | None:

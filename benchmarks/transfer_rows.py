@@ -28,21 +28,27 @@ _REPEATS: Final = 100
 _clock = time.perf_counter
 
 
-class PinnedCopies(Protocol):
-    """Copy between pinned memory and the device's by the driver's own calls."""
+class DriverCopies(Protocol):
+    """Copy between host memory and the device's by the driver's own calls."""
 
     def upload(self) -> None:
-        """Enqueue a copy to the device."""
+        """Enqueue a copy from pinned memory to the device."""
 
     def download(self) -> None:
-        """Enqueue a copy to the host."""
+        """Enqueue a copy to pinned memory."""
 
     def finish(self) -> None:
         """Wait for all of them."""
 
+    def upload_now(self, source: int) -> None:
+        """Copy from an address of the host's, and wait."""
+
+    def download_now(self, target: int) -> None:
+        """Copy to an address of the host's, and wait."""
+
 
 def rows(
-    device: hal.Device, copies: Callable[[int], PinnedCopies] | None, *, quick: bool
+    device: hal.Device, copies: Callable[[int], DriverCopies] | None, *, quick: bool
 ) -> list[Row]:
     """Return the rows of allocation, in microseconds, and of transfers, in GB/s.
 
@@ -51,7 +57,9 @@ def rows(
     found = [_allocation_row(device, name, size) for name, size in _ALLOCATIONS]
     for name, size in _TRANSFERS[:4] if quick else _TRANSFERS:
         found += _transfer_rows(device, name, size)
-        found += _pinned_rows(device, name, size, copies)
+        raw = copies(size) if copies is not None else None
+        found += _blocking_rows(device, name, size, raw)
+        found += _pinned_rows(device, name, size, raw)
     return found
 
 
@@ -97,14 +105,39 @@ def _transfer_rows(device: hal.Device, name: str, size: int) -> list[Row]:
     ]
 
 
-def _pinned_rows(
-    device: hal.Device, name: str, size: int, copies: Callable[[int], PinnedCopies] | None
-) -> list[Row]:
+def _blocking_rows(device: hal.Device, name: str, size: int, raw: DriverCopies | None) -> list[Row]:
+    """Copy `size` bytes to a new array or a new buffer, by calls that block."""
+    host, buffer = np.ones(size, np.uint8), device.allocate(size)
+    pinned = device.allocate(size, memory="host").map("discard")
+    pinned[:] = 1
+    repeats = max(1, min(_REPEATS, (256 << 20) // size))
+
+    bare: dict[str, Callable[[], object]] = {}
+    if raw is not None:
+        bare = {
+            "numpy()": lambda: raw.download_now(np.empty(size, np.uint8).ctypes.data),
+            "device.upload": lambda: raw.upload_now(host.ctypes.data),
+            "device.upload, pinned": lambda: raw.upload_now(pinned.ctypes.data),
+        }
+    found = []
+    for what, work in (
+        ("numpy()", buffer.numpy),
+        ("device.upload", lambda: device.upload(host)),
+        ("device.upload, pinned", lambda: device.upload(pinned)),
+    ):
+        sides = {"hal": _rate(work, size, repeats)}
+        if what in bare:
+            sides["raw"] = _rate(bare[what], size, repeats)
+        sides["numpy.copy"] = _rate(host.copy, size, repeats)
+        found.append(Row(f"{what} {name}", "GB/s", sides, higher_is_better=True))
+    return found
+
+
+def _pinned_rows(device: hal.Device, name: str, size: int, raw: DriverCopies | None) -> list[Row]:
     """Copy `size` bytes between a pinned buffer and one of the device, many times in a row."""
     host, buffer = device.allocate(size, memory="host"), device.allocate(size)
     upload, download = device.queues.upload, device.queues.download
     repeats = max(4, min(_REPEATS, (4 << 30) // size))
-    raw = copies(size) if copies is not None else None
     found = []
     for what, work, queue, bare in (
         ("upload", lambda: upload.copy(host, buffer), upload, raw and raw.upload),

@@ -17,7 +17,7 @@ BUFFERS = (
         ],
         (
             "hal._buffers.buffer",
-            'timeout = wait_before(self._device._context, timeout, "numpy()")',
+            'wait_before(self._device._context, timeout, "numpy()")',
             "pass",
         ),
     ),

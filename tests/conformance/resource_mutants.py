@@ -37,8 +37,8 @@ RESOURCES = (
         ["memory/test_buffers.py::test_upload_keeps_type_and_shape_m1"],
         (
             "hal._buffers.buffer",
-            "wait=wait).wait(timeout)\n        return array",
-            "wait=wait).wait(timeout)\n        return array.view(np.uint8)",
+            "self._offset, array)\n        return array",
+            "self._offset, array)\n        return array.view(np.uint8)",
         ),
     ),
     (

@@ -42,6 +42,8 @@ def use(device, image, host):
     device.copy(stream, address + 64, address, 64)
     device.copy_from_host(stream, address, host.ctypes.data, 64)
     device.copy_to_host(stream, host.ctypes.data, address, 64)
+    device.copy_and_wait(device.copy_from_host, stream, address, host.ctypes.data, 64)
+    device.copy_and_wait(device.copy_to_host, stream, host.ctypes.data, address, 64)
     device.launch_graph(stream, instance)
     device.record_timer(timers[1], stream)
     device.record_event(event, stream)

@@ -28,7 +28,7 @@ The records that the methods take and return are in `hal.native_types`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from hal.errors import UnimplementedError
@@ -310,6 +310,22 @@ class NativeDevice(ABC):
     @abstractmethod
     def copy_to_host(self, stream: int, target: int, source: int, size: int) -> None:
         """Copy `size` > 0 bytes to host memory; the rest as `copy_from_host`."""
+
+    def copy_and_wait(
+        self,
+        copy: Callable[[int, int, int, int], object],
+        stream: int,
+        target: int,
+        source: int,
+        size: int,
+    ) -> None:
+        """Copy by `copy`, which is `copy_from_host` or `copy_to_host`; block until that is done.
+
+        The stream is idle, and no other thread uses it meanwhile. The host's memory is of any
+        kind. The interpreter lock is released as long as it takes.
+        """
+        copy(stream, target, source, size)
+        self.synchronize_stream(stream)
 
     # Kernels
 

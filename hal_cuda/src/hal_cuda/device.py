@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from hal.errors import HalError, OperationError, OutOfMemoryError, UnimplementedError
@@ -31,6 +31,7 @@ _DLPACK_MANAGED: Final = (13, 0)
 
 # Called by every submission, so looked up once.
 _copy: Final = cuda.cuMemcpyAsync
+_synchronize: Final = cuda.cuStreamSynchronize
 _fills: Final = {1: cuda.cuMemsetD8Async, 2: cuda.cuMemsetD16Async, 4: cuda.cuMemsetD32Async}
 _masks: Final = {1: 0xFF, 2: 0xFFFF, 4: 0xFFFFFFFF}
 _launch: Final = cuda.cuLaunchKernel
@@ -237,6 +238,26 @@ class CudaDevice(ContextDevice):
             self._again(error, _copy, target, source, size, stream)
 
     copy_from_host = copy_to_host = copy
+
+    def copy_and_wait(
+        self,
+        copy: Callable[[int, int, int, int], object],  # noqa: ARG002 - both are one
+        stream: int,
+        target: int,
+        source: int,
+        size: int,
+    ) -> None:
+        """Copy and wait; a capture of another library may forbid both (O1)."""
+        _driver.relaxed(self._copy_and_wait, stream, target, source, size)
+
+    def _copy_and_wait(self, stream: int, target: int, source: int, size: int) -> None:
+        self.copy(stream, target, source, size)
+        try:
+            error = _synchronize(streams[stream])[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, _synchronize) from problem
+        if error:
+            _driver.fail(error, _synchronize)
 
     # Kernels
 

@@ -50,6 +50,7 @@ __all__ = [
     "has_compiler",
     "hip",
     "probe",
+    "relaxed",
     "relaxed_entry_point",
     "runtime_version",
     "unknown_status",
@@ -163,6 +164,11 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN4
     return results[0] if len(results) == 1 else tuple(results) or None
 
 
+def relaxed(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - as it is
+    """Call a function that does what a capture may forbid; return its result."""
+    return _mode.relaxed(function, *arguments)
+
+
 def entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # noqa: ANN401 - ctypes' classes
     """Return a function of the runtime that takes integers and releases the interpreter lock.
 
@@ -178,11 +184,11 @@ def relaxed_entry_point(name: str, *arguments: Any) -> Callable[..., int]:  # no
     """Return a function that a capture may forbid, as `entry_point`, relaxed for each call."""
     function = entry_point(name, *arguments)
 
-    def relaxed(*values: int) -> int:
+    def call_relaxed(*values: int) -> int:
         return _mode.relaxed(function, *values)  # type: ignore[no-any-return]
 
-    relaxed.__name__ = name
-    return relaxed
+    call_relaxed.__name__ = name
+    return call_relaxed
 
 
 _TABLE: Final = {

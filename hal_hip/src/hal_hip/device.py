@@ -7,7 +7,7 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hal.errors import HalError, OutOfMemoryError
 from hal.native import (
@@ -185,6 +185,10 @@ class HipDevice(ContextDevice):
         """Enqueue a copy; blocks if the host's memory is pageable."""
         if status := _copy(target, source, size, _TO_HOST, stream):
             fail(status, _copy)
+
+    def copy_and_wait(self, *copy: Any) -> None:  # noqa: ANN401 - as they are
+        """Copy and wait; both may be what another library's capture forbids (O1)."""
+        _driver.relaxed(super().copy_and_wait, *copy)
 
     # Kernels
 

@@ -44,6 +44,7 @@ class World:
         self.three = hal.create_semaphore(3, name="three")
         self.zero = hal.create_semaphore(name="zero")
         self.commands = device.record()
+        device.queue.barrier().wait(LIMIT)  # makes an event
         self.statistics = device.statistics()
 
     def check(self):

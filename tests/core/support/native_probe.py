@@ -190,6 +190,14 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
             self.inner.destroy_event(event)
         self.inner.destroy_stream(stream)
 
+    def copy_and_wait(self, *copy):
+        # Only calls that block by themselves make this one, so it is no submitter.
+        _current.may_block = True
+        try:
+            super().copy_and_wait(*copy)
+        finally:
+            _current.may_block = False
+
     def synchronize_stream(self, stream):
         self._enter("synchronize_stream")
         self.inner.synchronize_stream(stream)
@@ -300,16 +308,19 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         """Look whether a copy of ordinary host memory would hold up a submitter (Q1)."""
         pinned = [*self.alive["allocation"].items()]
         pinned += [(host, length) for host, (_, length) in self.alive["import"].items()]
-        on_pool = threading.current_thread().name in {"hal-host-call", "hal-worker"}
-        if "pageable_copies" in self.features or on_pool:
+        if "pageable_copies" in self.features or self._may_block():
             return
         if not any(start <= address <= start + length - size for start, length in pinned):
             self._violate(f"{name} of pageable memory at {address:#x}")
 
+    def _may_block(self):
+        """Return whether the calling thread is one of the pool's, or blocks by itself."""
+        is_pool = threading.current_thread().name in {"hal-host-call", "hal-worker"}
+        return is_pool or getattr(_current, "may_block", False)
+
     def check_hosts(self, name, target, source, owners=()):
         """Look whether a copy from pinned to pinned memory would hold up a submitter (Q1)."""
-        on_pool = threading.current_thread().name in {"hal-host-call", "hal-worker"}
-        if "pageable_copies" in self.features or on_pool:
+        if "pageable_copies" in self.features or self._may_block():
             return
         pinned = [
             (start, size)

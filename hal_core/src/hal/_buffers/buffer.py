@@ -12,9 +12,12 @@ from hal._buffers import exports
 from hal._engine.fence import Waits, wait_all
 from hal._engine.submission import Submission
 from hal._engine.submitted import wait_before
+from hal._memory import blocking
+from hal._memory.access import check_buffer
 from hal._memory.extent import Extent, address_of, shape_of
 from hal._memory.usage import (
     READ,
+    TRANSFER_SOURCE,
     WRITE,
     BufferUsage,
     describe_rights,
@@ -220,16 +223,16 @@ class Buffer(Extent):
         what `Submission.wait` raises; `DeadlineExceededError` after `timeout`
         seconds says which operations have not ended, and why.
         """
-        self._live()
+        storage = check_buffer(self._device, self, "numpy", TRANSFER_SOURCE)
         kind = self._dtype if dtype is None else as_dtype(dtype)
         shape = self._shape if dtype is None else shape_of(self._size, kind, "numpy")
         array = np.empty(shape, kind)
         if wait is None:
-            wait = ()
-            timeout = wait_before(self._device._context, timeout, "numpy()")
-        # A dtype given here says how to read the bytes, as `view` does.
-        target = array if dtype is None else array.view(np.uint8)
-        self._device.queues.download.read(self, target, wait=wait).wait(timeout)
+            wait_before(self._device._context, timeout, "numpy()")
+        else:
+            wait_all(wait, timeout)
+        if self._size:
+            blocking.read(self._device, storage, self._offset, array)
         return array
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: FBT001

@@ -28,7 +28,7 @@ from hal._engine.steps import Step
 from hal._engine.submitted import wait_idle
 from hal._engine.timestamps import TimerPool
 from hal._kernels.executable import Executable, check_signature, load_executable, read_image
-from hal._memory import peers
+from hal._memory import blocking, peers
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation, shape_of
 from hal._memory.reaper import INSTANCE
@@ -247,7 +247,8 @@ class Device(DeviceCore):
         host = np.ascontiguousarray(given)
         storage = self._heap.allocate(host.nbytes or 1, 0)
         buffer = Buffer(self, storage, 0, host.nbytes, host.dtype, given.shape)
-        self._queues.upload.write(buffer, host).wait()
+        if host.nbytes:
+            blocking.write(self, storage, 0, host)
         return buffer
 
     def compile(
@@ -550,6 +551,7 @@ def _end(
     device._timers.close()
     device._external.close()
     device._staging.close()
+    blocking.close(device)
     # Work that goes on after a time-out keeps its context: it is left behind.
     left = device._heap.close(release_context=not abandoned)
     with timelines.lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from hal._base import sync
-from hal._base.failures import fresh, keep
+from hal._base.failures import fresh, is_users, keep
 from hal._engine import progress, retiring, steps, timelines
 from hal._engine.calls import table_of
 from hal._engine.ending import call_off_all, lose
@@ -299,6 +299,22 @@ class DeviceContext:
                 self.events.close()
         except HalError as error:
             self.lose(error)
+
+    def finish(self, stream: int) -> None:
+        """Block until a stream is idle; raises `DeviceLostError`, and the device is lost then."""
+        try:
+            self.native.bind()
+            self.native.synchronize_stream(stream)
+        except DeviceLostError as error:
+            self.lose(error)
+            raise
+        except Exception as error:
+            if is_users(error):
+                raise
+            message = f"waiting for a copy raised {error!r}: nothing knows when it ends"
+            lost = DeviceLostError(message)
+            self.lose(lost)
+            raise lost from error
 
     def end_all(self, end: Callable[[int], object], handles: list[int]) -> None:
         """End native handles, while the device is being closed."""

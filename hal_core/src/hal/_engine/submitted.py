@@ -50,8 +50,8 @@ def wait_idle(queues: list[StreamQueue], timeout: float | None) -> None:
         raise error
 
 
-def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str) -> float | None:
-    """Do as `wait_idle` for all queues of a context; return how many seconds of `timeout` are left.
+def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str) -> None:
+    """Do as `wait_idle` for all queues of a context.
 
     In a host function this waits for nothing: its own operation, and what stands behind it,
     cannot end before it does. The error says that `what` has waited.
@@ -59,11 +59,10 @@ def wait_before(context: DeviceContext, timeout: SupportsFloat | None, what: str
     seconds = None if timeout is None else as_seconds(timeout)
     operations = _unended(context.queues)
     if not operations or sync.get_ident() in _calling:
-        return seconds
+        return
     deadline = None if seconds is None else sync.monotonic() + seconds
     if _wait_for(operations, deadline) is not None:
         raise _too_late(context, operations, seconds, what)
-    return None if deadline is None else max(deadline - sync.monotonic(), 0.0)
 
 
 def _unended(queues: list[StreamQueue]) -> list[Submission]:
@@ -71,7 +70,15 @@ def _unended(queues: list[StreamQueue]) -> list[Submission]:
     operations: list[Operation] = []
     with timelines.lock:
         for queue in queues:
-            operations += _last_of(queue)
+            # Usually nothing: this is on the way of every small transfer that blocks.
+            if (
+                queue._ring
+                or queue._hosts
+                or queue._backlog
+                or queue._pending
+                or queue._issuing is not None
+            ):
+                operations += _last_of(queue)
     return cast("list[Submission]", operations)
 
 

@@ -142,6 +142,8 @@ def _ask_until(
 
 def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
     """Block until all entries are reached; see `hal.wait_all`."""
+    if not entries and timeout is None:
+        return
     wait_groups((entries,), timeout)
 
 

@@ -14,6 +14,7 @@ from hal.native import DeviceInfo, NativeDevice
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
+    from hal._memory.blocking import Lane
     from hal._memory.settings import MemorySettings
 
 __all__ = ["DeviceCore"]
@@ -40,6 +41,7 @@ class DeviceCore:
         "_fill",
         "_heap",
         "_instances",
+        "_lanes",
         "_launch",
         "_launch_indirect",
         "_name",
@@ -71,6 +73,8 @@ class DeviceCore:
         if settings.memory_limit is not None:
             staging = min(staging, settings.memory_limit // 4)
         self._staging = Staging(context, self._heap, staging)
+        # Streams of calls that block by themselves
+        self._lanes: list[Lane] = []
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[DeviceContext] = frozenset()

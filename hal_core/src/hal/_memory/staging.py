@@ -138,7 +138,7 @@ class Staging:
                     asked += count
                     continue
                 count = min(self._size, size - done)
-                self._wait(busy[0])
+                self._context.finish(busy[0].stream)
                 drain(busy[0].memory[:count], done)
                 self._give(busy.popleft())
                 done += count
@@ -301,21 +301,9 @@ class Staging:
             message = f"{self._context.name} is closed; open it again with hal.create_device"
             raise ClosedError(message)
 
-    def _wait(self, slot: _Slot) -> None:
-        """Wait for the copy of a slot."""
-        native = self._context.native
-        try:
-            native.bind()
-            native.synchronize_stream(slot.stream)
-        except DeviceLostError:
-            raise
-        except Exception as error:
-            message = f"waiting for a copy raised {error!r}: nothing knows when it ends"
-            raise DeviceLostError(message) from error
-
     def _finish_oldest(self, busy: deque[_Slot]) -> None:
         """Wait for an operation's oldest copy and give its slot back."""
-        self._wait(busy[0])
+        self._context.finish(busy[0].stream)
         self._give(busy.popleft())
 
     def _give(self, slot: _Slot) -> None:

@@ -112,7 +112,7 @@ MEMORY = (
         (
             Patch(
                 "_memory.staging",
-                "        self._wait(busy[0])\n        self._give(",
+                "        self._context.finish(busy[0].stream)\n        self._give(",
                 "        self._give(",
             ),
         ),
@@ -123,7 +123,7 @@ MEMORY = (
         (
             Patch(
                 "_memory.staging",
-                "                self._wait(busy[0])\n                drain(",
+                "                self._context.finish(busy[0].stream)\n                drain(",
                 "                drain(",
             ),
         ),

@@ -1,0 +1,166 @@
+"""Copies between a device and host memory that the calling thread makes itself (rules M1, M2).
+
+A call that blocks by itself, such as `Buffer.numpy`, first waits for all that its copy depends
+on. Then nothing is left to be ordered, so the copy is no operation: no queue, no other thread
+and no staging ring takes part. Memory that the host sees is copied by the host. For other
+memory the driver copies, on a stream that only such calls use. Both in parts, between which a
+Ctrl-C ends the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from numpy.typing import NDArray
+
+from hal._base.failures import as_failure, fresh
+from hal._engine import progress, timelines
+from hal._memory.extent import no_address
+from hal._memory.storage import Storage, Transient
+from hal._memory.views import view_of
+from hal.errors import DeviceLostError, OperationError
+from hal.native import MemoryType
+
+if TYPE_CHECKING:
+    from hal._engine.context import DeviceContext
+    from hal._engine.steps import Step
+    from hal._memory.core import DeviceCore
+
+__all__ = ["Lane", "close", "read", "write"]
+
+_PART: Final = 32 << 20
+"""The most bytes of one native copy: some milliseconds."""
+
+_char: Final[Any] = ctypes.c_char
+
+_Request: TypeAlias = tuple[Storage, int, NDArray[Any], Callable[..., object]]
+"""A storage, the first byte in it, the array, and the primitive that copies."""
+
+
+class Lane:
+    """A stream, the step of the call that it belongs to, and what the copy on it uses.
+
+    An interrupt leaves the latter two: the copy may go on, and the next call waits for it.
+    """
+
+    __slots__ = ("owner", "stream", "used")
+
+    def __init__(self) -> None:
+        self.owner: Step | None = None
+        self.stream = 0
+        self.used: object = None
+
+
+def read(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -> None:
+    """Fill a contiguous array of at least one byte with the bytes from `start` on.
+
+    Blocks until they are there. Raises what the native calls raise, the loss of the
+    device, `ClosedError`, and `OperationError` for memory that an alloca has not made yet.
+    """
+    progress.act(_move, device, (storage, start, host, device._copy_to_host))
+
+
+def write(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -> None:
+    """Copy such an array to the bytes from `start` on; otherwise like `read`."""
+    progress.act(_move, device, (storage, start, host, device._copy_from_host))
+
+
+def close(device: DeviceCore) -> None:
+    """Destroy the streams; no thread is in a call. Does nothing on a lost context."""
+    context = device._context
+    lanes, device._lanes = device._lanes, []
+    for lane in lanes:
+        if lane.used is not None and context.lost is None:
+            context.finish(lane.stream)
+    if context.lost is None:
+        streams = [lane.stream for lane in lanes if lane.stream]
+        context.end_all(context.native.destroy_stream, streams)
+
+
+def _move(step: Step, device: DeviceCore, request: _Request) -> None:
+    storage, start, host, copy = request
+    context, seen = device._context, storage.host_address
+    if seen is not None and not device._pageable and storage.memory is not MemoryType.HOST:
+        seen = None  # managed memory, which the device may have, is the driver's to copy
+    with timelines.lock:
+        if device._closed:
+            device._live()
+        if context.lost is not None:
+            raise fresh(context.lost)
+        step.contexts = (context,)  # nothing is freed before the step is done
+        lane = _take(device, step) if seen is None else None
+    place = storage.address
+    if place is None:
+        raise no_address(storage, OperationError)
+    view = None
+    if storage.__class__ is Transient:
+        with storage._heap.books.lock:
+            view = view_of(storage)  # a dealloca waits for it with giving the memory back
+    step.calm = True  # no engine state in its hands: a signal handler may call anything
+    try:
+        array = ctypes.addressof(_char.from_buffer(host))
+    except (TypeError, ValueError):  # read-only, or elements that buffers do not know
+        array = host.ctypes.data  # four times as slow
+    place = (place if seen is None else seen) + start
+    target, source = (array, place) if copy is device._copy_to_host else (place, array)
+    size = host.nbytes
+    if lane is not None:
+        heap = device._heap
+        # An imported array must stay pinned meanwhile.
+        imported = heap.find_import(array, size) if heap.books.imports else None
+        _copy(context, lane, copy, target, source, size, (host, storage, view, imported))
+        return
+    for done in range(0, size, _PART):
+        ctypes.memmove(target + done, source + done, min(_PART, size - done))
+
+
+def _take(device: DeviceCore, step: Step) -> Lane:
+    """Return a lane that no call uses any more; under the lock."""
+    for lane in device._lanes:
+        owner = lane.owner
+        if owner is None or owner is step or not owner.mark.locked():
+            break
+    else:
+        lane = Lane()
+        device._lanes.append(lane)
+    lane.owner = step
+    return lane
+
+
+def _copy(
+    context: DeviceContext,
+    lane: Lane,
+    copy: Callable[..., object],
+    target: int,
+    source: int,
+    size: int,
+    used: object,
+) -> None:
+    """Have the driver copy on a lane's stream."""
+    native = context.native
+    try:
+        native.bind()
+        if lane.used is not None:
+            context.finish(lane.stream)  # the call was interrupted
+        if not lane.stream:
+            lane.stream = native.create_stream()
+        lane.used = used
+        done = 0
+        while size - done > _PART:
+            native.copy_and_wait(copy, lane.stream, target + done, source + done, _PART)
+            done += _PART
+        native.copy_and_wait(copy, lane.stream, target + done, source + done, size - done)
+    except DeviceLostError as error:
+        context.lose(error)
+        raise
+    except BaseException as error:
+        if lane.used is not None:
+            context.finish(lane.stream)  # the copy may go on
+            lane.used = None
+        if isinstance(error, Exception):
+            raise as_failure(error, "it copied") from None
+        raise
+    lane.used = None
+    lane.owner = None
