@@ -7,39 +7,7 @@ import pytest
 from native_graphs import at
 
 from hal.errors import InvalidArgumentError
-from hal.native import CopyNode, EmptyNode, FillNode
-
-
-def test_chain_c2(graphs):
-    """Each step of a chain takes what the one before left, in a way that no other order gives."""
-    x, zero = graphs.lab.array([1], "u4"), graphs.lab.array([0], "u4")
-    count, expected = 1000, 1
-    nodes = [graphs.node("mix", 1, x, zero, np.uint32(i), np.int32(1)) for i in range(count)]
-    graphs.run(nodes, [[]] + [[i] for i in range(count - 1)], times=5)
-    for _ in range(5):
-        for i in range(count):
-            expected = (expected * 3 + i) % 2**32
-    assert x[0] == expected
-
-
-def test_diamonds_c2(graphs):
-    x = graphs.lab.array(np.zeros(4), "u4")
-    nodes, dependencies = [EmptyNode()], [[]]
-    for i in range(200):
-        join = len(nodes) - 1
-        nodes += [
-            CopyNode(at(x, 1), at(x), 4),
-            CopyNode(at(x, 2), at(x), 4),
-            graphs.node("mix", 1, x[1:], x[2:], np.uint32(i), np.int32(1)),
-            CopyNode(at(x), at(x, 1), 4),
-        ]
-        dependencies += [[join], [join], [join + 1, join + 2], [join + 3]]
-    graphs.run(nodes, dependencies, times=3)
-    expected = 0
-    for _ in range(3):
-        for i in range(200):
-            expected = (expected * 4 + i) % 2**32
-    assert x[0] == expected
+from hal.native import CopyNode, FillNode
 
 
 @pytest.mark.parametrize("width", [2, 33, 10_000])

@@ -11,49 +11,6 @@ from native_graphs import at
 from hal.errors import OperationError
 from hal.native import CopyNode, EmptyNode, FillNode, HostCopyNode, IndirectLaunchNode
 
-
-def test_every_kind_of_node_c4(graphs):
-    host = np.arange(8, dtype="u4") + 100
-    x, y = graphs.lab.array(np.zeros(8), "u4"), graphs.lab.array(np.zeros(8), "u4")
-    counts = graphs.lab.array([2, 1, 1], "u4")
-    nodes = [
-        HostCopyNode(at(x), host.ctypes.data, host.nbytes),
-        FillNode(at(y), 0x1234, 2, 16),
-        graphs.node("mix", 2, x, y, np.uint32(5), np.int32(8), block=4),
-        EmptyNode(),
-        CopyNode(at(y), at(x), 16),
-        graphs.node("mix", None, x, y, np.uint32(1), np.int32(8), block=3, counts=at(counts)),
-    ]
-    graphs.run(nodes, [[], [], [0, 1], [2], [3], [4]])
-    first = (np.arange(8, dtype="u4") + 100) * 3 + 0x12341234 + 5
-    second = np.where(np.arange(8) < 4, first, 0x12341234)
-    third = np.where(np.arange(8) < 6, first * 3 + second + 1, first)
-    assert (y == second).all()
-    assert (x == third.astype("u4")).all()
-
-
-def test_an_empty_graph_is_an_operation_c4(graphs):
-    instance = graphs.instance([], [])
-    graphs.launch(instance)
-    event = graphs.lab.event(graphs.stream)
-    graphs.lab.finish()
-    assert graphs.device.query_event(event)
-
-
-def test_a_launch_is_in_the_streams_order_c4(graphs):
-    x = graphs.lab.array(np.zeros(2), "u4")
-    gate = graphs.lab.gate(graphs.stream)
-    graphs.device.fill(graphs.stream, at(x), 7, 4, 1)
-    instance = graphs.instance([CopyNode(at(x, 1), at(x), 4)], [[]])
-    graphs.launch(instance)
-    graphs.device.fill(graphs.stream, at(x), 9, 4, 1)
-    event = graphs.lab.event(graphs.stream)
-    assert not graphs.device.query_event(event)
-    gate.open()
-    graphs.lab.finish()
-    assert x.tolist() == [9, 7]
-
-
 # Random graphs, against a model that runs one node after another
 
 ROWS, WIDE = 7, 13

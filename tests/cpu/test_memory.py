@@ -7,15 +7,6 @@ from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
 from hal.native import FEATURES, MemoryType
 
 
-@pytest.mark.parametrize("memory", list(MemoryType))
-@pytest.mark.parametrize("size", [1, 255, 256, 4097, 1 << 20, (9 << 20) + 1])
-def test_allocate(lab, size, memory):
-    address = lab.device.allocate(size, memory)
-    assert address % 256 == 0
-    assert lab.device.host_pointer(address, memory) == address
-    lab.device.free(address, memory)
-
-
 @pytest.mark.parametrize("size", [1 << 45, 1 << 62, (1 << 63) - 1])
 def test_absurd_sizes(lab, size):
     with pytest.raises(OutOfMemoryError, match=str(size)) as caught:
@@ -35,12 +26,6 @@ def test_more_than_there_is_in_all(lab):
             lab.device.free(address, MemoryType.DEVICE)
     # A refusal leaves nothing behind.
     lab.device.free(lab.device.allocate(1 << 20, MemoryType.DEVICE), MemoryType.DEVICE)
-
-
-def test_memory_info(lab):
-    free, total = lab.device.memory_info()
-    assert 0 < free <= total
-    assert total == lab.device.info.total_memory
 
 
 def test_device_information(driver, lab):

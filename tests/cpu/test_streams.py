@@ -11,15 +11,6 @@ import pytest
 from hal._base.sync import Doorbell
 
 
-def test_in_order(lab):
-    stream = lab.stream()
-    value = lab.array([0], "u4")
-    for number in range(1000):
-        lab.device.fill(stream, value.ctypes.data, number, 4, 1)
-    lab.finish(stream)
-    assert value[0] == 999
-
-
 def test_streams_overlap(lab):
     """Each of two streams waits for something that only the other does."""
     one, two = lab.stream(), lab.stream()
@@ -30,15 +21,6 @@ def test_streams_overlap(lab):
     lab.device.notify(two, first.function, first.argument)
     lab.device.notify(two, wait, second.argument)
     lab.finish(one, two)
-
-
-def test_a_held_stream_holds_no_other(lab):
-    held, free = lab.stream(), lab.stream()
-    lab.gate(held)
-    value = lab.array([0], "u4")
-    lab.device.fill(free, value.ctypes.data, 3, 4, 1)
-    lab.finish(free)
-    assert value[0] == 3
 
 
 def test_notify_comes_after_the_work(lab):

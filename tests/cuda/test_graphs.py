@@ -56,10 +56,6 @@ def test_every_class_of_node_c4(lab, end):
         assert array.tolist() == [*wanted, *wanted[:16], *[2, 0] * 4, *wanted[24:]]
 
 
-def test_an_empty_graph_runs_c4(lab, end):
-    run(lab, instantiate(lab, end, [], []))
-
-
 def test_nodes_change_in_place_c4(lab, end, simulator):
     first, second = lab.array(np.zeros(8, np.uint32)), lab.array(np.zeros(8, np.uint32))
     source = lab.array(np.arange(8, dtype=np.uint32))
@@ -125,15 +121,6 @@ def test_a_change_that_is_refused_raises_c4(lab, end, simulator):
     assert caught.value.native_code == 1
     run(lab, instance)
     assert array.tolist() == [1] * 8
-
-
-def test_many_nodes_between_joins_c2(lab, end):
-    array = lab.array(np.zeros(1000, np.uint8))
-    nodes = [FillNode(array.ctypes.data + index, index & 255, 1, 1) for index in range(1000)]
-    nodes += [EmptyNode(), FillNode(array.ctypes.data, 9, 1, 1)]
-    dependencies = [()] * 1000 + [tuple(range(1000)), (1000,)]
-    run(lab, instantiate(lab, end, nodes, dependencies))
-    assert array.tolist() == [9, *(index & 255 for index in range(1, 1000))]
 
 
 @pytest.mark.parametrize(("width", "value"), [(1, 0x11), (2, 0xDD11), (4, 0xBBCCDD11)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from compile_requests import compiled, request
 
-from hal.errors import CompilationError, NotFoundError, OperationError
+from hal.errors import NotFoundError
 from hal.native import FillNode, LaunchNode
 
 SOURCE = """
@@ -42,10 +42,6 @@ def program(lab):
     lab.device.unload_module(module)
 
 
-def test_compile_is_declared(lab):
-    assert "compile" in lab.device.features
-
-
 def test_what_the_driver_knows_of_a_kernel_c5(lab, program):
     info = lab.device.function_info(program("add"))
     assert info.parameter_sizes == (4, 8, 16)
@@ -67,24 +63,6 @@ def test_names_that_are_not_there_c5(lab, program):
     lab.device.unload_module(module)
 
 
-def test_a_launch_takes_its_arguments_during_the_call_c5(lab, program):
-    out, stream, value = lab.array(np.zeros(64, np.int32)), lab.stream(), ctypes.c_int(1)
-    pair = Pair(10, 20.0)
-    lab.device.bind()
-    at = lab.parameters(value, out, pair)
-    lab.device.launch(stream, program("add"), (2, 1, 1), (32, 1, 1), 0, at)
-    value.value, pair.a = 5, 6
-    lab.finish()
-    assert out.tolist() == list(range(131, 131 + 64))
-
-
-def test_a_launch_without_parameters_c5(lab, program):
-    stream = lab.stream()
-    lab.device.bind()
-    lab.device.launch(stream, program("nothing"), (1, 1, 1), (1, 1, 1), 0, lab.parameters())
-    lab.finish()
-
-
 @pytest.mark.parametrize("count", [16, 12288, 20000])
 def test_more_shared_memory_is_asked_for_c5(lab, program, simulator, count):
     """Beyond 48 KiB, what the kernel declares itself counted; once, and for larger wishes again."""
@@ -103,22 +81,6 @@ def test_more_shared_memory_is_asked_for_c5(lab, program, simulator, count):
         lab.device.launch(stream, function, (1, 1, 1), (64, 1, 1), 4 * count, at)
         lab.finish()
         assert simulator.calls("cuFuncSetAttribute") - before == 2
-
-
-def test_too_much_shared_memory_is_refused_c5(lab, program):
-    out, stream = lab.array(np.zeros(1, np.int32)), lab.stream()
-    lab.device.bind()
-    at = lab.parameters(out, ctypes.c_int(1))
-    with pytest.raises(OperationError):
-        lab.device.launch(stream, program("shared"), (1, 1, 1), (64, 1, 1), 1 << 20, at)
-
-
-def test_occupancy(lab, program):
-    lab.device.bind()
-    few, many = (lab.device.occupancy(program("add"), threads, 0) for threads in (1024, 64))
-    assert 0 < few <= many
-    most = lab.device.info.max_shared_memory
-    assert lab.device.occupancy(program("add"), 64, most) == 1
 
 
 def test_launches_in_a_graph_have_arguments_of_their_own_c4(lab, program):
@@ -166,13 +128,6 @@ def test_more_shared_memory_in_a_graph_c4(lab, program):
     assert out.tolist() == [14000]
     lab.device.destroy_graph(graph)
     lab.device.destroy_graph_instance(instance)
-
-
-def test_a_compiler_that_refuses_tells_the_line_c5(lab):
-    source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
-    with pytest.raises(CompilationError, match=r"broken\.cpp:2:.*error") as caught:
-        compiled(lab.device, request(source, filename="broken.cpp"))
-    assert "missing" in caught.value.log
 
 
 def test_functions_are_forgotten_with_their_module(lab):

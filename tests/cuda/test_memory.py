@@ -57,48 +57,6 @@ def test_fills_of_every_width_c1(lab, width, offset, count):
     assert np.array_equal(array, wanted)
 
 
-def test_copies_between_kinds_of_memory_m1(lab):
-    kinds = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.MANAGED)
-    stream = lab.stream()
-    source, target = lab.array(np.arange(256, dtype=np.uint8)), lab.array(np.zeros(256, np.uint8))
-    lab.device.bind()
-    for first in kinds:
-        for second in kinds:
-            target[:] = 0
-            one, two = lab.device.allocate(256, first), lab.device.allocate(256, second)
-            lab.device.copy_from_host(stream, one, source.ctypes.data, 256)
-            lab.device.copy(stream, two, one, 256)
-            lab.device.copy_to_host(stream, target.ctypes.data, two, 256)
-            lab.finish()
-            assert np.array_equal(source, target), (first, second)
-            lab.device.free(one, first)
-            lab.device.free(two, second)
-
-
-def test_allocations_in_the_order_of_a_stream_m3(lab):
-    device, stream = lab.device, lab.stream()
-    target = lab.array(np.zeros(64, np.uint8))
-    device.bind()
-    assert "async_allocations" in device.features
-    for value in range(1, 9):
-        address = device.allocate_async(stream, 64)
-        device.fill(stream, address, value, 1, 64)
-        device.copy_to_host(stream, target.ctypes.data, address, 64)
-        device.free_async(stream, address)
-        lab.finish()
-        assert (target == value).all()
-    assert device.host_pointer(address, MemoryType.DEVICE) is None
-
-
-def test_an_import_is_the_arrays_memory_m1(lab):
-    stream, array = lab.stream(), np.zeros(8192, np.uint8)
-    address = lab.device.import_host(array.ctypes.data, array.nbytes)
-    lab.device.fill(stream, address, 5, 1, array.nbytes)
-    lab.finish()
-    assert (array == 5).all()
-    lab.device.release_host(array.ctypes.data)
-
-
 def test_two_devices_import_one_array_m1(open_lab, simulator):
     """It is pinned once, and as long as one of them needs it."""
     array = np.zeros(8192, np.uint8)

@@ -110,12 +110,6 @@ API cuMemcpy2DAsync_v2(const struct cu_memcpy2d *shape, struct sim_stream *strea
   const struct cu_memcpy3d copy = from_2d(shape);
   return copy_shaped(stream, &copy, false);
 }
-API cuMemcpy3DAsync_v2(const struct cu_memcpy3d *shape, struct sim_stream *stream) {
-  CALL(cuMemcpy3DAsync, HANDLE);
-  GIVEN(shape);
-  return copy_shaped(stream, shape, false);
-}
-
 /* Fills. The ones without a stream go to the default stream, and wait for nothing. */
 
 static int set(struct sim_stream *stream, cu_address target, size_t pitch, uint32_t value, unsigned element, size_t count, size_t rows) {

@@ -84,14 +84,6 @@ API cuDeviceTotalMem_v2(size_t *bytes, int device) {
   return SIM_OK;
 }
 
-API cuDeviceGetPCIBusId(char *text, int length, int device) {
-  CALL(cuDeviceGetPCIBusId, INIT | SIM_ALLOWED_AFTER_ERROR);
-  if (!text || length <= 0) return SIM_INVALID_VALUE;
-  DEVICE(device);
-  snprintf(text, (size_t)length, "FFFF:%02X:00.0", device);
-  return SIM_OK;
-}
-
 static int attribute(int which, int device) {
   switch (which) {
     case 1: case 2: case 3: return 1024;      /* threads of a block, in x, in y */

@@ -224,14 +224,6 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct sim_kernel *
   *blocks = sim_occupancy(function, (unsigned)threads, shared);
   return SIM_OK;
 }
-API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct sim_kernel *function, int threads, size_t shared, unsigned flags) {
-  CALL(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, CONTEXT);
-  if (!blocks || threads <= 0 || flags > 1) return SIM_INVALID_VALUE;
-  ALIVE(function, SIM_KERNEL);
-  *blocks = sim_occupancy(function, (unsigned)threads, shared);
-  return SIM_OK;
-}
-
 static int best_block(int *grid, int *block, struct sim_kernel *function, size_t (*shared_of)(int), size_t shared, int limit) {
   if (!grid || !block) return SIM_INVALID_VALUE;
   ALIVE(function, SIM_KERNEL);

@@ -182,22 +182,6 @@ API cuDeviceGetDefaultMemPool(struct sim_pool **pool, int device) {
   return SIM_OK;
 }
 
-API cuDeviceGetMemPool(struct sim_pool **pool, int device) {
-  CALL(cuDeviceGetMemPool, INIT);
-  GIVEN(pool);
-  if (!cu_is_device(device)) return SIM_INVALID_DEVICE;
-  *pool = sim.devices[device].pool;
-  return SIM_OK;
-}
-
-API cuDeviceSetMemPool(int device, struct sim_pool *pool) {
-  CALL(cuDeviceSetMemPool, INIT);
-  if (!cu_is_device(device)) return SIM_INVALID_DEVICE;
-  if (!sim_handle_alive(pool, SIM_POOL) || pool->device != device) return SIM_INVALID_VALUE;
-  sim.devices[device].pool = pool;
-  return SIM_OK;
-}
-
 API cuMemPoolCreate(struct sim_pool **pool, const struct cu_pool_props *props) {
   CALL(cuMemPoolCreate, INIT | UNSAFE);
   if (!pool || !props || props->allocation_type != 1 || props->location.type != 1) return SIM_INVALID_VALUE;

@@ -10,7 +10,6 @@
   ENTRY(cuDeviceGetName, 2000, cuDeviceGetName) \
   ENTRY(cuDeviceGetUuid, 9020, cuDeviceGetUuid_v2) \
   ENTRY(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2) \
-  ENTRY(cuDeviceGetPCIBusId, 4010, cuDeviceGetPCIBusId) \
   ENTRY(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute) \
   ENTRY(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
   ENTRY(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease_v2) \
@@ -73,8 +72,6 @@
   ENTRY(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync) \
   ENTRY(cuMemFreeAsync, 11020, cuMemFreeAsync) \
   ENTRY(cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool) \
-  ENTRY(cuDeviceGetMemPool, 11020, cuDeviceGetMemPool) \
-  ENTRY(cuDeviceSetMemPool, 11020, cuDeviceSetMemPool) \
   ENTRY(cuMemPoolCreate, 11020, cuMemPoolCreate) \
   ENTRY(cuMemPoolDestroy, 11020, cuMemPoolDestroy) \
   ENTRY(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
@@ -91,7 +88,6 @@
   ENTRY(cuMemcpy2D, 3020, cuMemcpy2D_v2) \
   ENTRY(cuMemcpy2DUnaligned, 3020, cuMemcpy2D_v2) \
   ENTRY(cuMemcpy2DAsync, 3020, cuMemcpy2DAsync_v2) \
-  ENTRY(cuMemcpy3DAsync, 3020, cuMemcpy3DAsync_v2) \
   ENTRY(cuMemsetD8, 3020, cuMemsetD8_v2) \
   ENTRY(cuMemsetD16, 3020, cuMemsetD16_v2) \
   ENTRY(cuMemsetD32, 3020, cuMemsetD32_v2) \
@@ -115,7 +111,6 @@
   ENTRY(cuLaunchKernel, 4000, cuLaunchKernel) \
   ENTRY(cuLaunchKernelEx, 11060, cuLaunchKernelEx) \
   ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, cuOccupancyMaxActiveBlocksPerMultiprocessor) \
-  ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
   ENTRY(cuOccupancyMaxPotentialBlockSize, 6050, cuOccupancyMaxPotentialBlockSize) \
   ENTRY(cuGraphCreate, 10000, cuGraphCreate) \
   ENTRY(cuGraphDestroy, 10000, cuGraphDestroy) \

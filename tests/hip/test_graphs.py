@@ -8,7 +8,7 @@ import pytest
 from hip_harness import Arguments, words
 
 from hal.errors import OperationError
-from hal.native import CopyNode, EmptyNode, FillNode, HostCopyNode, LaunchNode, MemoryType
+from hal.native import CopyNode, EmptyNode, FillNode, LaunchNode
 
 N = 256
 
@@ -68,14 +68,6 @@ def test_nodes_run_in_the_order_of_their_edges_c2(device, stream, shared, image)
     device.unload_module(module)
 
 
-def test_host_memory_is_copied_when_it_runs(device, stream, shared):
-    source = (ctypes.c_uint32 * N)(*range(N))
-    graph = device.create_graph([HostCopyNode(shared, ctypes.addressof(source), 4 * N)], [()])
-    run(device, stream, graph)
-    device.destroy_graph(graph)
-    assert words(shared, N) == list(range(N))
-
-
 def test_updates_count_from_the_next_launch_on_c4(device, stream, shared, image):
     module = device.load_module(image)
     function = device.get_function(module, "add")
@@ -126,14 +118,3 @@ def test_a_graph_that_cannot_be_built_leaves_nothing(device, shared, simulator):
         for handle in list(device._graphs):
             device.destroy_graph(handle)
     assert simulator.leaks(0) == before
-
-
-def test_many_nodes_at_once(device, stream):
-    count = 1000
-    memory = device.allocate(4 * count, MemoryType.MANAGED)
-    nodes = [FillNode(memory + 4 * i, i, 4, 1) for i in range(count)]
-    graph = device.create_graph(nodes, [()] * count)
-    run(device, stream, graph)
-    assert words(memory, count) == list(range(count))
-    device.destroy_graph(graph)
-    device.free(memory, MemoryType.MANAGED)

@@ -10,12 +10,10 @@ from compile_requests import compiled, request
 from hip_harness import LIMIT, Arguments, words
 
 from hal.errors import (
-    CompilationError,
     InvalidArgumentError,
     NotFoundError,
     OutOfMemoryError,
 )
-from hal.native import MemoryType
 
 C = ctypes.CDLL(None, use_errno=True)
 
@@ -27,37 +25,6 @@ def test_fills_take_the_low_bytes(device, stream, shared, pattern, width):
     device.synchronize_stream(stream)
     expected = (pattern & ((1 << 8 * width) - 1)).to_bytes(width, "little") * (64 // width)
     assert ctypes.string_at(shared, 64) == expected
-
-
-def test_copies_between_all_kinds_of_memory(device, stream):
-    kinds = list(MemoryType)
-    memory = {kind: device.allocate(4096, kind) for kind in kinds}
-    value = 0
-    for source in kinds:
-        for target in kinds:
-            if source is target:
-                continue
-            value += 1
-            device.fill(stream, memory[source], value, 4, 1024)
-            device.copy(stream, memory[target], memory[source], 4096)
-            device.copy_to_host(stream, memory[MemoryType.HOST], memory[target], 4096)
-            device.synchronize_stream(stream)
-            assert words(memory[MemoryType.HOST], 1024) == [value] * 1024
-    for kind, address in memory.items():
-        device.free(address, kind)
-
-
-def test_a_launch_copies_its_arguments(device, stream, shared, image):
-    module = device.load_module(image)
-    function = device.get_function(module, "add")
-    device.fill(stream, shared, 1, 4, 1000)
-    arguments = Arguments(shared, 41, 999)
-    device.launch(stream, function, (4, 1, 1), (256, 1, 1), 0, arguments.address)
-    for value in arguments.values:
-        value.value = 0
-    device.synchronize_stream(stream)
-    assert words(shared, 1000) == [42] * 999 + [1]
-    device.unload_module(module)
 
 
 def test_variables_and_the_width_of_a_wave(device, stream, shared, image):
@@ -113,16 +80,6 @@ def test_waiting_makes_no_blocking_call(device, stream, simulator, shared):
         assert not simulator.calls(name)
 
 
-def test_stream_ordered_memory_is_used_in_order(device, stream, shared):
-    for round_ in range(3):
-        address = device.allocate_async(stream, 4096)
-        device.fill(stream, address, round_, 4, 1024)
-        device.copy(stream, shared, address, 4096)
-        device.free_async(stream, address)
-    device.synchronize_stream(stream)
-    assert words(shared, 1024) == [2] * 1024
-
-
 def test_a_pool_holds_nothing_of_its_trial_m1(open_device):
     assert open_device().pool_statistics() == (0, 0)
 
@@ -147,13 +104,6 @@ def test_a_pool_gives_up_blocks_of_other_sizes_for_one_that_it_has_not_m3(device
     device.free_async(stream, address)
     device.synchronize_stream(stream)
     device.destroy_stream(stream)
-
-
-def test_a_compiler_error_has_the_users_line_c5(device):
-    source = "__global__ void broken(int *p) {\n  p[0] = missing;\n}\n"
-    with pytest.raises(CompilationError, match=r"broken\.cpp:2:10: error:.*missing") as caught:
-        compiled(device, request(source, "broken.cpp"))
-    assert "missing" in caught.value.log
 
 
 def test_macros_and_options_reach_the_compiler_c5(device, tmp_path):
