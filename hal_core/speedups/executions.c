@@ -17,11 +17,23 @@ static PyObject *instance_of(PyObject *pool, PyObject *stream) {
   return NULL;
 }
 
+/* Return what a weak reference refers to, a new reference; NULL if that is gone. */
+static PyObject *referent(PyObject *reference) {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject *found;
+  if (PyWeakref_GetRef(reference, &found) < 0) PyErr_Clear();
+  return found;
+#else
+  PyObject *found = PyWeakref_GetObject(reference); /* borrowed */
+  return found == Py_None ? NULL : Py_XNewRef(found);
+#endif
+}
+
 /* Return the lease of an instance, a new reference: it lives until all executions that hold it have
  * retired. The instance knows it weakly. */
 static PyObject *lease_of(PyObject *instance, PyObject *fresh, PyObject *reference) {
-  PyObject *known = PyWeakref_GetObject(get(instance, Instance_lease));
-  if (known && known != Py_None) return Py_NewRef(known);
+  PyObject *known = referent(get(instance, Instance_lease));
+  if (known) return known;
   put(fresh, Lease_instance, Py_NewRef(instance));
   PyObject *old = swap(instance, Instance_lease, Py_NewRef(reference));
   Py_XDECREF(old); /* a dead reference without a callback */
