@@ -221,7 +221,8 @@ class Buffer(Extent):
         to write this buffer: the array has what the memory holds. Ask their
         submissions, or pass them as `wait`, whose failures are raised. Raises
         what `Submission.wait` raises; `DeadlineExceededError` after `timeout`
-        seconds says which operations have not ended, and why.
+        seconds says which operations have not ended, and why. That bounds the
+        wait, and not the copy, which the calling thread makes then. Ctrl-C ends both.
         """
         storage = check_buffer(self._device, self, "numpy", TRANSFER_SOURCE)
         kind = self._dtype if dtype is None else as_dtype(dtype)

@@ -239,7 +239,9 @@ class Device(DeviceCore):
     def upload(self, array: object) -> Buffer:
         """Copy a host array, or an array-like object, to a new buffer of its dtype and shape.
 
-        Blocks until the buffer is ready on every queue.
+        Blocks until the buffer is ready on every queue: the calling thread makes
+        the copy, and waits for no queue. Ctrl-C ends it. Raises what `allocate` and the
+        driver's copy raise, and `ArgumentTypeError` for what numpy makes no array of.
         """
         self._live()
         given = as_array(array, "upload")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 from typing import Any
@@ -19,7 +20,7 @@ from hal.errors import (
     OutOfMemoryError,
     UnimplementedError,
 )
-from hal_conformance.suite.support import LIMIT, OpenDevice, pattern
+from hal_conformance.suite.support import LIMIT, OpenDevice, in_threads, pattern
 
 SIZES = (0, 1, 2, 3, 255, 256, 257, 4096, (1 << 20) + 1)
 MEMORIES = ("device", "host", "managed")
@@ -102,6 +103,25 @@ def test_numpy_waits_m1(device: hal.Device, queue: hal.Queue, gate: hal.Semaphor
     gate.signal(1)
     device.queues.download.wait_idle(LIMIT)
     assert (buffer.numpy(wait=filled, timeout=LIMIT) == 9).all()
+
+
+def test_threads_upload_and_read_at_once_m1(device: hal.Device) -> None:
+    """M1: each thread makes its own copies, small and large ones, while the others make theirs."""
+
+    def back_and_forth(size: int, seed: int) -> bool:
+        data = np.resize(pattern(4099, seed), size)
+        return all(np.array_equal(device.upload(data).numpy(timeout=LIMIT), data) for _ in range(3))
+
+    sizes = (5, 4097, (1 << 20) + 3, (33 << 20) + 1)
+    assert all(
+        in_threads(
+            [
+                functools.partial(back_and_forth, size, 2 * size + seed)
+                for size in sizes
+                for seed in range(2)
+            ]
+        )
+    )
 
 
 BAD_ALLOCATIONS: dict[str, tuple[type[Exception], tuple[Any, ...], dict[str, Any]]] = {
