@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from timeline_rows import FILL_BYTES, PATTERN
 
-__all__ = ["DriverCopies", "EventSide", "RawSide", "sides"]
+__all__ = ["Driver", "DriverCopies", "EventSide", "RawSide", "sides"]
 
 _WORDS: Final = FILL_BYTES // 4
 _WORD: Final = int.from_bytes(PATTERN, "little")
@@ -86,28 +86,75 @@ class EventSide:
         """Implement `TimelineSide.check`."""
 
 
+class Driver:
+    """The bindings of the driver's own interface; its context is the calling thread's.
+
+    Attributes
+    ----------
+    cu
+        The module.
+    context
+        The device's primary one, which hal has as well.
+    """
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.cu: Any = importlib.import_module("cuda.bindings.driver")
+        self.call(self.cu.cuInit(0))
+        device = self.call(self.cu.cuDeviceGet(ordinal))
+        self.context = self.call(self.cu.cuDevicePrimaryCtxRetain(device))
+        self.enter()
+
+    def enter(self) -> None:
+        """Make the context the calling thread's."""
+        self.call(self.cu.cuCtxSetCurrent(self.context))
+
+    def stream(self) -> Any:  # noqa: ANN401 - as the bindings give it
+        """Return a new stream."""
+        return self.call(self.cu.cuStreamCreate(self.cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def event(self) -> Any:  # noqa: ANN401 - as the bindings give it
+        """Return a new event that takes no time stamp."""
+        return self.call(self.cu.cuEventCreate(self.cu.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+
+    def call(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - as the bindings give it
+        """Return what a call gave; raise `RuntimeError` if that is an error."""
+        if answer[0] != self.cu.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(str(answer[0]))
+        return answer[1] if len(answer) > 1 else None
+
+
 class RawSide(EventSide):
     """Measure the bindings of the driver's own interface, with nothing around them."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        cu = importlib.import_module("cuda.bindings.driver")
-        self._cu = cu
-        self._call(cu.cuInit(0))
-        device = self._call(cu.cuDeviceGet(ordinal))
-        self._call(cu.cuCtxSetCurrent(self._call(cu.cuDevicePrimaryCtxRetain(device))))
-        stream = self._call(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        driver = Driver(ordinal)
+        cu, self._call, stream = driver.cu, driver.call, driver.stream()
         address = self._call(cu.cuMemAlloc(FILL_BYTES))
         flags = self._call(cu.cuMemHostAlloc(64, cu.CU_MEMHOSTALLOC_DEVICEMAP))
         self._flags = (ctypes.c_uint32 * 2).from_address(int(flags))
         self._flag = int(self._call(cu.cuMemHostGetDevicePointer(flags, 0)))
-        self._stream, self._address = stream, address
+        self._cu, self._stream, self._address = cu, stream, address
         done = cu.CUresult.CUDA_SUCCESS
-        timing = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._wait = lambda event: cu.cuStreamWaitEvent(stream, event, 0)
         self._fill = lambda: cu.cuMemsetD32Async(address, _WORD, _WORDS, stream)
         self._record = lambda event: cu.cuEventRecord(event, stream)
         self._is_done = lambda event: cu.cuEventQuery(event)[0] == done
-        self._event = lambda: self._call(cu.cuEventCreate(timing))
+        self._event = driver.event
+
+    def submit(self, count: int) -> Mapping[str, float]:
+        """Implement `TimelineSide.submit`: the three calls, written out."""
+        cu, stream, address = self._cu, self._stream, self._address
+        met, events = self._event(), [self._event() for _ in range(count)]
+        self._record(met)
+        self._finish(met)
+        start = _clock()
+        for event in events:
+            cu.cuStreamWaitEvent(stream, met, 0)
+            cu.cuMemsetD32Async(address, _WORD, _WORDS, stream)
+            cu.cuEventRecord(event, stream)
+        elapsed = _clock() - start
+        self._finish(events[-1])
+        return {"": elapsed / count * 1e6}
 
     @property
     def stream(self) -> object:
@@ -149,11 +196,6 @@ class RawSide(EventSide):
         if bytes(found) != PATTERN * (FILL_BYTES // len(PATTERN)):
             message = f"the driver left {bytes(found[:8])!r} in the buffer, not {PATTERN!r}"
             raise AssertionError(message)
-
-    def _call(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - as the bindings give it
-        if answer[0] != self._cu.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(str(answer[0]))
-        return answer[1] if len(answer) > 1 else None
 
 
 class DriverCopies:

@@ -11,12 +11,13 @@ from pathlib import Path
 import native
 
 import hal
+from hal._base import speedups
 
 __all__ = ["facts"]
 
 _DISTRIBUTIONS = (
     *("hal-core", "hal-cpu", "hal-cuda", "hal-hip", "iree-base-runtime", "numpy"),
-    *("cuda-bindings", "torch", "cupy-cuda13x"),
+    *("cuda-bindings", "cuda-core", "torch", "cupy-cuda12x", "cupy-cuda13x"),
 )
 
 
@@ -34,6 +35,7 @@ def facts(
         "load_at_start": round(os.getloadavg()[0], 2),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "engine": speedups.engine(),
         "device": device.info.name,
         "driver": device.info.driver,
         **beside,

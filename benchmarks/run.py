@@ -16,14 +16,18 @@ from pathlib import Path
 from typing import Final
 
 import command_rows
+import cuda_launch_rows
 import cuda_rows
 import flow_rows
 import hip_rows
 import kernels_rows
+import launch_rows
 import machine
 import memory_rows
 import native
 import report
+import start_rows
+import thread_rows
 import timeline_rows
 import transfer_rows
 from harness import Metric, Row, measure
@@ -32,8 +36,19 @@ from rich.console import Console
 import hal
 
 _GROUPS: Final = (
-    *("timelines", "flat", "commands", "flow", "pipeline", "transfers", "kernels", "memory"),
+    *("timelines", "flat", "launches", "commands", "flow", "pipeline", "transfers", "kernels"),
+    *("threads", "start", "memory"),
 )
+_TITLES: Final = {
+    "flat": "pending on one semaphore, each",
+    "launches": "launches, the submitting thread",
+    "commands": "command buffers",
+    "flow": "tracked buffers, an operation",
+    "pipeline": "the demo's picture",
+    "kernels": "kernels",
+    "threads": "threads with a queue each",
+    "start": "a new process",
+}
 _IREE_DRIVERS: Final = {"cpu": "local-task", "cuda": "cuda", "hip": "hip"}
 """IREE's driver for the same hardware, by the name of our backend."""
 _LIBRARIES: Final = {"cuda": cuda_rows.sides, "hip": hip_rows.sides}
@@ -47,6 +62,15 @@ def main() -> int:
     out = Console(width=width, highlight=False)
     groups: dict[str, list[Metric]] = {}
     memory = None
+
+    def group(
+        name: str, make: Callable[[], Sequence[Row]], rounds: tuple[int, int], base: str = ""
+    ) -> None:
+        """Measure a group if it was asked for, in so many rounds with --quick or without."""
+        if name in options.groups:
+            groups[name] = _measure(make(), _rounds(options, *rounds))
+            report.show_metrics(out, _TITLES[name], groups[name], base)
+
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(hal.create_device(options.device))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -65,23 +89,18 @@ def main() -> int:
         gc.freeze()
         if "timelines" in options.groups:
             groups["timelines"] = _timelines(device, second, others, options, out)
-        if "flat" in options.groups:
-            rows = timeline_rows.pending_rows(timeline_rows.OurSide(device), quick=options.quick)
-            groups["flat"] = _measure(rows, 2 if options.quick else 3)
-            report.show_metrics(out, "pending on one semaphore, each", groups["flat"], "")
-        if "commands" in options.groups:
-            rows = command_rows.rows(device, quick=options.quick)
-            groups["commands"] = _measure(rows, 5 if options.quick else 15)
-            report.show_metrics(out, "command buffers", groups["commands"], "")
-        groups |= _measure_flow(device, out, options)
-        groups |= _measure_pipeline(device, out, options)
+        group("flat", lambda: _flat_rows(device, options), (2, 3))
+        group("launches", lambda: _launch_rows(device, options, out), (5, 25), "raw")
+        group("commands", lambda: command_rows.rows(device, quick=options.quick), (5, 15))
+        group("flow", lambda: flow_rows.rows(device, quick=options.quick), (5, 15))
+        group("pipeline", lambda: _pipeline_rows(device, options, out), (5, 21))
         if "transfers" in options.groups:
             groups["transfers"] = _transfers(device, others, options, out)
-        if "kernels" in options.groups:
-            loops = _native_loops(Path(folder), out) if backend == "cpu" else None
-            rows = kernels_rows.rows(device, loops, quick=options.quick)
-            groups["kernels"] = _measure(rows, 3 if options.quick else 11)
-            report.show_metrics(out, "kernels", groups["kernels"], "openmp")
+        group(
+            "kernels", lambda: _kernel_rows(device, options, Path(folder), out), (3, 11), "openmp"
+        )
+        group("threads", lambda: thread_rows.rows(device, _raw_work(options, out)), (5, 15), "raw")
+    group("start", start_rows.rows, (3, 11))
     if "memory" in options.groups:
         memory = memory_rows.measure(options.device, 100_000 if options.quick else 1_000_000)
         report.show_memory(out, memory)
@@ -101,6 +120,7 @@ def main() -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure hal on one device.")
     parser.add_argument("--quick", action="store_true", help="less of everything, half a minute")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how many samples each side takes")
     parser.add_argument("--device", default="cpu", help="as for hal.create_device")
     parser.add_argument(
         "--beside",
@@ -136,6 +156,8 @@ def _command(options: argparse.Namespace) -> str:
         parts.append(f"--beside {options.beside}")
     if options.quick:
         parts.append("--quick")
+    if options.rounds:
+        parts.append(f"--rounds {options.rounds}")
     if options.iree:
         parts.append(f"--iree {options.iree}")
     if tuple(options.groups) != _GROUPS:
@@ -154,7 +176,7 @@ def _timelines(
     if second is not None:
         sides |= _our_sides(f"hal, {second.name.partition(':')[0]}", second)
     sides |= others
-    metrics = _measure(timeline_rows.rows(sides, quick=options.quick), 5 if options.quick else 15)
+    metrics = _measure(timeline_rows.rows(sides, quick=options.quick), _rounds(options, 5, 15))
     for side in sides.values():
         side.check()
     base = next((name for name in ("raw", "raw hip") if name in others), "iree")
@@ -178,9 +200,13 @@ def _transfers(
 ) -> list[Metric]:
     copies = _driver_copies(others.get("raw"))
     rows = transfer_rows.rows(device, copies, quick=options.quick)
-    metrics = _measure(rows, 3 if options.quick else 7)
+    metrics = _measure(rows, _rounds(options, 3, 7))
     report.show_metrics(out, "memory and transfers", metrics, "raw" if copies else "numpy.copyto")
     return metrics
+
+
+def _rounds(options: argparse.Namespace, quick: int, full: int) -> int:
+    return int(options.rounds or (quick if options.quick else full))
 
 
 def _measure(rows: Sequence[Row], rounds: int) -> list[Metric]:
@@ -208,29 +234,41 @@ def _other_sides(
     return found
 
 
-def _measure_flow(
-    device: hal.Device, out: Console, options: argparse.Namespace
-) -> dict[str, list[Metric]]:
-    if "flow" not in options.groups:
-        return {}
-    metrics = _measure(flow_rows.rows(device, quick=options.quick), 5 if options.quick else 15)
-    report.show_metrics(out, "tracked buffers, an operation", metrics, "")
-    return {"flow": metrics}
+def _flat_rows(device: hal.Device, options: argparse.Namespace) -> list[Row]:
+    return timeline_rows.pending_rows(timeline_rows.OurSide(device), quick=options.quick)
 
 
-def _measure_pipeline(
-    device: hal.Device, out: Console, options: argparse.Namespace
-) -> dict[str, list[Metric]]:
-    if "pipeline" not in options.groups:
-        return {}
+def _launch_rows(device: hal.Device, options: argparse.Namespace, out: Console) -> list[Row]:
+    def missing(name: str, reason: str) -> None:
+        out.print(f"no launches by {name}: {reason}", markup=False)
+
+    others = tuple(cuda_launch_rows.sides()) if _backend(options.device) == "cuda" else ()
+    return launch_rows.rows(device, others, missing)
+
+
+def _raw_work(options: argparse.Namespace, out: Console) -> thread_rows.Maker | None:
+    if _backend(options.device) == "cuda":
+        try:
+            return thread_rows.raw_work()
+        except (ImportError, RuntimeError) as error:
+            out.print(f"no threads by raw: {error}", markup=False)
+    return None
+
+
+def _pipeline_rows(device: hal.Device, options: argparse.Namespace, out: Console) -> list[Row]:
     try:
         import pipeline_rows  # noqa: PLC0415 - the demo's libraries may not be installed
     except ImportError as error:
         out.print(f"no pipeline: {error}", markup=False)
-        return {}
-    metrics = _measure(pipeline_rows.rows(device, quick=options.quick), 5 if options.quick else 21)
-    report.show_metrics(out, "the demo's picture", metrics, "")
-    return {"pipeline": metrics}
+        return []
+    return pipeline_rows.rows(device, quick=options.quick)
+
+
+def _kernel_rows(
+    device: hal.Device, options: argparse.Namespace, folder: Path, out: Console
+) -> list[Row]:
+    loops = _native_loops(folder, out) if _backend(options.device) == "cpu" else None
+    return kernels_rows.rows(device, loops, quick=options.quick)
 
 
 def _iree_side(driver: str) -> timeline_rows.TimelineSide:

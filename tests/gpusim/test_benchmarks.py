@@ -60,6 +60,19 @@ def test_one_run_compares_two_backends(tmp_path):
         assert "| hal, hip, graph |" in head
 
 
+def test_launches_and_threads_stand_beside_the_bindings(tmp_path):
+    path = tmp_path / "found.json"
+    arguments = "--device cuda --quick --rounds 1 --groups launches threads --json"
+    done = run(*arguments.split(), str(path))
+    assert done.returncode == 0, done.stderr
+    groups = json.loads(path.read_text())["groups"]
+    sides = {name: [set(each["medians"]) for each in found] for name, found in groups.items()}
+    assert sides["launches"] == [{"hal", "raw", "raw, packing"}] * 6
+    assert sides["threads"] == [{"hal", "raw"}] + [{"hal", "raw", "hal, one thread"}] * 2
+    medians = [each["medians"] for found in groups.values() for each in found]
+    assert all(value > 0 for each in medians for value in each.values())
+
+
 @pytest.mark.parametrize("arguments", [("--beside", "hip"), ("--beside", "cpu", "--note", "x")])
 def test_a_second_backend_is_another_and_has_a_note(arguments):
     done = run("--quick", *arguments)
