@@ -26,6 +26,7 @@ def test_asarray_of_structures_and_scalars(device):
     assert view.dtype == records.dtype
     assert view.tolist() == records.tolist()
     scalar = np.asarray(device.upload(np.float32(3)))
+    assert np.asarray(device.upload(np.float32(3)), dtype=np.float64).dtype == np.float64
     assert (scalar.shape, float(scalar)) == ((), 3)
     assert np.asarray(device.upload(np.zeros((0, 4), "f4"))).shape == (0, 4)
 

@@ -240,6 +240,10 @@ BAD: dict[str, tuple[type[HalError], Any]] = {
     "a size below zero": (InvalidArgumentError, lambda q, b, p: hal.File(p, size=-1)),
     "an offset that is no int": (ArgumentTypeError, lambda q, b, p: hal.File(p, offset=1.5)),  # type: ignore[arg-type]
     "an offset of no file": (InvalidArgumentError, lambda q, b, p: hal.File(p, offset=2**63)),
+    "a range that no file has": (
+        InvalidArgumentError,
+        lambda q, b, p: q.read(b, hal.File(p, offset=2**63 - 8)),
+    ),
     "a write of too much": (
         InvalidArgumentError,
         lambda q, b, p: q.write(b, hal.File(p, size=65)),

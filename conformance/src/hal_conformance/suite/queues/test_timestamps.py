@@ -8,7 +8,7 @@ import time
 import pytest
 
 import hal
-from hal.errors import InvalidArgumentError, UnimplementedError
+from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 from hal_conformance.suite.support import LIMIT, MakeQueue
 
 PAUSE = 0.02
@@ -79,7 +79,7 @@ def test_times_of_several_queues_compare_q4(queue: hal.Queue, make_queue: MakeQu
 def test_a_time_that_is_not_there_is_refused_q4(
     queue: hal.Queue, gate: hal.Semaphore, second_device: hal.Device
 ) -> None:
-    """Q4: of work that has not ended, and of another device."""
+    """Q4: of work that has not ended, of another device, and of no timestamp."""
     first, late = queue.timestamp(), queue.timestamp(wait=gate.at(1))
     first.wait(LIMIT)
     for one, other in ((late, first), (first, late)):
@@ -91,6 +91,8 @@ def test_a_time_that_is_not_there_is_refused_q4(
     foreign.wait(LIMIT)
     with pytest.raises(InvalidArgumentError, match="two devices"):
         first.seconds_since(foreign)
+    with pytest.raises(ArgumentTypeError, match=r"queue\.timestamp\(\)"):
+        first.seconds_since(queue.barrier())  # type: ignore[arg-type]
 
 
 @pytest.mark.feature("timestamps")
