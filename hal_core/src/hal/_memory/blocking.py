@@ -9,6 +9,7 @@ Ctrl-C ends the call.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -69,14 +70,15 @@ def write(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) 
 
 def close(device: DeviceCore) -> None:
     """Destroy the streams; no thread is in a call. Does nothing on a lost context."""
-    context = device._context
-    lanes, device._lanes = device._lanes, []
-    for lane in lanes:
+    context, lanes = device._context, device._lanes
+    while lanes:
+        lane = lanes[-1]
         if lane.used is not None and context.lost is None:
-            context.finish(lane.stream)
-    if context.lost is None:
-        streams = [lane.stream for lane in lanes if lane.stream]
-        context.end_all(context.native.destroy_stream, streams)
+            with contextlib.suppress(DeviceLostError):  # closing goes on
+                context.finish(lane.stream)
+        lanes.pop()  # first: a Ctrl-C leaks the stream, and destroys none twice
+        if lane.stream and context.lost is None:
+            context.end_all(context.native.destroy_stream, [lane.stream])
 
 
 def _move(step: Step, device: DeviceCore, request: _Request) -> None:
