@@ -116,3 +116,21 @@ def test_many_rounds_reuse_their_events(open_probe):
         if value % 50 == 0:
             semaphore.wait(value, LIMIT)
     assert probe.live()["event"] < 400
+
+
+def test_a_value_is_reached_over_smaller_ones_that_are_not_yet_s1(open_probe, latch):
+    """S1: the value does not fall when those retire, and what is promised above it stands."""
+    device, probe = open_probe()
+    buffer, semaphore = device.allocate(4), hal.create_semaphore()
+    probe.hold(latch)
+    queues = (device.queues.upload, device.queues.upload, device.queues.compute)
+    submissions = [
+        queue.fill(buffer, value, signal=semaphore.at(value))
+        for value, queue in enumerate((*queues, device.queues.upload), 1)
+    ]
+    submissions[2].wait(LIMIT)
+    assert semaphore.query() == 3
+    assert [each.state for each in submissions] == ["issued", "issued", "done", "issued"]
+    latch.open()
+    semaphore.wait(4, LIMIT)
+    assert [each.state for each in submissions] == ["done"] * 4
