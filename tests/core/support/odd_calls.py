@@ -38,7 +38,7 @@ LONGEST_TEXT = 2000
 INTERNAL = {
     "Flow": {
         *("run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"),
-        "launch",
+        *("launch", "look"),
     },
     "Routine": {"end"},
     "TrackedBuffer": {"check_type", "forget_name", "named"},
@@ -87,8 +87,7 @@ def targets_of(owner):
         if name.startswith("_") and name not in SPECIAL:
             continue
         function = getattr(owner, name)
-        known = getattr(function, "__objclass__", function)  # of a compiled method
-        if callable(function) and (known.__module__ or "").startswith("hal"):
+        if callable(function) and (function.__module__ or "").startswith("hal"):
             yield f"{owner.__name__}.{name}", function
 
 
