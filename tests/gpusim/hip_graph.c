@@ -87,6 +87,14 @@ API hipGraphAddEmptyNode(PLACE) {
   return add(node, graph, dependencies, count, SIM_OK, &op);
 }
 
+API hipGraphGetNodes(struct sim_graph *graph, struct sim_node **nodes, size_t *count) {
+  CALL(hipGraphGetNodes, ANY);
+  if (!count || !sim_handle_alive(graph, SIM_GRAPH)) FAIL(SIM_INVALID_VALUE);
+  for (size_t i = 0; nodes && i < *count; i++) nodes[i] = i < (size_t)graph->count ? graph->nodes[i] : NULL;
+  if (!nodes || *count > (size_t)graph->count) *count = (size_t)graph->count;
+  return SIM_OK;
+}
+
 /* Instances */
 
 API hipGraphInstantiateWithFlags(struct sim_exec **exec, struct sim_graph *graph, unsigned long long flags) {

@@ -67,6 +67,11 @@ HIP hipGraphDestroy(void *graph) {
   RETURN(cuGraphDestroy, graph);
 }
 
+HIP hipGraphGetNodes(void *graph, void **nodes, size_t *count) {
+  ENTER;
+  RETURN(cuGraphGetNodes, graph, nodes, count);
+}
+
 HIP hipGraphAddKernelNode(PLACE, const hip_kernel_node *parameters) {
   void *extra[EXTRA_WORDS];
   ENTER;

@@ -138,6 +138,7 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050, (int *, void *, int, size_t)) \
   F(cuGraphCreate, 10000, (void **, unsigned)) \
   F(cuGraphDestroy, 10000, (void *)) \
+  F(cuGraphGetNodes, 10000, (void *, void **, size_t *)) \
   F(cuGraphAddKernelNode, 12000, (void **, void *, void *const *, size_t, const cu_kernel_node *)) \
   F(cuGraphAddMemcpyNode, 10000, \
     (void **, void *, void *const *, size_t, const cu_copy3d *, void *)) \
