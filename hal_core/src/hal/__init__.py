@@ -6,7 +6,7 @@ rules (S1, Q1, C1, M1, I1 ...) that docstrings name.
 
 from __future__ import annotations
 
-from importlib import metadata as _metadata
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hal import errors as errors
 from hal import native as native
@@ -97,10 +97,21 @@ __all__ = [
     "wait_any",
 ]
 
-try:
-    __version__ = _metadata.version("hal-core")
-except _metadata.PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0"
+__version__: str
+"""The version of hal-core, looked up when it is asked for: importing hal needs no metadata."""
+if not _TYPE_CHECKING:
+
+    def __getattr__(name: str) -> str:
+        if name != "__version__":
+            message = f"module 'hal' has no attribute {name!r}"
+            raise AttributeError(message)
+        from importlib import metadata  # noqa: PLC0415
+
+        try:
+            return metadata.version("hal-core")
+        except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+            return "0"
+
 
 _kinds = (
     Buffer,

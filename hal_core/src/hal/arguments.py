@@ -12,12 +12,14 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, SupportsFloat, TypeVar
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 __all__ = [
     "as_array",

@@ -19,10 +19,9 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, Self, SupportsIndex, SupportsInt, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, SupportsInt, runtime_checkable
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 import hal
 from hal._commands.slots import Bindings, SlotSpecs
@@ -31,6 +30,9 @@ from hal._engine.wait_lists import Signals
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._memory.usage import BufferUsage
 from hal.native import DeviceInfo, MemoryType, NativeDevice
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
 
 __all__ = [
     "Buffer",

@@ -15,8 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import pluggy
 
@@ -25,6 +24,9 @@ from hal.arguments import is_a_handlers
 from hal.errors import BackendUnavailableError, HalError, PluginError, UnimplementedError
 from hal.native import DeviceInfo, NativeCompiler, NativeDriver
 from hal.plugin import NATIVE_API, Backend, HookSpecification
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["BackendStatus", "DeviceDescription", "Plugin", "load_all"]
 

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from typing import Final, cast
 
 from hal.arguments import as_path, shown_path
@@ -105,6 +104,8 @@ def _write(path: str, content: bytes) -> None:
 
 def replace_whole(target: str, content: bytes, mode: int) -> None:
     """Put a file in place of the existing one, if any; raises `OSError`."""
+    import tempfile  # noqa: PLC0415 - for the first write
+
     handle, name = tempfile.mkstemp(prefix=UNFINISHED, dir=os.path.dirname(target))
     try:
         with open(handle, "wb") as file:

@@ -14,8 +14,6 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from numpy.typing import DTypeLike
-
 from hal._base.failures import as_failure, keep, told
 from hal._buffers.buffer import Buffer
 from hal._engine import progress, steps, timelines
@@ -34,6 +32,8 @@ from hal.errors import HalError, InvalidArgumentError, OperationError, OutOfMemo
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hal._engine.context import DeviceContext
     from hal._engine.fence import Waits
     from hal._engine.steps import Step

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from hal._base.checks import check_range
 from hal._buffers import exports
@@ -29,6 +28,8 @@ from hal.arguments import as_dtype
 from hal.errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
     from hal._devices.device import Device
     from hal._memory.storage import Storage
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import ctypes
 import math
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hal.errors import ArgumentTypeError, ExchangeError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "CPU",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
 from hal._buffers import dlpack
 from hal._buffers.dlpack import CPU, HOST_DEVICE, HOST_KINDS, check_copy, describe_device
@@ -21,6 +20,8 @@ from hal.arguments import as_dtype, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ExchangeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike, NDArray
+
     from hal._buffers.buffer import Buffer
     from hal._engine.fence import Waits
     from hal._memory.core import DeviceCore

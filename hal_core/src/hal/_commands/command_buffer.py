@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Self, SupportsIndex
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hal._commands import nodes
 from hal._commands.events import CommandEvent
@@ -22,6 +21,8 @@ from hal.errors import InvalidArgumentError
 from hal.native import IndirectLaunchNode, MemoryType
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hal._buffers.buffer import Buffer
     from hal._devices.device import Device
     from hal._kernels.dispatch import Grid

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hal._base.checks import check_range
 from hal._buffers.buffer import Buffer
@@ -42,6 +41,8 @@ from hal.native import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hal._kernels.executable import Kernel
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage

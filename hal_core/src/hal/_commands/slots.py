@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hal._base.checks import check_index, explain_range
 from hal._buffers.buffer import Buffer
@@ -24,11 +23,13 @@ from hal.arguments import as_dtype, as_int, as_items, as_mapping, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hal._memory.core import DeviceCore
 
 __all__ = ["DIRECT", "Bindings", "Late", "Slot", "SlotRules", "SlotSpecs", "Slots", "Table"]
 
-SlotSpecs: TypeAlias = int | Sequence[DTypeLike | tuple[DTypeLike, int]]
+SlotSpecs: TypeAlias = "int | Sequence[DTypeLike | tuple[DTypeLike, int]]"
 """The number of a recording's slots, or what each of them takes."""
 
 Bindings: TypeAlias = Sequence[Buffer] | Mapping[int, Buffer]

@@ -6,11 +6,10 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hal._base import sync
 from hal._base.checks import check_index
@@ -57,6 +56,9 @@ from hal.native import (
     MemoryType,
     NativeDevice,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 __all__ = ["Device"]
 

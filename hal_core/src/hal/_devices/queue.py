@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hal._base import sync
 from hal._buffers import alloca
@@ -40,6 +39,8 @@ from hal.errors import HalError, ReentrantCallError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hal._devices.device import Device
     from hal._kernels.executable import Kernel
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hal._base.whole_files import read_whole
 from hal._buffers.buffer import Buffer
@@ -24,6 +23,8 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hal._devices.device import Device
     from hal._memory.core import DeviceCore
 

@@ -14,8 +14,6 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from numpy.typing import NDArray
-
 from hal._base.failures import as_failure, fresh
 from hal._engine import progress, timelines
 from hal._memory.extent import no_address
@@ -25,6 +23,8 @@ from hal.errors import DeviceLostError, OperationError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hal._engine.context import DeviceContext
     from hal._engine.steps import Step
     from hal._memory.core import DeviceCore
@@ -36,7 +36,7 @@ _PART: Final = 32 << 20
 
 _char: Final[Any] = ctypes.c_char
 
-_Request: TypeAlias = tuple[Storage, int, NDArray[Any], Callable[..., object]]
+_Request: TypeAlias = "tuple[Storage, int, NDArray[Any], Callable[..., object]]"
 """A storage, the first byte in it, the array, and the primitive that copies."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from hal._base.checks import check_index
 from hal._base.failures import fresh
@@ -20,6 +19,8 @@ from hal.arguments import as_dtype, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from hal._memory.core import DeviceCore
 
 __all__ = [

@@ -7,7 +7,6 @@ and read again, also by `Device.load`.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import operator
 import os
@@ -34,6 +33,7 @@ __all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "is_device", 
 MAGIC: Final = b"\x89hal-program\n"
 _VERSION: Final = 1
 _LENGTH_BYTES: Final = 8
+_DIGEST_BYTES: Final = 32
 
 
 class ProgramImage(NamedTuple):
@@ -169,7 +169,7 @@ class Program:
             }
         ).encode()
         body = len(head).to_bytes(_LENGTH_BYTES, "little") + head + contents
-        return MAGIC + hashlib.sha256(body).digest() + body
+        return MAGIC + _digest(body) + body
 
     @classmethod
     def from_bytes(cls, content: bytes | bytearray | memoryview) -> Self:
@@ -187,8 +187,8 @@ class Program:
             message = f"these are no bytes of a program; they begin with {data[:16]!r}"
             raise InvalidArgumentError(message)
         digest_at = len(MAGIC)
-        body = data[digest_at + hashlib.sha256().digest_size :]
-        if hashlib.sha256(body).digest() != data[digest_at : len(data) - len(body)]:
+        body = data[digest_at + _DIGEST_BYTES :]
+        if _digest(body) != data[digest_at : len(data) - len(body)]:
             message = "the program is damaged or cut off; compile it again"
             raise InvalidArgumentError(message)
         position = _LENGTH_BYTES + int.from_bytes(body[:_LENGTH_BYTES], "little")
@@ -279,6 +279,12 @@ def target_of(device: OpenDevice) -> str:
         with contextlib.suppress(UnimplementedError):  # the vendor's library is not here
             target = compiler.target_of(info)
     return f"{device.backend}:{target}"
+
+
+def _digest(body: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415 - loads OpenSSL
+
+    return hashlib.sha256(body).digest()
 
 
 def _rank(image: ProgramImage, device: OpenDevice) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hal._base.checks import check_range
 from hal._buffers.buffer import Buffer
@@ -31,6 +30,8 @@ from hal.errors import ArgumentTypeError, InvalidArgumentError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from hal._memory.core import DeviceCore
 
 __all__ = [

@@ -1,0 +1,31 @@
+"""What `import hal` loads: every module more makes every program start later."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys, numpy
+before = set(sys.modules)
+import hal
+print(*sorted(set(sys.modules) - before))
+"""
+LATER = {
+    *("asyncio", "concurrent.futures", "email", "hashlib", "importlib.metadata", "multiprocessing"),
+    *("numpy.typing", "socket", "subprocess", "tempfile", "zipfile"),
+}
+
+
+def test_what_only_some_programs_need_is_loaded_when_it_is_used():
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, check=True, timeout=300, text=True
+    )
+    loaded = set(done.stdout.split())
+    assert {"hal", "hal.native", "pluggy"} <= loaded
+    assert not loaded & LATER
+
+
+def test_the_version_is_that_of_the_installed_core():
+    program = "import hal, importlib.metadata as m; assert hal.__version__ == m.version('hal-core')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
