@@ -30,6 +30,9 @@ class Multiplied(NamedTuple):
 
 INTERRUPTS = "interrupts at every call"
 WHOLE = "runs of the conformance suite"
+REFUSED = "runs of the suite that must not begin"
+SUITE = "conformance/test_suite.py::"
+PROFILES = "conformance/test_profiles.py::"
 MEMORY = "core/memory/test_memory_interrupts.py::"
 CACHE = "core/memory/test_allocator.py::"
 CHECK = {
@@ -37,7 +40,9 @@ CHECK = {
     "conformance/test_core_mutants.py": Multiplied("mutants", 5),
     "conformance/test_mutants.py": Multiplied("mutants", 24),
     "conformance/test_mutants.py::test_the_true_backend_passes": Multiplied("mutants"),
-    "conformance/test_suite.py::test_the_plain_engine_is_conformant": Multiplied(WHOLE),
+    f"{PROFILES}test_a_key_that_matches_nothing_fails_the_run": Multiplied(REFUSED, 2),
+    f"{SUITE}test_an_unavailable_backend_is_not_run": Multiplied(REFUSED, ("unavailable",)),
+    f"{SUITE}test_the_plain_engine_is_conformant": Multiplied(WHOLE),
     f"{CACHE}test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(INTERRUPTS),
     "core/commands/test_command_model.py": Multiplied("random programs", 8),
     "core/engine/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
