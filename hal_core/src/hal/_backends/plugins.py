@@ -264,7 +264,8 @@ def _distribution(entry_point: EntryPoint) -> tuple[str, str]:
     """Return the name and version of an entry point's distribution."""
     if entry_point.dist is None:
         return "", ""
-    return entry_point.dist.name, entry_point.dist.version
+    metadata = entry_point.dist.metadata  # its properties read and parse the file, each time
+    return metadata["Name"], metadata["Version"]
 
 
 def load_all(entry_points: Iterable[EntryPoint]) -> tuple[Plugin, ...]:
