@@ -39,7 +39,7 @@ uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject *
   if (!PyObject_TypeCheck(buffer, engine.Extent) || get(buffer, Extent__device) != device) return 0;
   if (number(buffer, Extent__denied) & denied || is_true(device, DeviceCore__closed)) return 0;
   *storage = get(buffer, Extent__storage);
-  if (*storage == Py_None || Py_TYPE(*storage) == engine.Transient) return 0;
+  if (*storage == Py_None) return 0;
   PyObject *base = get(*storage, Storage_address);
   if (base == Py_None) return 0;
   return (uintptr_t)PyLong_AsUnsignedLongLong(base) + (uintptr_t)number(buffer, Extent__offset);

@@ -1,24 +1,39 @@
-/* The timeline lock, taken only if nobody has it. */
+/* The engine's locks, taken only if nobody has them. */
 #include "speedups.h"
 
-/* The lock is re-entrant, so it is asked first whether this thread holds it: a signal handler or a
- * finaliser that has interrupted the engine must not see what is half done there. */
+/* A lock is re-entrant, so it is asked first whether this thread holds it: a signal handler or a
+ * finaliser that has interrupted the engine must not see what is half done there. Takes the answers'
+ * references. */
+static bool is_free(PyObject *is_owned) {
+  Py_XDECREF(is_owned);
+  return is_owned == Py_False;
+}
+
+static bool is_taken(PyObject *acquired) {
+  Py_XDECREF(acquired);
+  if (!acquired) PyErr_Clear();
+  return acquired == Py_True;
+}
+
 bool enter(void) {
-  PyObject *answer = PyObject_CallNoArgs(engine.lock_is_owned);
-  bool is_free = answer == Py_False;
-  Py_XDECREF(answer);
-  if (is_free) {
-    answer = PyObject_CallOneArg(engine.lock_acquire, Py_False);
-    is_free = answer == Py_True;
-    Py_XDECREF(answer);
-  }
-  if (!is_free) PyErr_Clear();
-  return is_free;
+  return is_free(PyObject_CallNoArgs(engine.lock_is_owned)) &&
+         is_taken(PyObject_CallOneArg(engine.lock_acquire, Py_False));
 }
 
 void leave(void) {
   PyObject *answer = PyObject_CallNoArgs(engine.lock_release);
   if (!answer) PyErr_Clear(); /* it is ours, so it cannot fail */
+  Py_XDECREF(answer);
+}
+
+bool enter_lock(PyObject *lock) {
+  return is_free(PyObject_CallMethodNoArgs(lock, engine.is_owned)) &&
+         is_taken(PyObject_CallMethodOneArg(lock, engine.acquire, Py_False));
+}
+
+void leave_lock(PyObject *lock) {
+  PyObject *answer = PyObject_CallMethodNoArgs(lock, engine.release);
+  if (!answer) PyErr_Clear();
   Py_XDECREF(answer);
 }
 

@@ -94,6 +94,9 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.empty = PyTuple_New(0))) return -1;
   if (!(engine.append = PyUnicode_InternFromString("append"))) return -1;
   if (!(engine.popleft = PyUnicode_InternFromString("popleft"))) return -1;
+  if (!(engine.acquire = PyUnicode_InternFromString("acquire"))) return -1;
+  if (!(engine.release = PyUnicode_InternFromString("release"))) return -1;
+  if (!(engine.is_owned = PyUnicode_InternFromString("_is_owned"))) return -1;
   if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;

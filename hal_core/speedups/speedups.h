@@ -131,6 +131,11 @@ enum answer {
   X(Extent, _offset)                                                                               \
   X(Extent, _size)                                                                                 \
   X(Extent, _storage)                                                                              \
+  X(Storage, _heap)                                                                                \
+  X(Heap, books)                                                                                   \
+  X(Books, lock)                                                                                   \
+  X(Transient, _most)                                                                              \
+  X(Transient, uses)                                                                               \
   X(Storage, address)                                                                              \
   X(Kernel, _blocks)                                                                               \
   X(Kernel, _device)                                                                               \
@@ -189,6 +194,8 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(LaunchNode)                                                                                    \
   X(Lease)                                                                                         \
   X(Playback)                                                                                      \
+  X(Books)                                                                                         \
+  X(Heap)                                                                                          \
   X(DeviceContext)                                                                                 \
   X(DeviceCore)                                                                                    \
   X(Event)                                                                                         \
@@ -223,6 +230,7 @@ extern struct engine {
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
   PyObject *zero, *one;
   PyObject *append, *popleft;                             /* names of methods of a deque */
+  PyObject *acquire, *release, *is_owned;                 /* and of a lock */
   PyObject *empty;                                        /* () */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
@@ -266,6 +274,10 @@ int ask(struct calls *calls, PyObject *operation);
 /* Take the timeline lock if nobody has it. */
 bool enter(void);
 void leave(void);
+
+/* The same for another lock of the engine, of the same kind. */
+bool enter_lock(PyObject *lock);
+void leave_lock(PyObject *lock);
 
 /* Objects whose references are dropped once the lock is released. */
 enum { MOST_DROPS = 2048 };

@@ -78,6 +78,48 @@ static void harvest(PyObject *queue, PyObject *context) {
   Py_XDECREF(done);
 }
 
+/* The storages that an operation uses: one, or those in a tuple. */
+static PyObject **storages_of(PyObject **resources, Py_ssize_t *count) {
+  if (!PyTuple_CheckExact(*resources)) {
+    *count = 1;
+    return resources;
+  }
+  *count = PyTuple_GET_SIZE(*resources);
+  return ((PyTupleObject *)*resources)->ob_item;
+}
+
+/* Return the heap's lock if an operation uses memory of an alloca, which notes its uses (M3); else
+ * NULL. Borrowed: the storages keep it. */
+static PyObject *lock_of(PyObject *resources) {
+  Py_ssize_t count;
+  PyObject **storages = storages_of(&resources, &count);
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (Py_TYPE(storages[i]) == engine.Transient)
+      return get(get(get(storages[i], Storage__heap), Heap_books), Books_lock);
+  return NULL;
+}
+
+/* Return whether all that memory can note one more use; under its lock. */
+static bool may_note(PyObject *resources) {
+  Py_ssize_t count;
+  PyObject **storages = storages_of(&resources, &count);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    if (Py_TYPE(storages[i]) != engine.Transient) continue;
+    PyObject *uses = get(storages[i], Transient_uses);
+    if (uses == Py_None || PyList_GET_SIZE(uses) + count > number(storages[i], Transient__most))
+      return false; /* it was given back, or the list is to be purged */
+  }
+  return true;
+}
+
+static void note(PyObject *resources, PyObject *operation) {
+  Py_ssize_t count;
+  PyObject **storages = storages_of(&resources, &count);
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (Py_TYPE(storages[i]) == engine.Transient)
+      PyList_Append(get(storages[i], Transient_uses), operation);
+}
+
 enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
                    PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context)};
@@ -90,8 +132,13 @@ enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *ca
   bool is_complete = true;
   struct drops drops;
   drops.count = 0;
-  if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self))
-    answer = issue(&self, call, &is_complete);
+  PyObject *lock = lock_of(resources);
+  if (!lock || enter_lock(lock)) {
+    if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self) && (!lock || may_note(resources)))
+      answer = issue(&self, call, &is_complete);
+    if (lock && answer == TAKEN) note(resources, self.operation);
+    if (lock) leave_lock(lock);
+  }
   leave();
   drop_all(&drops);
   if (answer == TAKEN) answer = finish(&self, is_complete);

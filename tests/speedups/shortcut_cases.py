@@ -169,6 +169,39 @@ def case_a_signal_wakes_threads_and_failures_stay_s4(device):
         raise AssertionError
 
 
+def case_memory_of_an_alloca_notes_its_uses_m3(device):
+    """What is given back behind a use on another queue waits for that."""
+    buffer, other, go = warm(device), device.create_queue(), hal.create_semaphore()
+    temporary = device.queue.alloca(256)
+    temporary.allocation.wait()
+    queue = device.queue
+    with Calls() as calls:
+        first = queue.fill(temporary, 1)
+        second = other.fill(temporary, 2, wait=(first,))
+    assert not calls.names, calls.names
+    assert temporary._storage.uses == [first, second]
+    second.wait()
+    held = other.call(go.wait, 1, 30)
+    last = other.fill(temporary, 3, wait=(held,))
+    storage = temporary._storage
+    device.queue.dealloca(temporary).wait()
+    assert storage._ticket is not None  # `last` is not over
+    go.signal(1)
+    last.wait(30)
+    for _ in range(40):
+        temporary = device.queue.alloca(256)
+        device.queue.fill(temporary, 4)
+        device.queue.copy(temporary, buffer)
+        device.queue.dealloca(temporary)
+    device.wait_idle()
+    assert buffer.numpy().tolist() == [4] * 256
+    try:
+        device.queue.fill(temporary, 5)
+    except hal.errors.ClosedError:
+        return
+    raise AssertionError
+
+
 def case_what_it_does_not_know_is_pythons_c1(device):
     buffer, queue = warm(device), device.queue
     for value, pattern in ((np.uint16(513), [1, 2]), (b"\1\2\3\4\5\6\7\10", list(range(1, 9)))):

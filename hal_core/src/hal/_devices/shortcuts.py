@@ -26,8 +26,10 @@ from hal._engine.submission import Submission
 from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
+from hal._memory.books import Books
 from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
+from hal._memory.heap import Heap
 from hal._memory.storage import Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
 from hal.native import LaunchNode
@@ -36,7 +38,7 @@ __all__ = ["install"]
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
-    *(CommandBuffer, Handle, Instance, InstancePool, LaunchNode, Lease, Playback),
+    *(Books, CommandBuffer, Handle, Heap, Instance, InstancePool, LaunchNode, Lease, Playback),
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
 )
 
