@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
 from timeline_rows import FILL_BYTES, PATTERN
 
 __all__ = ["Driver", "DriverCopies", "EventSide", "RawSide", "sides"]
@@ -219,13 +221,13 @@ class DriverCopies:
         """Wait for all of them."""
         self._cu.cuStreamSynchronize(self._raw.stream)
 
-    def upload_now(self, source: int) -> None:
-        """Copy from an address of the host's, and wait."""
-        self._cu.cuMemcpyHtoD(self._device, source, self._size)
+    def upload_now(self, source: NDArray[np.uint8]) -> None:
+        """Copy an array to the device, and wait."""
+        self._cu.cuMemcpyHtoD(self._device, source.ctypes.data, self._size)
 
-    def download_now(self, target: int) -> None:
-        """Copy to an address of the host's, and wait."""
-        self._cu.cuMemcpyDtoH(target, self._device, self._size)
+    def download_now(self, target: NDArray[np.uint8]) -> None:
+        """Copy to an array, and wait."""
+        self._cu.cuMemcpyDtoH(target.ctypes.data, self._device, self._size)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import numpy as np
 from harness import Row, Sample
+from numpy.typing import NDArray
 
 import hal
 from hal.native import MemoryType
@@ -40,11 +41,11 @@ class DriverCopies(Protocol):
     def finish(self) -> None:
         """Wait for all of them."""
 
-    def upload_now(self, source: int) -> None:
-        """Copy from an address of the host's, and wait."""
+    def upload_now(self, source: NDArray[np.uint8]) -> None:
+        """Copy an array to the device, and wait."""
 
-    def download_now(self, target: int) -> None:
-        """Copy to an address of the host's, and wait."""
+    def download_now(self, target: NDArray[np.uint8]) -> None:
+        """Copy to an array, and wait."""
 
 
 def rows(
@@ -115,9 +116,9 @@ def _blocking_rows(device: hal.Device, name: str, size: int, raw: DriverCopies |
     bare: dict[str, Callable[[], object]] = {}
     if raw is not None:
         bare = {
-            "numpy()": lambda: raw.download_now(np.empty(size, np.uint8).ctypes.data),
-            "device.upload": lambda: raw.upload_now(host.ctypes.data),
-            "device.upload, pinned": lambda: raw.upload_now(pinned.ctypes.data),
+            "numpy()": lambda: raw.download_now(np.empty(size, np.uint8)),
+            "device.upload": lambda: raw.upload_now(host),
+            "device.upload, pinned": lambda: raw.upload_now(pinned),
         }
     found = []
     for what, work in (
