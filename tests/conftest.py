@@ -25,7 +25,7 @@ class Multiplied(NamedTuple):
 
     kind: str
     stays: int | tuple[str, ...] = 0
-    """Every so manieth case of each test, beginning with the first; or these cases; or none."""
+    """Every n-th case of each test, from the first on; or these cases; or none."""
 
 
 INTERRUPTS = "interrupts at every call"
