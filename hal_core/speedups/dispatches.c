@@ -157,8 +157,8 @@ enum answer dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyObject 
   PyObject *options[OPTIONS] = {NULL};
   if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *queue = args[0], *kernel = args[1];
-  if (!PyObject_TypeCheck(queue, engine.Queue) || Py_TYPE(kernel) != engine.Kernel) return NOT_MINE;
-  PyObject *device = get(queue, Queue__device);
+  PyObject *device = device_of(queue);
+  if (!device || Py_TYPE(kernel) != engine.Kernel) return NOT_MINE;
   if (get(kernel, Kernel__device) != device || !options[GRID]) return NOT_MINE;
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
   if (options[SHARED_MEMORY] && options[SHARED_MEMORY] != Py_None) return NOT_MINE;

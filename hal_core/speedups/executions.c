@@ -61,7 +61,7 @@ static enum answer launch(PyObject *queue, PyObject *pool, PyObject *playback, P
     call.graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
     answer = submit(queue, names_of.execute, &call, resources, wait, signal, result);
   }
-  PyErr_Clear();
+  if (answer == NOT_MINE) PyErr_Clear();
   Py_XDECREF(resources);
   Py_XDECREF(reference);
   Py_XDECREF(fresh);
@@ -75,9 +75,8 @@ enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *
   PyObject *options[OPTIONS] = {NULL};
   if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *queue = args[0], *commands = args[1];
-  if (!PyObject_TypeCheck(queue, engine.Queue)) return NOT_MINE;
-  if (!PyObject_TypeCheck(commands, engine.CommandBuffer)) return NOT_MINE;
-  PyObject *device = get(queue, Queue__device);
+  PyObject *device = device_of(queue);
+  if (!device || !PyObject_TypeCheck(commands, engine.CommandBuffer)) return NOT_MINE;
   if (get(commands, CommandBuffer__device) != device || is_true(device, DeviceCore__closed)) return NOT_MINE;
   if (options[BINDINGS] && options[BINDINGS] != Py_None) return NOT_MINE;
   if (!is_none(commands, CommandBuffer__runs) || is_true(commands, CommandBuffer__failed)) return NOT_MINE;

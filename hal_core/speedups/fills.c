@@ -52,9 +52,9 @@ enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   static const int known[OPTIONS] = {NAME_offset, NAME_size, NAME_wait, NAME_signal};
   if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *queue = args[0], *buffer = args[1];
-  if (!PyObject_TypeCheck(queue, engine.Queue)) return NOT_MINE;
-  PyObject *storage;
-  uintptr_t address = address_of(get(queue, Queue__device), buffer, engine.denied_target, &storage);
+  PyObject *device = device_of(queue), *storage;
+  if (!device) return NOT_MINE;
+  uintptr_t address = address_of(device, buffer, engine.denied_target, &storage);
   if (!address) return NOT_MINE;
   long long whole = number(buffer, Extent__size), offset = 0;
   if (options[OFFSET] && !small_int(options[OFFSET], &offset)) return NOT_MINE;

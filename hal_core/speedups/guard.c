@@ -6,6 +6,7 @@
  * references. */
 static bool is_free(PyObject *is_owned) {
   Py_XDECREF(is_owned);
+  if (!is_owned) PyErr_Clear(); /* in a forked child */
   return is_owned == Py_False;
 }
 
@@ -17,7 +18,7 @@ static bool is_taken(PyObject *acquired) {
 
 bool enter(void) {
   return is_free(PyObject_CallNoArgs(engine.lock_is_owned)) &&
-         is_taken(PyObject_CallOneArg(engine.lock_acquire, Py_False));
+         is_taken(PyObject_Call(engine.lock_acquire, engine.without_waiting, NULL));
 }
 
 void leave(void) {
@@ -35,6 +36,26 @@ void leave_lock(PyObject *lock) {
   PyObject *answer = PyObject_CallMethodNoArgs(lock, engine.release);
   if (!answer) PyErr_Clear();
   Py_XDECREF(answer);
+}
+
+enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second) {
+  PyObject *type, *error, *trace;
+  PyErr_Fetch(&type, &error, &trace);
+  for (int i = 0; i < 2; i++) {
+    PyObject *done = PyObject_CallFunctionObjArgs(function, first, second, NULL);
+    if (done) {
+      Py_DECREF(done);
+      break;
+    }
+    if (type) {
+      PyErr_Clear();
+    } else {
+      PyErr_Fetch(&type, &error, &trace);
+    }
+  }
+  if (!type) return TAKEN;
+  PyErr_Restore(type, error, trace);
+  return RAISED;
 }
 
 void drop_all(struct drops *drops) {

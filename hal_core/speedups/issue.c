@@ -65,6 +65,7 @@ static long long in_flight(PyObject *queue) {
 
 bool has_room(const struct issue *self, Py_ssize_t length, struct drops *drops) {
   PyObject *queue = self->queue, *context = self->context;
+  if (PyDict_GET_SIZE(engine.put_off)) return false;
   if (is_true(queue, StreamQueue__closed) || !is_none(context, DeviceContext_lost)) return false;
   if (is_true(queue, StreamQueue__shown) || !is_none(queue, StreamQueue__issuing)) return false;
   if (PyObject_Length(get(queue, StreamQueue__backlog)) != length) return false;
@@ -196,6 +197,8 @@ enum answer issue(struct issue *self, const struct native_call *call, bool *is_c
   PyObject *event = PyList_GET_ITEM(pool, last);
   if (self->calls->record_event(pointer(event, Event_handle), stream)) {
     *is_complete = false;
+    put(operation, Operation__function, Py_NewRef(Py_None)); /* it is called: only the device's are */
+    put(operation, Operation__arguments, Py_NewRef(engine.empty));
     put(operation, Operation__state, Py_NewRef(engine.issuing));
     put(queue, StreamQueue__issuing, Py_NewRef(operation));
     Py_DECREF(sequence_object);
@@ -224,11 +227,4 @@ refuse:
   Py_XDECREF(sequence_object);
   Py_XDECREF(launched_object);
   return NOT_MINE;
-}
-
-enum answer finish(struct issue *self, bool is_complete) {
-  if (is_complete) return TAKEN;
-  PyObject *done = PyObject_CallOneArg(engine.complete_issue, self->operation);
-  Py_XDECREF(done);
-  return done ? TAKEN : RAISED;
 }

@@ -37,9 +37,8 @@ bool resolve(struct issue *self);
 bool may_signal(const struct issue *self);
 
 /* Make the native calls and the changes. NOT_MINE if a call failed, and nothing is on the stream.
- * `*is_complete` tells whether the event is recorded: if not, that is all that is left to do, and
- * `finish` does it when the lock is released. */
+ * `*is_complete` tells whether the event is recorded: if not, that is all that is left to do, for
+ * `engine.complete_issue` when the lock is released. */
 enum answer issue(struct issue *self, const struct native_call *call, bool *is_complete);
-enum answer finish(struct issue *self, bool is_complete);
 
 #endif

@@ -32,6 +32,10 @@ static PyMethodDef functions[] = {
 };
 
 static int set_up(PyObject *module) {
+  if (PyInterpreterState_Get() != PyInterpreterState_Main()) { /* `engine` is the main one's */
+    PyErr_SetString(PyExc_ImportError, "hal._speedups is for the main interpreter only");
+    return -1;
+  }
   if (PyModule_AddType(module, &calls_type) < 0) return -1;
   if (PyModule_AddType(module, &packer_type) < 0) return -1;
   return PyModule_AddType(module, &shortcut_type);

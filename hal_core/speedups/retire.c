@@ -1,9 +1,7 @@
 /* Retire what a stream has completed (`hal._engine.retiring`). */
 #include "speedups.h"
 
-enum {
-  MOST_DEPTH = 4,    /* queues that wait for each other */
-};
+enum { MOST_DEPTH = 4 }; /* queues that wait for each other */
 
 /* Return how many of the oldest operations have completed: a binary search, since a stream ends its
  * operations in order. -1 if an event answers with an error. */
@@ -128,7 +126,6 @@ static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
   if (!head || is_true(head, Operation__retired)) return false; /* one was broken off */
   Py_ssize_t completed = count_completed(calls, ring, length);
   if (completed < 0) return false;
-  put(queue, StreamQueue__unanswered, Py_NewRef(engine.zero));
   long long end = number(head, Operation__sequence) + completed;
   bool is_done = true;
   while (is_done && (head = first_of(ring)) && number(head, Operation__sequence) < end) {
@@ -137,6 +134,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
     if (is_done && !is_true(head, Operation__retired)) is_done = retire_head(queue, head, drops);
   }
   if (completed) {
+    put(queue, StreamQueue__unanswered, Py_NewRef(engine.zero));
     PyObject *epoch = PyLong_FromLongLong(number(context, DeviceContext_epoch) + 1);
     if (epoch) put(context, DeviceContext_epoch, epoch);
   }

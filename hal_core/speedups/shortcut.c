@@ -11,6 +11,7 @@ struct shortcut {
   vectorcallfunc vectorcall;
   shortcut_function take;
   PyObject *function;
+  PyObject *weak_references;
 };
 
 static const struct {
@@ -70,6 +71,7 @@ static int clear(PyObject *object) {
 
 static void dealloc(PyObject *object) {
   PyObject_GC_UnTrack(object);
+  if (((struct shortcut *)object)->weak_references) PyObject_ClearWeakRefs(object);
   clear(object);
   Py_TYPE(object)->tp_free(object);
 }
@@ -80,9 +82,9 @@ static PyObject *bind(PyObject *self, PyObject *instance, PyObject *type) {
   return PyMethod_New(self, instance);
 }
 
-/* What it has not of its own it takes from the function: __name__, __doc__, __module__ ... */
+/* What it has not of its own it takes from the function: __name__, __doc__, __class__ ... */
 static PyObject *find(PyObject *self, PyObject *name) {
-  static const char *const own[] = {"__class__", "__wrapped__", "__get__", "__call__"};
+  static const char *const own[] = {"__wrapped__", "__get__", "__call__", "__reduce_ex__"};
   const char *text = PyUnicode_AsUTF8(name);
   if (!text) return NULL;
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
@@ -94,6 +96,17 @@ static PyObject *find(PyObject *self, PyObject *name) {
 static PyObject *repr(PyObject *self) {
   return PyObject_Repr(((struct shortcut *)self)->function);
 }
+
+/* Pickled and copied by its name, as the function is. */
+static PyObject *reduce(PyObject *self, PyObject *protocol) {
+  (void)protocol;
+  return PyObject_GetAttrString(((struct shortcut *)self)->function, "__qualname__");
+}
+
+static PyMethodDef methods[] = {
+    {"__reduce_ex__", reduce, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyMemberDef members[] = {
     {"__wrapped__", T_OBJECT, offsetof(struct shortcut, function), READONLY, NULL},
@@ -116,4 +129,6 @@ PyTypeObject shortcut_type = {
     .tp_getattro = find,
     .tp_repr = repr,
     .tp_members = members,
+    .tp_methods = methods,
+    .tp_weaklistoffset = offsetof(struct shortcut, weak_references),
 };

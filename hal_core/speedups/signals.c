@@ -7,8 +7,8 @@ enum { BUDGET = 64 }; /* operations that one signal issues itself, as hal._engin
 /* Read the native call of a pending operation: its function is one of the device's. */
 static bool read_call(PyObject *operation, struct native_call *call) {
   PyObject *queue = get(operation, Operation__queue);
-  if (!PyObject_TypeCheck(queue, engine.Queue)) return false;
-  PyObject *device = get(queue, Queue__device), *function = get(operation, Operation__function);
+  PyObject *device = device_of(queue), *function = get(operation, Operation__function);
+  if (!device) return false;
   PyObject *arguments = get(operation, Operation__arguments);
   if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
   if (function != get(device, DeviceCore__fill)) return false;
@@ -26,6 +26,13 @@ struct waiting {
   long long index;                    /* of the wait among the operation's */
 };
 
+/* A key of the heap, which may be twice as large as a value: then no value here reaches it. */
+static long long key_at(PyObject *keys, Py_ssize_t index) {
+  int overflow;
+  long long key = PyLong_AsLongLongAndOverflow(PyList_GET_ITEM(keys, index), &overflow);
+  return overflow ? LLONG_MAX : key;
+}
+
 /* Look at who waits first for at most `last`; false if nobody does, or something is unusual, as
  * `*is_usual` tells. The keys are 2 * value for threads and callbacks, and 1 more for operations. */
 static bool look(PyObject *waiters, long long last, struct waiting *found, bool *is_usual) {
@@ -33,7 +40,7 @@ static bool look(PyObject *waiters, long long last, struct waiting *found, bool 
   *is_usual = true;
   if (!PyList_GET_SIZE(keys)) return false;
   found->key = PyList_GET_ITEM(keys, 0);
-  long long key = PyLong_AsLongLong(found->key);
+  long long key = key_at(keys, 0);
   if (key > last) return false;
   Py_ssize_t position = 0;
   PyObject *index;
@@ -47,6 +54,8 @@ static bool look(PyObject *waiters, long long last, struct waiting *found, bool 
 static bool is_next(const struct issue *self, long long index, struct drops *drops) {
   PyObject *operation = self->operation, *queue = self->queue;
   if (get(operation, Operation__state) != engine.zero) return false; /* pending */
+  /* Somebody may have asked for a timepoint of its own meanwhile. */
+  if (get(operation, Operation__signals) != self->signals) return false;
   if (index > 61 || number(operation, Operation__unresolved) != 1LL << index) return false;
   PyObject *backlog = get(queue, StreamQueue__backlog);
   Py_ssize_t length = PyObject_Length(backlog);
@@ -126,34 +135,29 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
     drop_all(&drops);
   }
   PyErr_Clear();
-  if (answer == TAKEN) answer = finish(&self, is_complete);
-  if (answer == TAKEN && has_more) {
-    PyObject *done = PyObject_CallOneArg(engine.pump, self.queue);
-    if (!done) answer = RAISED;
-    Py_XDECREF(done);
-  }
+  if (!is_complete) answer = leave_to_python(engine.complete_issue, self.operation, NULL);
+  if (has_more) answer = leave_to_python(engine.pump, self.queue, NULL);
   let_go(&self);
   return answer;
 }
 
-/* Return whether nobody but operations waits for at most `last`. */
-static bool has_no_watcher(PyObject *waiters, long long last) {
-  PyObject *keys = get(waiters, Waiters__keys);
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys); i++) {
-    long long key = PyLong_AsLongLong(PyList_GET_ITEM(keys, i));
-    if (key <= last && !(key & 1)) return false;
-  }
-  return true;
+/* Return whether nobody but operations waits for at most `last`, in the heap from `index` down: there
+ * may be many keys above it. */
+static bool has_no_watcher(PyObject *keys, Py_ssize_t index, long long last) {
+  if (index >= PyList_GET_SIZE(keys) || key_at(keys, index) > last) return true;
+  return key_at(keys, index) & 1 && has_no_watcher(keys, 2 * index + 1, last) &&
+         has_no_watcher(keys, 2 * index + 2, last);
 }
 
 /* Raise the value; false if that is not the plain case. Under the lock. */
 static bool raise_value(PyObject *timeline, PyObject *value, long long last) {
-  if (!is_none(timeline, Timeline__failure)) return false;
+  if (!is_none(timeline, Timeline__failure) || PyDict_GET_SIZE(engine.put_off)) return false;
   if (PyLong_AsLongLong(value) <= number(timeline, Timeline__reserved)) return false;
   if (PyList_GET_SIZE(get(timeline, Timeline__points))) return false;
   PyObject *reached = get(timeline, Timeline__reached), *recorded = get(timeline, Timeline__recorded);
   if (reached != Py_None && PyDict_GET_SIZE(get(reached, Waiters__buckets))) return false;
-  if (recorded != Py_None && !has_no_watcher(recorded, last)) return false;
+  if (recorded != Py_None && !has_no_watcher(get(recorded, Waiters__keys), 0, last))
+    return false;
   put(timeline, Timeline__reserved, Py_NewRef(value));
   put(timeline, Timeline__value, Py_NewRef(value));
   return true;
@@ -195,13 +199,11 @@ enum answer signal_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *n
   if (!is_raised) return NOT_MINE;
   bool is_over;
   enum answer answer = release(timeline, value, &is_over);
-  if (answer == RAISED) return RAISED;
   if (!is_over) { /* what is left, and what is unusual, is released as if the signal was repeated */
-    PyObject *rest = answer == TAKEN ? engine.signal_later : engine.signal_again;
-    PyObject *done = PyObject_CallFunctionObjArgs(rest, timeline, args[1], NULL);
-    if (!done) return RAISED;
-    Py_DECREF(done);
+    PyObject *rest = answer == NOT_MINE ? engine.signal_again : engine.signal_later;
+    answer = leave_to_python(rest, timeline, args[1]);
   }
+  if (answer == RAISED) return RAISED;
   *result = Py_NewRef(Py_None);
   return TAKEN;
 }

@@ -86,12 +86,14 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.pump = part(parts, "pump"))) return -1;
   if (!(engine.signal_again = part(parts, "signal_again"))) return -1;
   if (!(engine.signal_later = part(parts, "signal_later"))) return -1;
+  if (!(engine.put_off = part(parts, "put_off"))) return -1;
   if (!(engine.heappop = part(parts, "heappop"))) return -1;
   if (!(engine.issued = part(parts, "issued"))) return -1;
   if (!(engine.issuing = part(parts, "issuing"))) return -1;
   if (!(engine.done = part(parts, "done"))) return -1;
   if (!(engine.zero = PyLong_FromLong(0)) || !(engine.one = PyLong_FromLong(1))) return -1;
   if (!(engine.empty = PyTuple_New(0))) return -1;
+  if (!(engine.without_waiting = PyTuple_Pack(1, Py_False))) return -1;
   if (!(engine.append = PyUnicode_InternFromString("append"))) return -1;
   if (!(engine.popleft = PyUnicode_InternFromString("popleft"))) return -1;
   if (!(engine.acquire = PyUnicode_InternFromString("acquire"))) return -1;

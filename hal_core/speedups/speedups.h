@@ -232,11 +232,18 @@ extern struct engine {
   PyObject *append, *popleft;                             /* names of methods of a deque */
   PyObject *acquire, *release, *is_owned;                 /* and of a lock */
   PyObject *empty;                                        /* () */
+  PyObject *without_waiting; /* (False,), so that taking the lock under another allocates nothing */
+  PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
   long harvest_mask;
 } engine;
 #undef CLASS_FIELD
+
+/* The device of a queue, borrowed; NULL for what is no queue, or one whose __init__ never ended. */
+static inline PyObject *device_of(PyObject *queue) {
+  return PyObject_TypeCheck(queue, engine.Queue) ? get(queue, Queue__device) : NULL;
+}
 
 int install_engine(PyObject *classes, PyObject *parts);
 int use_lock(PyObject *lock);
@@ -275,9 +282,13 @@ int ask(struct calls *calls, PyObject *operation);
 bool enter(void);
 void leave(void);
 
-/* The same for another lock of the engine, of the same kind. */
+/* The same for another lock of the engine, of the same kind. It is taken first: this allocates. */
 bool enter_lock(PyObject *lock);
 void leave_lock(PyObject *lock);
+
+/* Call the engine for what is left to do, once more if an interrupt ends the call: nobody else would
+ * do it. RAISED if it raised, or if an exception was set before, which stays. No lock held. */
+enum answer leave_to_python(PyObject *function, PyObject *first, PyObject *second);
 
 /* Objects whose references are dropped once the lock is released. */
 enum { MOST_DROPS = 2048 };

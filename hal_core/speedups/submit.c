@@ -2,7 +2,7 @@
 #include "issue.h"
 
 /* Return a list of the user's as a tuple, a new reference, whose items are of the given types; NULL
- * for anything else. A tuple, because the collector may run code that changes a list. */
+ * for anything else, such as items that were never initialized. A tuple, because the collector may run code that changes a list. */
 static PyObject *read_list(PyObject *given, Py_ssize_t most, PyTypeObject *first, PyTypeObject *second) {
   PyObject *items;
   if (!given || given == Py_None) {
@@ -15,8 +15,10 @@ static PyObject *read_list(PyObject *given, Py_ssize_t most, PyTypeObject *first
   if (!items) return NULL;
   bool is_plain = PyTuple_GET_SIZE(items) <= most;
   for (Py_ssize_t i = 0; is_plain && i < PyTuple_GET_SIZE(items); i++) {
-    PyTypeObject *type = Py_TYPE(PyTuple_GET_ITEM(items, i));
-    is_plain = type == first || type == second;
+    PyObject *item = PyTuple_GET_ITEM(items, i);
+    PyTypeObject *type = Py_TYPE(item);
+    is_plain = (type == first || type == second) &&
+               get(item, type == engine.Timepoint ? Timepoint__value : Operation__dependencies);
   }
   if (!is_plain) Py_CLEAR(items);
   return items;
@@ -54,7 +56,7 @@ static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, PyO
 }
 
 /* Retire now and then, as the Python engine does, so that memory comes back. */
-static void harvest(PyObject *queue, PyObject *context) {
+static enum answer harvest(PyObject *queue, PyObject *context) {
   struct drops drops;
   drops.count = 0;
   bool is_done = false;
@@ -72,10 +74,7 @@ static void harvest(PyObject *queue, PyObject *context) {
     leave();
     drop_all(&drops);
   }
-  if (is_done) return;
-  PyObject *done = PyObject_CallOneArg(engine.harvest_some, queue);
-  if (!done) PyErr_WriteUnraisable(queue);
-  Py_XDECREF(done);
+  return is_done ? TAKEN : leave_to_python(engine.harvest_some, queue, NULL);
 }
 
 /* The storages that an operation uses: one, or those in a tuple. */
@@ -123,7 +122,9 @@ static void note(PyObject *resources, PyObject *operation) {
 enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
                    PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context)};
-  if (!prepare(&self, kind, resources, wait, signal) || !(self.calls = calls_of(queue)) || !enter()) {
+  PyObject *lock = lock_of(resources);
+  if (!prepare(&self, kind, resources, wait, signal) || !(self.calls = calls_of(queue)) ||
+      (lock && !enter_lock(lock))) {
     PyErr_Clear();
     let_go(&self);
     return NOT_MINE;
@@ -132,20 +133,18 @@ enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *ca
   bool is_complete = true;
   struct drops drops;
   drops.count = 0;
-  PyObject *lock = lock_of(resources);
-  if (!lock || enter_lock(lock)) {
+  if (enter()) {
     if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self) && (!lock || may_note(resources)))
       answer = issue(&self, call, &is_complete);
     if (lock && answer == TAKEN) note(resources, self.operation);
-    if (lock) leave_lock(lock);
+    leave();
   }
-  leave();
+  if (lock) leave_lock(lock);
   drop_all(&drops);
-  if (answer == TAKEN) answer = finish(&self, is_complete);
-  if (answer == TAKEN) {
-    *result = Py_NewRef(self.operation);
-    if (!(number(queue, StreamQueue__sequence) & engine.harvest_mask)) harvest(queue, self.context);
-  }
+  if (!is_complete) answer = leave_to_python(engine.complete_issue, self.operation, NULL);
+  if (answer == TAKEN && !(number(queue, StreamQueue__sequence) & engine.harvest_mask))
+    answer = harvest(queue, self.context);
+  if (answer == TAKEN) *result = Py_NewRef(self.operation);
   let_go(&self);
   return answer;
 }

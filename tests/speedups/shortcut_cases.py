@@ -5,19 +5,26 @@ HAL_SPEEDUPS=require python tests/speedups/shortcut_cases.py DEVICE CASE
 
 from __future__ import annotations
 
+import copy
 import gc
 import inspect
 import os
+import pickle
+import pydoc
 import sys
 import threading
+import typing
 import weakref
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 
 import hal
 from hal._base import speedups
 from hal._engine import timelines
+from hal._engine.submitting import harvest_some
+from hal._engine.timelines import Timepoint
 
 FAILED = 999  # a status that is neither success nor a lost device (CUDA_ERROR_UNKNOWN)
 SOURCE = """
@@ -405,6 +412,181 @@ def case_methods_stay_methods(device):
     assert Mine(0, None).at(1).value == 2
 
 
+class Interrupt:
+    """Raise KeyboardInterrupt, once, where one of some Python functions of hal begins."""
+
+    def __init__(self, *names):
+        self.names = names
+        self.has_come = False
+
+    def __enter__(self):
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, kind, *_):
+        sys.setprofile(None)
+        assert self.has_come
+        assert kind is KeyboardInterrupt
+        return True
+
+    def _note(self, frame, event, _):
+        if event == "call" and not self.has_come and frame.f_code.co_qualname in self.names:
+            self.has_come = True
+            raise KeyboardInterrupt
+
+
+def case_an_interrupted_signal_releases_all_that_waits_o3(device):
+    """The value is raised by then, and nobody else would release the rest."""
+    buffer, beside = warm(device), device.create_queue()
+    for where, wide in (("signal_again", b"12345678"), ("signal_later", 1), ("pump_ready", 1)):
+        go, done = hal.create_semaphore(), hal.create_semaphore()
+        waiting = [
+            device.queue.fill(buffer, wide, wait=(go.at(1),)),
+            beside.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),)),
+        ]
+        if where == "pump_ready":  # an operation that is ready behind one that waits
+            waiting.append(device.queue.fill(buffer, b"12345678"))
+        if where == "signal_later":
+            waiting += [device.queue.fill(buffer, 2, wait=(go.at(1),)) for _ in range(100)]
+        with Interrupt(where, "signal_again"):  # a stream may take less than the budget
+            go.signal(1)
+        hal.wait_all(waiting, 30)
+        assert done.query() == 1
+
+
+def case_an_interrupt_while_retiring_reaches_the_caller_o3(device):
+    """It comes out of the submission, which is made."""
+    buffer, others = warm(device), [device.create_queue(), device.create_queue()]
+    for each in others:
+        each._calls = None  # Python retires there
+    kernel, x = device.compile(SOURCE)["add"], device.allocate(16, dtype=np.int32)
+    with device.record() as commands:
+        for _ in range(1 if device.backend == "cpu" else 64):  # a launch, or a graph
+            commands.dispatch(kernel, grid=1, args=(x, x, 1, 1.0))
+    device.queue.execute(commands).wait()
+    device.wait_idle()
+    for submit in (
+        lambda: device.queue.fill(buffer, 5),
+        lambda: device.queue.execute(commands),
+    ):
+        with Interrupt("harvest_some"):
+            for _ in range(100_000):  # until something is unusual when C retires
+                for each in others:
+                    each.fill(buffer, 1)
+                submit()
+                submit()
+    device.wait_idle(30)
+
+
+def case_a_wait_for_a_huge_value_stays_s1(device):
+    buffer, go = warm(device), hal.create_semaphore()
+    kept = device.queue.fill(buffer, 9, wait=(go.at(2**63 - 1),))
+    other = device.create_queue()
+    first = other.fill(buffer, 1, wait=(go.at(1),))
+    with Calls() as calls:
+        go.signal(1)
+        go.signal(2)
+    assert not calls.names, calls.names
+    first.wait(30)
+    assert kept.state == "pending"
+    go.signal(2**63 - 1)
+    kept.wait(30)
+
+
+def case_a_timepoint_is_made_while_a_signal_allocates_s7(device):
+    """The collector runs there, and a finaliser asks for the operation as a timepoint."""
+    buffer = warm(device)
+    for _ in range(20):
+        go, done = hal.create_semaphore(), hal.create_semaphore()
+        first = device.queue.fill(buffer, 1, wait=(go.at(1),), signal=(done.at(1),))
+
+        def collecting(phase, _, first=first, go=go):
+            if phase == "start" and go._value == 1:
+                first._as_timepoint()
+
+        gc.callbacks.append(collecting)
+        kept = [(number, None) for number in range(5000)]  # no tuple is at hand
+        gc.set_threshold(1)
+        go.signal(1)
+        gc.set_threshold(700)
+        gc.callbacks.remove(collecting)
+        del kept
+        hal.wait_all([first], 5)
+
+
+def case_calls_stay_behind_those_that_were_put_off_q2(device):
+    """A handler in the middle of a call submits what C does not take, and then what it takes."""
+    buffer, done = warm(device), hal.create_semaphore()
+    made = []
+
+    def handle(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "_harvest_some" and not made:
+            made.append(device.queue.fill(buffer, b"12345678", signal=(done.at(1),)))
+            made.append(device.queue.fill(buffer, 7))
+            done.signal(2)
+
+    sys.setprofile(handle)
+    harvest_some(device.queue)
+    sys.setprofile(None)
+    device.wait_idle(30)
+    hal.wait_all(made, 30)
+    assert buffer.numpy().tolist() == [7] * 256
+    assert done.query() == 2
+
+
+def case_unfinished_objects_are_refused(device):
+    buffer = warm(device)
+    queue = hal.Queue.__new__(hal.Queue)
+    timepoint, submission = Timepoint.__new__(Timepoint), hal.Submission.__new__(hal.Submission)
+    for call in (
+        lambda: queue.fill(buffer, 1),
+        lambda: queue.fill(hal.Buffer.__new__(hal.Buffer), 1),
+        lambda: queue.dispatch(hal.Kernel.__new__(hal.Kernel), grid=1),
+        lambda: queue.execute(hal.CommandBuffer.__new__(hal.CommandBuffer)),
+        lambda: device.queue.fill(buffer, 1, wait=(timepoint,)),
+        lambda: device.queue.fill(buffer, 1, wait=submission, signal=hal.Semaphore(0, None).at(1)),
+        lambda: device.queue.fill(buffer, 1, signal=timepoint),
+        lambda: hal.Semaphore.__new__(hal.Semaphore).signal(1),
+        lambda: hal.Semaphore.__new__(hal.Semaphore).wait(1),
+        submission.wait,
+    ):
+        try:
+            call()
+        except AttributeError:
+            continue
+        raise AssertionError(call)
+
+
+def case_a_method_is_copied_pickled_and_held_weakly(device):
+    fill = hal.Queue.fill
+    assert pickle.loads(pickle.dumps(fill)) is fill
+    assert copy.deepcopy(fill) is copy.copy(fill) is fill
+    assert weakref.ref(fill)() is fill
+    assert weakref.WeakMethod(device.queue.fill)()(warm(device), 1).wait() is None
+    assert "fill(self, buffer" in pydoc.render_doc(hal.Queue, renderer=pydoc.plaintext)
+    assert typing.get_type_hints(hal.Semaphore.at)["return"] is Timepoint
+    with mock.patch.object(hal.Queue, "fill", autospec=True) as patched:
+        device.queue.fill(1, 2)
+    patched.assert_called_once_with(device.queue, 1, 2)
+    assert hal.Queue.fill is fill
+
+
+def case_a_forked_child_submits_nothing_q6(device):
+    """Not even by a method that it has from its parent."""
+    buffer, done = warm(device), hal.create_semaphore()
+    fill, signal = device.queue.fill, done.signal
+    child = os.fork()
+    if not child:
+        refused = 0
+        for call in (lambda: fill(buffer, 1), lambda: signal(1)):
+            try:
+                call()
+            except hal.HalError:
+                refused += 1
+        os._exit(refused != 2)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def fails(function, calls, device):
     """Let the next calls of a driver's function fail on the software driver."""
     import gpusim  # noqa: PLC0415 - only runs on the software driver have it
@@ -449,6 +631,19 @@ def case_an_event_that_is_not_recorded_is_recorded_by_python_s7(device):
     done.wait(1, 30)
     assert sim.calls("cuMemsetD8Async") == calls + 1
     assert buffer.numpy().tolist() == [1] * 256
+
+
+def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
+    """The operation is on the stream by then, and runs once."""
+    warm(device)
+    go, kernel = hal.create_semaphore(), device.compile(SOURCE)["add"]
+    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    added = device.queue.dispatch(kernel, grid=1, args=(x, y, 1, 0.0), wait=(go.at(1),))
+    sim = fails("cuEventRecord", 1, device)
+    go.signal(1)
+    assert not sim.fail_none()
+    added.wait(30)
+    assert y.numpy().tolist() == [1, 2, 3, 4]
 
 
 def case_a_wait_that_fails_is_repeated_by_python_i1(device):

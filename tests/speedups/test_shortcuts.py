@@ -20,6 +20,7 @@ NAMES = [
 WITH_FAULTS = [
     "case_a_call_that_fails_twice_fails_the_operation",
     "case_an_event_that_is_not_recorded_is_recorded_by_python_s7",
+    "case_an_event_of_what_a_signal_issues_is_not_recorded_s7",
     "case_a_wait_that_fails_is_repeated_by_python_i1",
 ]
 WITHOUT_A_DEVICE = ["case_a_forked_child_has_a_lock_of_its_own"]

@@ -16,7 +16,7 @@ from hal._commands.command_buffer import CommandBuffer
 from hal._commands.instances import Instance, InstancePool, Lease
 from hal._commands.playback import Playback
 from hal._devices.queue import Queue
-from hal._engine import timelines
+from hal._engine import progress, timelines
 from hal._engine.context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
@@ -75,6 +75,7 @@ def install() -> None:
         "harvest_some": harvest_some,
         "harvest_mask": HARVEST_MASK,
         "pump": pump_ready,
+        "put_off": progress.put_off_calls,
         "signal_again": signal_again,
         "signal_later": signal_later,
         "heappop": heapq.heappop,

@@ -176,8 +176,11 @@ def _put_back(operation: Operation, state: int, step: Step) -> None:
 
 def complete_issue(step: Step, operation: Operation, _: None) -> None:
     """Record the event that C could not record: all else of the operation is on the stream."""
+    queue = operation._queue
     with timelines.lock:
-        queue = step.queue = operation._queue
+        if queue._issuing is not operation:
+            return  # a call that was interrupted has done it
+        step.queue = queue
         queue._owner = step
     issue_from(operation, step, 1)
 

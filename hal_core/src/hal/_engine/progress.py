@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from hal._base import speedups, sync
+from hal._base import sync
 from hal._base.workers import Dispatcher, Pool, report
 from hal._engine import steps, timelines
 from hal._engine.backlog import release
@@ -59,6 +59,7 @@ __all__ = [
     "put_behind",
     "put_last",
     "put_off",
+    "put_off_calls",
     "reap_later",
     "renew",
     "start",
@@ -100,6 +101,11 @@ workers = Pool("hal-worker", 64)
 
 _broken: Final[deque[Step]] = deque()
 """Steps that were left with something to do."""
+
+
+put_off_calls: Final[dict[Later, None]] = {}
+"""Calls of handlers and finalisers that are not made yet. As long as there are any, the C extension
+leaves every call to Python, which makes them in their order (Q2)."""
 
 
 def act(function: Callable[[Step, _A, _B], _T], first: _A, second: _B) -> _T:
@@ -152,6 +158,7 @@ def _do_later(step: Step) -> None:
                 step.calm = True
                 report(call.function, error)  # its caller has returned long ago
                 step.calm = False
+        put_off_calls.pop(call, None)
         del later[0]
         drain(step)
 
@@ -413,6 +420,7 @@ def put_off(function: Callable[[Step, _A, _B], object], first: _A, second: _B) -
     completes what has broken off by then.
     """
     later = Later(function, first, second)
+    put_off_calls[later] = None
     step = steps.interrupted()
     if step is not None:
         step.later.append(later)
@@ -457,10 +465,9 @@ def start() -> None:
 def renew() -> None:
     """Forget the parent's threads and what they hold; for a forked child."""
     timelines.replace_lock(sync.OwnedLock())
-    if speedups.module is not None:
-        speedups.module.use_lock(timelines.lock)
     steps.renew()
     _broken.clear()
+    put_off_calls.clear()
     _progress.renew()
     for helper in (dispatcher, _pool, workers):
         helper.renew()

@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol, SupportsIndex, TypeAlias, cast
 
-from hal._base import sync
+from hal._base import speedups, sync
 from hal.arguments import as_int, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -50,6 +50,8 @@ def replace_lock(other: Any) -> None:  # noqa: ANN401 - what stands for a lock
     """Replace the timeline lock, even while it is held; for a forked child."""
     global lock  # noqa: PLW0603 - one process, one timeline lock
     lock = other
+    if speedups.module is not None:
+        speedups.module.use_lock(other)
 
 
 WAKE: Final = 0
