@@ -65,6 +65,7 @@ CHECK = {
     "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 24),
     "schedules/test_mutants.py": Multiplied("mutants", 13),
     "schedules/test_reduction.py": Multiplied("random programs", 4),
+    "speedups/test_same_as_python.py": Multiplied("random programs", 10),
     "speedups/test_other_tests.py": Multiplied("folders of tests with the C extension"),
 }
 """What multiplies, that is, does the same to many cases: whole files, or single tests of a file.
@@ -82,6 +83,7 @@ APART = {
     "schedules/test_cases.py",
     "schedules/test_mutants.py",
     "speedups/test_other_tests.py",
+    "speedups/test_same_as_python.py",
 }
 """Files whose tests are long and share nothing: each may run in another process. The tests of any
 other file run in one, so that what they share is made once."""

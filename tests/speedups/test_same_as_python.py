@@ -1,0 +1,44 @@
+"""Random calls do the same, and raise the same, with the C extension and without."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gpusim
+import pytest
+
+PROGRAM = Path(__file__).with_name("random_calls.py")
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("hal._speedups") is None, reason="the C extension is not built"
+)
+
+
+def lines(spec, seed, speedups, environment):
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), spec, str(seed)],
+        env=environment | {"HAL_SPEEDUPS": speedups},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("seed", range(1, 41))
+def test_on_the_cpu(seed):
+    environment = dict(os.environ)
+    assert lines("cpu", seed, "require", environment) == lines("cpu", seed, "0", environment)
+
+
+@pytest.mark.parametrize("seed", range(41, 61))
+def test_on_the_software_driver(seed):
+    pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
+    environment = gpusim.environment(quiet=True)
+    assert lines("cuda", seed, "require", environment) == lines("cuda", seed, "0", environment)
