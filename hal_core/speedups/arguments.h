@@ -43,6 +43,9 @@ bool pack_number(char code, PyObject *value, unsigned char *bytes);
 /* Read the arguments of a launch: (function, grid, block, shared memory, parameters). */
 bool read_launch(PyObject *node, struct native_call *call);
 
+/* Read the arguments of a fill: (address, pattern, width, count). */
+bool read_fill(PyObject *node, struct native_call *call);
+
 /* See fills.c. */
 uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject **storage);
 

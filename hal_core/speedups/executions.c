@@ -1,4 +1,5 @@
-/* Queue.execute: a recording without slots and temporaries, of one launch or as a graph (rule C4). */
+/* Queue.execute: a recording without slots and temporaries, of one launch or fill, or as a graph (rule
+ * C4). */
 #include "arguments.h"
 
 /* Return the instance that a stream launched last, borrowed; NULL if there is none. Only that one:
@@ -89,7 +90,8 @@ enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *
   struct native_call call = {.kind = CALL_LAUNCH};
   if (Py_TYPE(plain) == engine.InstancePool) {
     answer = launch(queue, plain, playback, options[WAIT], options[SIGNAL], result);
-  } else if (Py_TYPE(plain) == engine.LaunchNode && read_launch(plain, &call)) {
+  } else if ((Py_TYPE(plain) == engine.LaunchNode && read_launch(plain, &call)) ||
+             (Py_TYPE(plain) == engine.FillNode && read_fill(plain, &call))) {
     answer = submit(queue, names_of.execute, &call, playback, options[WAIT], options[SIGNAL], result);
   }
   Py_DECREF(playback);

@@ -45,6 +45,15 @@ uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject *
   return (uintptr_t)PyLong_AsUnsignedLongLong(base) + (uintptr_t)number(buffer, Extent__offset);
 }
 
+bool read_fill(PyObject *node, struct native_call *call) {
+  call->kind = CALL_FILL;
+  call->fill.address = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
+  call->fill.pattern = (unsigned)PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(node, 1));
+  call->fill.width = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(node, 2));
+  call->fill.count = (size_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 3));
+  return call->fill.width <= 4;
+}
+
 /* fill(queue, buffer, value, *, offset, size, wait, signal) */
 enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
   enum { OFFSET, SIZE, WAIT, SIGNAL, OPTIONS };

@@ -12,12 +12,7 @@ static bool read_call(PyObject *operation, struct native_call *call) {
   PyObject *arguments = get(operation, Operation__arguments);
   if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
   if (function != get(device, DeviceCore__fill)) return false;
-  call->kind = CALL_FILL;
-  call->fill.address = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(arguments, 0));
-  call->fill.pattern = (unsigned)PyLong_AsUnsignedLongLongMask(PyTuple_GET_ITEM(arguments, 1));
-  call->fill.width = (unsigned)PyLong_AsLong(PyTuple_GET_ITEM(arguments, 2));
-  call->fill.count = (size_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(arguments, 3));
-  return true;
+  return read_fill(arguments, call);
 }
 
 /* The operation that waits longest for the lowest value, as a register has it. */

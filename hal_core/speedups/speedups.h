@@ -188,6 +188,7 @@ static inline long long number(PyObject *object, enum slot slot) {
 /* X(name): the classes, as the module's `install` takes them. */
 #define CLASSES(X)                                                                                 \
   X(CommandBuffer)                                                                                 \
+  X(FillNode)                                                                                      \
   X(Handle)                                                                                        \
   X(Instance)                                                                                      \
   X(InstancePool)                                                                                  \

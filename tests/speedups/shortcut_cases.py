@@ -62,13 +62,16 @@ def warm(device):
 def case_the_commonest_calls_take_no_python_q1(device):
     buffer, queue = warm(device), device.queue
     other = device.create_queue()
-    numbers = device.allocate(64, dtype=np.float32)
+    numbers, beside = (device.allocate(64, dtype=np.float32) for _ in range(2))
     met, done = hal.create_semaphore(), hal.create_semaphore()
     met.signal(1)
     kernel = device.compile(SOURCE)["add"]
     x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
     with device.record() as commands:
         commands.dispatch(kernel, grid=1, args=(x, y, 1, 0.0))
+    with device.record() as filling:
+        filling.fill(beside, np.int32(6))
+    queue.execute(filling).wait()
     for block in (None, 4):  # which are known from now on
         queue.dispatch(kernel, grid=1, block=block, args=(x, y, 0, 0.0))
     queue.execute(commands).wait()
@@ -79,6 +82,7 @@ def case_the_commonest_calls_take_no_python_q1(device):
         queue.fill(numbers, 1.5, signal=done.at(2))
         queue.dispatch(kernel, grid=(1, 1), args=(x, y, np.int32(2), 3), wait=first)
         queue.dispatch(kernel, grid=1, block=4, args=[x, y, 3, np.float32(1.0)])
+        queue.execute(filling, wait=first)
         last = queue.execute(commands, signal=[done.at(3)])
         beside = other.fill(buffer, 9, wait=(last,), signal=(done.at(4),))
     assert not calls.names, calls.names

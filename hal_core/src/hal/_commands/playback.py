@@ -14,7 +14,7 @@ from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
 from hal._memory.storage import Handle
 from hal.errors import HalError, OperationError
-from hal.native import EmptyNode, LaunchNode, MemoryType
+from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType
 
 if TYPE_CHECKING:
     from hal._commands.instances import SlotUses
@@ -132,10 +132,10 @@ class Playback:
         self._owner: InstanceOwner | None = None  # made with the first instance
         self._plain = self._find_plain()
 
-    def _find_plain(self) -> LaunchNode | InstancePool | None:
+    def _find_plain(self) -> LaunchNode | FillNode | InstancePool | None:
         """Return what the C extension needs for an execution; None if only Python can submit it.
 
-        That is the one launch, or the instances of the graph, of a recording that needs
+        That is the one launch or fill, or the instances of the graph, of a recording that needs
         nothing from its execution.
         """
         varies = self._uses.count or self.temporaries() or self._host_copies or self._direct
@@ -143,8 +143,9 @@ class Playback:
             return None
         if self._lowering is not None:
             return self._pool
-        node = self._template.nodes[0]
-        return node if len(self._functions) == 1 and isinstance(node, LaunchNode) else None
+        device, function, node = self._device, self._functions[0], self._template.nodes[0]
+        is_one = len(self._functions) == 1 and function in {device._launch, device._fill}
+        return node if is_one and isinstance(node, (LaunchNode, FillNode)) else None
 
     def temporaries(self) -> int:
         """Return how many bytes of temporaries each execution reserves."""

@@ -32,13 +32,24 @@ from hal._memory.extent import Extent
 from hal._memory.heap import Heap
 from hal._memory.storage import Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
-from hal.native import LaunchNode
+from hal.native import FillNode, LaunchNode
 
 __all__ = ["install"]
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
-    *(Books, CommandBuffer, Handle, Heap, Instance, InstancePool, LaunchNode, Lease, Playback),
+    *(
+        Books,
+        CommandBuffer,
+        Handle,
+        Heap,
+        Instance,
+        InstancePool,
+        FillNode,
+        LaunchNode,
+        Lease,
+        Playback,
+    ),
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
 )
 
