@@ -4,10 +4,7 @@
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   unsigned long long at[13];
-  if (keywords && PyDict_Size(keywords)) {
-    PyErr_SetString(PyExc_TypeError, "Calls takes no keywords");
-    return NULL;
-  }
+  if (has_keywords(type, keywords)) return NULL;
   if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
                         &at[7], &at[8], &at[9], &at[10], &at[11], &at[12]))
     return NULL;

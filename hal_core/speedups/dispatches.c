@@ -22,10 +22,7 @@ struct packer {
 /* Packer(((code, dtype or None, mask, denied), ...)) */
 static PyObject *packer_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   PyObject *given;
-  if (keywords && PyDict_Size(keywords)) {
-    PyErr_SetString(PyExc_TypeError, "Packer takes no keywords");
-    return NULL;
-  }
+  if (has_keywords(type, keywords)) return NULL;
   if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &given)) return NULL;
   if (PyTuple_GET_SIZE(given) > MOST_PARAMETERS)
     return PyErr_Format(PyExc_ValueError, "at most %d parameters", MOST_PARAMETERS);

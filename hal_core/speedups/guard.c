@@ -1,4 +1,4 @@
-/* The engine's locks, taken only if nobody has them. */
+/* The engine's locks, taken only if nobody has them, and its deques. */
 #include "speedups.h"
 
 /* A lock is re-entrant, so it is asked first whether this thread holds it: a signal handler or a
@@ -62,4 +62,12 @@ void drop_all(struct drops *drops) {
   int count = drops->count;
   drops->count = 0;
   for (int i = 0; i < count; i++) Py_DECREF(drops->objects[i]);
+}
+
+PyObject *first_of(PyObject *deque) {
+  if (!PyObject_Length(deque)) return NULL;
+  PyObject *first = PySequence_GetItem(deque, 0);
+  if (!first) PyErr_Clear();
+  Py_XDECREF(first);
+  return first;
 }

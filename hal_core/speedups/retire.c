@@ -105,15 +105,6 @@ static bool retire_head(PyObject *queue, PyObject *head, struct drops *drops) {
   return true;
 }
 
-/* Return the first operation of a ring, borrowed; NULL if there is none. */
-static PyObject *first_of(PyObject *ring) {
-  if (!PyObject_Length(ring)) return NULL;
-  PyObject *first = PySequence_GetItem(ring, 0);
-  if (!first) PyErr_Clear();
-  Py_XDECREF(first); /* the ring holds it */
-  return first;
-}
-
 static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
   PyObject *ring = get(queue, StreamQueue__ring), *context = get(queue, StreamQueue__context);
   Py_ssize_t length = PyObject_Length(ring);

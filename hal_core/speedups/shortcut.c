@@ -42,10 +42,7 @@ static PyObject *call(PyObject *callable, PyObject *const *args, size_t flags, P
 static PyObject *shortcut_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
   const char *name;
   PyObject *function;
-  if (keywords && PyDict_Size(keywords)) {
-    PyErr_SetString(PyExc_TypeError, "Shortcut takes no keywords");
-    return NULL;
-  }
+  if (has_keywords(type, keywords)) return NULL;
   if (!PyArg_ParseTuple(args, "sO", &name, &function)) return NULL;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     if (strcmp(known[i].name, name)) continue;

@@ -55,9 +55,7 @@ static bool is_next(const struct issue *self, long long index, struct drops *dro
   PyObject *backlog = get(queue, StreamQueue__backlog);
   Py_ssize_t length = PyObject_Length(backlog);
   if (is_true(queue, StreamQueue__ordered)) {
-    PyObject *first = length ? PySequence_GetItem(backlog, 0) : NULL;
-    Py_XDECREF(first); /* the backlog holds it */
-    if (first != operation) return false;
+    if (first_of(backlog) != operation) return false;
   } else if (length) {
     return false;
   }
@@ -87,11 +85,7 @@ static void remove_from(PyObject *waiters, const struct waiting *found, const st
 
 /* Return whether the first operation of a queue's backlog waits for nothing more. */
 static bool is_ready(PyObject *queue) {
-  PyObject *backlog = get(queue, StreamQueue__backlog);
-  if (!PyObject_Length(backlog)) return false;
-  PyObject *first = PySequence_GetItem(backlog, 0);
-  if (!first) PyErr_Clear();
-  Py_XDECREF(first); /* the backlog holds it */
+  PyObject *first = first_of(get(queue, StreamQueue__backlog));
   return first && !number(first, Operation__unresolved);
 }
 

@@ -26,6 +26,12 @@ static Py_ssize_t find_slot(PyTypeObject *type, const char *name) {
   return offset;
 }
 
+bool has_keywords(PyTypeObject *type, PyObject *keywords) {
+  if (!keywords || !PyDict_GET_SIZE(keywords)) return false;
+  PyErr_Format(PyExc_TypeError, "%s takes no keywords", type->tp_name);
+  return true;
+}
+
 static PyObject *part(PyObject *parts, const char *name) {
   PyObject *found = PyDict_GetItemString(parts, name);
   if (!found) {

@@ -214,6 +214,9 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(Transient)                                                                                     \
   X(Waiters)
 
+/* Return whether a type is called with keywords, which none here takes; then an exception is set. */
+bool has_keywords(PyTypeObject *type, PyObject *keywords);
+
 #define CLASS_FIELD(name) PyTypeObject *name;
 #define CLASS_NAME(name) CLASS_##name,
 enum class_index { CLASSES(CLASS_NAME) CLASS_COUNT };
@@ -301,6 +304,9 @@ static inline void drop_later(struct drops *drops, PyObject *object) {
   if (object) drops->objects[drops->count++] = object;
 }
 void drop_all(struct drops *drops);
+
+/* Return the first object of a deque, borrowed: the deque holds it. NULL if there is none. */
+PyObject *first_of(PyObject *deque);
 
 /* ---- submit.c ---- */
 

@@ -2,7 +2,8 @@
 #include "issue.h"
 
 /* Return a list of the user's as a tuple, a new reference, whose items are of the given types; NULL
- * for anything else, such as items that were never initialized. A tuple, because the collector may run code that changes a list. */
+ * for anything else, such as items that were never initialized. A tuple, because the collector may
+ * run code that changes a list. */
 static PyObject *read_list(PyObject *given, Py_ssize_t most, PyTypeObject *first, PyTypeObject *second) {
   PyObject *items;
   if (!given || given == Py_None) {
