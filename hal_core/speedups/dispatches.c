@@ -3,7 +3,7 @@
  * stand on the stack. */
 #include "arguments.h"
 
-enum { MOST_PARAMETERS = 48, MOST_BLOCKS = 2147483647, MOST_BLOCKS_YZ = 65535 };
+enum { MOST_PARAMETERS = 48 };
 
 /* One parameter of a signature. */
 struct parameter {
@@ -93,12 +93,12 @@ static bool pack_all(const struct packer *packer, PyObject *device, PyObject *ar
   return true;
 }
 
-/* Read one to three counts from 1 on; the grid's limits are those of hal._kernels.indirect. */
+/* Read one to three counts from 1 on, within the limits of a grid. */
 static bool read_grid(PyObject *given, unsigned *grid) {
   grid[0] = grid[1] = grid[2] = 1;
   long long value;
   if (!PyTuple_CheckExact(given)) {
-    if (!small_int(given, &value) || value < 1 || value > MOST_BLOCKS) return false;
+    if (!small_int(given, &value) || value < 1 || value > engine.most_blocks) return false;
     grid[0] = (unsigned)value;
     return true;
   }
@@ -106,7 +106,7 @@ static bool read_grid(PyObject *given, unsigned *grid) {
   if (count < 1 || count > 3) return false;
   for (Py_ssize_t i = 0; i < count; i++) {
     if (!small_int(PyTuple_GET_ITEM(given, i), &value)) return false;
-    if (value < 1 || value > (i ? MOST_BLOCKS_YZ : MOST_BLOCKS)) return false;
+    if (value < 1 || value > (i ? engine.most_blocks_yz : engine.most_blocks)) return false;
     grid[i] = (unsigned)value;
   }
   return true;

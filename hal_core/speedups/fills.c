@@ -5,8 +5,6 @@
 
 #include "arguments.h"
 
-enum { CHUNK = 1 << 30 }; /* the most bytes of one native fill, as hal._transfers.transfers has it */
-
 /* Make a pattern of up to 4 bytes of a number's bytes; a longer one must repeat itself. */
 static bool shorten(uint64_t bits, unsigned size, unsigned *pattern, unsigned *width) {
   if (size == 8 && (uint32_t)bits != bits >> 32) return false;
@@ -70,7 +68,7 @@ enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   if (offset < 0 || offset > whole) return NOT_MINE;
   long long size = whole - offset;
   if (options[SIZE] && options[SIZE] != Py_None && !small_int(options[SIZE], &size)) return NOT_MINE;
-  if (size <= 0 || size > whole - offset || size > CHUNK) return NOT_MINE;
+  if (size <= 0 || size > whole - offset || size > engine.chunk) return NOT_MINE;
   struct native_call call = {.kind = CALL_FILL};
   if (!pattern_of(args[2], get(buffer, Extent__dtype), &call.fill.pattern, &call.fill.width))
     return NOT_MINE;

@@ -2,8 +2,6 @@
 #include "arguments.h"
 #include "issue.h"
 
-enum { BUDGET = 64 }; /* operations that one signal issues itself, as hal._engine.progress has it */
-
 /* Read the native call of a pending operation: its function is one of the device's. */
 static bool read_call(PyObject *operation, struct native_call *call) {
   PyObject *queue = get(operation, Operation__queue);
@@ -158,7 +156,7 @@ static enum answer release(PyObject *timeline, long long value, bool *is_over) {
   PyObject *waiters = get(timeline, Timeline__recorded);
   enum answer answer = TAKEN;
   *is_over = waiters == Py_None;
-  for (int i = 0; !*is_over && answer == TAKEN && i < BUDGET; i++)
+  for (int i = 0; !*is_over && answer == TAKEN && i < engine.budget; i++)
     answer = release_one(waiters, 2 * value + 1, is_over);
   return answer;
 }

@@ -108,5 +108,9 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
+  if (long_part(parts, "budget", &engine.budget) < 0) return -1;
+  if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;
+  if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;
+  if (long_part(parts, "most_blocks_yz", &engine.most_blocks_yz) < 0) return -1;
   return long_part(parts, "harvest_mask", &engine.harvest_mask);
 }

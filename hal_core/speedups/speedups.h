@@ -241,6 +241,9 @@ extern struct engine {
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
   long harvest_mask;
+  long budget;                    /* operations that one signal issues itself */
+  long chunk;                     /* the most bytes of one native fill */
+  long most_blocks, most_blocks_yz; /* of a grid: in x, and in each of the others */
 } engine;
 #undef CLASS_FIELD
 

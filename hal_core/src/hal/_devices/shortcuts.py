@@ -26,12 +26,14 @@ from hal._engine.submission import Submission
 from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
+from hal._kernels.indirect import MAX_GRID
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
 from hal._memory.extent import Extent
 from hal._memory.heap import Heap
 from hal._memory.storage import Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
+from hal._transfers.transfers import CHUNK
 from hal.native import FillNode, LaunchNode
 
 __all__ = ["install"]
@@ -85,6 +87,10 @@ def install() -> None:
         "complete_issue": complete,
         "harvest_some": harvest_some,
         "harvest_mask": HARVEST_MASK,
+        "budget": progress.BUDGET,
+        "chunk": CHUNK,
+        "most_blocks": MAX_GRID[0],
+        "most_blocks_yz": min(MAX_GRID[1:]),
         "pump": pump_ready,
         "put_off": progress.put_off_calls,
         "signal_again": signal_again,
