@@ -54,7 +54,9 @@ static const struct hal_kernel add = {
     HAL_IMAGE_ABI, 0, "add", add_run, 1024, 0, 16, 2, add_sizes, add_offsets,
 };
 
-/* A kernel with a barrier: each thread adds its right neighbour's word as it was before. */
+/* A kernel with barriers, of which thread 5 may take the wrong one: each thread adds its right neighbour's word as it was before. */
+static const struct hal_place first_place = {"turn.c", 1}, second_place = {"turn.c", 2};
+enum { PART = 0xffffff };
 struct turn_frame {
   uint32_t *words;
   struct hal_worker *worker;
@@ -63,9 +65,9 @@ static void turn_thread(void *frame, unsigned int i) {
   struct turn_frame *turn = frame;
   if (i == 7) return; /* one that does not take part */
   uint32_t right = turn->words[(i + 1) % 64];
-  turn->worker->barrier(turn->worker);
+  turn->worker->barrier(turn->worker, &first_place);
   turn->words[i] += right;
-  turn->worker->barrier(turn->worker);
+  turn->worker->barrier(turn->worker, turn->words[63] == PART && i == 5 ? &first_place : &second_place);
 }
 static void turn_run(const struct hal_launch *launch, struct hal_worker *worker, unsigned long long first,
                      unsigned long long last) {
@@ -245,7 +247,23 @@ static void barriers(void) {
       if (i != 7) expected[i] += before[(i + 1) % 64];
   }
   for (uint32_t i = 0; i < 64; i++) CHECK(words[i] == expected[i]);
+  void *event = (void *)(uintptr_t)1, *later = (void *)(uintptr_t)2, *stream = (void *)(uintptr_t)slot;
+  memset(words, 0, 64 * 4);
+  words[63] = PART;
+  CHECK(launch(slot, &turn, 1, 0, arguments) == 0 && hal_cpu_record_event(event, stream) == 0);
+  CHECK(launch(slot, &turn, 1, 0, arguments) == 0 && hal_cpu_record_event(later, stream) == 0);
+  synchronize(slot);
+  CHECK(hal_cpu_query_event(event) == EFAULT && hal_cpu_query_event(later) == EFAULT);
+  uint64_t sequence = atomic_load(&progress[slot].fault);
+  char text[512];
+  hal_cpu_fault((uint32_t)slot, sequence - 1, text, sizeof text);
+  CHECK(!*text);
+  hal_cpu_fault((uint32_t)slot, sequence, text, sizeof text);
+  CHECK(strstr(text, "'turn', block (0, 0, 0): turn.c:2") && strstr(text, "line 1 of turn.c"));
+  hal_cpu_forget_faults((uint32_t)slot, sequence);
+  CHECK(hal_cpu_query_event(event) == 0 && hal_cpu_query_event(later) == EFAULT);
   CHECK(hal_cpu_stream_destroy((uint32_t)slot) == 0);
+  CHECK(hal_cpu_query_event(later) == 0);
   hal_cpu_free(words);
 }
 #else

@@ -72,7 +72,7 @@ def test_a_stripped_image(lab, tmp_path):
 
 def test_another_version(lab, tmp_path):
     module = lab.load(build_by_hand(tmp_path, abi="7"))
-    with pytest.raises(OperationError, match=r"version 7 of image\.h.*version 1"):
+    with pytest.raises(OperationError, match=r"version 7 of image\.h.*version 2"):
         lab.device.get_function(module, "scale")
 
 

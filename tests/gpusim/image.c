@@ -21,6 +21,7 @@
 
 #define PREFIX "hal_kernel_"
 #define ASSERTED 710 /* what a failed assertion makes of a run */
+#define FAILED 719   /* and a barrier that not all threads come to */
 
 struct sim_function {
   struct sim_module *module;
@@ -310,13 +311,20 @@ static struct runner *my_runner(void) {
   runner = calloc(1, sizeof *runner);
   runner->state.worker.run_threads = run_threads;
   runner->state.worker.barrier = barrier;
+  runner->state.worker.diverged = diverged;
   pthread_setspecific(runner_key, runner);
   return runner;
 }
 
 static void on_assert(const char *condition, const char *file, unsigned line, const char *function) {
   fprintf(stderr, "%s:%u: %s: Assertion `%s` failed.\n", file, line, function, condition);
-  siglongjmp(runner->asserted, 1);
+  siglongjmp(runner->asserted, ASSERTED);
+}
+
+static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other) {
+  (void)worker, (void)other;
+  fprintf(stderr, "%s:%u: not all threads of the block come to this barrier\n", one->file, one->line);
+  siglongjmp(runner->asserted, FAILED);
 }
 
 int sim_kernel_run(const struct sim_function *function, const unsigned grid[3], const unsigned block[3],
@@ -328,8 +336,8 @@ int sim_kernel_run(const struct sim_function *function, const unsigned grid[3], 
   memcpy(launch.block, block, sizeof launch.block);
   need_shared(&me->state, shared ? shared : 1);
   me->state.current = NULL;
-  /* A fault ends the call from outside; only an assertion comes back here. */
-  int status = sigsetjmp(me->asserted, 0) ? ASSERTED : 0;
+  /* A fault ends the call from outside; only an assertion or a barrier comes back here. */
+  int status = sigsetjmp(me->asserted, 0);
   if (!status) kernel->run(&launch, &me->state.worker, 0, (unsigned long long)grid[0] * grid[1] * grid[2]);
   if (kernel->flags & HAL_KERNEL_PRINTS) fflush(stdout);
   return status;

@@ -54,6 +54,7 @@ __all__ = [
     "ReentrantCallError",
     "SemaphoreFailedError",
     "UnimplementedError",
+    "WorkFailedError",
 ]
 
 _ERRORS_SHOWN: Final = 5
@@ -207,6 +208,10 @@ class OperationError(HalError):
     """Report that the device refused or failed one operation; others go on."""
 
     status = "INTERNAL"
+
+
+class WorkFailedError(OperationError):
+    """Report that a kernel broke a rule that the device checks: what it wrote is undefined."""
 
 
 class DeviceLostError(HalError):

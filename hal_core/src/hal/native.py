@@ -228,10 +228,20 @@ class NativeDevice(ABC):
         """Return whether the event's last record has completed; never blocks.
 
         Raises `DeviceLostError` if work failed so that the whole context is
-        lost, as in CUDA and HIP, and any other `HalError` if the driver
+        lost, as in CUDA and HIP, `WorkFailedError` if the event has completed, and
+        work of its stream up to it has failed alone that `forget_failure` has not been
+        called for, and any other `HalError` if the driver
         refuses to answer (O2). The core asks the newest event of a stream first,
         and takes an answer of True for all before it.
         """
+
+    def forget_failure(self, stream: int, code: int) -> None:
+        """Let events of a stream answer as if its work had not failed alone.
+
+        `code` is the `WorkFailedError`'s `native_code`: that failure and older ones are
+        forgotten. Called when the operation has failed by it.
+        """
+        raise _missing("failures of single operations")
 
     @abstractmethod
     def notify(self, stream: int, function: int, argument: int) -> None:

@@ -152,7 +152,7 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
         (directory / _dialect.PRELUDE).parent.mkdir()
         for name, content in headers.items():
             (directory / _dialect.PRELUDE).with_name(name).write_bytes(content)
-        text = text.replace(f'"{_dialect.SOURCE}"', _quote(str(source)))
+        text = text.replace(f'"{_dialect.SOURCE}"', _dialect.quote(str(source)))
         (directory / "image.cpp").write_text(text, encoding="utf-8")
         wanted = [_NATIVE] if march == NATIVE else []
         image, log = _run(request, compiler, wanted, options, directory, source)
@@ -220,12 +220,6 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
 
 def _is_for_linker(option: str) -> bool:
     return option in {"-shared", "-nostdlib"} or option.startswith(("-Wl,", "-l"))
-
-
-def _quote(text: str) -> str:
-    """Return a C string literal."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def missing_features(wanted: str) -> list[str]:

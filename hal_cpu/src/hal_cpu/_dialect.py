@@ -28,6 +28,7 @@ __all__ = [
     "SOURCE",
     "definitions",
     "foreign_text",
+    "quote",
     "rewrite",
     "split_options",
 ]
@@ -137,6 +138,12 @@ def split_options(options: Sequence[str]) -> tuple[list[str], str]:
     return others, "".join(lines)
 
 
+def quote(text: str) -> str:
+    """Return a C string literal."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def definitions(request: CompileRequest) -> str:
     """Return the request's macros, those among its options too, as preprocessor lines."""
     return split_options(request.options)[1] + request.macros
@@ -204,6 +211,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(
         [
+            f'#define HAL_COMPILED_FILE "{SOURCE}"\n',
+            f"#define HAL_USER_FILE {quote(request.filename)}\n",
             f'#include "{PRELUDE}"\n',
             f'extern "C" {export_of_all} const char hal_image_features[] = "{features}";\n',
             '#line 1 "hal_prelude"\n',

@@ -88,7 +88,8 @@ class Runtime:
     ----------
     progress
         Words of 64 bits; stream s has completed ``progress[16 * s]`` records
-        of the ``progress[16 * s + 8]`` that were enqueued.
+        of the ``progress[16 * s + 8]`` that were enqueued. ``progress[16 * s + 1]`` is the
+        number of the oldest one that failed, or 2**64 - 1.
     events
         Words of 64 bits, one for each event: an index in `progress` in the lowest 16 bits, and the
         value that it stands for in the others. 0 where no event has been.
@@ -106,6 +107,11 @@ class Runtime:
         stream has completed them.
     allocate, free
         Memory aligned to 256.
+    fault
+        Takes a stream, a count of its records and a buffer with its size; writes what made the
+        first of those records fail that failed, or nothing.
+    forget_faults
+        Takes a stream and a count of its records: those no longer count as failed.
     stamp_function
         The address of a function that a stream can call: it writes the time
         in nanoseconds to the 8 bytes that it is given.
@@ -138,6 +144,8 @@ class Runtime:
     synchronize: Callable[[int, int, int], int]
     allocate: Callable[[int], int | None]
     free: Callable[[int], None]
+    fault: Callable[[int, int, object, int], None]
+    forget_faults: Callable[[int, int], None]
     stamp_function: int
     create_graph: Callable[[int, bytes, bytes, bytes, object], int]
     destroy_graph: Callable[[int], None]
@@ -300,6 +308,12 @@ def load_runtime() -> Runtime:
     free_lock.hal_cpu_free.argtypes = (ctypes.c_void_p,)
     free_lock.hal_cpu_free.restype = None
     _declare_graphs(free_lock)
+    free_lock.hal_cpu_fault.argtypes = (
+        *(ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64),
+    )
+    free_lock.hal_cpu_fault.restype = None
+    free_lock.hal_cpu_forget_faults.argtypes = (ctypes.c_uint32, ctypes.c_uint64)
+    free_lock.hal_cpu_forget_faults.restype = None
     keep_lock.hal_cpu_fence.restype = None
     # No argtypes here: ctypes passes a small int and bytes faster without.
     keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
@@ -315,6 +329,8 @@ def load_runtime() -> Runtime:
         synchronize=free_lock.hal_cpu_synchronize,
         allocate=free_lock.hal_cpu_allocate,
         free=free_lock.hal_cpu_free,
+        fault=free_lock.hal_cpu_fault,
+        forget_faults=free_lock.hal_cpu_forget_faults,
         stamp_function=find_symbol(library, "hal_cpu_stamp"),
         create_graph=free_lock.hal_cpu_graph_create,
         destroy_graph=free_lock.hal_cpu_graph_destroy,
@@ -356,7 +372,16 @@ def _declare_graphs(library: ctypes.CDLL) -> None:
 def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
     """Return the runtime's shared object."""
     folder = resources.files("hal_cpu")
-    headers = ("enqueue.h", "stream.h", "graph.h", "work.h", "pool.h", "fibers.h", "image.h")
+    headers = (
+        "enqueue.h",
+        "faults.h",
+        "stream.h",
+        "graph.h",
+        "work.h",
+        "pool.h",
+        "fibers.h",
+        "image.h",
+    )
     sources = {name: (folder / name).read_bytes() for name in ("runtime.c", *headers)}
     options = [
         "-std=gnu11",

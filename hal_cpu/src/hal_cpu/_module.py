@@ -10,7 +10,7 @@ from hal_cpu import _compile, _driver, _image
 
 __all__ = ["Module", "describe"]
 
-_ABI: Final = 1
+_ABI: Final = 2
 """``HAL_IMAGE_ABI`` of image.h."""
 _PREFIX: Final = "hal_kernel_"
 _ARGUMENT_BYTES_AT_MOST: Final = 32768

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from hal.errors import OperationError, OutOfMemoryError
+from hal.errors import OperationError, OutOfMemoryError, WorkFailedError
 from hal.native import (
     FEATURES,
     CallTable,
@@ -43,6 +43,9 @@ _pack_indirect: Final = struct.Struct("=QQQQ8xIIII").pack_into
 
 _COUNTER: Final = 0xFFFF
 """The bits of an event that are the index of a stream's counter."""
+
+_TEXT: Final = 512
+"""The bytes of a failure's text."""
 
 _handles = itertools.count(1)
 """Handles of modules, of all devices."""
@@ -162,15 +165,29 @@ class CpuDevice(NativeDevice):
                 self._check(error)
 
     def query_event(self, event: int) -> bool:
-        """Return whether the event's last record has completed; makes no call."""
+        """Return whether the event's last record has completed.
+
+        Makes no call, unless a kernel failed: then it raises `WorkFailedError`.
+        """
         found = self._events[event]
         if self._completed[found & _COUNTER] < found >> 16:
             if found == _driver.ENDED:
                 self._check(errno.EINVAL)
             return False
+        fault = self._completed[(found & _COUNTER) + 1]
+        if fault <= found >> 16:
+            text = ctypes.create_string_buffer(_TEXT)
+            self._runtime.fault((found & _COUNTER) >> 4, fault, text, _TEXT)
+            if text.value:
+                reason = text.value.decode(errors="replace")
+                raise WorkFailedError(reason, native_name="FAULT", native_code=fault)
         if self._fence is not None:
             self._fence()
         return True
+
+    def forget_failure(self, stream: int, code: int) -> None:
+        """Forget what made records of the stream fail, up to the one of that number."""
+        self._runtime.forget_faults(stream, code)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
         """Call a plain C function on the stream's thread, in order with its other work."""

@@ -6,8 +6,8 @@
 #ifndef HAL_CPU_ENQUEUE_H
 #define HAL_CPU_ENQUEUE_H
 
+#include "faults.h"
 #include "graph.h"
-#include "stream.h"
 
 /* Any kind but KIND_JUMP and KIND_EXIT. Returns 0, or ENOMEM and nothing was enqueued. Never blocks. */
 static inline int enqueue_order(uint64_t slot, const struct order *order) {
@@ -71,7 +71,8 @@ EXPORT int hal_cpu_wait_event(void *stream, void *event, unsigned flags) {
 
 EXPORT int hal_cpu_query_event(void *event) {
   uint64_t found = atomic_load_explicit(&events[(uintptr_t)event], memory_order_relaxed);
-  return is_complete(found) ? 0 : found == ENDED ? EINVAL : NOT_READY;
+  if (!is_complete(found)) return found == ENDED ? EINVAL : NOT_READY;
+  return has_fault(event_slot(found), found >> 16) ? EFAULT : 0;
 }
 
 /* --------------------------------------------------------------------- work */

@@ -5,7 +5,8 @@
  * All of a block's threads live on one thread of the operating system and form
  * a ring; a barrier switches to the next in the ring. Since each runs until its
  * next barrier before the following one runs, a thread comes to run again
- * exactly when all others have arrived: no counting is needed. */
+ * exactly when all others have arrived. They are counted only to tell whether all
+ * have arrived at the same barrier. */
 #ifndef HAL_CPU_FIBERS_H
 #define HAL_CPU_FIBERS_H
 
@@ -43,11 +44,16 @@ struct fiber {
 
 struct thread_state {
   struct hal_worker worker; /* must come first: images get its address */
+  uint32_t slot;            /* of the stream whose record the thread works on */
+  const struct hal_kernel *kernel; /* that it runs, or ran last, and the launch of it */
+  const struct hal_launch *launch;
   size_t shared_capacity;
   char *stacks; /* fiber_count of them, each with its struct fiber at the upper end */
   unsigned int fiber_count;
   struct fiber *current;
   struct fiber home; /* the thread's own stack */
+  unsigned int living, arrived;  /* fibers that have not returned, and those of them at the barrier */
+  const struct hal_place *place; /* that the first has arrived at */
   void *signal_stack;
   void (*entry)(void *, unsigned int);
   void *frame;
@@ -172,6 +178,7 @@ static void run_fiber(void *argument) {
   struct fiber *me = state->current;
   state->entry(state->frame, me->index);
   struct fiber *next = me->next;
+  if (state->arrived == --state->living) state->arrived = 0;
   if (next == me) {
     next = &state->home;
   } else {
@@ -239,15 +246,25 @@ static void run_threads(struct hal_worker *worker, unsigned int count, void (*en
   state->entry = entry;
   state->frame = frame;
   state->current = first;
+  state->living = count;
+  state->arrived = 0;
   switch_fiber(&state->home, state->current);
   state->current = NULL;
 }
 
-static void barrier(struct hal_worker *worker) {
+static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other);
+
+static void barrier(struct hal_worker *worker, const struct hal_place *place) {
   struct thread_state *state = (struct thread_state *)worker;
   struct fiber *me = state->current;
   if (!me) die("a kernel reached __syncthreads() that was not found in its source; write it plainly");
   struct fiber *next = me->next;
+  if (state->arrived && state->place != place) {
+    diverged(worker, state->place, place);
+    switch_fiber(me, &state->home); /* the others are never resumed */
+  }
+  state->place = place;
+  if (++state->arrived == state->living) state->arrived = 0;
   if (next == me) return;
   state->current = next;
   switch_fiber(me, next);
@@ -262,6 +279,7 @@ static void start_state(struct thread_state *state) {
   if (alternate.ss_sp) sigaltstack(&alternate, NULL);
   state->worker.run_threads = run_threads;
   state->worker.barrier = barrier;
+  state->worker.diverged = diverged;
 }
 
 static void end_state(struct thread_state *state) {

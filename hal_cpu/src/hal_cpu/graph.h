@@ -378,7 +378,7 @@ static void do_graph(struct record *record, uint32_t threads, struct thread_stat
   const struct shape *shape = instance->graph.shape;
   uint64_t number = record->graph.number;
   struct run run = {
-      .job = {.open = run_open, .work = help_run, .limit = threads - 1, .first = true},
+      .job = {.open = run_open, .work = help_run, .limit = threads - 1, .first = true, .slot = state->slot},
       .shape = shape,
       .instance = instance,
       .version = record->graph.version,

@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /* Counts incompatible changes of this file; an image of another number is refused. */
-#define HAL_IMAGE_ABI 1
+#define HAL_IMAGE_ABI 2
 
 /* The kernel writes to C's standard output, to be flushed when a launch ends. */
 #define HAL_KERNEL_PRINTS 1u
@@ -34,16 +34,28 @@ struct hal_launch {
   const void *arguments;      /* packed as hal_kernel.offsets says, aligned to 64 */
 };
 
+/* Where a barrier stands in the source. */
+struct hal_place {
+  const char *file;
+  unsigned int line;
+};
+
 /* The operating system's thread that runs blocks; it runs one block at a time. */
 struct hal_worker {
   void *shared; /* the block's dynamic shared memory, aligned to 64; contents undefined */
+  unsigned long long block; /* to be written before a block whose threads meet at barriers */
   /* Calls entry(frame, i) for each i < count, each on a stack of its own, and
    * returns when all have returned. i rises in the order of the first calls. */
   void (*run_threads)(struct hal_worker *worker, unsigned int count,
                       void (*entry)(void *frame, unsigned int i), void *frame);
   /* To be called inside such an entry: returns once every entry that has not
-   * returned has called it too. */
-  void (*barrier)(struct hal_worker *worker);
+   * returned has called it too, with the same place. If one calls it with
+   * another place the block is given up, and the launch fails. */
+  void (*barrier)(struct hal_worker *worker, const struct hal_place *place);
+  /* Makes the launch fail because the block's threads did not all go to the
+   * barrier at `one`: some went to `other`, or past it if that is NULL. The
+   * caller gives the block up. */
+  void (*diverged)(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other);
 };
 
 struct hal_kernel {

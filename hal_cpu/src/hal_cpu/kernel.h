@@ -77,16 +77,24 @@ static thread_local hal_thread_t hal_thread{};
 #define gridDim (hal_thread.hal_grid_size)
 static constexpr int warpSize = 1;
 
-static HAL_INLINE void hal_barrier(const hal_quiet_thread_t &thread) {
-  thread.hal_runner->barrier(thread.hal_runner);
+static constexpr bool hal_same_text(const char *a, const char *b) {
+  while (*a && *a == *b) a++, b++;
+  return *a == *b;
+}
+// The user's source is compiled under another name than the user's.
+#define HAL_PLACE(name) \
+  static constexpr hal_place name = {hal_same_text(__FILE__, HAL_COMPILED_FILE) ? HAL_USER_FILE : __FILE__, __LINE__}
+
+static HAL_INLINE void hal_barrier(const hal_quiet_thread_t &thread, const hal_place *place) {
+  thread.hal_runner->barrier(thread.hal_runner, place);
 }
 // Other threads of the block run inside the barrier, and leave their own index in the variable.
-static HAL_INLINE void hal_barrier(const hal_thread_t &thread) {
+static HAL_INLINE void hal_barrier(const hal_thread_t &thread, const hal_place *place) {
   const hal_thread_t saved = hal_thread;
-  thread.hal_runner->barrier(thread.hal_runner);
+  thread.hal_runner->barrier(thread.hal_runner, place);
   hal_thread = saved;
 }
-#define __syncthreads() hal_barrier(hal_thread)
+#define __syncthreads() ({ HAL_PLACE(hal_here); hal_barrier(hal_thread, &hal_here); })
 
 // Qualifiers
 
@@ -455,6 +463,7 @@ struct hal_kernel_of<barriers, alone, F> {
       for (unsigned long long i = first; i < last; i++) {
         frame f{launch, worker,
                 {(unsigned int)(i % gx), (unsigned int)(i / gx % gy), (unsigned int)(i / gx / gy)}};
+        worker->block = i;
         worker->run_threads(worker, count, entry, &f);
       }
     } else if ((unsigned long long)launch->grid[0] * launch->block[0] <= 0x7fffffffu - 1024) {

@@ -95,6 +95,7 @@ struct job {
   _Atomic uint32_t users; /* helpers inside; rises under the pool's lock only */
   uint32_t limit;         /* helpers that may take part */
   bool first;             /* helpers look here before they look at other jobs */
+  uint32_t slot;          /* of the stream that offers it */
   struct job *link;
 };
 
@@ -124,6 +125,7 @@ static void *helper_main(void *unused) {
     uint32_t seen = atomic_load_explicit(&pool.generation, memory_order_acquire);
     struct job *job;
     while ((job = join_job()) != NULL) {
+      state.slot = job->slot;
       job->work(job, &state);
       /* The job's owner may go on, and its stack may be reused, as soon as the
        * count falls; waking an address needs nothing of what is there. */
@@ -219,7 +221,7 @@ static void share(struct range *range, uint32_t threads, struct thread_state *st
   uint64_t left = range->total - atomic_load_explicit(&range->next, memory_order_relaxed);
   uint64_t pieces = (left + range->piece - 1) / range->piece;
   uint32_t limit = (uint32_t)(pieces < threads ? pieces : threads) - 1;
-  range->job = (struct job){.open = range_open, .work = range_work, .limit = limit};
+  range->job = (struct job){.open = range_open, .work = range_work, .limit = limit, .slot = state->slot};
   if (limit == 0) {
     range_work(&range->job, state);
     return;

@@ -16,7 +16,8 @@
  *
  * The parts, each built on those before it: fibers.h runs a block's threads,
  * pool.h shares work over the processors, work.h has the records and runs them,
- * stream.h queues them, graph.h runs many with dependencies, enqueue.h is how work gets in.
+ * stream.h queues them, faults.h keeps what failed, graph.h runs many with dependencies,
+ * enqueue.h is how work gets in.
  *
  * Idle threads spin for a moment before they sleep, so that in a busy phase
  * neither side makes a system call. */
@@ -29,6 +30,7 @@
 static void *stream_main(void *argument) {
   struct stream *stream = argument;
   start_state(&stream->state);
+  stream->state.slot = stream->slot;
   _Atomic uint64_t *published = &progress[stream->slot].published;
   uint64_t done = atomic_load_explicit(&progress[stream->slot].completed, memory_order_relaxed);
   for (;;) {
@@ -81,6 +83,7 @@ EXPORT void hal_cpu_start(int count) {
     if (i > 0) free_slots[free_slot_count++] = (uint32_t)i; /* 0 is no stream */
     pthread_mutex_init(&watches[i].lock, NULL);
     watches[i].wake_at = UINT64_MAX;
+    atomic_store(&progress[i].fault, UINT64_MAX);
   }
   atexit(halt);
 }
@@ -141,6 +144,7 @@ EXPORT int hal_cpu_stream_destroy(uint32_t slot) {
     chunk = next;
   }
   free(stream->reading);
+  hal_cpu_forget_faults(slot, UINT64_MAX);
   pthread_mutex_lock(&streams_lock);
   streams[slot] = NULL;
   free_slots[free_slot_count++] = slot;

@@ -22,9 +22,10 @@ struct chunk {
 _Static_assert(sizeof(struct chunk) == CHUNK, "a chunk's header must be one line");
 
 /* The part of a stream that others look at; never freed, never reset. Python
- * reads `completed` at word 16 * slot and `published` at word 16 * slot + 8. */
+ * reads `completed` at word 16 * slot, `fault` behind it, and `published` at word 16 * slot + 8. */
 struct progress {
   _Alignas(LINE) _Atomic uint64_t completed;
+  _Atomic uint64_t fault; /* the record of the oldest fault that nobody took, or UINT64_MAX */
   _Alignas(LINE) _Atomic uint64_t published;
 };
 _Static_assert(sizeof(struct progress) == 128, "Python relies on this layout");

@@ -194,6 +194,8 @@ struct launch_context {
 static void launch_range(void *context, struct thread_state *state, uint64_t first, uint64_t last) {
   const struct launch_context *it = context;
   need_shared(state, it->launch->shared_memory);
+  state->kernel = it->kernel;
+  state->launch = it->launch;
   it->kernel->run(it->launch, &state->worker, first, last);
 }
 

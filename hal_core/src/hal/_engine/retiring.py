@@ -19,7 +19,7 @@ from hal._engine.ending import finish, lose
 from hal._engine.notifier import Notifier
 from hal._engine.operation import DONE, FAILED, ISSUED
 from hal._engine.timelines import CHANGE, GARBAGE, ISSUE, RETIRE, Work
-from hal.errors import DeviceLostError, HalError
+from hal.errors import DeviceLostError, HalError, WorkFailedError
 
 if TYPE_CHECKING:
     from hal._engine.events import Event
@@ -87,13 +87,28 @@ def heed(operation: Operation, answer: Answer, step: Step) -> bool:
     if answer is True:
         step.work.append((RETIRE, operation))
         return True
-    if answer is not False:
+    if isinstance(answer, WorkFailedError):  # of this operation, or of one before it
+        harvest(step, operation._queue)
+    elif answer is not False:
         step.work.append((CHANGE, (_heed_error, operation, answer)))
     return False
 
 
 def harvest(step: Step, queue: StreamQueue, _: None = None) -> None:
     """Have the step retire everything that has completed, in stream order; never blocks.
+
+    An operation that failed alone fails before its failure is forgotten, or another thread
+    might take it for done.
+    """
+    while failed := _find_end(step, queue):
+        operation, error = failed
+        with timelines.lock:
+            _heed_error(operation, error, step.work)
+        queue._native.forget_failure(queue._stream, error.native_code or 0)
+
+
+def _find_end(step: Step, queue: StreamQueue) -> tuple[Operation, WorkFailedError] | None:
+    """Have the step retire what has completed; return the first operation that failed alone.
 
     A binary search: a stream ends its operations in order, so the first that has not ended
     is found with as many questions as its position has bits. To ask one after the other would
@@ -104,25 +119,42 @@ def harvest(step: Step, queue: StreamQueue, _: None = None) -> None:
         clear_head(queue)
         if queue._ring:
             low, high = queue._ring[0], queue._ring[-1]
-    if low is None or high is None or not heed(low, ask(low, step), step):
-        return
-    if high is low or heed(high, ask(high, step), step):
-        return
-    first, last = low._sequence, high._sequence
+    if low is None or high is None:
+        return None
+    answer = _ask_and_heed(low, step)
+    if answer is not True or high is low:
+        return _failed(low, answer)
+    answer = _ask_and_heed(high, step)
+    if answer is True:
+        return None
+    end, first, last = high, low._sequence, high._sequence
     while last - first > 1:
         middle = (first + last) // 2
         operation = None
         with timelines.lock:
             ring = queue._ring
             if not ring:
-                return
+                return None
             offset = middle - ring[0]._sequence
             if 0 <= offset < len(ring):
                 operation = ring[offset]
-        if operation is None or heed(operation, ask(operation, step), step):
+        found = True if operation is None else _ask_and_heed(operation, step)
+        if operation is None or found is True:
             first = middle
         else:
-            last = middle
+            end, answer, last = operation, found, middle
+    return _failed(end, answer)
+
+
+def _ask_and_heed(operation: Operation, step: Step) -> Answer:
+    answer = ask(operation, step)
+    if not isinstance(answer, WorkFailedError):
+        heed(operation, answer, step)
+    return answer
+
+
+def _failed(operation: Operation, answer: Answer) -> tuple[Operation, WorkFailedError] | None:
+    return (operation, answer) if isinstance(answer, WorkFailedError) else None
 
 
 # Retiring

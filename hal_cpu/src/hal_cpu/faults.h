@@ -1,0 +1,73 @@
+/* What made a stream's work fail, kept until the host takes it.
+ *
+ * Part of runtime.c. A fault belongs to the record that the stream worked on when it happened. Each
+ * record has one at most: the first. */
+#ifndef HAL_CPU_FAULTS_H
+#define HAL_CPU_FAULTS_H
+
+#include "stream.h"
+
+struct fault {
+  struct fault *next;
+  uint64_t sequence; /* the record's number, counted as `completed` counts */
+  char text[512];
+};
+
+static struct {
+  pthread_mutex_t lock;
+  struct fault *first[MAX_STREAMS]; /* of each stream, the oldest first */
+} faults = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Whether a record up to the given one has failed, and nobody has taken that yet. */
+static inline bool has_fault(uint64_t slot, uint64_t sequence) {
+  return atomic_load_explicit(&progress[slot].fault, memory_order_relaxed) <= sequence;
+}
+
+static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other) {
+  const struct thread_state *state = (const struct thread_state *)worker;
+  const uint32_t *grid = state->launch->grid;
+  /* The record is not complete before this returns. */
+  uint64_t sequence = atomic_load(&progress[state->slot].completed) + 1, block = worker->block;
+  pthread_mutex_lock(&faults.lock);
+  struct fault **link = &faults.first[state->slot];
+  while (*link && (*link)->sequence < sequence) link = &(*link)->next;
+  struct fault *fault = *link ? NULL : calloc(1, sizeof *fault);
+  if (fault) {
+    char there[256] = "others go past it";
+    if (other && other->line != one->line)
+      snprintf(there, sizeof there, "others wait at the one in line %u of %s", other->line, other->file);
+    else if (other)
+      snprintf(there, sizeof there, "others wait at another one in the same line");
+    fault->sequence = sequence;
+    snprintf(fault->text, sizeof fault->text,
+             "kernel '%s', block (%llu, %llu, %llu): %s:%u: some threads wait at this __syncthreads(), %s; "
+             "all threads of a block that have not returned must come to the same one",
+             state->kernel->name, (unsigned long long)(block % grid[0]), (unsigned long long)(block / grid[0] % grid[1]),
+             (unsigned long long)(block / grid[0] / grid[1]), one->file, one->line, there);
+    *link = fault;
+    if (fault == faults.first[state->slot]) atomic_store(&progress[state->slot].fault, sequence);
+  }
+  pthread_mutex_unlock(&faults.lock);
+}
+
+/* Write the text of the oldest fault of a stream's records up to the given one, or "". */
+EXPORT void hal_cpu_fault(uint32_t slot, uint64_t sequence, char *text, uint64_t size) {
+  pthread_mutex_lock(&faults.lock);
+  const struct fault *fault = faults.first[slot];
+  snprintf(text, size, "%s", fault && fault->sequence <= sequence ? fault->text : "");
+  pthread_mutex_unlock(&faults.lock);
+}
+
+/* Forget the faults of a stream's records up to the given one. */
+EXPORT void hal_cpu_forget_faults(uint32_t slot, uint64_t sequence) {
+  pthread_mutex_lock(&faults.lock);
+  struct fault **first = &faults.first[slot], *fault;
+  while ((fault = *first) && fault->sequence <= sequence) {
+    *first = fault->next;
+    free(fault);
+  }
+  atomic_store(&progress[slot].fault, *first ? (*first)->sequence : UINT64_MAX);
+  pthread_mutex_unlock(&faults.lock);
+}
+
+#endif
