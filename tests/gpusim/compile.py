@@ -21,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from hal import dialect
 from hal._programs.scanner import scan
 from hal.errors import InvalidArgumentError
 from hal.native import CompileRequest, EntryPoint
@@ -364,7 +365,8 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
         return _COMPILATION, _refused(str(error), places, request.name)
     headers = folder / "headers"
     headers.mkdir()
-    for name, content in request.headers.items():
+    # As a real compiler's own headers, the dialect's come before those of a toolkit.
+    for name, content in {**request.headers, **dialect.texts()}.items():
         target = (headers / name).resolve()
         if target.is_relative_to(headers.resolve()):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsFloat, TypeVar
 
 import numpy as np
 
+from hal import bfloat16
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -284,10 +285,12 @@ def as_array(value: object, what: str) -> NDArray[Any]:
 
 
 def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return a numpy type; raise if it is not one."""
+    """Return a numpy type; raise if it is not one. ``"bfloat16"`` is one (`hal.bfloat16`)."""
     if not isinstance(dtype, _DTYPES):
         message = f"{shown(dtype)} is no numpy dtype"
         raise ArgumentTypeError(message)
+    if isinstance(dtype, str) and dtype == bfloat16.NAME:
+        return bfloat16.dtype()
     try:
         found: np.dtype[Any] = ask(np.dtype, dtype, "")
     except ArgumentTypeError as error:

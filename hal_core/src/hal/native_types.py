@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from hal.dialect import needs_files
 from hal.errors import InvalidArgumentError
 
 __all__ = [
@@ -61,7 +62,6 @@ FEATURES: Final = frozenset(
 """Every optional feature that `NativeDevice.features` may name."""
 
 _MACRO: Final = re.compile(r"[A-Za-z_]\w*(?:\([^()\n]*\))?", re.ASCII)
-_INCLUDE: Final = re.compile(r"^[ \t]*(?:#|%:)[ \t]*(?:include|embed)|__has_include", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +203,12 @@ class CompileRequest:
 
     @property
     def has_includes(self) -> bool:
-        """Whether the compiler may read files, which change: then no image is kept."""
+        """Whether the compiler may read files, which change: then no image is kept.
+
+        The headers of `hal.dialect` are no such files.
+        """
         return (
-            any(map(_INCLUDE.search, (self.source, *self.defines.values())))
+            any(map(needs_files, (self.source, *self.defines.values())))
             or any(option.startswith(("-i", "--i", "@")) for option in self.options)
             or any(option[:1] == "-" and "include" in option for option in self.options)
         )

@@ -11,6 +11,7 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import Final
 
+from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
 from hal_cpu import _dialect, _image, _system, _toolchain
@@ -21,6 +22,7 @@ __all__ = [
     "link_images",
     "missing_features",
     "native_features",
+    "write_headers",
 ]
 
 _OPTIONS: Final = (
@@ -121,14 +123,13 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
     if compiler.family == "zig" and not any(option.startswith("-g") for option in given):
         # Otherwise it writes the work directory's name into the image.
         options.append("-g0")
-    for folder in request.include_directories:
-        options += ["-I", str(Path(folder).absolute())]
+    folders = [str(Path(folder).absolute()) for folder in request.include_directories]
     headers = {
         name: (resources.files("hal_cpu") / name).read_bytes() for name in ("kernel.h", "image.h")
     }
     foreign = ""
     if request.has_includes:
-        foreign = _preprocess(request, compiler, options)
+        foreign = _preprocess(request, compiler, options, folders)
     text = _dialect.rewrite(request, _dialect.foreign_text(foreign), features)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     key = _toolchain.CACHE.key(
@@ -137,8 +138,9 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
         foreign,
         request.filename,
         *headers.values(),
+        *dialect.texts().values(),
         compiler.identity,
-        "\0".join([*_TUNING[compiler.family], *options]),
+        "\0".join([*_TUNING[compiler.family], *options, *folders]),
         debug,
     )
     # A debugger wants the source beside the image: make both.
@@ -155,6 +157,7 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
         text = text.replace(f'"{_dialect.SOURCE}"', _dialect.quote(str(source)))
         (directory / "image.cpp").write_text(text, encoding="utf-8")
         wanted = [_NATIVE] if march == NATIVE else []
+        options += _include_options(request, directory, folders)
         image, log = _run(request, compiler, wanted, options, directory, source)
     _check_shared_memory(request, image, log)
     _toolchain.CACHE.store(key, image)
@@ -227,9 +230,32 @@ def missing_features(wanted: str) -> list[str]:
     return sorted(set(wanted.split()) - _toolchain.processor_features())
 
 
-def _preprocess(request: CompileRequest, compiler: _toolchain.Compiler, options: list[str]) -> str:
+def _include_options(request: CompileRequest, directory: Path, folders: list[str]) -> list[str]:
+    """Return the options for `folders`, after one with the dialect's own headers if need be."""
+    if "include" in request.source or request.has_includes:
+        folders = [str(write_headers(directory)), *folders]
+    return [option for folder in folders for option in ("-I", folder)]
+
+
+def write_headers(directory: Path) -> Path:
+    """Write the dialect's own headers below a directory; return their folder."""
+    folder = directory / "hal_include"
+    for name, text in dialect.texts().items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return folder
+
+
+def _preprocess(
+    request: CompileRequest,
+    compiler: _toolchain.Compiler,
+    options: list[str],
+    folders: list[str],
+) -> str:
     """Return the source with all that it includes, or "" if the compiler reports errors."""
     with _toolchain.work_directory() as directory:
+        options = [*options, *_include_options(request, directory, folders)]
         source = directory / "source.cpp"
         text = f'{_dialect.definitions(request)}#line 1 "{_dialect.SOURCE}"\n{request.source}\n'
         source.write_text(text, encoding="utf-8")

@@ -28,6 +28,9 @@ typedef __UINT32_TYPE__ uint32_t;
 typedef __UINT64_TYPE__ uint64_t;
 typedef __INTPTR_TYPE__ intptr_t;
 typedef __UINTPTR_TYPE__ uintptr_t;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
 
 // Alignments are the GPUs', so that a struct has the same layout everywhere.
 #define HAL_VECTORS(name, type, two, four)                                                      \
@@ -178,6 +181,9 @@ static HAL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SE
 static HAL_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Mathematics
+
+#define INFINITY (__builtin_inff())
+#define NAN (__builtin_nanf(""))
 
 #define HAL_UNARY(name) \
   extern "C" double name(double) noexcept; \

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
+from hal import dialect
 from hal.disk_cache import DiskCache
 from hal.errors import CompilationError
 from hal.native import CompileRequest
@@ -46,18 +48,40 @@ def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
         options.append(f"--gpu-architecture={target}")
     if request.part:
         options.append("--relocatable-device-code=true")
-    options += [f"--include-path={folder}" for folder in request.include_directories]
+    folders = [*request.include_directories]
+    headers: dict[str, str] = {}
+    if "include" in request.source or request.has_includes:
+        vendor = _driver.header_folder()
+        if vendor is not None:
+            folders.append(vendor)
+        headers = _headers(request.include_directories, vendor)
+    options += [f"--include-path={folder}" for folder in folders]
 
     def make() -> tuple[bytes, str]:
         image, log = _driver.compile_source(
-            text.encode(), request.filename.encode(), [option.encode() for option in options]
+            text.encode(),
+            request.filename.encode(),
+            [option.encode() for option in options],
+            headers,
         )
         if image is None:
             raise _refused(request, log)
         return image, log
 
-    key = _cache.key("kernel", text, request.filename, version, *options)
+    key = _cache.key("kernel", text, request.filename, version, *options, *headers.values())
     return _cache.image(None if request.has_includes else key, make)
+
+
+def _headers(given: Sequence[str], vendor: str | None) -> dict[str, str]:
+    """Return the dialect's headers but those that are in the given folders.
+
+    The vendor's 16-bit floats are preferred to ours; its cooperative groups need further headers.
+    """
+    headers = dialect.not_in(given)
+    if vendor is not None:
+        for name in dialect.FLOAT16:
+            headers.pop(name, None)
+    return headers
 
 
 def target_for(architecture: str) -> str:

@@ -36,6 +36,11 @@ typedef unsigned long long uint64_t;
 typedef int64_t intptr_t;
 typedef uint64_t uintptr_t;
 #endif
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+#define INFINITY (__int_as_float(0x7f800000))
+#define NAN (__int_as_float(0x7fffffff))
 static __device__ __forceinline__ double atomicExch(double *address, double value) {
   return __longlong_as_double(
       atomicExch((unsigned long long *)address, (unsigned long long)__double_as_longlong(value)));

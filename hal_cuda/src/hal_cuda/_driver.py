@@ -49,6 +49,7 @@ __all__ = [
     "device_count",
     "error_of",
     "fail",
+    "header_folder",
     "is_captured",
     "launch_host_function",
     "link",
@@ -404,12 +405,29 @@ def compiler() -> tuple[str, tuple[int, ...]]:
     return f"{major}.{minor}", tuple(int(each) for each in known)
 
 
+@functools.cache
+def header_folder() -> str | None:
+    """Return the folder of the vendor's ``cuda_fp16.h``: in a wheel, in conda, or in a toolkit."""
+    try:
+        pathfinder: Any = importlib.import_module("cuda.pathfinder")
+        found = pathfinder.locate_nvidia_header_directory("cudart")
+        folder = None if found is None else pathlib.Path(found.abs_path)
+    except Exception:  # noqa: BLE001 - whatever it is, there is a header of our own
+        return None
+    return str(folder) if folder is not None and (folder / "cuda_fp16.h").is_file() else None
+
+
 def compile_source(
-    source: bytes, name: bytes, options: Sequence[bytes]
+    source: bytes, name: bytes, options: Sequence[bytes], headers: Mapping[str, str]
 ) -> tuple[bytes | None, str]:
-    """Run NVRTC; return a cubin or PTX, as the options say, or None, and the log."""
+    """Run NVRTC; return a cubin or PTX, as the options say, or None, and the log.
+
+    `headers` are texts to include, by name.
+    """
     nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
-    error, program = nvrtc.nvrtcCreateProgram(source, name, 0, None, None)
+    texts = [text.encode() for text in headers.values()]
+    names = [each.encode() for each in headers]
+    error, program = nvrtc.nvrtcCreateProgram(source, name, len(names), texts, names)
     if error:
         return None, f"NVRTC takes no such program: {error.name}"
     try:

@@ -11,6 +11,7 @@ import re
 from importlib import resources
 from typing import Final
 
+from hal import dialect
 from hal.disk_cache import DiskCache
 from hal.errors import CompilationError
 from hal.native import CompileRequest
@@ -47,13 +48,19 @@ def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
 
     def make() -> tuple[bytes, str]:
         image, log = _driver.compile_source(
-            text.encode(), request.filename.encode(), [option.encode() for option in options]
+            text.encode(),
+            request.filename.encode(),
+            [option.encode() for option in options],
+            headers,
         )
         if image is None:
             raise _refused(request, target, log)
         return image, log
 
-    key = _cache.key("kernel", text, request.filename, version, *options)
+    headers: dict[str, str] = {}
+    if "include" in request.source or request.has_includes:
+        headers = dialect.not_in(request.include_directories)
+    key = _cache.key("kernel", text, request.filename, version, *options, *headers.values())
     return _cache.image(None if request.has_includes else key, make)
 
 

@@ -19,7 +19,7 @@ import ctypes
 import importlib
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from hal.capture_modes import CaptureMode
@@ -436,11 +436,16 @@ def compiler_version() -> str:
 
 
 def compile_source(
-    source: bytes, name: bytes, options: Sequence[bytes]
+    source: bytes, name: bytes, options: Sequence[bytes], headers: Mapping[str, str]
 ) -> tuple[bytes | None, str]:
-    """Run hiprtc; return a code object, or None, and the log."""
+    """Run hiprtc; return a code object, or None, and the log.
+
+    `headers` are texts to include, by name.
+    """
+    texts = [text.encode() for text in headers.values()] or None
+    names = [each.encode() for each in headers] or None
     try:
-        status, program = hiprtc.hiprtcCreateProgram(source, name, 0, None, None)
+        status, program = hiprtc.hiprtcCreateProgram(source, name, len(headers), texts, names)
         if status:
             return None, f"hiprtc takes no such program: {status.name}"
         try:

@@ -17,6 +17,13 @@ typedef unsigned long long uint64_t;
 typedef __INT64_TYPE__ int64_t;
 typedef __UINT64_TYPE__ uint64_t;
 #endif
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+#if !defined(INFINITY)
+#define INFINITY (__int_as_float(0x7f800000))
+#define NAN (__int_as_float(0x7fffffff))
+#endif
 typedef decltype((char *)0 - (char *)0) intptr_t;
 typedef decltype(sizeof(0)) uintptr_t;
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from hal import bfloat16
 from hal._base.checks import check_range
 from hal._buffers import exports
 from hal._engine.fence import Waits, wait_all
@@ -111,7 +112,8 @@ class Buffer(Extent):
             address = storage.address
             where = "no address yet" if address is None else f"at {address + self._offset:#x}"
             state = f"{storage.memory.value} memory {where}{describe_rights(self._denied)}"
-        return f"<Buffer {self._dtype}{list(self._shape)} {self._size} bytes {state}>"
+        elements = f"{bfloat16.name_of(self._dtype)}{list(self._shape)}"
+        return f"<Buffer {elements} {self._size} bytes {state}>"
 
     def subspan(self, offset: int, size: int, *, dtype: DTypeLike | None = None) -> Buffer:
         """Return a buffer of `size` bytes from `offset` on that shares this one's memory.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from hal import bfloat16
 from hal.errors import ArgumentTypeError, ExchangeError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ _DEVICES: Final = {
     14: "oneAPI", 15: "WebGPU",
 }  # fmt: skip
 _CODES: Final = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
-_CODE_NAMES: Final = {3: "opaque handles", 4: "bfloat16"}
+_BFLOAT: Final = 4
+_CODE_NAMES: Final = {3: "opaque handles"}
 _NUMPY_HAS_VERSIONS: Final = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
@@ -174,7 +176,8 @@ class Tensor(NamedTuple):
 
     def array(self) -> NDArray[Any]:
         """Return a numpy view, which keeps the owner alive; the memory must be the host's."""
-        return np.asarray(_HostTensor(self))
+        array = np.asarray(_HostTensor(self))
+        return array.view(self.dtype) if bfloat16.is_bfloat16(self.dtype) else array
 
 
 class _HostTensor:
@@ -186,7 +189,7 @@ class _HostTensor:
         self._owner = tensor.owner
         self.__array_interface__ = {
             "version": 3,
-            "typestr": tensor.dtype.str,
+            "typestr": "<u2" if bfloat16.is_bfloat16(tensor.dtype) else tensor.dtype.str,
             "shape": tensor.shape,
             "strides": tensor.strides,
             "data": (tensor.address, tensor.read_only),
@@ -201,6 +204,8 @@ def describe_device(device: tuple[int, int]) -> str:
 
 def check_elements(dtype: np.dtype[Any]) -> None:
     """Raise `ExchangeError` for elements that DLPack has no type for."""
+    if bfloat16.is_bfloat16(dtype):
+        return
     if dtype.kind not in "biufc" or dtype.itemsize > (16 if dtype.kind == "c" else 8):
         message = (
             f"DLPack has no type for elements of {dtype}; exchange them as bytes, with "
@@ -232,12 +237,15 @@ def export_array(
         )
         raise ExchangeError(message)
     asked: dict[str, Any] = {"max_version": VERSION} if versioned else {}
-    capsule = array.__dlpack__(**asked)
+    is_bfloat16 = bfloat16.is_bfloat16(array.dtype)
+    capsule = (array.view(np.uint16) if is_bfloat16 else array).__dlpack__(**asked)
     name = _capsule_name(capsule)
     managed = (_Versioned if name == _WITH_VERSION else _Managed).from_address(
         _capsule_pointer(capsule, name)
     )
     managed.tensor.device = _Device(*device)
+    if is_bfloat16:
+        managed.tensor.code = _BFLOAT
     if is_copy and name == _WITH_VERSION:
         managed.flags |= _IS_COPIED
     return capsule
@@ -305,6 +313,8 @@ def packed(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 def _dtype(tensor: _Tensor, what: str) -> np.dtype[Any]:
     """Return the numpy type of a tensor's elements."""
+    if (tensor.code, tensor.bits, tensor.lanes) == (_BFLOAT, 16, 1):
+        return bfloat16.dtype()
     code = _CODES.get(tensor.code)
     if code is not None and tensor.lanes == 1 and tensor.bits % 8 == 0:
         try:

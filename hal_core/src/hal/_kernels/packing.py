@@ -21,12 +21,13 @@ _MOST: Final = 48
 def packer_of(signature: Signature) -> Packer | None:
     """Return what packs arguments for a signature; None if only Python does.
 
-    That is so for structures, for what only the size is known of, and for what a kernel prints to.
+    That is so for structures, for what only the size is known of, for bfloat16, and for what a
+    kernel prints to.
     """
     parameters = signature.parameters
     if speedups.module is None or signature.output is not None or len(parameters) > _MOST:
         return None
-    if any(each.kind in SIZED.values() for each in parameters):
+    if any(each.kind in SIZED.values() or each.kind == "bfloat" for each in parameters):
         return None
     described = tuple(_described(signature, each) for each in parameters)
     return cast("Packer", speedups.module.Packer(described))

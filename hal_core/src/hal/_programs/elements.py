@@ -15,12 +15,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from hal import bfloat16
+
 __all__ = ["alignment_of", "dtype_of", "fits", "is_element", "refusal", "same_elements"]
 
 _NUMBERS: Final = {
     **{f"{sign}{8 * size}": np.dtype(f"{sign}{size}") for sign in "iu" for size in (1, 2, 4, 8)},
     **{f"f{8 * size}": np.dtype(f"f{size}") for size in (2, 4, 8)},
     "bool": np.dtype(np.bool_),
+    "bf16": np.dtype(np.uint16),  # in its size; see `dtype_of`
 }
 _STRUCTURE: Final = re.compile(r"bytes\[([1-9][0-9]{0,9})\]")
 _BYTES: Final = np.dtype(np.uint8)
@@ -36,6 +39,8 @@ def dtype_of(element: str) -> np.dtype[Any] | None:
 
     None for structures, bytes and unknown types.
     """
+    if element == "bf16":
+        return bfloat16.dtype()
     found = _NUMBERS.get(element)
     return None if found is None or (found.kind in "iu" and found.itemsize == 1) else found
 
@@ -66,9 +71,11 @@ def refusal(element: str, dtype: np.dtype[Any]) -> str:
             "each; lay the dtype out as C does, with np.dtype(..., align=True), or pass "
             "buffer.view(np.uint8) if its bytes are meant"
         )
+    name = bfloat16.name_of(wanted)
+    other = f"'{name}'" if bfloat16.is_bfloat16(wanted) else f"np.{wanted}"
     return (
-        f"takes a buffer of {wanted}, and this one holds {dtype}; convert the array before it is "
-        f"uploaded, or pass buffer.view(np.{wanted}) if its bytes are meant"
+        f"takes a buffer of {name}, and this one holds {bfloat16.name_of(dtype)}; convert the "
+        f"array before it is uploaded, or pass buffer.view({other}) if its bytes are meant"
     )
 
 
@@ -82,12 +89,14 @@ def same_elements(buffer: np.dtype[Any], array: np.dtype[Any]) -> bool:
 
 def _is_raw(dtype: np.dtype[Any]) -> bool:
     """Return whether a type does not say what the bytes mean."""
-    return dtype == _BYTES or (dtype.kind == "V" and dtype.fields is None)
+    return dtype == _BYTES or (dtype.type is np.void and dtype.fields is None)
 
 
 def _is_alike(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Return whether two types read the same bytes as the same numbers, apart from the sign."""
     if one.itemsize != other.itemsize or one.byteorder != other.byteorder:
         return False
+    if bfloat16.is_bfloat16(one) or bfloat16.is_bfloat16(other):
+        return bfloat16.is_bfloat16(one) and bfloat16.is_bfloat16(other)
     kinds = {one.kind, other.kind}
     return len(kinds) == 1 or kinds == {"i", "u"} or (one.itemsize == 1 and kinds <= set("iub"))

@@ -11,6 +11,7 @@ from typing import Any, Final, SupportsInt
 
 import numpy as np
 
+from hal import bfloat16
 from hal._programs.elements import is_element
 from hal.arguments import memory_hint
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
@@ -52,6 +53,7 @@ _CODES: Final[dict[tuple[str, int], tuple[str, str]]] = {
     ("float", 2): ("f16", "e"),
     ("float", 4): ("f32", "f"),
     ("float", 8): ("f64", "d"),
+    ("bfloat", 2): ("bf16", "H"),
     ("bool", 1): ("bool", "?"),
 }
 TYPES: Final = {name: key for key, (name, _) in _CODES.items()}
@@ -66,6 +68,7 @@ _TAKES: Final = {
     "int": "an int or a numpy integer",
     "uint": "an int or a numpy integer",
     "float": "a float or an int, Python's or numpy's",
+    "bfloat": "a float or an int, Python's or numpy's",
     "bool": "a bool",
     "record": "bytes, a numpy record or a ctypes structure",
     "any": "a numpy scalar, a numpy record or bytes",
@@ -94,9 +97,9 @@ class Parameter:
     name
         Its name in the source.
     kind
-        "ptr", "int" (signed), "uint", "float", "bool", "record" (anything
-        else that can be copied byte by byte), or "any" (only the size is
-        known).
+        "ptr", "int" (signed), "uint", "float", "bfloat" (bfloat16), "bool",
+        "record" (anything else that can be copied byte by byte), or "any"
+        (only the size is known).
     size, alignment
         In bytes.
     is_const
@@ -252,16 +255,23 @@ def conversion(kernel_name: str, parameter: Parameter, argument: object) -> Conv
     elif kind == "bool":
         if isinstance(argument, (bool, np.bool_)):
             return None
-    elif isinstance(argument, (int, np.integer)):
-        # bool is an int to Python, and timedelta64 an integer to numpy.
-        if not isinstance(argument, (bool, np.timedelta64)):
-            return _sticky if kind == "float" and parameter.size < _DOUBLE else None
-    elif kind == "float":
-        if isinstance(argument, np.longdouble):
-            return functools.partial(_narrow, np.dtype(f"f{parameter.size}").type)
-        if isinstance(argument, (float, np.floating)):
+    elif bfloat16.is_number(argument):
+        if kind in {"float", "bfloat"}:
+            return _rounding(parameter, argument)
+        if isinstance(argument, (int, np.integer)):
             return None
     raise wrong_type(kernel_name, parameter, argument)
+
+
+def _rounding(parameter: Parameter, argument: object) -> Converter | None:
+    """Return the conversion of a number for a floating-point parameter."""
+    if parameter.kind == "bfloat":
+        return bfloat16.bits_of
+    if isinstance(argument, (int, np.integer)):
+        return _sticky if parameter.size < _DOUBLE else None
+    if isinstance(argument, np.longdouble):
+        return functools.partial(_narrow, np.dtype(f"f{parameter.size}").type)
+    return float if bfloat16.is_scalar(argument) else None
 
 
 def _conversion_by_size(parameter: Parameter, argument: object) -> tuple[Converter | None, bool]:
@@ -309,6 +319,8 @@ def _range(parameter: Parameter) -> str:
         return f"{-(1 << (bits - 1))} to {(1 << (bits - 1)) - 1}"
     if parameter.kind == "uint":
         return f"0 to {(1 << bits) - 1}"
+    if parameter.kind == "bfloat":
+        return f"finite values up to {bfloat16.LARGEST:.8g}, infinities and NaN"
     if parameter.kind == "float":
         return f"finite values up to {_LARGEST[parameter.size]:.8g}, infinities and NaN"
     return f"exactly {parameter.size} bytes"

@@ -26,12 +26,14 @@ _MAGIC: Final = int.from_bytes(b"hal\0", "little")
 _VERSION: Final = 3
 """The version of the table's format; the first had no number."""
 # The numbers of the kinds in the table, in order.
-_KINDS: Final = ("", "ptr", "int", "uint", "float", "bool", "record")
+_KINDS: Final = ("", "ptr", "int", "uint", "float", "bool", "record", "bfloat")
 _ROW: Final = struct.Struct("<4I")
 _DAMAGED: Final = "the image's table of kernel parameters is damaged; compile the source again"
 # Every name begins with hal_, because the user's macros (N, T, value) are active here.
 _TRAITS: Final = """
 #line 1 "hal_type_table"
+struct __half;  // the 16-bit floats, whether their headers are included or not
+struct __nv_bfloat16;
 #ifdef __clang__  // a parameter that is volatile is the user's
 #pragma clang diagnostic ignored "-Wdeprecated-volatile"
 #endif
@@ -65,6 +67,8 @@ template <> struct hal_kind<char8_t> : hal_is<3> {};
 #if defined(__FLT16_MAX__) && !defined(__CUDACC__)
 template <> struct hal_kind<_Float16> : hal_is<4> {};
 #endif
+template <> struct hal_kind<__half> : hal_is<4> {};
+template <> struct hal_kind<__nv_bfloat16> : hal_is<7> {};
 template <> struct hal_kind<float> : hal_is<4> {};
 template <> struct hal_kind<double> : hal_is<4> {};
 template <> struct hal_kind<long double> : hal_is<(sizeof(long double) > 8) ? 6 : 4> {};

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hal import bfloat16
 from hal.arguments import ask, shown
 from hal.errors import ArgumentTypeError, InvalidArgumentError
 
@@ -55,11 +56,14 @@ def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checke
     """Return the bytes of a Python number as an element of `dtype`."""
     is_less = dtype.kind in "iub" and isinstance(value, float)
     if is_less or (dtype.kind != "c" and isinstance(value, complex)):
+        kind = bfloat16.name_of(dtype)
         message = (
-            f"fill: {shown(value)} is no {dtype}, the buffer's type; pass an int or a numpy scalar"
+            f"fill: {shown(value)} is no {kind}, the buffer's type; pass an int or a numpy scalar"
         )
         raise ArgumentTypeError(message)
     try:
+        if bfloat16.is_bfloat16(dtype):
+            return bfloat16.bits_of(value).to_bytes(2, "little")
         with np.errstate(over="raise"):
             return (
                 np.array(value).astype(dtype).tobytes()
@@ -67,7 +71,8 @@ def _number(dtype: np.dtype[Any], value: Any) -> bytes:  # noqa: ANN401 - checke
                 else (np.array(value, dtype).tobytes())
             )
     except (OverflowError, FloatingPointError):
-        message = f"fill: {shown(value)} does not fit into {dtype}, the buffer's type"
+        kind = bfloat16.name_of(dtype)
+        message = f"fill: {shown(value)} does not fit into {kind}, the buffer's type"
         raise InvalidArgumentError(message) from None
     except (TypeError, ValueError):
         message = f"fill: {shown(value)} is no {dtype}, the buffer's type; pass 1 to 16 bytes"

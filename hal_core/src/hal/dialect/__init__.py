@@ -1,0 +1,97 @@
+"""The headers that a source in the portable dialect may include on every backend.
+
+A run-time compiler has no standard library, and none or only some of its vendor's headers. What
+these names stand for in kernels is in the dialect already, in the vendor's own headers, or in the
+texts here, which any backend may use: they need C++17, and functions of the dialect.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FLOAT16", "GROUPS", "NAMES", "STANDARD", "included", "needs_files", "not_in", "texts"]
+
+FLOAT16: Final = frozenset({"cuda_fp16.h", "cuda_bf16.h"})
+"""The headers of the 16-bit floating-point types, by CUDA's names."""
+GROUPS: Final = "cooperative_groups.h"
+"""The header of cooperative groups, by CUDA's name."""
+
+_C: Final = ("assert", "float", "limits", "math", "stddef", "stdint", "stdio", "string")
+STANDARD: Final = frozenset({*(f"{name}.h" for name in _C), *(f"c{name}" for name in _C)})
+"""Headers of the standard library whose functions and types kernels have anyway."""
+
+_BFLOAT16: Final = """\
+#pragma once
+#include "cuda_bf16.h"
+#define __hip_bfloat16 __nv_bfloat16
+#define __hip_bfloat162 __nv_bfloat162
+#define hip_bfloat16 __nv_bfloat16
+"""
+_OTHERS: Final = {
+    "cuda_runtime.h": "",
+    "device_launch_parameters.h": "",
+    "hip/hip_runtime.h": "",
+    "hip/hip_fp16.h": '#include "cuda_fp16.h"\n',
+    "hip/hip_bf16.h": _BFLOAT16,
+    "hip/hip_bfloat16.h": _BFLOAT16,
+    "hip/hip_cooperative_groups.h": f'#include "{GROUPS}"\n',
+}
+_FILES: Final = {
+    *FLOAT16,
+    GROUPS,
+    "hal_float16.h",
+    "hal_float16_type.h",
+    "cmath",
+    "cfloat",
+    "climits",
+}
+_SAME: Final = {"math.h": "cmath", "float.h": "cfloat", "limits.h": "climits"}
+
+NAMES: Final = FLOAT16 | {GROUPS} | STANDARD | _OTHERS.keys()
+"""All names that a source may include on every backend."""
+_INCLUDE: Final = re.compile(
+    r"^[ \t]*(?:#|%:)[ \t]*(?:include(?:_next)?[ \t]*(?:[<\"]([^>\"\n]*)[>\"])?|embed)"
+    r"|__has_include",
+    re.MULTILINE,
+)
+
+
+def included(source: str) -> Iterator[str]:
+    """Yield what each ``#include`` names, and "" for one that cannot be read from the text."""
+    for match in _INCLUDE.finditer(source):
+        yield match[1] or ""
+
+
+def needs_files(source: str) -> bool:
+    """Return whether a compiler may read files for a source that are none of these headers."""
+    return any(name not in NAMES for name in included(source))
+
+
+def _text_of(name: str) -> str:
+    if name in _OTHERS:
+        return _OTHERS[name]
+    name = _SAME.get(name, name)
+    if name not in _FILES:
+        return ""
+    return (resources.files("hal.dialect") / "headers" / name).read_text(encoding="utf-8")
+
+
+def not_in(folders: Iterable[str]) -> dict[str, str]:
+    """Return the headers to give a compiler that finds others in these folders."""
+    paths = [Path(folder) for folder in folders]
+    return {
+        name: text
+        for name, text in texts().items()
+        if not any((path / name).is_file() for path in paths)
+    }
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Return all headers by name, and those that they include."""
+    return {name: _text_of(name) for name in sorted(NAMES | _FILES)}
