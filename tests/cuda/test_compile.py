@@ -39,7 +39,8 @@ class Compiler:
     def compiler(self):
         return "13.0", self.known
 
-    def compile_source(self, source, name, options):
+    def compile_source(self, source, name, options, headers):
+        self.headers = headers
         self.calls.append((source.decode(), name.decode(), [each.decode() for each in options]))
         return self.image, self.log
 
@@ -154,6 +155,34 @@ def test_what_includes_files_is_compiled_each_time(compile_with, more):
     for _ in range(2):
         compile_with(compiler, **more)
     assert len(compiler.calls) == 2
+
+
+HALF = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n" + BROKEN
+
+
+@pytest.mark.parametrize("has_own", [True, False])
+def test_the_vendors_16_bit_floats_come_before_ours_c5(
+    compile_with, monkeypatch, tmp_path, has_own
+):
+    from hal_cuda import _driver  # noqa: PLC0415
+
+    folder = str(tmp_path) if has_own else None
+    monkeypatch.setattr(_driver, "header_folder", lambda: folder)
+    compiler = Compiler()
+    for _ in range(2):
+        compile_with(compiler, source=HALF)
+    ((_, _, options),) = compiler.calls  # these headers do not change: the image is kept
+    assert (f"--include-path={tmp_path}" in options) == has_own
+    assert ("cuda_fp16.h" in compiler.headers) != has_own
+    assert "cooperative_groups.h" in compiler.headers
+
+
+def test_headers_in_a_folder_of_the_users_are_taken_from_there_c5(compile_with, tmp_path):
+    (tmp_path / "cooperative_groups.h").touch()
+    compiler = Compiler()
+    compile_with(compiler, source=HALF, include_directories=(str(tmp_path),))
+    assert "cooperative_groups.h" not in compiler.headers
+    assert "cmath" in compiler.headers
 
 
 def test_an_error_has_file_line_and_column_c5(compile_with):

@@ -94,4 +94,4 @@ def not_in(folders: Iterable[str]) -> dict[str, str]:
 @functools.cache
 def texts() -> dict[str, str]:
     """Return all headers by name, and those that they include."""
-    return {name: _text_of(name) for name in sorted(NAMES | _FILES)}
+    return {name: _text_of(name) or "\n" for name in sorted(NAMES | _FILES)}

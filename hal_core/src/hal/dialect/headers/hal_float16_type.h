@@ -233,9 +233,16 @@ HAL_D HAL_F2 atomicAdd(HAL_F2 *address, HAL_F2 value) {
 }
 #else
 HAL_D HAL_F atomicAdd(HAL_F *address, HAL_F value) {
-  unsigned short *const place = &address->__x, old = *place, seen;
-  while ((seen = atomicCAS(place, old, (HAL_N(__ushort_as_, )(old) + value).__x)) != old) old = seen;
-  return HAL_N(__ushort_as_, )(old);
+  // Not every device exchanges 16 bits: the word around them.
+  const unsigned int shift = ((size_t)address & 2u) * 8;
+  unsigned int *const word = (unsigned int *)((size_t)address & ~(size_t)3);
+  unsigned int old = *word, seen;
+  for (;; old = seen) {
+    const HAL_F before = HAL_N(__ushort_as_, )((unsigned short)(old >> shift));
+    const unsigned int sum = (before + value).__x;
+    seen = atomicCAS(word, old, (old & ~(0xffffu << shift)) | sum << shift);
+    if (seen == old) return before;
+  }
 }
 HAL_D HAL_F2 atomicAdd(HAL_F2 *address, HAL_F2 value) {
   const HAL_F x = atomicAdd(&address->x, value.x);
