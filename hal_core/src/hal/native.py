@@ -227,20 +227,14 @@ class NativeDevice(ABC):
     def query_event(self, event: int) -> bool:
         """Return whether the event's last record has completed; never blocks.
 
-        Raises `DeviceLostError` if work failed so that the whole context is
-        lost, as in CUDA and HIP, `WorkFailedError` if the event has completed, and
-        work of its stream up to it has failed alone that `forget_failure` has not been
-        called for, and any other `HalError` if the driver
-        refuses to answer (O2). The core asks the newest event of a stream first,
-        and takes an answer of True for all before it.
+        Raises `DeviceLostError` if work failed so that the whole context is lost, as in CUDA and
+        HIP, `WorkFailedError` if work up to a complete event failed alone (until `forget_failure`),
+        and any other `HalError` if the driver refuses to answer (O2). The core asks the newest
+        event of a stream first, and takes an answer of True for all before it.
         """
 
     def forget_failure(self, stream: int, code: int) -> None:
-        """Let events of a stream answer as if its work had not failed alone.
-
-        `code` is the `WorkFailedError`'s `native_code`: that failure and older ones are
-        forgotten. Called when the operation has failed by it.
-        """
+        """Forget a stream's failures up to the one of that `native_code`: its operation has failed."""
         raise _missing("failures of single operations")
 
     @abstractmethod
@@ -393,9 +387,8 @@ class NativeDevice(ABC):
     ) -> None:
         """Launch as `launch` does, over a grid of three 32-bit numbers read when it runs.
 
-        `counts` is the device address of the three, a multiple of 4. A zero
-        among them launches nothing; more than `launch` takes is a fault of
-        the device, like one of the kernel.
+        `counts` is the device address of the three, a multiple of 4. A zero among them launches
+        nothing; more than `launch` takes is a fault of the device, like one of the kernel.
         """
         raise _missing("indirect_dispatch")
 
@@ -414,8 +407,7 @@ class NativeDevice(ABC):
     def can_access_peer(self, other: NativeDevice) -> bool:
         """Return whether kernels of this device could use memory of `other`.
 
-        `other` is an open device of the same domain; the same hardware too,
-        opened twice, whose memory is this one's anyway.
+        `other` is an open device of the same domain; or the same hardware, opened twice.
         """
         raise _missing("peer_access")
 
