@@ -40,7 +40,7 @@ enum { MOST_CODES = 16 };
 static struct {
   PyObject *type;
   char code;
-} dtypes[MOST_CODES], scalars[MOST_CODES];
+} dtypes[MOST_CODES], scalars[MOST_CODES], types[MOST_CODES];
 
 /* Keep (object, code) pairs for good. */
 static int set_some(PyObject *pairs, PyObject **types, char *codes, size_t step, int most) {
@@ -58,9 +58,10 @@ static int set_some(PyObject *pairs, PyObject **types, char *codes, size_t step,
   return 0;
 }
 
-int set_codes(PyObject *dtype_pairs, PyObject *scalar_pairs) {
+int set_codes(PyObject *dtype_pairs, PyObject *scalar_pairs, PyObject *type_pairs) {
   if (set_some(dtype_pairs, &dtypes[0].type, &dtypes[0].code, sizeof *dtypes, MOST_CODES) < 0)
     return -1;
+  if (set_some(type_pairs, &types[0].type, &types[0].code, sizeof *types, MOST_CODES) < 0) return -1;
   return set_some(scalar_pairs, &scalars[0].type, &scalars[0].code, sizeof *scalars, MOST_CODES);
 }
 
@@ -68,6 +69,16 @@ char code_of(PyObject *dtype) {
   for (int i = 0; i < MOST_CODES; i++)
     if (dtypes[i].type == dtype) return dtypes[i].code;
   return 0;
+}
+
+PyObject *plain_dtype(PyObject *given) {
+  if (code_of(given)) return given;
+  for (int i = 0; i < MOST_CODES && types[i].type; i++) {
+    if (types[i].type != given) continue;
+    for (int j = 0; j < MOST_CODES; j++)
+      if (dtypes[j].code == types[i].code) return dtypes[j].type;
+  }
+  return NULL;
 }
 
 /* The code of a numpy scalar's type: "i" for an integer, "f" for a float, "?"; 0 for others. */

@@ -6,8 +6,8 @@
 
 /* X(name): the keywords that shortcuts know, and the names of methods. */
 #define NAMES(X)                                                                                   \
-  X(args) X(bindings) X(block) X(dispatch) X(execute) X(fill) X(grid) X(locked) X(offset)          \
-  X(shared_memory) X(signal) X(size) X(timeout) X(wait)
+  X(alloca) X(args) X(bindings) X(block) X(dealloca) X(dispatch) X(dtype) X(execute) X(fill) X(grid)   \
+  X(locked) X(memory) X(offset) X(shared_memory) X(signal) X(size) X(timeout) X(wait)
 
 #define NAME_INDEX(name) NAME_##name,
 #define NAME_FIELD(name) PyObject *name;
@@ -31,8 +31,11 @@ bool read_options(PyObject *const *values, PyObject *names, const int *known, Py
 bool small_int(PyObject *object, long long *value);
 
 /* The type code of `struct` for a plain dtype, and for numpy's scalar types; 0 for others. */
-int set_codes(PyObject *dtypes, PyObject *scalars);
+int set_codes(PyObject *dtypes, PyObject *scalars, PyObject *types);
 char code_of(PyObject *dtype);
+
+/* The plain dtype that a dtype or a type of numpy's means, borrowed; NULL for others. */
+PyObject *plain_dtype(PyObject *given);
 
 unsigned size_of(char code);
 

@@ -3,10 +3,10 @@
 
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[13];
+  unsigned long long at[16];
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
-                        &at[7], &at[8], &at[9], &at[10], &at[11], &at[12]))
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+                        &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -20,6 +20,9 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   self->not_ready = (int)at[10];
   *(void **)&self->exchange_capture_mode = (void *)(uintptr_t)at[11];
   self->most_launches = (int)at[12];
+  *(void **)&self->allocate_async = (void *)(uintptr_t)at[13];
+  *(void **)&self->free_async = (void *)(uintptr_t)at[14];
+  self->pool = (void *)(uintptr_t)at[15];
   return (PyObject *)self;
 }
 
@@ -42,14 +45,22 @@ struct calls *calls_of(PyObject *queue) {
   return calls;
 }
 
-int ask(struct calls *calls, PyObject *operation) {
+int begin_relaxed(const struct calls *calls) {
   enum { RELAXED = 2 };
+  int mode = RELAXED;
+  return calls->exchange_capture_mode && calls->exchange_capture_mode(&mode) ? -1 : mode;
+}
+
+void end_relaxed(const struct calls *calls, int mode) {
+  if (calls->exchange_capture_mode) calls->exchange_capture_mode(&mode);
+}
+
+int ask(struct calls *calls, PyObject *operation) {
   PyObject *handle = get(get(operation, Operation__event), Event_handle);
   void *event = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
-  if (!calls->exchange_capture_mode) return calls->query_event(event);
-  int mode = RELAXED; /* else it would end the capture of another library (O1) */
-  if (calls->exchange_capture_mode(&mode)) return -1;
+  int mode = begin_relaxed(calls);
+  if (mode < 0) return -1;
   int status = calls->query_event(event);
-  calls->exchange_capture_mode(&mode);
+  end_relaxed(calls, mode);
   return status;
 }

@@ -135,7 +135,26 @@ bool may_signal(const struct issue *self) {
   return true;
 }
 
+/* Take memory of the driver's pool; an address that no object can be made for is given back. */
+static int allocate(const struct calls *calls, const struct native_call *call, void *stream) {
+  uintptr_t address = 0;
+  int status = calls->allocate_async(&address, call->allocate.size, calls->pool, stream);
+  if (status || (*call->allocate.address = PyLong_FromUnsignedLongLong(address))) return status;
+  PyErr_Clear();
+  calls->free_async(address, stream);
+  return -1;
+}
+
+static int change_pool(const struct calls *calls, const struct native_call *call, void *stream) {
+  int mode = begin_relaxed(calls);
+  if (mode < 0) return -1;
+  int status = call->kind == CALL_FREE ? calls->free_async(call->free, stream) : allocate(calls, call, stream);
+  end_relaxed(calls, mode);
+  return status;
+}
+
 static int make_call(struct calls *calls, const struct native_call *call, void *stream) {
+  if (call->kind == CALL_ALLOCATE || call->kind == CALL_FREE) return change_pool(calls, call, stream);
   if (call->kind == CALL_GRAPH) return calls->launch_graph(call->graph, stream);
   if (call->kind == CALL_LAUNCH)
     return calls->launch(call->launch.function, call->launch.grid[0], call->launch.grid[1],

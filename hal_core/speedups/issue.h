@@ -22,6 +22,18 @@ struct issue {
   int awaited_count;
 };
 
+/* What an operation does to memory of allocas, besides its native call. */
+struct effect {
+  PyObject *lock; /* the heap's, held meanwhile; NULL: there is none */
+  bool (*may)(struct effect *self, const struct issue *issue);          /* it changes nothing */
+  void (*apply)(struct effect *self, PyObject *operation, struct drops *drops); /* once it is issued */
+};
+
+/* `submit` with another effect than to note the uses of its resources. */
+enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
+                        PyObject *resources, PyObject *wait, PyObject *signal, struct effect *effect,
+                        PyObject **result);
+
 /* Make the points and the list of dependencies of an operation, which has its signals by now. */
 bool make_room(struct issue *self);
 void let_go(struct issue *self);

@@ -8,11 +8,12 @@ static PyObject *install(PyObject *module, PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!O!", &PyDict_Type, &classes, &PyDict_Type, &parts)) return NULL;
   PyObject *dtypes = PyDict_GetItemString(parts, "dtypes");
   PyObject *scalars = PyDict_GetItemString(parts, "scalars");
-  if (!dtypes || !scalars) {
-    PyErr_SetString(PyExc_TypeError, "dtypes or scalars is missing");
+  PyObject *types = PyDict_GetItemString(parts, "types");
+  if (!dtypes || !scalars || !types) {
+    PyErr_SetString(PyExc_TypeError, "dtypes, scalars or types is missing");
     return NULL;
   }
-  if (intern_names() < 0 || set_codes(dtypes, scalars) < 0) return NULL;
+  if (intern_names() < 0 || set_codes(dtypes, scalars, types) < 0) return NULL;
   if (install_engine(classes, parts) < 0) return NULL;
   Py_RETURN_NONE;
 }

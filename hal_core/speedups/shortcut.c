@@ -18,7 +18,9 @@ static const struct {
   const char *name;
   shortcut_function take;
 } known[] = {
+    {"alloca", alloca_shortcut},
     {"at", at_shortcut},
+    {"dealloca", dealloca_shortcut},
     {"dispatch", dispatch_shortcut},
     {"execute", execute_shortcut},
     {"fill", fill_shortcut},

@@ -97,6 +97,12 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.issued = part(parts, "issued"))) return -1;
   if (!(engine.issuing = part(parts, "issuing"))) return -1;
   if (!(engine.done = part(parts, "done"))) return -1;
+  if (!(engine.async_way = part(parts, "async_way"))) return -1;
+  if (!(engine.device_memory = part(parts, "device_memory"))) return -1;
+  if (!(engine.no_bucket = part(parts, "no_bucket"))) return -1;
+  if (!(engine.gone = part(parts, "gone"))) return -1;
+  if (!(engine.many_uses = part(parts, "many_uses"))) return -1;
+  if (!(engine.bytes = part(parts, "bytes"))) return -1;
   if (!(engine.zero = PyLong_FromLong(0)) || !(engine.one = PyLong_FromLong(1))) return -1;
   if (!(engine.empty = PyTuple_New(0))) return -1;
   if (!(engine.without_waiting = PyTuple_Pack(1, Py_False))) return -1;
@@ -108,6 +114,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "denied_read", &engine.denied_read) < 0) return -1;
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
+  if (long_part(parts, "deallocated", &engine.deallocated) < 0) return -1;
   if (long_part(parts, "budget", &engine.budget) < 0) return -1;
   if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;
   if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;

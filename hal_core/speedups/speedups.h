@@ -118,25 +118,73 @@ enum answer {
   X(DeviceContext, epoch)                                                                          \
   X(DeviceContext, events)                                                                         \
   X(DeviceContext, lost)                                                                           \
+  X(DeviceContext, provider)                                                                       \
   X(DeviceContext, queues)                                                                         \
   X(DeviceContext, starved)                                                                        \
   X(DeviceCore, _access)                                                                           \
   X(DeviceCore, _fill)                                                                             \
   X(DeviceCore, _launch)                                                                           \
   X(DeviceCore, _closed)                                                                           \
+  X(DeviceCore, _heap)                                                                             \
   X(Queue, _device)                                                                                \
+  X(Extent, _allocation)                                                                           \
   X(Extent, _denied)                                                                               \
   X(Extent, _device)                                                                               \
   X(Extent, _dtype)                                                                                \
+  X(Extent, _is_part)                                                                              \
   X(Extent, _offset)                                                                               \
+  X(Extent, _shape)                                                                                \
   X(Extent, _size)                                                                                 \
   X(Extent, _storage)                                                                              \
   X(Storage, _heap)                                                                                \
-  X(Heap, books)                                                                                   \
-  X(Books, lock)                                                                                   \
-  X(Transient, _most)                                                                              \
-  X(Transient, uses)                                                                               \
+  X(Storage, _ticket)                                                                              \
   X(Storage, address)                                                                              \
+  X(Storage, host_address)                                                                         \
+  X(Storage, memory)                                                                               \
+  X(Storage, parts)                                                                                \
+  X(Storage, size)                                                                                 \
+  X(Storage, source)                                                                               \
+  X(Transient, _most)                                                                              \
+  X(Transient, asked)                                                                              \
+  X(Transient, error)                                                                              \
+  X(Transient, index)                                                                              \
+  X(Transient, is_async)                                                                           \
+  X(Transient, lent)                                                                               \
+  X(Transient, pool)                                                                               \
+  X(Transient, recordings)                                                                         \
+  X(Transient, tried)                                                                              \
+  X(Transient, uses)                                                                               \
+  X(Block, address)                                                                                \
+  X(Block, bucket)                                                                                 \
+  X(Block, host_address)                                                                           \
+  X(Block, index)                                                                                  \
+  X(Block, memory)                                                                                 \
+  X(Block, owner)                                                                                  \
+  X(Block, size)                                                                                   \
+  X(Block, ticket)                                                                                 \
+  X(Block, view)                                                                                   \
+  X(Block, way)                                                                                    \
+  X(Block, writable)                                                                               \
+  X(Ticket, block)                                                                                 \
+  X(Ticket, since)                                                                                 \
+  X(Ticket, size)                                                                                  \
+  X(Heap, books)                                                                                   \
+  X(Heap, driver)                                                                                  \
+  X(Heap, reaper)                                                                                  \
+  X(Books, _is_broken)                                                                             \
+  X(Books, blocks)                                                                                 \
+  X(Books, held)                                                                                   \
+  X(Books, limit)                                                                                  \
+  X(Books, lock)                                                                                   \
+  X(Books, now)                                                                                    \
+  X(Books, peak)                                                                                   \
+  X(Books, peaks)                                                                                  \
+  X(Books, pooled)                                                                                 \
+  X(DriverMemory, at_hand)                                                                         \
+  X(DriverMemory, is_async)                                                                        \
+  X(DriverMemory, is_visible)                                                                      \
+  X(Reaper, doomed)                                                                                \
+  X(Reaper, late)                                                                                  \
   X(Kernel, _blocks)                                                                               \
   X(Kernel, _device)                                                                               \
   X(Kernel, _function)                                                                             \
@@ -195,7 +243,12 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(LaunchNode)                                                                                    \
   X(Lease)                                                                                         \
   X(Playback)                                                                                      \
+  X(Block)                                                                                         \
   X(Books)                                                                                         \
+  X(Buffer)                                                                                        \
+  X(DriverMemory)                                                                                  \
+  X(Reaper)                                                                                        \
+  X(Ticket)                                                                                        \
   X(Heap)                                                                                          \
   X(DeviceContext)                                                                                 \
   X(DeviceCore)                                                                                    \
@@ -240,6 +293,8 @@ extern struct engine {
   PyObject *put_off; /* a dict of the calls that are put off: later ones must not overtake them */
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
+  PyObject *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
+  long deallocated;               /* the bit of a buffer that was given back */
   long harvest_mask;
   long budget;                    /* operations that one signal issues itself */
   long chunk;                     /* the most bytes of one native fill */
@@ -274,11 +329,19 @@ struct calls {
   int not_ready;
   int (*exchange_capture_mode)(int *mode);
   int most_launches;
+  int (*allocate_async)(uintptr_t *address, size_t size, void *pool, void *stream);
+  int (*free_async)(uintptr_t address, void *stream);
+  void *pool;
 };
 extern PyTypeObject calls_type;
 
 /* The table of a queue, if the calling thread may use it now; else NULL. */
 struct calls *calls_of(PyObject *queue);
+
+/* Make calls that a capture of another library's forbids, which they would end (O1): with the mode
+ * that `begin_relaxed` returns, -1 for an error, given to `end_relaxed`. */
+int begin_relaxed(const struct calls *calls);
+void end_relaxed(const struct calls *calls, int mode);
 
 /* Ask the event of an operation that has not retired; the status is the driver's. */
 int ask(struct calls *calls, PyObject *operation);
@@ -321,7 +384,7 @@ bool is_unwatched(PyObject *timeline);
 
 /* A native call that an operation consists of. */
 struct native_call {
-  enum { CALL_FILL, CALL_LAUNCH, CALL_GRAPH } kind;
+  enum { CALL_FILL, CALL_LAUNCH, CALL_GRAPH, CALL_ALLOCATE, CALL_FREE } kind;
   union {
     struct {
       uintptr_t address;
@@ -334,6 +397,11 @@ struct native_call {
       void **parameters;
     } launch;
     void *graph;
+    struct {
+      size_t size;
+      PyObject **address; /* set to a new reference */
+    } allocate;
+    uintptr_t free;
   };
 };
 
@@ -356,6 +424,8 @@ typedef enum answer (*shortcut_function)(PyObject *const *args, Py_ssize_t count
 
 enum answer fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

@@ -78,52 +78,11 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
   return is_done ? TAKEN : leave_to_python(engine.harvest_some, queue, NULL);
 }
 
-/* The storages that an operation uses: one, or those in a tuple. */
-static PyObject **storages_of(PyObject **resources, Py_ssize_t *count) {
-  if (!PyTuple_CheckExact(*resources)) {
-    *count = 1;
-    return resources;
-  }
-  *count = PyTuple_GET_SIZE(*resources);
-  return ((PyTupleObject *)*resources)->ob_item;
-}
-
-/* Return the heap's lock if an operation uses memory of an alloca, which notes its uses (M3); else
- * NULL. Borrowed: the storages keep it. */
-static PyObject *lock_of(PyObject *resources) {
-  Py_ssize_t count;
-  PyObject **storages = storages_of(&resources, &count);
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (Py_TYPE(storages[i]) == engine.Transient)
-      return get(get(get(storages[i], Storage__heap), Heap_books), Books_lock);
-  return NULL;
-}
-
-/* Return whether all that memory can note one more use; under its lock. */
-static bool may_note(PyObject *resources) {
-  Py_ssize_t count;
-  PyObject **storages = storages_of(&resources, &count);
-  for (Py_ssize_t i = 0; i < count; i++) {
-    if (Py_TYPE(storages[i]) != engine.Transient) continue;
-    PyObject *uses = get(storages[i], Transient_uses);
-    if (uses == Py_None || PyList_GET_SIZE(uses) + count > number(storages[i], Transient__most))
-      return false; /* it was given back, or the list is to be purged */
-  }
-  return true;
-}
-
-static void note(PyObject *resources, PyObject *operation) {
-  Py_ssize_t count;
-  PyObject **storages = storages_of(&resources, &count);
-  for (Py_ssize_t i = 0; i < count; i++)
-    if (Py_TYPE(storages[i]) == engine.Transient)
-      PyList_Append(get(storages[i], Transient_uses), operation);
-}
-
-enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
-                   PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result) {
+enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
+                        PyObject *resources, PyObject *wait, PyObject *signal, struct effect *effect,
+                        PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context)};
-  PyObject *lock = lock_of(resources);
+  PyObject *lock = effect->lock;
   if (!prepare(&self, kind, resources, wait, signal) || !(self.calls = calls_of(queue)) ||
       (lock && !enter_lock(lock))) {
     PyErr_Clear();
@@ -135,9 +94,9 @@ enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *ca
   struct drops drops;
   drops.count = 0;
   if (enter()) {
-    if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self) && (!lock || may_note(resources)))
+    if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self) && (!lock || effect->may(effect, &self)))
       answer = issue(&self, call, &is_complete);
-    if (lock && answer == TAKEN) note(resources, self.operation);
+    if (lock && answer == TAKEN) effect->apply(effect, self.operation, &drops);
     leave();
   }
   if (lock) leave_lock(lock);
@@ -148,4 +107,44 @@ enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *ca
   if (answer == TAKEN) *result = Py_NewRef(self.operation);
   let_go(&self);
   return answer;
+}
+
+/* The uses of memory of allocas, which it notes (M3). */
+struct noting {
+  struct effect effect;
+  Py_ssize_t count;
+  PyObject **storages; /* those that an operation uses, and other resources */
+};
+
+static bool may_note(struct effect *effect, const struct issue *issue) {
+  (void)issue;
+  const struct noting *self = (struct noting *)effect;
+  for (Py_ssize_t i = 0; i < self->count; i++) {
+    if (Py_TYPE(self->storages[i]) != engine.Transient) continue;
+    PyObject *uses = get(self->storages[i], Transient_uses);
+    if (uses == Py_None || PyList_GET_SIZE(uses) + self->count > number(self->storages[i], Transient__most))
+      return false; /* it was given back, or the list is to be purged */
+  }
+  return true;
+}
+
+static void note(struct effect *effect, PyObject *operation, struct drops *drops) {
+  (void)drops;
+  const struct noting *self = (struct noting *)effect;
+  for (Py_ssize_t i = 0; i < self->count; i++)
+    if (Py_TYPE(self->storages[i]) == engine.Transient)
+      PyList_Append(get(self->storages[i], Transient_uses), operation);
+}
+
+enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
+                   PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result) {
+  struct noting self = {.effect = {NULL, may_note, note}, .count = 1, .storages = &resources};
+  if (PyTuple_CheckExact(resources)) {
+    self.count = PyTuple_GET_SIZE(resources);
+    self.storages = ((PyTupleObject *)resources)->ob_item;
+  }
+  for (Py_ssize_t i = 0; i < self.count && !self.effect.lock; i++)
+    if (Py_TYPE(self.storages[i]) == engine.Transient)
+      self.effect.lock = get(get(get(self.storages[i], Storage__heap), Heap_books), Books_lock);
+  return submit_with(queue, kind, call, resources, wait, signal, &self.effect, result);
 }

@@ -63,6 +63,9 @@ class Program:
                         arguments = (self.whole("i4"), count, 1, 1.0, None)
                         commands.dispatch(self.kernel, grid=1, args=arguments)
                 self.recordings.append(commands)
+        self.temporaries = [[] for _ in self.queues]  # of each queue
+        for memory in ("device", "host"):  # so that no alloca waits for a thread that makes memory
+            device.queue.dealloca(device.queue.alloca(1 << 16, memory=memory)).wait()
         self.last = [
             queue.fill(buffer, 0) for queue, buffer in zip(self.queues, self.buffers, strict=True)
         ]
@@ -141,6 +144,39 @@ class Program:
         own = self.recordings[3 * self.index : 3 * self.index + 3]
         return self.submit("execute", self.pick.choice([*own, None]), **options)
 
+    def alloca(self):
+        """Allocate, fill now and then what was allocated, and give back."""
+        pick, options = self.pick, self.lists()
+        here = self.temporaries[self.index]
+        if not here or pick.random() < 0.4:
+            if pick.random() < 0.5:
+                options["dtype"] = pick.choice([np.uint8, np.float32, np.dtype("i8"), "f4", "O", 3])
+            size = pick.choice([64, 256, 256, 4096, 0, -1, 3, True, np.int64(64), 2.0, 1 << 60])
+            if pick.random() < 0.3 and size != 1 << 60:  # which is refused for device memory only
+                options["memory"] = pick.choice(["device", hal.MemoryType.DEVICE, "host", "no", 1])
+            here.append(self.make(self.queues[self.index], size, options))
+            return here[-1].dtype.name, here[-1].shape, here[-1].closed
+        buffer = pick.choice(here)
+        if pick.random() < 0.4:
+            return self.submit("fill", buffer, 1, **self.lists())
+        if pick.random() < 0.8:
+            here.remove(buffer)
+        elif pick.random() < 0.5:
+            here.append(buffer.subspan(0, 64))
+        queue = pick.choice([self.queues[self.index]] * 4 + self.queues)
+        if queue is not self.queues[self.index]:
+            options["wait"] = [self.last[self.index], buffer.allocation]
+            return queue.dealloca(buffer, **options).kind
+        return self.submit("dealloca", buffer, **options)
+
+    def make(self, queue, size, options):
+        """An alloca in the order of what writes to its queue's buffer."""
+        if not queue.ordered:
+            options["wait"] = self.last[self.index]
+        buffer = queue.alloca(size, **options)
+        self.last[self.index] = buffer.allocation
+        return buffer
+
     def submit(self, method, *args, **options):
         queue = self.queues[self.index]
         if not queue.ordered:  # what writes one buffer is in order all the same
@@ -175,7 +211,7 @@ class Program:
     def run(self):
         for number in range(CALLS):
             kinds = [self.fill] * 8 + [self.dispatch] * 6 + [self.execute] * 3
-            kinds += [self.signal] * 4 + [self.wait, self.at] + [self.odd] * (not number % 40)
+            kinds += [self.alloca] * 6 + [self.signal] * 4 + [self.wait, self.at] + [self.odd] * (not number % 40)
             call = self.pick.choice(kinds)
             self.index = self.pick.randrange(len(self.queues))
             try:
@@ -200,6 +236,8 @@ class Program:
             print(submission.state, submission.error)  # noqa: T201
         for buffer in self.buffers:
             print(buffer.numpy().tobytes().hex())  # noqa: T201
+        now = self.device.statistics()
+        print(now.bytes_now, now.allocations)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -676,16 +676,16 @@ def case_a_forked_child_has_a_lock_of_its_own(_no_device):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def main(spec, name):
+def main(spec, name, cases):
     """Run a case on a device; `none` opens none."""
     assert speedups.module is not None
     if spec == "none":
-        globals()[name](None)
+        cases[name](None)
         return
     device = hal.create_device(spec)
-    globals()[name](device)
+    cases[name](device)
     assert device.close() == ()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*sys.argv[1:], cases=globals())

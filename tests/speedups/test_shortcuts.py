@@ -11,12 +11,20 @@ from pathlib import Path
 import gpusim
 import pytest
 
-CASES = Path(__file__).with_name("shortcut_cases.py")
-NAMES = [
-    line.partition("(")[0].removeprefix("def ")
-    for line in CASES.read_text().splitlines()
-    if line.startswith("def case_")
-]
+CASES, POOL_CASES = (
+    Path(__file__).with_name(name) for name in ("shortcut_cases.py", "pool_cases.py")
+)
+
+
+def names_in(file):
+    return [
+        line.partition("(")[0].removeprefix("def ")
+        for line in file.read_text().splitlines()
+        if line.startswith("def case_")
+    ]
+
+
+NAMES = names_in(CASES)
 WITH_FAULTS = [
     "case_a_call_that_fails_twice_fails_the_operation",
     "case_an_event_that_is_not_recorded_is_recorded_by_python_s7",
@@ -30,9 +38,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(spec, case, environment):
+def run(spec, case, environment, cases=CASES):
     done = subprocess.run(
-        [sys.executable, str(CASES), spec, case],
+        [sys.executable, str(cases), spec, case],
         env=environment | {"HAL_SPEEDUPS": "require"},
         capture_output=True,
         text=True,
@@ -49,11 +57,21 @@ def test_on_the_cpu(case):
     run("cpu", case, dict(os.environ))
 
 
-@pytest.mark.parametrize("case", [name for name in NAMES if name not in WITHOUT_A_DEVICE])
-def test_on_the_software_driver(case):
+@pytest.fixture
+def simulated():
+    """The environment of a process on the software driver."""
     pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
-    folder = str(Path(gpusim.__file__).parent)
-    run("cuda", case, gpusim.environment(quiet=True) | {"PYTHONPATH": folder})
+    return gpusim.environment(quiet=True) | {"PYTHONPATH": str(Path(gpusim.__file__).parent)}
+
+
+@pytest.mark.parametrize("case", [name for name in NAMES if name not in WITHOUT_A_DEVICE])
+def test_on_the_software_driver(case, simulated):
+    run("cuda", case, simulated)
+
+
+@pytest.mark.parametrize("case", names_in(POOL_CASES))
+def test_memory_of_the_drivers_pool(case, simulated):
+    run("cuda", case, simulated, POOL_CASES)
 
 
 @pytest.mark.parametrize("case", WITHOUT_A_DEVICE)

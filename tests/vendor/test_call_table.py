@@ -24,8 +24,15 @@ FUNCTIONS = {
     "launch_graph": "GraphLaunch",
     "current": "CtxGetCurrent",
     "exchange_capture_mode": "ThreadExchangeStreamCaptureMode",
+    "allocate_async": "MemAllocFromPoolAsync",
+    "free_async": "MemFreeAsync",
 }
-OF_HIP = {"launch": "ModuleLaunchKernel", "current": "GetDevice"}
+OF_HIP = {
+    "launch": "ModuleLaunchKernel",
+    "current": "GetDevice",
+    "allocate_async": "MallocFromPoolAsync",
+    "free_async": "FreeAsync",
+}
 
 
 def name_of(vendor, field):
@@ -130,6 +137,33 @@ def test_a_status_is_the_primitives_error(vendor, simulator, uses, code):
             primitive()
         assert caught.value.native_code == code, field
         assert through_table() == 0 or field == "query_event"
+
+
+def test_memory_of_the_pool_is_the_primitives(vendor, device, simulator, calls, other, stream):
+    """Allocated and freed by either, with the driver's statuses, beside another's capture."""
+    names = {field: name_of(vendor, field) for field in ("allocate_async", "free_async")}
+    before = {name: simulator.calls(name) for name in names.values()}
+    status, first = calls.allocate_async(stream, 4096)
+    second = device.allocate_async(stream, 4096)
+    assert (status, device.pool_statistics()[1]) == (0, 8192)
+    for code in (1, 719, 2):
+        simulator.fail(names["allocate_async"], 1, code)
+        assert calls.allocate_async(stream, 4096) == (code, 0)
+        simulator.fail(names["free_async"], 1, code)
+        assert calls.free_async(first, stream) == code
+    assert device.pool_statistics()[1] == 8192
+    other.begin(0, first)
+    status, third = calls.allocate_async(stream, 64)
+    assert (status, calls.free_async(third, stream)) == (0, 0)
+    assert other.end() == 1
+    device.free_async(stream, first)
+    assert calls.free_async(second, stream) == 0
+    assert {name: simulator.calls(name) - count for name, count in before.items()} == {
+        names["allocate_async"]: 6,
+        names["free_async"]: 6,
+    }
+    device.synchronize_stream(stream)
+    assert device.pool_statistics()[1] == 0
 
 
 def test_a_lost_device_has_its_status_everywhere(simulator, uses):

@@ -24,7 +24,10 @@ _SHAPES: Final[dict[str, tuple[Any, ...]]] = {
     "launch_graph": (_P, _P),
     "current": (_P,),
     "exchange_capture_mode": (_P,),
+    "allocate_async": (_P, _SIZE, _P, _P),
+    "free_async": (_SIZE, _P),
 }
+_WRAPPED: Final = frozenset({"query_event", "current", "allocate_async", "free_async"})
 _RELAXED: Final = 2
 
 
@@ -47,7 +50,7 @@ class Calls:
         for name, shape in _SHAPES.items():
             address = getattr(table, name)
             function = ctypes.PYFUNCTYPE(ctypes.c_int, *shape)(address) if address else None
-            setattr(self, name if name not in {"query_event", "current"} else f"_{name}", function)
+            setattr(self, f"_{name}" if name in _WRAPPED else name, function)
 
     def current(self) -> int:
         """Return what is current on this thread, as the core reads it; `context` without a call."""
@@ -59,12 +62,31 @@ class Calls:
 
     def query_event(self, event: int) -> int:
         """Return the status of an event, asked in the relaxed capture mode, as the core asks."""
+        return self._relaxed(self._query_event, event)  # type: ignore[attr-defined]
+
+    def allocate_async(self, stream: int, size: int) -> tuple[int, int]:
+        """Return the status, and the address of memory of the pool, in that mode."""
+        address = ctypes.c_uint64(0)
+        status = self._relaxed(
+            self._allocate_async,  # type: ignore[attr-defined]
+            ctypes.addressof(address),
+            size,
+            self.table.pool,
+            stream,
+        )
+        return status, address.value
+
+    def free_async(self, address: int, stream: int) -> int:
+        """Return the status of a free, in that mode."""
+        return self._relaxed(self._free_async, address, stream)  # type: ignore[attr-defined]
+
+    def _relaxed(self, function: Callable[..., int], *arguments: int) -> int:
         mode = ctypes.c_int(_RELAXED)
         exchange = self.exchange_capture_mode  # type: ignore[attr-defined]
         if exchange:
             _succeed(exchange(ctypes.addressof(mode)))
         try:
-            return self._query_event(event)  # type: ignore[attr-defined, no-any-return]
+            return function(*arguments)
         finally:
             if exchange:
                 _succeed(exchange(ctypes.addressof(mode)) or mode.value - _RELAXED)

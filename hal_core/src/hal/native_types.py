@@ -368,6 +368,16 @@ class CallTable(NamedTuple):
         How many launches of the core's may be in flight on all streams together: a driver that
         has streams share a channel blocks when that is full. Beyond it the methods are called,
         which release the interpreter lock. 0: `NativeDevice.max_in_flight` is enough.
+    allocate_async
+        ``int (uintptr_t *address, size_t size, void *pool, void *stream)``: does what
+        `NativeDevice.allocate_async` does, in the relaxed capture mode as `query_event`. The core
+        calls it for memory that the pool has held before and keeps (`NativeDevice.configure_pool`).
+        It must not wait for the device; for want of memory it fails. 0: the method is called.
+    free_async
+        ``int (uintptr_t address, void *stream)``: does what `NativeDevice.free_async` does, in
+        the same mode. 0: the method is called.
+    pool
+        What `allocate_async` takes as its pool.
     """
 
     record_event: int
@@ -383,3 +393,6 @@ class CallTable(NamedTuple):
     not_ready: int
     exchange_capture_mode: int = 0
     most_launches: int = 0
+    allocate_async: int = 0
+    free_async: int = 0
+    pool: int = 0

@@ -133,7 +133,8 @@ class ContextDevice(NativeDevice):
 
     def call_table(self) -> CallTable | None:
         """Return the driver's own functions, for threads on which the context is current."""
-        return _driver.call_table(self.context)
+        table, pool = _driver.call_table(self.context), self.pool
+        return table and table._replace(pool=0 if pool is None else pool.handle)
 
     # Streams and events
 

@@ -234,6 +234,8 @@ _TABLE: Final = {
     "launch_graph": ("cuGraphLaunch", 10000),
     "current": ("cuCtxGetCurrent", 4000),
     "exchange_capture_mode": ("cuThreadExchangeStreamCaptureMode", 10010),
+    "allocate_async": ("cuMemAllocFromPoolAsync", 11020),
+    "free_async": ("cuMemFreeAsync", 11020),
 }
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 

@@ -33,6 +33,11 @@ class Pool:
         properties.location = _location(ordinal)
         self._native = call(cuda.cuMemPoolCreate, properties)
 
+    @property
+    def handle(self) -> int:
+        """The driver's handle."""
+        return int(self._native)
+
     def close(self) -> None:
         """Destroy the pool; it has no allocations."""
         call(cuda.cuMemPoolDestroy, self._native)

@@ -107,8 +107,11 @@ class ContextDevice(NativeDevice):
 
     def call_table(self) -> CallTable | None:
         """Return the runtime's own functions; with one device, every thread may call them."""
-        table = _driver.call_table(self.info.index)
-        return table._replace(current=0) if table and self._only else table
+        table, pool = _driver.call_table(self.info.index), self.pool
+        if table is None:
+            return None
+        current = 0 if self._only else table.current
+        return table._replace(current=current, pool=0 if pool is None else pool.handle)
 
     # Streams and events
 

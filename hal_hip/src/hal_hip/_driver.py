@@ -202,6 +202,8 @@ _TABLE: Final = {
     "launch_graph": "hipGraphLaunch",
     "current": "hipGetDevice",
     "exchange_capture_mode": "hipThreadExchangeStreamCaptureMode",
+    "allocate_async": "hipMallocFromPoolAsync",
+    "free_async": "hipFreeAsync",
 }
 """The runtime's functions of a call table."""
 

@@ -74,6 +74,11 @@ class Pool:
         properties = struct.pack("<4i72x", _PINNED, 0, _ON_DEVICE, device)
         self._native = int(call(hip.hipMemPoolCreate, properties))
 
+    @property
+    def handle(self) -> int:
+        """The runtime's handle."""
+        return self._native
+
     def close(self) -> None:
         """Destroy the pool; it has no allocations."""
         call(hip.hipMemPoolDestroy, self._native)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from hal._base import speedups
+from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.instances import Instance, InstancePool, Lease
 from hal._commands.playback import Playback
@@ -27,21 +28,24 @@ from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_re
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import MAX_GRID
+from hal._memory.blocks import ASYNC, GONE, NO_BUCKET, Block, Ticket
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
-from hal._memory.extent import Extent
+from hal._memory.driver_memory import DriverMemory
+from hal._memory.extent import DEALLOCATED, Extent
 from hal._memory.heap import Heap
-from hal._memory.storage import Handle, Storage, Transient
+from hal._memory.reaper import Reaper
+from hal._memory.storage import MANY_USES, Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
 from hal._transfers.transfers import CHUNK
-from hal.native import FillNode, LaunchNode
+from hal.native import FillNode, LaunchNode, MemoryType
 
 __all__ = ["install"]
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
+    *(Block, Books, Buffer, DriverMemory, Reaper, Ticket),
     *(
-        Books,
         CommandBuffer,
         Handle,
         Heap,
@@ -56,6 +60,8 @@ _CLASSES: Final[tuple[type, ...]] = (
 )
 
 _METHODS: Final[tuple[tuple[type, str, str], ...]] = (
+    (Queue, "alloca", "alloca"),
+    (Queue, "dealloca", "dealloca"),
     (Queue, "dispatch", "dispatch"),
     (Queue, "execute", "execute"),
     (Queue, "fill", "fill"),
@@ -82,6 +88,10 @@ def install() -> None:
     module = speedups.module
     if module is None:
         return
+    dtypes = (
+        *((np.dtype(code), code) for code in _DTYPES),
+        *((np.dtype(np.int64), "q"), (np.dtype(np.uint64), "Q")),
+    )
     parts = {
         "lock": timelines.lock,
         "complete_issue": complete,
@@ -102,10 +112,15 @@ def install() -> None:
         "denied_read": DISPATCH | READ,
         "denied_write": DISPATCH | WRITE,
         "denied_target": TRANSFER_TARGET,
-        "dtypes": (
-            *((np.dtype(code), code) for code in _DTYPES),
-            *((np.dtype(np.int64), "q"), (np.dtype(np.uint64), "Q")),
-        ),
+        "async_way": ASYNC,
+        "device_memory": MemoryType.DEVICE,
+        "no_bucket": NO_BUCKET,
+        "gone": GONE,
+        "many_uses": MANY_USES,
+        "bytes": np.dtype(np.uint8),
+        "deallocated": DEALLOCATED,
+        "dtypes": dtypes,
+        "types": tuple((dtype.type, code) for dtype, code in dtypes),
         "scalars": _SCALARS,
     }
     module.install({each.__name__: each for each in _CLASSES}, parts)

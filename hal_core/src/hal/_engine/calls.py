@@ -17,7 +17,10 @@ __all__ = ["direct_calls", "table_of"]
 _ADDRESS_AT_MOST: Final = 2**64 - 1
 _STATUS_AT_MOST: Final = 2**31 - 1
 _NUMBERS: Final = frozenset({"not_ready", "most_launches"})
-_MAY_BE_ZERO: Final = frozenset({"current", "context", "exchange_capture_mode", "most_launches"})
+_MAY_BE_ZERO: Final = frozenset(
+    {"current", "context", "exchange_capture_mode", "most_launches"}
+    | {"allocate_async", "free_async", "pool"}
+)
 
 
 def table_of(native: NativeDevice, name: str) -> CallTable | None:

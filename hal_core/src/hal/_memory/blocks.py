@@ -25,6 +25,7 @@ __all__ = [
     "FOREIGN",
     "GONE",
     "LARGE",
+    "NO_BUCKET",
     "POOLED",
     "Block",
     "Owner",
@@ -122,7 +123,7 @@ class Block:
         self.index: Final = index_of(memory)
         self.host_address = host_address
         self.way = way
-        self.bucket = _NO_BUCKET
+        self.bucket = NO_BUCKET
         self.owner: Owner | None = None
         self.ticket: Ticket | None = None
         self.view: weakref.ref[Any] | None = None
@@ -154,7 +155,7 @@ class Ticket:
         self.since = sync.monotonic()
 
 
-_NO_BUCKET: Final[list[Block]] = []
+NO_BUCKET: Final[list[Block]] = []
 """The bucket of what is never cached; one for all, because every piece of a segment has it."""
 
 GONE: Final = Ticket(Block(0, 0, MemoryType.DEVICE, None, DIRECT), 0)

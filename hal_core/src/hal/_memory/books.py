@@ -62,6 +62,8 @@ class Books:
         Bytes in the cache and in free pieces.
     held
         Bytes of all blocks that are not foreign.
+    pooled
+        Bytes in use of the driver's pool.
     staged
         Bytes of the staging ring, which are not blocks.
     """
@@ -77,6 +79,7 @@ class Books:
         "now",
         "peak",
         "peaks",
+        "pooled",
         "pools",
         "staged",
         "unused",
@@ -100,6 +103,7 @@ class Books:
         self._buckets: dict[int, list[Block]] = {}
         self.unused = 0
         self.held = 0
+        self.pooled = 0
         self.now = [0] * len(MEMORY_TYPES)
         self.peaks = [0] * len(MEMORY_TYPES)
         self.peak = 0
@@ -147,10 +151,11 @@ class Books:
         self._is_broken = False
 
     def begin_use(self, ticket: Ticket) -> None:
-        """Count a block that was registered with a ticket of 0 bytes as an allocation."""
+        """Count a block of the driver's pool, registered with a ticket of 0 bytes, as in use."""
         size = ticket.block.size
         self._begin()
         ticket.size = size
+        self.pooled += size
         self._count(ticket.block.index, size)
         self._is_broken = False
 
@@ -183,6 +188,8 @@ class Books:
         else:
             self.now[block.index] -= ticket.size
             self.held -= block.size
+            if block.way == ASYNC:
+                self.pooled -= ticket.size
         self._is_broken = False
         return True
 
@@ -334,6 +341,7 @@ class Books:
         self.now = [sums.now for sums in kinds]
         self.held = sum(sums.held for sums in kinds)
         self.unused = sum(sums.cached for sums in kinds)
+        self.pooled = sum([each.size for each in self.uses() if each.block.way == ASYNC])
 
     def close(self) -> None:
         """Empty the cache's buckets, and let anybody have what is free: no queue is left.

@@ -35,12 +35,17 @@ class DriverMemory:
         Whether the host sees that memory, at the same address.
     frees
         How many blocks have been given back.
+    at_hand
+        The bytes of the driver's pool that may be in use without more memory of the device's: so
+        many were, and the pool keeps them. The C extension allocates no further than that.
     """
 
     __slots__ = (
         "_context",
         "_is_ended",
+        "_keep",
         "_stream",
+        "at_hand",
         "frees",
         "growing",
         "housekeeping",
@@ -57,6 +62,7 @@ class DriverMemory:
         self.housekeeping: Final = sync.OwnedLock()
         self.is_closed = False
         self.frees = 0
+        self.at_hand = 0
         has_pool = "async_allocations" in context.native.features
         self.is_async = has_pool and settings.async_allocations
         self.is_visible = "host_visible_device_memory" in context.native.features
@@ -66,6 +72,7 @@ class DriverMemory:
                 keep = cache_limit if settings.memory_limit is None else 0
             context.native.bind()
             context.native.configure_pool(keep, settings.pool_reuse)
+            self._keep = keep
 
     def check_open(self) -> None:
         """Raise `ClosedError` if the device is being closed; with the growing lock."""
@@ -82,6 +89,7 @@ class DriverMemory:
         check_countable(size)
         progress.start()  # a finaliser cannot
         native.bind()
+        self.at_hand = 0  # the pool's memory may go to this
         address = native.allocate(size, memory)
         try:
             return address, native.host_pointer(address, memory)
@@ -115,6 +123,10 @@ class DriverMemory:
                     self._stream = native.create_stream()
                 native.free_async(self._stream, block.address)
 
+    def note_in_use(self, pooled: int) -> None:
+        """Note the bytes of the pool that are in use now."""
+        self.at_hand = max(self.at_hand, min(pooled, self._keep))
+
     def pool_statistics(self) -> tuple[int, int] | None:
         """Return the bytes that the driver's pool holds and those in use; None if it is not used.
 
@@ -138,6 +150,7 @@ class DriverMemory:
                 return
             native = self._context.native
             native.bind()
+            self.at_hand = 0
             with contextlib.suppress(HalError):
                 for queue in self._context.queues:
                     if not queue._ring and queue._stream:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
 __all__ = [
+    "DEALLOCATED",
     "Extent",
     "address_of",
     "check_allocation",
@@ -31,7 +32,7 @@ __all__ = [
     "shape_of",
 ]
 
-_DEALLOCATED: Final = 1 << 16
+DEALLOCATED: Final = 1 << 16
 """Denied, besides everything else, by a buffer that was given to `Queue.dealloca`."""
 
 _BYTES: Final = np.dtype(np.uint8)
@@ -76,7 +77,7 @@ class Extent:
         """Return the storage; raise if the buffer is closed."""
         storage = self._storage
         if storage is None:
-            if self._denied & _DEALLOCATED:
+            if self._denied & DEALLOCATED:
                 message = GIVEN_BACK
             else:
                 message = "the buffer is closed; allocate another"
@@ -86,7 +87,7 @@ class Extent:
 
     def _end(self) -> None:
         """Make it unusable: `dealloca` was submitted. Operations that hold it go on."""
-        self._denied |= _DEALLOCATED
+        self._denied |= DEALLOCATED
         self._storage = None
 
 

@@ -25,14 +25,23 @@ if TYPE_CHECKING:
     from hal._memory.extent import Extent
     from hal._memory.heap import Heap
 
-__all__ = ["GIVEN_BACK", "Handle", "Module", "Storage", "Transient", "lend", "note_uses"]
+__all__ = [
+    "GIVEN_BACK",
+    "MANY_USES",
+    "Handle",
+    "Module",
+    "Storage",
+    "Transient",
+    "lend",
+    "note_uses",
+]
 
 _CLOSED: Final = 0
 """The kind of a closed handle."""
 
 GIVEN_BACK: Final = "the buffer's memory was given back with dealloca; allocate another"
 
-_MANY_USES: Final = 16
+MANY_USES: Final = 16
 """The number of an allocation's uses from which the list is purged of ended ones."""
 
 _MANY_PARTS: Final = 64
@@ -167,7 +176,7 @@ class Transient(Storage):
         self.uses: list[Operation] | None = []
         self.lent = False
         self.error: OutOfMemoryError | None = None
-        self._most = _MANY_USES
+        self._most = MANY_USES
 
     def note(self, operation: Operation) -> None:
         """Note an operation that is going to use it; raises `ClosedError` if it was given back."""
@@ -177,7 +186,7 @@ class Transient(Storage):
                 raise ClosedError(GIVEN_BACK)
             if len(uses) >= self._most:
                 uses[:] = [use for use in uses if not use._retired]
-                self._most = max(_MANY_USES, 2 * len(uses))
+                self._most = max(MANY_USES, 2 * len(uses))
             uses.append(operation)
 
     def refuse(self, error: OutOfMemoryError) -> None:

@@ -124,6 +124,7 @@ class StreamOrder:
                     storage._ticket = None
         with books.lock:
             books.begin_use(ticket)
+            self._driver.note_in_use(books.pooled)
         storage.publish()
         return True
 

@@ -1,0 +1,298 @@
+/* Queue.alloca and Queue.dealloca of the driver's pool (rule M3): what `hal._memory.stream_order` does
+ * for an alloca that finds memory at once, and for a dealloca that may give back.
+ *
+ * A call to the pool with the interpreter lock kept must not wait. CUDA's do not block the host
+ * (its programming guide, "Memory Management" of the stream-ordered allocator); to be sure, and
+ * because a call to the operating system takes long, the pool is asked only for what it has at hand:
+ * as much was in use before, and it keeps that (`DriverMemory.at_hand`). Whatever grows the pool, is
+ * under a memory limit or finds no memory is the Python engine's. */
+#include <time.h>
+
+#include "arguments.h"
+#include "issue.h"
+
+/* Numbers of the books that change, made before anything has changed. */
+struct numbers {
+  PyObject *now, *held, *pooled, *total; /* bytes in use of device memory; of all kinds together */
+};
+
+static PyObject *sum(PyObject *number, long long more) {
+  return PyLong_FromLongLong(PyLong_AsLongLong(number) + more);
+}
+
+static bool count(struct numbers *self, PyObject *books, long long more) {
+  PyObject *now = get(books, Books_now);
+  long long total = more;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now); i++) total += PyLong_AsLongLong(PyList_GET_ITEM(now, i));
+  self->now = sum(PyList_GET_ITEM(now, 0), more);
+  self->held = sum(get(books, Books_held), more);
+  self->pooled = sum(get(books, Books_pooled), more);
+  self->total = PyLong_FromLongLong(total);
+  return self->now && self->held && self->pooled && self->total;
+}
+
+static void forget(struct numbers *self) {
+  Py_CLEAR(self->now);
+  Py_CLEAR(self->held);
+  Py_CLEAR(self->pooled);
+  Py_CLEAR(self->total);
+}
+
+static void put_first(PyObject *list, PyObject *number) {
+  PyObject *old = PyList_GET_ITEM(list, 0);
+  PyList_SET_ITEM(list, 0, Py_NewRef(number));
+  Py_DECREF(old);
+}
+
+static bool is_less(PyObject *one, PyObject *other) {
+  return PyLong_AsLongLong(one) < PyLong_AsLongLong(other);
+}
+
+static void publish(const struct numbers *self, PyObject *books) {
+  put(books, Books_held, Py_NewRef(self->held));
+  put(books, Books_pooled, Py_NewRef(self->pooled));
+  put_first(get(books, Books_now), self->now);
+  if (is_less(PyList_GET_ITEM(get(books, Books_peaks), 0), self->now)) put_first(get(books, Books_peaks), self->now);
+  if (is_less(get(books, Books_peak), self->total)) put(books, Books_peak, Py_NewRef(self->total));
+}
+
+/* Return whether the books are whole and without a limit; under their lock. */
+static bool is_plain(PyObject *books) {
+  return is_none(books, Books_limit) && !is_true(books, Books__is_broken);
+}
+
+/* ---- alloca ---- */
+
+struct taking {
+  struct effect effect;
+  PyObject *heap, *buffer, *storage, *ticket, *block; /* the heap is borrowed */
+  PyObject *address;                                  /* made by the call */
+  long long size;
+  struct numbers numbers;
+};
+
+static bool may_take(struct effect *effect, const struct issue *issue) {
+  struct taking *self = (struct taking *)effect;
+  (void)issue;
+  PyObject *books = get(self->heap, Heap_books), *reaper = get(self->heap, Heap_reaper);
+  if (!is_plain(books)) return false;
+  if (PyObject_Length(get(reaper, Reaper_doomed)) || PyList_GET_SIZE(get(reaper, Reaper_late))) return false;
+  long long most = number(get(self->heap, Heap_driver), DriverMemory_at_hand);
+  if (number(books, Books_pooled) + self->size > most) return false;
+  return count(&self->numbers, books, self->size);
+}
+
+static void take(struct effect *effect, PyObject *operation, struct drops *drops) {
+  struct taking *self = (struct taking *)effect;
+  (void)drops;
+  PyObject *books = get(self->heap, Heap_books);
+  PyObject *host = is_true(get(self->heap, Heap_driver), DriverMemory_is_visible) ? self->address : Py_None;
+  put(self->block, Block_address, Py_NewRef(self->address));
+  put(self->block, Block_host_address, Py_NewRef(host));
+  put(self->block, Block_ticket, Py_NewRef(self->ticket));
+  put(self->storage, Storage_address, Py_NewRef(self->address));
+  put(self->storage, Storage_host_address, Py_NewRef(host));
+  put(self->storage, Storage__ticket, Py_NewRef(self->ticket));
+  put(self->storage, Storage_source, Py_NewRef(operation));
+  put(self->buffer, Extent__allocation, Py_NewRef(operation));
+  if (PyDict_SetItem(get(books, Books_blocks), self->block, Py_None) < 0) PyErr_Clear();
+  publish(&self->numbers, books);
+}
+
+/* Make an object of a class, whose slots are empty. */
+static PyObject *make(PyTypeObject *type) { return type->tp_alloc(type, 0); }
+
+static void set(PyObject *object, enum slot slot, PyObject *value) { *slot_of(object, slot) = Py_NewRef(value); }
+
+/* Set all slots that the __init__ of each object sets; the lists, the shape and the time are given. */
+static void fill_in(const struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
+  PyObject *block = self->block, *ticket = self->ticket, *storage = self->storage, *buffer = self->buffer;
+  set(block, Block_address, engine.zero);
+  set(block, Block_size, size);
+  set(block, Block_memory, engine.device_memory);
+  set(block, Block_index, engine.zero);
+  set(block, Block_host_address, Py_None);
+  set(block, Block_way, engine.async_way);
+  set(block, Block_bucket, engine.no_bucket);
+  set(block, Block_owner, Py_None);
+  set(block, Block_ticket, Py_None);
+  set(block, Block_view, Py_None);
+  set(block, Block_writable, Py_True);
+  set(ticket, Ticket_block, block);
+  set(ticket, Ticket_size, size);
+  set(storage, Storage__heap, self->heap);
+  set(storage, Storage__ticket, Py_None);
+  set(storage, Storage_address, Py_None);
+  set(storage, Storage_host_address, Py_None);
+  set(storage, Storage_memory, engine.device_memory);
+  set(storage, Storage_parts, Py_None);
+  set(storage, Storage_size, size);
+  set(storage, Storage_source, Py_None);
+  set(storage, Transient__most, engine.many_uses);
+  set(storage, Transient_asked, Py_None);
+  set(storage, Transient_error, Py_None);
+  set(storage, Transient_index, engine.zero);
+  set(storage, Transient_is_async, Py_True);
+  set(storage, Transient_lent, Py_False);
+  set(storage, Transient_pool, Py_None); /* of segments */
+  set(storage, Transient_tried, Py_None);
+  set(buffer, Extent__allocation, Py_None);
+  set(buffer, Extent__denied, engine.zero);
+  set(buffer, Extent__device, device);
+  set(buffer, Extent__dtype, dtype);
+  set(buffer, Extent__is_part, Py_False);
+  set(buffer, Extent__offset, engine.zero);
+  set(buffer, Extent__size, size);
+  set(buffer, Extent__storage, storage);
+}
+
+static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  PyObject *since = PyFloat_FromDouble((double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+  PyObject *uses = PyList_New(0), *recordings = PyList_New(0);
+  PyObject *length = PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
+  PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;
+  Py_XDECREF(length);
+  self->block = make(engine.Block);
+  self->ticket = make(engine.Ticket);
+  self->storage = make(engine.Transient);
+  self->buffer = make(engine.Buffer);
+  bool is_made = since && uses && recordings && shape && self->block && self->ticket && self->storage && self->buffer;
+  if (is_made) {
+    fill_in(self, device, size, dtype);
+    set(self->ticket, Ticket_since, since);
+    set(self->storage, Transient_uses, uses);
+    set(self->storage, Transient_recordings, recordings);
+    set(self->buffer, Extent__shape, shape);
+  }
+  Py_XDECREF(since);
+  Py_XDECREF(uses);
+  Py_XDECREF(recordings);
+  Py_XDECREF(shape);
+  return is_made;
+}
+
+static bool is_device_memory(PyObject *memory) {
+  if (!memory || memory == engine.device_memory) return true;
+  return PyUnicode_CheckExact(memory) && !PyUnicode_CompareWithASCIIString(memory, "device");
+}
+
+/* alloca(queue, size, *, dtype, memory, wait, signal) */
+enum answer alloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *names, PyObject **result) {
+  enum { DTYPE, MEMORY, WAIT, SIGNAL, OPTIONS };
+  static const int known[OPTIONS] = {NAME_dtype, NAME_memory, NAME_wait, NAME_signal};
+  PyObject *options[OPTIONS] = {NULL};
+  if (given != 2 || !read_options(args + given, names, known, options, OPTIONS)) return NOT_MINE;
+  PyObject *queue = args[0], *device = device_of(queue);
+  struct taking self = {.effect = {NULL, may_take, take}};
+  if (!device || is_true(device, DeviceCore__closed) || !is_device_memory(options[MEMORY])) return NOT_MINE;
+  if (!small_int(args[1], &self.size) || self.size <= 0) return NOT_MINE;
+  PyObject *dtype = options[DTYPE] ? plain_dtype(options[DTYPE]) : engine.bytes;
+  if (!dtype || self.size % size_of(code_of(dtype))) return NOT_MINE;
+  self.heap = get(device, DeviceCore__heap);
+  if (!is_true(get(self.heap, Heap_driver), DriverMemory_is_async)) return NOT_MINE;
+  if (is_none(get(queue, StreamQueue__context), DeviceContext_provider)) return NOT_MINE;
+  /* A first look, so that what grows the pool makes no objects here; the second one is the one that counts. */
+  PyObject *books = get(self.heap, Heap_books);
+  if (number(books, Books_pooled) + self.size > number(get(self.heap, Heap_driver), DriverMemory_at_hand))
+    return NOT_MINE;
+  self.effect.lock = get(books, Books_lock);
+  struct native_call call = {.kind = CALL_ALLOCATE, .allocate = {(size_t)self.size, &self.address}};
+  enum answer answer = NOT_MINE;
+  PyObject *submission = NULL;
+  if (prepare(&self, device, args[1], dtype))
+    answer = submit_with(queue, names_of.alloca, &call, self.storage, options[WAIT], options[SIGNAL],
+                         &self.effect, &submission);
+  if (answer == NOT_MINE) PyErr_Clear();
+  if (answer == TAKEN) *result = Py_NewRef(self.buffer);
+  forget(&self.numbers);
+  Py_XDECREF(submission);
+  Py_XDECREF(self.address);
+  Py_XDECREF(self.block);
+  Py_XDECREF(self.ticket);
+  Py_XDECREF(self.storage);
+  Py_XDECREF(self.buffer);
+  return answer;
+}
+
+/* ---- dealloca ---- */
+
+struct giving {
+  struct effect effect;
+  PyObject *books, *buffer, *storage; /* borrowed but for the storage */
+  PyObject *denied;
+  struct numbers numbers;
+};
+
+/* Return whether an operation runs before what is submitted now (`hal._engine.operation.is_behind`). */
+static bool is_before(PyObject *operation, const struct issue *issue) {
+  if (is_true(operation, Operation__retired)) return true;
+  PyObject *sequence = get(operation, Operation__sequence);
+  if (!sequence) return false; /* it is not in its ring yet */
+  PyObject *other = get(operation, Operation__queue);
+  if (other == issue->queue) return true;
+  long long place = PyLong_AsLongLong(sequence);
+  PyObject *seen = PyDict_GetItemWithError(get(issue->queue, StreamQueue__seen), get(other, StreamQueue__id));
+  if (seen && PyLong_AsLongLong(seen) >= place) return true;
+  for (int i = 0; i < issue->awaited_count; i++)
+    if (get(issue->awaited[i], Operation__queue) == other &&
+        number(issue->awaited[i], Operation__sequence) >= place)
+      return true;
+  return false;
+}
+
+static bool may_give(struct effect *effect, const struct issue *issue) {
+  struct giving *self = (struct giving *)effect;
+  PyObject *storage = self->storage, *ticket = get(storage, Storage__ticket);
+  /* Looked at again: making the objects may have run code of the user's. */
+  if (get(self->buffer, Extent__storage) != storage || ticket == Py_None || !is_plain(self->books)) return false;
+  PyObject *block = get(ticket, Ticket_block), *uses = get(storage, Transient_uses);
+  if (get(block, Block_ticket) != ticket || !is_none(block, Block_view) || uses == Py_None) return false;
+  if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts)) return false;
+  if (PyList_GET_SIZE(get(storage, Transient_recordings))) return false;
+  if (PyDict_Contains(get(self->books, Books_blocks), block) != 1) return false;
+  PyObject *source = get(storage, Storage_source);
+  PyObject *state = get(source, Operation__state);
+  if ((state != engine.issued && state != engine.done) || !is_before(source, issue)) return false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(uses); i++)
+    if (!is_before(PyList_GET_ITEM(uses, i), issue)) return false;
+  self->denied = PyLong_FromLongLong(number(self->buffer, Extent__denied) | engine.deallocated);
+  return self->denied && count(&self->numbers, self->books, -number(block, Block_size));
+}
+
+static void give(struct effect *effect, PyObject *operation, struct drops *drops) {
+  struct giving *self = (struct giving *)effect;
+  (void)operation;
+  PyObject *ticket = get(self->storage, Storage__ticket), *block = get(ticket, Ticket_block);
+  put(block, Block_ticket, Py_NewRef(engine.gone)); /* the storage has the ticket still */
+  if (PyDict_DelItem(get(self->books, Books_blocks), block) < 0) PyErr_Clear();
+  publish(&self->numbers, self->books);
+  drop_later(drops, swap(self->storage, Storage__ticket, Py_NewRef(Py_None)));
+  drop_later(drops, swap(self->storage, Transient_uses, Py_NewRef(Py_None)));
+  drop_later(drops, swap(self->buffer, Extent__storage, Py_NewRef(Py_None)));
+  put(self->buffer, Extent__denied, Py_NewRef(self->denied));
+}
+
+/* dealloca(queue, buffer, *, wait, signal) */
+enum answer dealloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *names, PyObject **result) {
+  enum { WAIT, SIGNAL, OPTIONS };
+  static const int known[OPTIONS] = {NAME_wait, NAME_signal};
+  PyObject *options[OPTIONS] = {NULL};
+  if (given != 2 || !read_options(args + given, names, known, options, OPTIONS)) return NOT_MINE;
+  PyObject *queue = args[0], *device = device_of(queue);
+  struct giving self = {.effect = {NULL, may_give, give}, .buffer = args[1]};
+  struct native_call call = {.kind = CALL_FREE};
+  if (!device || !(call.free = address_of(device, self.buffer, 0, &self.storage))) return NOT_MINE;
+  if (Py_TYPE(self.storage) != engine.Transient || !is_true(self.storage, Transient_is_async)) return NOT_MINE;
+  if (is_true(self.buffer, Extent__is_part) || is_none(self.storage, Storage_source)) return NOT_MINE;
+  self.books = get(get(device, DeviceCore__heap), Heap_books);
+  self.effect.lock = get(self.books, Books_lock);
+  Py_INCREF(self.storage);
+  enum answer answer = submit_with(queue, names_of.dealloca, &call, Py_None, options[WAIT], options[SIGNAL],
+                                   &self.effect, result);
+  forget(&self.numbers);
+  Py_XDECREF(self.denied);
+  Py_DECREF(self.storage);
+  return answer;
+}

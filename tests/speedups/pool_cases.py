@@ -1,0 +1,284 @@
+"""Cases of the shortcuts for memory of the driver's pool; `test_shortcuts.py` runs them as well.
+
+HAL_SPEEDUPS=require python tests/speedups/pool_cases.py DEVICE CASE, on the software driver
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+
+import numpy as np
+from shortcut_cases import Calls, fails, main, warm
+
+import hal
+from hal._buffers.buffer import Buffer
+from hal._memory.blocks import ASYNC, Block, Ticket
+from hal._memory.storage import Transient
+
+PLAIN = {name: getattr(hal.Queue, name).__wrapped__ for name in ("alloca", "dealloca")}
+
+
+def grow(device, size=1 << 20):
+    """Have the pool hold `size` bytes, which no later alloca of less has to ask for."""
+    warm(device)
+    device.queue.dealloca(device.queue.alloca(size)).wait(30)
+    device.wait_idle(30)
+    assert device._heap.driver.at_hand >= size
+
+
+def check_books(device):
+    """Compare what is derived with what it is derived from."""
+    books = device._heap.books
+    sums = books.survey()
+    assert books.now == [each.now for each in sums]
+    assert books.held == sum(each.held for each in sums)
+    assert books.pooled == sum(
+        block.ticket.size for block in books.blocks if block.way == ASYNC and block.ticket
+    )
+    assert books.peak >= sum(books.now)
+
+
+def slots_of(thing):
+    """What each slot of an object of hal's has, by its name."""
+    names = {name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())}
+    return {name: getattr(thing, name, "not set") for name in names - {"__weakref__"}}
+
+
+def case_a_pair_takes_no_python_m3(device):
+    grow(device)
+    queue, other = device.queue, device.create_queue()
+    other.fill(device.allocate(64), 0).wait()
+    done = hal.create_semaphore()
+    before = device.statistics(reset_peak=True)
+    with Calls() as calls:
+        first = queue.alloca(1024, dtype=np.float32, signal=done.at(1))
+        second = queue.alloca(64, memory="device", wait=(done.at(1),))
+        queue.fill(first, 1.5)
+        filled = other.fill(second, 3, wait=(second._allocation,))
+        given = queue.dealloca(first, signal=[done.at(2)])
+        last = other.dealloca(second, wait=given)
+    assert not calls.names, calls.names
+    assert device.statistics().bytes_peak == before.bytes_now + 1024 + 64
+    last.wait(30)
+    assert [each.kind for each in (first.allocation, filled, last)] == ["alloca", "fill", "dealloca"]
+    assert device.statistics().bytes_now == before.bytes_now
+    assert done.query() == 2
+    for each in (first, second):
+        try:
+            queue.fill(each, 1)
+        except hal.errors.ClosedError as error:
+            assert "given back with dealloca" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError
+    check_books(device)
+
+
+def case_what_is_made_is_what_python_makes_m3(device):
+    """Slot by slot, for every object that an alloca makes and a dealloca changes."""
+    grow(device)
+    queue, made = device.queue, []
+    for alloca in (hal.Queue.alloca, PLAIN["alloca"]):
+        buffer = alloca(queue, 1024, dtype=np.int16)
+        storage = buffer._storage
+        made.append((buffer, storage, storage._ticket, storage._ticket.block, buffer.allocation))
+        buffer.allocation.wait(30)
+    compare(*made)
+    for dealloca, (buffer, *_) in zip((hal.Queue.dealloca, PLAIN["dealloca"]), made, strict=True):
+        dealloca(queue, buffer).wait(30)
+    compare(*made)
+
+
+def compare(mine, theirs):
+    own = {"address", "host_address", "since", "_sequence", "_launched", "_event"}
+    own |= {"asked", "pool"}  # of a search, and of segments: nobody asks for them again
+    for one, two in zip(mine, theirs, strict=True):
+        assert type(one) is type(two)
+        have, want = slots_of(one), slots_of(two)
+        for name in want.keys() - own:
+            if isinstance(want[name], (Buffer, Transient, Block, Ticket, hal.Submission)):
+                have[name], want[name] = type(have[name]), type(want[name])
+            assert have[name] == want[name], (type(one).__name__, name)
+
+
+def case_random_turns_keep_the_books_m3(device):
+    """Of C and of Python in any mix, on three queues, with uses on others and views."""
+    grow(device, 1 << 16)
+    pick = random.Random(5)
+    queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
+    living = []
+    for number in range(600):
+        queue = pick.choice(queues)
+        alloca, dealloca = (
+            getattr(hal.Queue, name) if pick.random() < 0.8 else PLAIN[name]
+            for name in ("alloca", "dealloca")
+        )
+        if pick.random() < 0.5 or not living:
+            living.append(alloca(queue, pick.choice([1, 64, 4096, 1 << 14, 0])))
+        else:
+            buffer = living.pop(pick.randrange(len(living)))
+            last = [buffer.allocation]
+            if pick.random() < 0.7:
+                last.append(pick.choice(queues).fill(buffer, number % 256, wait=last[0]))
+            if pick.random() < 0.2:
+                part = buffer.subspan(0, min(buffer.size, 1))
+                last.append(pick.choice(queues).fill(part, 1, wait=last[-1]))
+            if pick.random() < 0.2:
+                last.pop()  # the dealloca waits for the rest only
+            if pick.random() < 0.8:
+                dealloca(queue, buffer, wait=last)
+        check_books(device)
+        if not number % 50:
+            device.wait_idle(60)
+    living.clear()
+    del buffer
+    device.wait_idle(60)
+    gc.collect()
+    assert device.statistics().bytes_now == 0
+    check_books(device)
+
+
+def case_what_the_pool_has_not_at_hand_is_pythons_m1(device):
+    """Growth may take long, and is counted: again after a trim, and after a native allocation."""
+    grow(device, 4096)
+    queue, driver = device.queue, device._heap.driver
+    first = queue.alloca(4096)
+    for change in (
+        lambda: None,  # all of it is in use
+        device.trim,
+        lambda: device.allocate(1 << 20),
+    ):
+        change()
+        with Calls() as calls:
+            second = queue.alloca(64)
+        assert "StreamOrder._allocate" in calls.names, calls.names
+        assert driver.at_hand == 4096 + 64
+        queue.dealloca(second).wait(30)
+    queue.dealloca(first).wait(30)
+    limited = hal.create_device(f"{device.backend}?memory_limit=1M")
+    for _ in range(3):
+        with Calls() as calls:
+            second = limited.queue.alloca(64)
+        assert "StreamOrder._allocate" in calls.names
+        limited.queue.dealloca(second).wait(30)
+    limited.close()
+
+
+def case_what_may_not_be_given_back_yet_is_pythons_m3(device):
+    grow(device)
+    queue, other, go = device.queue, device.create_queue(), hal.create_semaphore()
+    cases = []
+    used = queue.alloca(256)
+    other.fill(used, 1, wait=[go.at(1), used.allocation])  # a pending use
+    cases.append(used)
+    parted = queue.alloca(256)
+    part = parted.subspan(0, 16)
+    cases.append(parted)
+    for buffer in cases:
+        with Calls() as calls:
+            queue.dealloca(buffer).wait(30)
+        assert "StreamOrder.give" in calls.names, calls.names
+    assert part.closed
+    recorded = queue.alloca(256)
+    recorded.allocation.wait(30)
+    with device.record() as commands:
+        commands.fill(recorded, 1)
+    elsewhere = queue.alloca(256)
+    for call, error in (
+        (lambda: queue.dealloca(recorded), hal.errors.InvalidArgumentError),
+        (lambda: queue.dealloca(used), hal.errors.ClosedError),
+        (lambda: queue.dealloca(device.allocate(64)), hal.errors.InvalidArgumentError),
+        (lambda: queue.dealloca(elsewhere.subspan(0, 8)), hal.errors.InvalidArgumentError),
+        (lambda: hal.create_device(device.backend).queue.dealloca(elsewhere), hal.HalError),
+        (lambda: queue.alloca(-1), hal.errors.InvalidArgumentError),
+        (lambda: queue.alloca(3, dtype=np.int16), hal.errors.InvalidArgumentError),
+        (lambda: queue.alloca(64, memory="no"), hal.errors.InvalidArgumentError),
+        (lambda: queue.alloca(1 << 60), hal.errors.OutOfMemoryError),
+    ):
+        try:
+            call()
+        except error:
+            continue
+        raise AssertionError
+    del commands
+    go.signal(1)
+    device.wait_idle(30)
+
+
+def case_a_call_to_the_pool_that_fails_changes_nothing_m1(device):
+    """Python repeats it: what is for want of memory there starves, and anything else fails."""
+    grow(device)
+    queue = device.queue
+    for function in ("cuMemAllocFromPoolAsync", "cuEventRecord"):
+        sim = fails(function, 1, device)
+        buffer = queue.alloca(256)
+        assert not sim.fail_none()
+        queue.fill(buffer, 4).wait(30)
+        check_books(device)
+        sim = fails("cuMemFreeAsync" if function[2] == "M" else function, 1, device)
+        queue.dealloca(buffer).wait(30)
+        assert not sim.fail_none()
+        assert device.statistics().bytes_now == 0
+        check_books(device)
+    fails("cuMemAllocFromPoolAsync", 2, device)
+    failed = queue.alloca(256)
+    try:
+        failed.allocation.wait(30)
+    except hal.errors.OperationError:
+        queue.dealloca(failed).wait(30)
+    else:
+        raise AssertionError
+    check_books(device)
+
+
+def case_a_collection_in_an_alloca_finds_it_whole_i10(device):
+    """It may run where the objects are made; a finaliser allocates, too."""
+    grow(device)
+    ended = []
+
+    class Node:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            buffer = device.queue.alloca(64)
+            ended.append(device.queue.dealloca(buffer))
+
+    gc.set_threshold(3)
+    for number in range(500):
+        Node()
+        buffer = device.queue.alloca(256)
+        filled = device.queue.fill(buffer, number % 256)
+        device.queue.dealloca(buffer, wait=filled)
+    gc.set_threshold(700)
+    gc.collect()
+    device.wait_idle(60)
+    assert len(ended) == 500
+    assert device.statistics().bytes_now == 0
+    check_books(device)
+
+
+def case_nothing_of_a_pair_is_kept_q5(device):
+    grow(device)
+
+    def run(count):
+        for _ in range(count):
+            buffer = device.queue.alloca(256)
+            device.queue.fill(buffer, 1)
+            device.queue.dealloca(buffer)
+            del buffer
+        device.wait_idle(60)
+        gc.collect()
+        kept = (device._heap, device.queue, hal.MemoryType.DEVICE, np.dtype(np.uint8))
+        return [sys.getrefcount(each) for each in kept], len(gc.get_objects())
+
+    run(300)
+    references, objects = run(300)
+    again, more = run(3000)
+    assert again == references
+    assert more - objects < 1500  # events
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:], cases=globals())
