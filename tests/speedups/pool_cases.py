@@ -62,7 +62,7 @@ def case_a_pair_takes_no_python_m3(device):
     assert not calls.names, calls.names
     assert device.statistics().bytes_peak == before.bytes_now + 1024 + 64
     last.wait(30)
-    assert [each.kind for each in (first.allocation, filled, last)] == ["alloca", "fill", "dealloca"]
+    assert (first.allocation.kind, filled.kind, last.kind) == ("alloca", "fill", "dealloca")
     assert device.statistics().bytes_now == before.bytes_now
     assert done.query() == 2
     for each in (first, second):
