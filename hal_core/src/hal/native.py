@@ -234,7 +234,7 @@ class NativeDevice(ABC):
         """
 
     def forget_failure(self, stream: int, code: int) -> None:
-        """Forget a stream's failures up to the one of that `native_code`: its operation has failed."""
+        """Forget a stream's failures up to that of native code `code`: its operation has failed."""
         raise _missing("failures of single operations")
 
     @abstractmethod
