@@ -17,6 +17,25 @@ def test_a_gate_that_was_opened_lets_everything_through():
     assert gate.wait(LIMIT)
 
 
+def test_two_threads_open_a_gate_at_once():
+    """A free-threaded Python lets the other one in between any two steps of the first."""
+
+    class Opened:
+        """A lock that another thread has released since anybody looked."""
+
+        def locked(self):
+            return True
+
+        def release(self):
+            message = "release unlocked lock"
+            raise RuntimeError(message)
+
+    gate = sync.Gate()
+    gate._lock = Opened()
+    gate.open()
+    assert gate.spin()
+
+
 def test_a_shut_gate_gives_up():
     gate = sync.Gate()
     assert not gate.spin()

@@ -14,6 +14,7 @@ from core_harness import LIMIT, collect_in_threads, open_native
 from native_probe import Probe
 
 import hal
+from hal._engine import steps
 from hal.errors import (
     CancelledError,
     ClosedError,
@@ -274,3 +275,38 @@ def test_a_device_that_cannot_be_opened_leaves_no_stream_i7(number):
         hal.Device("cpu", probe, None)
     assert probe.live() == {}
     inner.close()
+
+
+def test_close_waits_for_another_devices_stream_that_is_told_to_wait_for_its_event_q6(
+    open_probe, latch, monkeypatch
+):
+    """Q6, I1: the event may be destroyed only once the other stream's wait is enqueued."""
+    (device, probe), (other, far) = open_probe(), open_probe()
+    probe.hold(latch)
+    first = device.queue.barrier()
+    asked, users = threading.Event(), []
+    context = device._context
+    wait_for_calls, wait_event = type(context).wait_for_calls, far.wait_event
+
+    def look(self, deadline):
+        if self is context:
+            users.append(steps.users(self))
+            asked.set()
+        return wait_for_calls(self, deadline)
+
+    closer = threading.Thread(target=device.close, args=(LIMIT,))
+
+    def begin_to_close(stream, event):
+        far.wait_event = wait_event  # once: the close asks for more notices
+        latch.open()
+        closer.start()
+        assert asked.wait(LIMIT)
+        wait_event(stream, event)
+
+    monkeypatch.setattr(type(context), "wait_for_calls", look)
+    far.wait_event = begin_to_close
+    second = other.queue.barrier(wait=[first])
+    closer.join(LIMIT)
+    second.wait(LIMIT)
+    assert users == [1]
+    assert device.closed

@@ -9,7 +9,8 @@ from core_harness import LIMIT, wait_until
 
 import hal
 from hal._devices import device as _device
-from hal._engine import progress, steps
+from hal._engine import progress, steps, timelines
+from hal._engine.steps import Step
 from hal.errors import ReentrantCallError
 from hal.host_pins import HostPins
 
@@ -105,3 +106,71 @@ def test_a_handler_that_exports_while_its_thread_does_is_told_o3(latch, open_pro
         device._external.outgoing()
     latch.open()
     running.wait(LIMIT)
+
+
+def test_nobody_takes_the_work_of_a_thread_that_comes_back(monkeypatch):
+    """O3: another thread takes over a broken step just as its own thread begins another call."""
+    real, arrived = timelines.lock, threading.Event()
+
+    class Watched:
+        """The timeline lock, which tells when a thread has to wait for it."""
+
+        def __enter__(self):
+            if not real.acquire(blocking=False):
+                arrived.set()
+                real.acquire()
+
+        def __exit__(self, *_):
+            real.release()
+
+        def _is_owned(self):
+            return real._is_owned()
+
+    did, broken = [], Step()
+
+    def change(first, second, work):
+        did.append((threading.get_ident(), len(work)))
+
+    def call(step, _, __):
+        step.work.append((timelines.CHANGE, (change, None, None)))
+        arrived.set()
+        assert taken.wait(LIMIT)
+
+    def come_back():
+        steps._steps[threading.get_ident()] = broken
+        try:
+            progress.act(call, None, None)
+            assert did, "its own changes are made when a call returns"
+        finally:
+            del steps._steps[threading.get_ident()]
+
+    class Mark:
+        """A mark that its thread takes right after another one has found it free."""
+
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __enter__(self):
+            self.lock.acquire()
+
+        def __exit__(self, *_):
+            self.lock.release()
+
+        def locked(self):
+            if not owner.ident:
+                owner.start()
+                assert arrived.wait(LIMIT)
+                return False
+            return self.lock.locked()
+
+    taken, outcome = threading.Event(), []
+    broken.mark = Mark()
+    owner = threading.Thread(target=lambda: outcome.append(come_back()))
+    monkeypatch.setattr(timelines, "lock", Watched())
+    try:
+        progress.act(lambda step, *_: progress._put_right(broken, step), None, None)
+    finally:
+        taken.set()
+        owner.join(LIMIT)
+    assert outcome == [None]
+    assert [thread for thread, _ in did] == [owner.ident]

@@ -100,8 +100,11 @@ class Gate:
     def open(self) -> None:
         """Wake the waiter, now or when it comes. Never blocks; any thread, any number of times."""
         self._flag[0] = b"x"
-        if self._lock.locked():
+        # No look before: two threads could release it. A context manager would cost more.
+        try:  # noqa: SIM105
             self._lock.release()
+        except RuntimeError:
+            pass  # it is open
 
     def spin(self) -> bool:
         """Busy-wait some 50 microseconds for the gate to open, without the interpreter lock.

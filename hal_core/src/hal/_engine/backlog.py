@@ -225,6 +225,9 @@ def claim(operation: Operation, waits: CheckedWaits, step: Step) -> bool:  # noq
     if stream_waits:
         operation._launches = 1 + len(stream_waits)  # a stream's waits take room, too
         for point in stream_waits:
+            if point._queue._context is not queue._context:
+                # A device that is closed keeps its events until the stream's wait is enqueued.
+                step.contexts += point._queue._contexts
             point._event.count += 1
     elif operation._function is None and queue._ring and not queue._shown:
         # It ends when the operation before it does, so both share that one's event. To record

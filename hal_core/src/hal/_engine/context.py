@@ -29,9 +29,6 @@ __all__ = ["DeviceContext", "MemoryProvider"]
 _NAP_SECONDS = 0.001
 """Pause between two looks at another thread that is in the middle of a native call."""
 
-_left_behind: list[object] = []
-"""Resources of operations that were abandoned while they ran: these can never be given back."""
-
 
 class MemoryProvider:
     """A search for memory for a context's starved operations, which also notes uses of such memory.
@@ -253,10 +250,6 @@ class DeviceContext:
             f"did not end in time: {', '.join(abandoned[:8])}"
         )
         error.given_up = True
-        for queue in self.queues:
-            with timelines.lock:
-                running = queue._running()
-            _left_behind.extend([each._resources for each in running if not each._is_host])
         self.lose(error)
 
     def _destroy_streams(self, queues: list[StreamQueue], deadline: float) -> None:

@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+_left_behind: list[object] = []
+"""Resources of operations that were abandoned while they ran: these can never be given back."""
+
+
 def finish(operation: Operation, state: int, error: BaseException | None, work: Work) -> None:
     """End an operation's signals, registrations and handle; under the lock.
 
@@ -144,7 +148,10 @@ def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:
     """
     garbage = list(queue._ring)
     work.append((GARBAGE, garbage))
+    is_running = isinstance(error, DeviceLostError) and error.given_up
     for operation in garbage:
+        if is_running:
+            _left_behind.append(operation._resources)
         finish(operation, FAILED, error, work)
         operation._retired = True
     queue._ring.clear()

@@ -75,7 +75,8 @@ class EventPool:
     def put_back(self, events: list[Event]) -> None:
         """Undo `take_idle`."""
         with timelines.lock:
-            self._free += events
+            while events:  # one by one: a `take` that has begun may take of this list still
+                self._free.append(events.pop())
 
     def destroy(self, events: list[Event]) -> None:
         """Destroy removed events; nobody asks one any more, and the device is bound."""

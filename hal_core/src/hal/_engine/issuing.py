@@ -86,6 +86,7 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
             for point in waits:
                 native.wait_event(stream, point._event.handle)
                 queue._seen[point._queue._id] = point._sequence
+            step.contexts = ()
         if function is None:
             for placement in arguments:
                 placement.issue(operation, 0)

@@ -171,7 +171,11 @@ def _put_right(broken: Step, step: Step) -> None:
     """Take over the work of a broken step, which may be the caller's own."""
     with timelines.lock:
         if broken is not step:
+            # Told before the look at the mark: a thread that comes back either is seen here, or
+            # sees this when it has taken its mark, and waits for the lock, above.
+            broken.is_mended = True
             if broken.mark.locked():
+                broken.is_mended = False
                 return  # its thread has come back, and goes on with it
             # Added here before it is cleared there: work that stands in both is repeated,
             # harmlessly.
@@ -188,6 +192,8 @@ def _put_right(broken: Step, step: Step) -> None:
             if queue is not None and queue._owner is broken:
                 queue._owner = step
             broken.queue = None
+            broken.is_mended = False
+        step.is_mended = False  # whoever did it has let go of the lock
     queue = step.queue
     if queue is not None:
         put_right(queue, step)

@@ -67,6 +67,8 @@ class Step:
     ----------
     mark
         Held while the call runs.
+    is_mended
+        Whether another thread takes over what is left in it, under the timeline lock.
     work
         The follow-ups of the changes made so far, see `hal._engine.progress.drain`.
     operation
@@ -97,6 +99,7 @@ class Step:
         "calm",
         "contexts",
         "inner",
+        "is_mended",
         "later",
         "mark",
         "noted",
@@ -108,6 +111,7 @@ class Step:
 
     def __init__(self) -> None:
         self.mark = sync.Mark()
+        self.is_mended = False
         self.work: Work = []
         self.operation: Operation | None = None
         self.noted: Operation | None = None
@@ -122,7 +126,8 @@ class Step:
     def is_open(self) -> bool:
         """Return whether something is left to do."""
         return (
-            bool(self.work)
+            self.is_mended
+            or bool(self.work)
             or self.operation is not None
             or self.noted is not None
             or self.queue is not None

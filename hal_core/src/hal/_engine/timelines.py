@@ -213,7 +213,8 @@ class Timeline:
     )
 
     def __init__(self, initial: int, name: str | None) -> None:
-        self._name = name
+        # A number at once: two threads that ask for the name must get the same.
+        self._name: str | int = next(_numbers) if name is None else name
         self._owner: Operation | None = (
             None  # the operation whose end it stands for, until that has come
         )
@@ -228,9 +229,8 @@ class Timeline:
     @property
     def name(self) -> str:
         """The name given at creation, or a number that is never reused."""
-        if self._name is None:
-            self._name = f"semaphore {next(_numbers)}"
-        return self._name
+        name = self._name
+        return name if isinstance(name, str) else f"semaphore {name}"
 
     def _advance(self, value: int, work: Work) -> None:
         """Raise the value if `value` is above it."""

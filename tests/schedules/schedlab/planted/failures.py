@@ -24,7 +24,13 @@ FAILURES = (
     Mutant(
         "an abandoned operation whose resources are dropped",
         "abandoned read",
-        (Patch("_engine.context", "            _left_behind.extend(", "            list("),),
+        (
+            Patch(
+                "_engine.ending",
+                "            _left_behind.append(operation._resources)\n",
+                "            pass\n",
+            ),
+        ),
     ),
     Mutant(
         "a context that is released under abandoned work",

@@ -45,8 +45,8 @@ ORDER = (
         (
             Patch(
                 "_engine.backlog",
-                "        for point in stream_waits:\n            point._event.count += 1\n",
-                "        pass\n",
+                "            point._event.count += 1\n    elif",
+                "    elif",
             ),
         ),
     ),
