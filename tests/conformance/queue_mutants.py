@@ -37,6 +37,46 @@ QUEUES = (
             "        pass",
         ),
     ),
+    # Cancelling
+    (
+        "a cancelled operation keeps a signal's waiters waiting",
+        [
+            "queues/test_cancel.py::test_what_is_not_issued_is_cancelled_q7[ordered-fill]",
+            "queues/test_cancel.py::test_what_waits_for_a_cancelled_operation_fails_q7",
+        ],
+        (
+            "hal._engine.ending",
+            "        end(operation, CANCELLED, error, work)\n        queue._cancelled",
+            "        operation._signals = ()\n        end(operation, CANCELLED, error, work)\n        queue._cancelled",
+        ),
+    ),
+    (
+        "cancelling recalls what was issued",
+        ["queues/test_cancel.py::test_what_runs_is_not_recalled_q7"],
+        (
+            "hal._engine.ending",
+            "    elif state in {PENDING, PARTLY, STARVED, SENT}:\n",
+            "    elif state < DONE:\n",
+        ),
+    ),
+    (
+        "cancelling what has ended is said to have been in time",
+        ["queues/test_cancel.py::test_what_has_ended_is_not_cancelled_q7[fill]"],
+        (
+            "hal._engine.submission",
+            "            return self._state == CANCELLED\n        try:",
+            "            return True\n        try:",
+        ),
+    ),
+    (
+        "a cancelled task leaves its submission in line",
+        ["queues/test_cancel.py::test_a_cancelled_task_cancels_if_asked_q7"],
+        (
+            "hal._engine.awaiting",
+            "            if not submission.cancel() and (reason",
+            "            if not submission and (reason",
+        ),
+    ),
     (
         "a submission blocks on its waits",
         ["queues/test_submission.py::test_every_operation_returns_while_its_wait_is_open_q1[fill]"],
@@ -203,8 +243,8 @@ QUEUES = (
         ["queues/test_close.py::test_close_cancels_what_is_not_issued_q6[queue-fill]"],
         (
             "hal._engine.ending",
-            "        end(operation, CANCELLED, error, work)\n",
-            ("        operation._signals = ()\n        end(operation, CANCELLED, error, work)\n"),
+            "        end(operation, CANCELLED, error, work)\n    else:\n",
+            "        operation._signals = ()\n        end(operation, CANCELLED, error, work)\n    else:\n",
         ),
     ),
     (

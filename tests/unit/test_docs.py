@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 RULES = {
     "semaphores.md": [f"S{number}" for number in range(1, 10)],
-    "queues.md": [f"Q{number}" for number in range(1, 7)],
+    "queues.md": [f"Q{number}" for number in range(1, 8)],
     "memory.md": [f"M{number}" for number in range(1, 4)],
     "command-buffers.md": [f"C{number}" for number in range(1, 5)],
 }

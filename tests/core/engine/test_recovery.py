@@ -41,7 +41,7 @@ WORLD = """
             self.gate, self.out = hal.create_semaphore(), hal.create_semaphore()
             self.queue, self.other = self.device.queue, self.device.queues.upload
             self.taken = []
-            if KIND in ("signal", "fail"):
+            if KIND in ("signal", "fail", "cancel"):
                 self.fill(self.queue, wait=self.gate.at(1), signal=self.out.at(1))
                 self.fill(self.other, wait=self.out.at(1))
 
@@ -72,6 +72,8 @@ WORLD = """
                 self.device.close(LIMIT)
             elif KIND == "fail":
                 self.gate.fail(ValueError("x"))
+            elif KIND == "cancel":
+                self.taken[0].cancel()
             elif KIND == "allocate":
                 for size in (64, 100_000, 64):
                     self.device.allocate(size)
@@ -128,7 +130,19 @@ TWICE = (
 
 
 @pytest.mark.parametrize(
-    "kind", ["submit", "pending", "signal", "wait", "backlog", "call", "close", "fail", "allocate"]
+    "kind",
+    [
+        "submit",
+        "pending",
+        "signal",
+        "wait",
+        "backlog",
+        "call",
+        "close",
+        "fail",
+        "cancel",
+        "allocate",
+    ],
 )
 def test_a_second_ctrl_c_while_the_first_is_put_right(run_script, kind):
     """O3, Q6: no baton stays taken, no queue is stuck, no device lost, nothing is freed twice."""
@@ -181,7 +195,7 @@ HANDLERS = (
         # Calls hal, as a signal handler does, as the n-th function of hal is entered or has
         # called one of C's.
         def __init__(self, number, world):
-            self.left, self.world, self.made = number, world, None
+            self.left, self.world, self.made, self.gone = number, world, None, None
             self.stop = hal.create_semaphore()
 
         def __call__(self, frame, event, argument):
@@ -202,7 +216,10 @@ HANDLERS = (
                             assert KIND == "close"
 
         def submit(self):
-            self.made = self.world.other.fill(self.world.buffer, 3, wait=self.stop.at(1))
+            fill, buffer = self.world.other.fill, self.world.buffer
+            self.gone = fill(buffer, 3, wait=self.stop.at(3))
+            self.made = fill(buffer, 3, wait=self.stop.at(1))
+            assert self.gone.cancel() is (self.gone.state == "cancelled")
 
         def allocate(self):
             self.world.device.allocate(64)
@@ -223,6 +240,7 @@ HANDLERS = (
         handler.stop.wait(2, LIMIT)
         if KIND != "close":
             handler.made.wait(LIMIT)
+            assert handler.gone.state == "cancelled", number
         assert world.check() == [], number
     assert number > 5, number
 """
@@ -230,11 +248,11 @@ HANDLERS = (
 
 
 @pytest.mark.parametrize(
-    "kind", ["submit", "pending", "signal", "wait", "call", "close", "fail", "allocate"]
+    "kind", ["submit", "pending", "signal", "wait", "call", "close", "fail", "cancel", "allocate"]
 )
 def test_a_signal_handler_may_call_hal(run_script, kind):
-    """O3: at every call of ours. Signals and submissions are put off and made in order; what cannot
-    be put off raises at once; nothing hangs."""
+    """O3: at every call of ours. Signals, submissions and cancellations are put off and made in
+    order; what cannot be put off raises at once; nothing hangs."""
     assert_quiet(run_script(HANDLERS, arguments=(kind,)))
 
 

@@ -130,6 +130,27 @@ def _scenarios():
     yield "cancel", ("one",), lambda m: (
         (), ((m.a(), ("wait", "s", 1)), (("callback", "c", "s", 1), ("cancel", "c"))),
     )  # fmt: skip
+    yield "recall", ("one", "two", "unordered", "domains"), lambda m: (
+        (m.b(),), ((("recall", "b"),), (("signal", "s", 1), ("wait_op", "b"))),
+    )  # fmt: skip
+    yield "recall or produce", ("one", "two", "domains"), lambda m: (
+        (m.b(),), ((m.a(), ("wait", "t", 1)), (("recall", "b"), ("query", "t"))),
+    )  # fmt: skip
+    yield "recall or close", ("one", "unordered"), lambda m: (
+        (m.b(),), ((("close", m.q),), (("recall", "b"), ("recall", "b"))),
+    )  # fmt: skip
+    yield "recall in front", ("one", "two", "tight"), lambda m: (
+        (m.b(), m.d(wait=(), signal=(), queue=m.r)),
+        ((("recall", "b"), ("wait_op", "d")), (("signal", "s", 1), ("query", "t"))),
+    )  # fmt: skip
+    yield "recall dependency", ("one", "two", "domains"), lambda m: (
+        (m.a(wait=(T1,), signal=()), m.b(wait=("a",), signal=(T2,))),
+        ((("recall", "a"),), (("signal", "t", 1), ("wait_op", "b"))),
+    )  # fmt: skip
+    yield "recall full", ("tight",), lambda m: (
+        (m.a(), m.b(wait=(), signal=(T1,))),
+        ((("recall", "b"), ("wait_op", "b")), (("wait", "s", 1), ("query", "t"))),
+    )  # fmt: skip
     yield "callback fails", ("one",), lambda m: (
         (("callback", "c", "s", 1),), ((m.a(),), (("fail", "s", "E"),)),
     )  # fmt: skip

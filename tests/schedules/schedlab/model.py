@@ -228,6 +228,10 @@ class Model:
             result = what == "waiting"
             if result:
                 new.callbacks[action[1]] = (s, v, "taken back")
+        elif kind == "recall":
+            if new.status[action[1]] == "pending":
+                self.end(new, action[1], "cancelled")
+            result = new.status[action[1]] == "cancelled"
         elif kind == "drop":
             new.buffers[action[1]] = "dropped"
         elif kind == "flush":

@@ -46,8 +46,8 @@ class Program:
     Actions are ``("submit", Op)``, ``("signal", s, v)``, ``("fail", s, label)``,
     ``("wait", s, v)``, ``("wait_op", name)``, ``("any", pairs)``, ``("all", pairs)``,
     ``("poll", s, v)``, ``("query", s)``, ``("done", name)``, ``("close", queue)``,
-    ``("callback", name, s, v)``, ``("cancel", name)``, ``("flush", queue)``,
-    ``("drop", buffer)``.
+    ``("callback", name, s, v)``, ``("cancel", name)``, ``("recall", operation)``,
+    ``("flush", queue)``, ``("drop", buffer)``.
     `before` is done by the main thread, before the threads start.
     """
 

@@ -207,6 +207,8 @@ class World(Watching):
                 del self.buffers[action[1]]
             elif kind == "cancel":
                 return self.callbacks[action[1]].cancel()
+            elif kind == "recall":
+                return self.submissions[action[1]].cancel()
             else:
                 raise ValueError(action)
         except errors.HalError as error:

@@ -1,19 +1,41 @@
-"""Await a semaphore's value in asyncio (rule S8)."""
+"""Await a semaphore's value or an operation's end in asyncio or trio (rule S8).
+
+An event loop serves others meanwhile, so an await holds it for no longer than a turn of it costs.
+Most awaits are for work that ends within microseconds, though, and to be woken from another
+thread costs fifty. So an await of work that is on a stream first asks its event, and has the
+loop make a turn in between, for about as long as a waking costs (`polled`). Then it
+registers like a waiting thread, and whoever retires the work tells the loop.
+
+`sniffio` says which library runs the task, if anything has imported it, as trio and anyio do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+import contextlib
+import sys
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from hal._engine import progress
+from hal._base import sync
+from hal._base.failures import fresh
+from hal._base.workers import report
+from hal._engine import progress, timelines, waiting
+from hal._engine.timelines import WAKE, Timeline, Work
+from hal.errors import HalError, UnimplementedError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from hal._engine.semaphore import Semaphore
-    from hal.errors import HalError
+    from hal._engine.steps import Step
 
-__all__ = ["Reached"]
+__all__ = ["OrCancel", "Reached", "polled"]
+
+Awaiting: TypeAlias = Generator[Any, None, None]
+
+_POLL_SECONDS: Final = 100e-6
+"""How long an await asks, turns of the loop included: about the cost of being woken."""
+
+_HOLD_SECONDS: Final = 10e-6
+"""How long it asks without a turn of the loop: about the cost of one."""
 
 
 class Reached:
@@ -25,40 +47,173 @@ class Reached:
         self._semaphore = semaphore
         self._value = value
 
-    def __await__(self) -> Generator[Any, None, None]:
-        return _await_value(self._semaphore, self._value).__await__()
-
-
-async def _await_value(semaphore: Semaphore, value: int) -> None:
-    """Wait in asyncio without blocking its loop."""
-    import asyncio  # noqa: PLC0415 - a tenth of the time to import hal, and here it is loaded
-
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[None] = loop.create_future()
-
-    def settle(error: HalError | None) -> None:
-        if future.done():
+    def __await__(self) -> Awaiting:
+        semaphore, value = self._semaphore, self._value
+        if semaphore.poll(value):
             return
-        if error is None:
-            future.set_result(None)
+
+        def look(seconds: float) -> bool:
+            waiting.spin_for(semaphore, value, seconds)
+            return semaphore.poll(value)
+
+        if semaphore._points and (yield from polled(look)):
+            return
+        progress.start()  # the closing of a coroutine cannot start it
+        waiter = _Waiter(semaphore, value)
+        try:
+            yield from waiter.park(_library())
+        except GeneratorExit:
+            # The collector closes abandoned coroutines, wherever it runs: also on a thread
+            # that holds the timeline lock, which must not be taken here (I10).
+            progress.cancel_later(waiter)
+            raise
+        except BaseException:
+            progress.act(_forget, waiter, None)
+            raise
+        if semaphore._failure is not None:
+            raise fresh(semaphore._failure)
+
+
+class Cancellable(Protocol):
+    """A submission, as its await needs it."""
+
+    def __await__(self) -> Awaiting:
+        """Await its end."""
+
+    def cancel(self) -> bool:
+        """Cancel it unless it was issued."""
+
+    def _cancel(self, step: Step) -> object:
+        """Cancel it inside a step."""
+
+    def _explain_issued(self) -> str:
+        """Tell why it was not cancelled; empty if it has ended."""
+
+
+class OrCancel:
+    """An awaitable for a submission's end, which cancels it if the task is cancelled."""
+
+    __slots__ = ("_submission",)
+
+    def __init__(self, submission: Cancellable) -> None:
+        self._submission = submission
+
+    def __await__(self) -> Awaiting:
+        submission = self._submission
+        try:
+            yield from submission.__await__()
+        except GeneratorExit:
+            progress.cancel_later(submission)
+            raise
+        except HalError:
+            raise  # it has ended
+        except BaseException as interruption:
+            if not submission.cancel() and (reason := submission._explain_issued()):
+                interruption.add_note(reason)
+            raise
+
+
+def polled(look: Callable[[float], bool]) -> Generator[Any, None, bool]:
+    """Ask, turns of the loop in between, until ``look(seconds)`` returns True or time is up."""
+    if look(_HOLD_SECONDS):
+        return True
+    library = _library()
+    deadline = sync.monotonic() + _POLL_SECONDS
+    while sync.monotonic() < deadline:
+        if library is None:
+            yield  # asyncio has the task run again in its next turn
         else:
-            future.set_exception(error)
+            yield from library.lowlevel.checkpoint().__await__()
+        if look(_HOLD_SECONDS):
+            return True
+    return False
 
-    def arrive(error: HalError | None) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, error)
 
-    if semaphore.poll(value):
-        return
-    progress.start()  # the closing of a coroutine cannot start it
-    callback = semaphore.on_reached(value, arrive)
-    try:
-        await future
-    except GeneratorExit:
-        # The collector closes abandoned coroutines, wherever it runs: also on a thread
-        # that holds the timeline lock, which must not be taken here (I10).
-        progress.cancel_later(callback)
-        raise
-    except BaseException:
-        callback.cancel()
-        raise
+def _library() -> Any:  # noqa: ANN401 - a library that hal does not depend on
+    """Return trio if it runs this task, and None for asyncio."""
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is None:
+        return None
+    name = "asyncio"  # whose own error says that no loop runs
+    with contextlib.suppress(sniffio.AsyncLibraryNotFoundError):
+        name = sniffio.current_async_library()
+    if name == "trio":
+        return sys.modules["trio"]
+    if name != "asyncio":
+        message = f"hal's objects can be awaited in asyncio and trio, not in {name}; use wait()"
+        raise UnimplementedError(message)
+    return None
+
+
+class _Waiter:
+    """A task that sleeps until a value is reached or its semaphore has failed."""
+
+    __slots__ = ("_is_awake", "_semaphore", "_tell", "_value")
+
+    def __init__(self, semaphore: Semaphore, value: int) -> None:
+        self._semaphore = semaphore
+        self._value = value
+        self._tell: Callable[[], object]
+        self._is_awake = False  # changed by the loop's thread only
+
+    def park(self, trio: Any) -> Awaiting:  # noqa: ANN401
+        """Sleep until woken, in asyncio unless trio is given."""
+        if trio is None:
+            import asyncio  # noqa: PLC0415 - a tenth of the time to import hal
+
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[None] = loop.create_future()
+
+            def settle() -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            self._tell = lambda: loop.call_soon_threadsafe(settle)
+            progress.act(_register, self, None)
+            yield from future
+            return
+        task = trio.lowlevel.current_task()
+        token = trio.lowlevel.current_trio_token()
+
+        def resume() -> None:
+            if not self._is_awake:
+                self._is_awake = True
+                trio.lowlevel.reschedule(task)
+
+        def abort(_: object) -> Any:  # noqa: ANN401
+            self._is_awake = True
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._tell = lambda: token.run_sync_soon(resume)
+        progress.act(_register, self, None)
+        yield from trio.lowlevel.wait_task_rescheduled(abort).__await__()
+
+    def open(self) -> None:
+        """Have the loop resume the task, on any thread; no lock held."""
+        try:
+            self._tell()
+        except RuntimeError:
+            pass  # the loop is closed
+        except Exception as error:  # noqa: BLE001 - whatever a loop of the user's raises
+            report(self._tell, error)
+
+    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
+        work.append((WAKE, self))
+
+    def _cancel(self, _: Step) -> bool:
+        """Leave no registration behind, inside a step."""
+        with timelines.lock:
+            return Timeline._forget(self._semaphore, self._value, self)
+
+
+def _register(step: Step, waiter: _Waiter, _: None) -> None:
+    semaphore, value, work = waiter._semaphore, waiter._value, step.work
+    with timelines.lock:
+        if semaphore._failure is not None or semaphore._value >= value:
+            waiter._notice(0, work)
+        else:
+            semaphore._until_reached(value, work).watch(value, waiter, 0)
+
+
+def _forget(step: Step, waiter: _Waiter, _: None) -> bool:
+    return waiter._cancel(step)

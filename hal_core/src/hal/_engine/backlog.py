@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from hal._engine.ending import abandon, call_off, end
+from hal._engine.ending import abandon, call_off, end, recall
 from hal._engine.host_calls import resume
 from hal._engine.operation import (
     DEFERRED,
@@ -286,6 +286,8 @@ def go_on(operation: Operation, work: Work) -> None:
     work.append((ISSUE, queue))
     if queue._closed:
         call_off(operation, None, work)
+    elif operation is queue._recalled:
+        recall(operation, None, work)
 
 
 def reserve(signals: tuple[Timepoint, ...]) -> None:

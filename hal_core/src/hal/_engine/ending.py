@@ -8,10 +8,21 @@ under the timeline lock, in steps whose order lets an interrupted call be repeat
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from hal._engine import timelines
-from hal._engine.operation import CANCELLED, DEFERRED, DONE, FAILED, PARTLY, PENDING, SENT, STARVED
+from hal._engine.operation import (
+    CANCELLED,
+    DEFERRED,
+    DONE,
+    FAILED,
+    ISSUING,
+    PARTLY,
+    PENDING,
+    SENT,
+    STARVED,
+)
 from hal._engine.timelines import DROP, GARBAGE, ISSUE, Work
 from hal.errors import CancelledError, DeviceLostError
 
@@ -29,6 +40,7 @@ __all__ = [
     "end_pending",
     "finish",
     "lose",
+    "recall",
 ]
 
 
@@ -112,6 +124,28 @@ def call_off(operation: Operation, lost: BaseException | None, work: Work) -> No
         end(operation, CANCELLED, error, work)
     else:
         end(operation, FAILED, lost, work)
+
+
+def recall(operation: Operation, _: None, work: Work) -> None:
+    """Cancel an operation unless it was issued, for its user; under the lock.
+
+    One that is being issued is cancelled if it is put back into line.
+    """
+    queue = operation._queue
+    state = operation._state
+    if state == ISSUING:
+        queue._recalled = operation
+    elif state in {PENDING, PARTLY, STARVED, SENT}:
+        words = "was cancelled by cancel() before it was issued"
+        error = CancelledError(f"{operation._describe()} {words}")
+        end(operation, CANCELLED, error, work)
+        queue._cancelled += 1
+        if 2 * queue._cancelled > len(queue._backlog):
+            # It may stand behind one that waits for long, and others may be cancelled behind it.
+            # A new list: a Ctrl-C loses nothing.
+            work.append((DROP, queue._backlog))
+            queue._backlog = deque([each for each in queue._backlog if each._state <= STARVED])
+            queue._cancelled = 0
 
 
 def call_off_all(queue: StreamQueue, lost: BaseException | None, work: Work) -> None:

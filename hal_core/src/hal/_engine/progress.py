@@ -47,7 +47,6 @@ from hal.errors import CancelledError, HalError
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
-    from hal._engine.semaphore import Callback
     from hal._engine.stream import StreamQueue
 
 __all__ = [
@@ -75,6 +74,13 @@ class Reapable(Protocol):
         """Free it; a native free may block until its device is idle."""
 
 
+class Cancellable(Protocol):
+    """What stands in line, or is registered for a value."""
+
+    def _cancel(self, step: Step) -> object:
+        """Cancel it inside a step."""
+
+
 _T = TypeVar("_T")
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -90,7 +96,7 @@ _SHORT_SECONDS: Final = 0.001
 
 _REAP: Final = 100
 _UNHOOK: Final = 101
-"""The kinds of a heap to be reaped and of a callback to be cancelled; others: `timelines`."""
+"""The kinds of a heap to be reaped and of something to be cancelled; others: `timelines`."""
 
 dispatcher = Dispatcher("hal-dispatcher")
 """Runs callbacks, in the order in which they are appended."""
@@ -458,9 +464,9 @@ def reap_later(heap: Reapable) -> None:
     _progress.note(_REAP, heap)
 
 
-def cancel_later(callback: Callback) -> None:
-    """Have the progress thread cancel a callback; a finaliser may call this, as `reap_later`."""
-    _progress.note(_UNHOOK, callback)
+def cancel_later(item: Cancellable) -> None:
+    """Have the progress thread cancel something; a finaliser may call this, as `reap_later`."""
+    _progress.note(_UNHOOK, item)
 
 
 def start() -> None:

@@ -139,7 +139,7 @@ class Semaphore(Timeline):
         return callback
 
     def reached(self, value: SupportsIndex) -> Awaitable[None]:
-        """Return an awaitable for asyncio that ends when `value` is reached (S8).
+        """Return an awaitable for asyncio and trio that ends when `value` is reached (S8).
 
         Awaiting raises the failure of a failed semaphore. Cancelling the task
         leaves nothing behind.

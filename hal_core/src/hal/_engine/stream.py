@@ -34,6 +34,7 @@ class StreamQueue:
         "_backlog",
         "_borrowed",
         "_calls",
+        "_cancelled",
         "_closed",
         "_closer",
         "_context",
@@ -53,6 +54,7 @@ class StreamQueue:
         "_ordered",
         "_owner",
         "_pending",
+        "_recalled",
         "_retired",
         "_ring",
         "_seen",
@@ -89,6 +91,10 @@ class StreamQueue:
         # only what is ready, and `_pending` holds all.
         self._backlog: deque[Operation] = deque()
         self._pending: dict[Operation, None] = {}
+        # How many users have cancelled since the backlog was cleared of such, and the operation
+        # that one wanted to cancel while it was being issued
+        self._cancelled = 0
+        self._recalled: Operation | None = None
 
         # The baton: the operation that is being issued, and the step that took it last. Whoever
         # has it owns the native stream, and `_seen`: queue id -> highest sequence of that queue

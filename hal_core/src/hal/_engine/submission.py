@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 from typing import TYPE_CHECKING, Any, SupportsFloat, cast
 
 from hal._base.failures import fresh, of_function
 from hal._engine import host_calls, progress, retiring, steps, timelines, waiting
-from hal._engine.operation import DONE, ISSUED, PARTLY, WORDS, Operation
+from hal._engine.awaiting import OrCancel, polled
+from hal._engine.ending import recall
+from hal._engine.operation import CANCELLED, DONE, ISSUED, PARTLY, WORDS, Operation
 from hal._engine.semaphore import Semaphore
 from hal._engine.steps import Step
 from hal._engine.timelines import Timepoint
 from hal.arguments import as_seconds
-from hal.errors import HalError
+from hal.errors import HalError, ReentrantCallError
 
 if TYPE_CHECKING:
     from hal._devices.queue import Queue
@@ -25,7 +27,7 @@ class Submission(Operation):
 
     It is not a value of a shared semaphore: a failed submission fails its own
     handle and its own signals, nothing else. It can stand in any wait list,
-    and is awaitable in asyncio. Any thread may use it. Dropping it changes
+    and is awaitable in asyncio and trio. Any thread may use it. Dropping it changes
     nothing for the operation.
     """
 
@@ -71,17 +73,72 @@ class Submission(Operation):
             return
         waiting.wait_all((self._as_timepoint(),), timeout)
 
+    def cancel(self) -> bool:
+        """Cancel the operation unless it was issued; return whether it is cancelled.
+
+        True, as `concurrent.futures.Future.cancel` answers, if it has not run and never will: its
+        handle and its signals have failed with `CancelledError`, and so does what waits for
+        them. Work behind it in its queue goes on. False if it has been issued, which is
+        not recalled, or has ended in another way; its handle says so later. Until a thread of ours
+        begins it, a host operation (see `Queue.call`) can be cancelled, too. A recording that is
+        issued in parts (Q1) is cancelled behind the last issued part: the content of what
+        it writes is undefined then. A one-shot recording is not given back.
+
+        Never blocks. Any thread may call it, any number of times. A signal handler or a finaliser
+        that interrupts a call of hal's on its thread gets False: the operation is cancelled when
+        that call ends, if it can be then (O3). So is one that a thread is
+        just issuing, and which finds no memory or no room.
+        """
+        if self._state >= DONE:
+            return self._state == CANCELLED
+        try:
+            progress.act(_cancel, self, None)
+        except ReentrantCallError:
+            progress.put_off(_cancel, self, None)
+        return self._state == CANCELLED
+
+    def or_cancel(self) -> Awaitable[None]:
+        """Return an awaitable for its end that cancels the operation if the task is cancelled.
+
+        So a time-out (`asyncio.wait_for`) or a client who has gone leaves nothing in line. What
+        was issued is not recalled: the exception that cancels the task has a note that says
+        so. A plain ``await submission`` cancels nothing.
+        """
+        return OrCancel(self)
+
     def __await__(self) -> Generator[Any, None, None]:
-        return self._as_timepoint()._semaphore.reached(1).__await__()
+        if self._state == ISSUED:
+            yield from polled(self._ask)
+        if self._state != DONE:
+            yield from self._as_timepoint()._semaphore.reached(1).__await__()
 
     def __repr__(self) -> str:
         return f"<Submission {self._describe()} {WORDS[self._state][0]}>"
+
+    def _ask(self, seconds: float) -> bool:
+        """Ask for so long; return whether it has ended, or is no work of a stream."""
+        waiting.spin_for_operation(self, seconds)
+        return self._state != ISSUED
 
     def _look(self) -> bool:
         """Retire what has finished on the queue; return whether this has ended."""
         if self._state == ISSUED and not steps.is_inside():
             progress.act(retiring.harvest, self._queue, None)
         return self._state >= DONE
+
+    def _cancel(self, step: Step) -> None:
+        """Cancel it, inside a step."""
+        _cancel(step, self, None)
+
+    def _explain_issued(self) -> str:
+        """Return why it was not cancelled; empty if it has ended."""
+        if self._state >= DONE:
+            return ""
+        return (
+            f"{self._describe()} had been issued when its await was cancelled, and is not "
+            "recalled: its signals come, and until then it uses its buffers; wait for it, with "
+            "submission.wait() or another await, before you use what it writes"
+        )
 
     def _run_on_host(self) -> None:
         """Run a host operation on the calling thread, one of the pool's; end or defer it."""
@@ -128,6 +185,13 @@ class Submission(Operation):
                 self._signals = (*self._signals, timepoint)
             self._private = timepoint
         return timepoint
+
+
+def _cancel(step: Step, submission: Submission, _: None) -> None:
+    with timelines.lock:
+        # Noted first: an interrupted call is repeated.
+        step.work.append((timelines.CHANGE, (recall, submission, None)))
+        recall(submission, None, step.work)
 
 
 def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:

@@ -7,6 +7,51 @@ from schedlab.planted.mutant import Mutant
 
 FAILURES = (
     Mutant(
+        "a cancellation that recalls what was issued",
+        "recall/one",
+        (
+            Patch(
+                "_engine.ending",
+                "    elif state in {PENDING, PARTLY, STARVED, SENT}:\n",
+                "    elif state < DONE:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a cancellation that decides before it has the lock",
+        "recall/one",
+        (
+            Patch(
+                "_engine.submission",
+                "    with timelines.lock:\n"
+                "        # Noted first: an interrupted call is repeated.\n",
+                "    if submission._state > STARVED:\n        return\n    with timelines.lock:\n",
+            ),
+            Patch(
+                "_engine.submission",
+                "from hal._engine.operation import CANCELLED,",
+                "from hal._engine.operation import STARVED, CANCELLED,",
+            ),
+            Patch(
+                "_engine.ending",
+                "    elif state in {PENDING, PARTLY, STARVED, SENT}:\n",
+                "    elif state < DONE:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "a cancelled operation that holds up its queue",
+        "recall in front/one",
+        (
+            Patch(
+                "_engine.ending",
+                "        end(operation, CANCELLED, error, work)\n        queue._cancelled += 1\n",
+                "        finish(operation, CANCELLED, error, work)\n"
+                "        queue._cancelled += 1\n",
+            ),
+        ),
+    ),
+    Mutant(
         "a failure that stops at the first signal",
         "two signals refused",
         (
