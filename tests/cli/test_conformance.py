@@ -12,6 +12,7 @@ pytest.importorskip("hal_conformance", reason="hal-conformance is not installed"
 
 import hal
 import hal_conformance.runner as runner_module
+from hal._base import speedups
 from hal._cli.app import run
 from hal_conformance.report import Result, RunRecord, build_report
 
@@ -51,7 +52,8 @@ def test_tests_that_are_not_run_for_one_reason_are_counted(capsys, made_up):
     assert run(["conformance", "acme"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "unsupported 60 tests: the device does not have the feature 'graphs'"
-    assert lines[1].split() == ["tests", "1", "passed,", "60", "unsupported"]
+    assert lines[1] == f"engine     {speedups.engine()}"
+    assert lines[2].split() == ["tests", "1", "passed,", "60", "unsupported"]
     assert lines[-1].split() == ["verdict", "conformant"]
 
 

@@ -9,6 +9,7 @@ import socket
 import pytest
 from conformance_harness import ROOT, check_report
 
+from hal._base import speedups
 from hal_conformance import table
 from hal_conformance.report import Result, RunRecord, build_report, markdown, write_report
 
@@ -69,6 +70,7 @@ def test_the_table_counts_the_tests_of_each_area():
     verdicts = f"[failed](here/acme-auto.md), {day} | [failed](here/acme-gpu-graph.md), {day}"
     assert table.render(reports, "here").splitlines()[2:] == [
         "| ran on | Acme \\| 1 | Acme \\| 1: x |",
+        f"| engine | {speedups.engine()} | {speedups.engine()} |",
         "| timeline semaphores (S1 to S9) | partial (1 of 2) | partial (1 of 2) |",
         "| kernels (C5) | **1 of 1 failed** | **1 of 1 failed** |",
         "| others | passed (1) | passed (1) |",

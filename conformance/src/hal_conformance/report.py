@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from hal._base.speedups import engine
+
 __all__ = [
     "SCHEMA",
     "STATUSES",
@@ -25,6 +27,7 @@ __all__ = [
     "RunRecord",
     "build_report",
     "markdown",
+    "one_line",
     "scrub",
     "write_report",
 ]
@@ -114,6 +117,7 @@ def build_report(run: RunRecord) -> dict[str, Any]:
         "note": run.note,
         "complete": run.is_complete,
         "device": run.device,
+        "engine": engine(),
         "versions": {**_own_versions(), **run.versions},
         "features": {"supported": sorted(run.supported), "unsupported": sorted(run.unsupported)},
         "profile": run.profile,
@@ -155,12 +159,14 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["note"]:
         facts["note"] = report["note"]
     facts |= {key: str(value) for key, value in (report["device"] or {}).items()}
+    if "engine" in report:
+        facts["engine"] = report["engine"]
     facts |= dict(report["versions"])
     facts["features"] = ", ".join(report["features"]["supported"]) or "none"
     facts["features that it lacks"] = ", ".join(report["features"]["unsupported"]) or "none"
     facts["date"] = report["date"]
     lines += ["| what | which |", "|---|---|"]
-    lines += [f"| {key} | {_cell(value)} |" for key, value in facts.items()]
+    lines += [f"| {key} | {one_line(value)} |" for key, value in facts.items()]
     lines += ["", "## Tests", "", f"| area | {' | '.join(map(_title, STATUSES))} |"]
     lines += ["|---|" + "---:|" * len(STATUSES)]
     areas: dict[str, Counter[str]] = {}
@@ -178,7 +184,7 @@ def markdown(report: Mapping[str, Any]) -> str:
         tests = [test for test in report["tests"] if test["status"] == status]
         if tests and len(tests) < len(report["tests"]):
             lines += ["", f"## {_title(status).capitalize()}", "", "| test | reason |", "|---|---|"]
-            lines += [f"| `{test['id']}` | {_cell(test['reason'])} |" for test in tests]
+            lines += [f"| `{test['id']}` | {one_line(test['reason'])} |" for test in tests]
     lines += ["", "## Reproduce", "", "```sh", report["command"], "```", ""]
     return "\n".join(lines)
 
@@ -186,6 +192,11 @@ def markdown(report: Mapping[str, Any]) -> str:
 def scrub(text: str) -> str:
     """Return a text with absolute paths shortened to their last part."""
     return _ABSOLUTE.sub("", text)
+
+
+def one_line(text: str) -> str:
+    """Return a text as it may stand in a cell of a table in Markdown."""
+    return " ".join(str(text).split()).replace("|", "\\|")
 
 
 def _verdict(run: RunRecord, results: Iterable[Result]) -> str:
@@ -224,7 +235,3 @@ def _scrub_all(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _title(status: str) -> str:
     return status.replace("_", " ")
-
-
-def _cell(text: str) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")

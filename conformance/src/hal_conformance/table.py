@@ -20,6 +20,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
+from hal_conformance.report import one_line
+
 __all__ = ["AREAS", "MARKERS", "area", "cell", "load", "place", "render"]
 
 MARKERS: Final = ("<!-- conformance: begin -->", "<!-- conformance: end -->")
@@ -93,6 +95,7 @@ def render(reports: Mapping[str, Mapping[str, Any]], folder: str) -> str:
         ["", *(f"{each['backend']}, {each['mode']}" for each in columns)],
         ["---"] * (len(columns) + 1),
         ["ran on", *(_place(each) for each in columns)],
+        ["engine", *(one_line(each.get("engine", "not recorded")) for each in columns)],
     ]
     counted = [_counts(each["tests"]) for each in columns]
     rows += [
@@ -127,8 +130,7 @@ def place(document: str, table: str) -> str:
 def _place(report: Mapping[str, Any]) -> str:
     """Describe what a report's tests ran on."""
     name = (report["device"] or {}).get("name", "nothing")
-    text = f"{name}: {report['note']}" if report["note"] else name
-    return " ".join(text.split()).replace("|", "\\|")
+    return one_line(f"{name}: {report['note']}" if report["note"] else name)
 
 
 def _counts(tests: Sequence[Mapping[str, str]]) -> dict[str, Counter[str]]:

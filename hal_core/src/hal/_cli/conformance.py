@@ -169,6 +169,7 @@ def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
         out.print(f"[dim]driver    [/] {escape(device['driver'])}", soft_wrap=True)
         features = ", ".join(result["features"]["supported"]) or "none"
         out.print(f"[dim]features  [/] {escape(features)}", soft_wrap=True)
+    out.print(f"[dim]engine    [/] {escape(result['engine'])}", soft_wrap=True)
     counts = [
         f"{count} {status.replace('_', ' ')}" for status, count in result["counts"].items() if count
     ]
