@@ -1,7 +1,4 @@
-"""Cases of the shortcuts for memory of the driver's pool; `test_shortcuts.py` runs them as well.
-
-HAL_SPEEDUPS=require python tests/speedups/pool_cases.py DEVICE CASE, on the software driver
-"""
+"""Cases of the shortcuts for memory of the driver's pool."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import random
 import sys
 
 import numpy as np
-from shortcut_cases import Calls, fails, main, warm
+from shortcut_harness import Calls, fails, main, warm
 
 import hal
 from hal._buffers.buffer import Buffer

@@ -1,7 +1,4 @@
-"""Cases of the C extension's shortcuts; `test_shortcuts.py` runs each in a process of its own.
-
-HAL_SPEEDUPS=require python tests/speedups/shortcut_cases.py DEVICE CASE
-"""
+"""Cases of the C extension's shortcuts, on any device."""
 
 from __future__ import annotations
 
@@ -15,49 +12,16 @@ import sys
 import threading
 import typing
 import weakref
-from collections import Counter
 from unittest import mock
 
 import numpy as np
+from shortcut_harness import SOURCE, Calls, Interrupt, main, warm
 
 import hal
-from hal._base import speedups
 from hal._engine import timelines
 from hal._engine.submitting import harvest_some
 from hal._engine.timelines import Timepoint
 from hal_conformance.calls import Holds
-
-FAILED = 999  # a status that is neither success nor a lost device (CUDA_ERROR_UNKNOWN)
-SOURCE = """
-extern "C" __global__ void HAL_BLOCK(4) add(const int *x, int *y, int n, float scale) {
-  y[threadIdx.x] += x[threadIdx.x] + n + (int)scale;
-}
-"""
-
-
-class Calls:
-    """The Python functions of hal that were called while the block ran."""
-
-    def __enter__(self):
-        self.names = Counter()
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, *_):
-        sys.setprofile(None)
-
-    def _note(self, frame, event, _):
-        if event == "call" and frame.f_globals["__name__"].partition(".")[0] == "hal":
-            self.names[frame.f_code.co_qualname] += 1
-
-
-def warm(device):
-    """Have events made, so that the pool has some."""
-    buffer = device.allocate(256)
-    last = [device.queue.fill(buffer, 0) for _ in range(64)][-1]
-    last.wait()
-    device.wait_idle()
-    return buffer
 
 
 def case_the_commonest_calls_take_no_python_q1(device):
@@ -417,29 +381,6 @@ def case_methods_stay_methods(device):
     assert Mine(0, None).at(1).value == 2
 
 
-class Interrupt:
-    """Raise KeyboardInterrupt, once, where one of some Python functions of hal begins."""
-
-    def __init__(self, *names):
-        self.names = names
-        self.has_come = False
-
-    def __enter__(self):
-        sys.setprofile(self._note)
-        return self
-
-    def __exit__(self, kind, *_):
-        sys.setprofile(None)
-        assert self.has_come
-        assert kind is KeyboardInterrupt
-        return True
-
-    def _note(self, frame, event, _):
-        if event == "call" and not self.has_come and frame.f_code.co_qualname in self.names:
-            self.has_come = True
-            raise KeyboardInterrupt
-
-
 def case_an_interrupted_signal_releases_all_that_waits_o3(device):
     """The value is raised by then, and nobody else would release the rest."""
     buffer, beside = warm(device), device.create_queue()
@@ -593,74 +534,6 @@ def case_a_forked_child_submits_nothing_q6(device):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def fails(function, calls, device):
-    """Let the next calls of a driver's function fail on the software driver."""
-    import gpusim  # noqa: PLC0415 - only runs on the software driver have it
-
-    sim = gpusim.load()
-    assert device.backend == "cuda"
-    for number in range(1, calls + 1):
-        sim.fail(function, number, FAILED)
-    return sim
-
-
-def case_a_call_that_fails_twice_fails_the_operation(device):
-    """The table's call and the primitive's; the error is the primitive's."""
-    buffer, done = warm(device), hal.create_semaphore()
-    for function in ("cuMemsetD8Async", "cuEventRecord"):
-        fails(function, 2, device)
-        submission = device.queue.fill(buffer, 1, signal=(done.at(1),))
-        try:
-            submission.wait(30)
-        except hal.errors.OperationError as error:
-            assert "CUDA_ERROR_UNKNOWN" in str(error)  # noqa: PT017
-        else:
-            raise AssertionError(function)
-        assert submission.state == "failed"
-        try:
-            done.query()
-        except hal.HalError:
-            done = hal.create_semaphore()
-        else:
-            raise AssertionError(function)
-        device.queue.fill(buffer, 4).wait(30)
-        assert buffer.numpy().tolist() == [4] * 256
-
-
-def case_an_event_that_is_not_recorded_is_recorded_by_python_s7(device):
-    """The operation is on the stream by then, and runs once."""
-    buffer, done = warm(device), hal.create_semaphore()
-    sim = fails("cuEventRecord", 1, device)
-    calls = sim.calls("cuMemsetD8Async")
-    device.queue.fill(buffer, 1, signal=(done.at(1),))
-    assert not sim.fail_none()
-    done.wait(1, 30)
-    assert sim.calls("cuMemsetD8Async") == calls + 1
-    assert buffer.numpy().tolist() == [1] * 256
-
-
-def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
-    """The operation is on the stream by then, and runs once."""
-    warm(device)
-    go, kernel = hal.create_semaphore(), device.compile(SOURCE)["add"]
-    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
-    added = device.queue.dispatch(kernel, grid=1, args=(x, y, 1, 0.0), wait=(go.at(1),))
-    sim = fails("cuEventRecord", 1, device)
-    go.signal(1)
-    assert not sim.fail_none()
-    added.wait(30)
-    assert y.numpy().tolist() == [1, 2, 3, 4]
-
-
-def case_a_wait_that_fails_is_repeated_by_python_i1(device):
-    buffer, other = warm(device), device.create_queue()
-    sim = fails("cuStreamWaitEvent", 1, device)
-    first = device.queue.fill(buffer, 1)
-    other.fill(buffer, 2, wait=(first,)).wait(30)
-    assert not sim.fail_none()
-    assert buffer.numpy().tolist() == [2] * 256
-
-
 def case_a_forked_child_has_a_lock_of_its_own(_no_device):
     """The parent has imported hal, and opened no device."""
     child = os.fork()
@@ -674,17 +547,6 @@ def case_a_forked_child_has_a_lock_of_its_own(_no_device):
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def main(spec, name, cases):
-    """Run a case on a device; `none` opens none."""
-    assert speedups.module is not None
-    if spec == "none":
-        cases[name](None)
-        return
-    device = hal.create_device(spec)
-    cases[name](device)
-    assert device.close() == ()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+"""Cases of the shortcuts whose driver calls fail."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from shortcut_harness import SOURCE, fails, main, warm
+
+import hal
+
+
+def case_a_call_that_fails_twice_fails_the_operation(device):
+    """The table's call and the primitive's; the error is the primitive's."""
+    buffer, done = warm(device), hal.create_semaphore()
+    for function in ("cuMemsetD8Async", "cuEventRecord"):
+        fails(function, 2, device)
+        submission = device.queue.fill(buffer, 1, signal=(done.at(1),))
+        try:
+            submission.wait(30)
+        except hal.errors.OperationError as error:
+            assert "CUDA_ERROR_UNKNOWN" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(function)
+        assert submission.state == "failed"
+        try:
+            done.query()
+        except hal.HalError:
+            done = hal.create_semaphore()
+        else:
+            raise AssertionError(function)
+        device.queue.fill(buffer, 4).wait(30)
+        assert buffer.numpy().tolist() == [4] * 256
+
+
+def case_an_event_that_is_not_recorded_is_recorded_by_python_s7(device):
+    """The operation is on the stream by then, and runs once."""
+    buffer, done = warm(device), hal.create_semaphore()
+    sim = fails("cuEventRecord", 1, device)
+    calls = sim.calls("cuMemsetD8Async")
+    device.queue.fill(buffer, 1, signal=(done.at(1),))
+    assert not sim.fail_none()
+    done.wait(1, 30)
+    assert sim.calls("cuMemsetD8Async") == calls + 1
+    assert buffer.numpy().tolist() == [1] * 256
+
+
+def case_an_event_of_what_a_signal_issues_is_not_recorded_s7(device):
+    """The operation is on the stream by then, and runs once."""
+    warm(device)
+    go, kernel = hal.create_semaphore(), device.compile(SOURCE)["add"]
+    x, y = device.upload(np.arange(4, dtype=np.int32)), device.upload(np.zeros(4, np.int32))
+    added = device.queue.dispatch(kernel, grid=1, args=(x, y, 1, 0.0), wait=(go.at(1),))
+    sim = fails("cuEventRecord", 1, device)
+    go.signal(1)
+    assert not sim.fail_none()
+    added.wait(30)
+    assert y.numpy().tolist() == [1, 2, 3, 4]
+
+
+def case_a_wait_that_fails_is_repeated_by_python_i1(device):
+    buffer, other = warm(device), device.create_queue()
+    sim = fails("cuStreamWaitEvent", 1, device)
+    first = device.queue.fill(buffer, 1)
+    other.fill(buffer, 2, wait=(first,)).wait(30)
+    assert not sim.fail_none()
+    assert buffer.numpy().tolist() == [2] * 256
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:], cases=globals())

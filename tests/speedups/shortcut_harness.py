@@ -1,0 +1,92 @@
+"""What the cases of the C extension's shortcuts share; `test_shortcuts.py` runs them.
+
+Each file of cases is a program: HAL_SPEEDUPS=require python tests/speedups/FILE DEVICE CASE...
+Those of `pool_cases.py` and `fault_cases.py` need the software driver.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import hal
+from hal._base import speedups
+
+FAILED = 999  # a status that is neither success nor a lost device (CUDA_ERROR_UNKNOWN)
+SOURCE = """
+extern "C" __global__ void HAL_BLOCK(4) add(const int *x, int *y, int n, float scale) {
+  y[threadIdx.x] += x[threadIdx.x] + n + (int)scale;
+}
+"""
+
+
+class Calls:
+    """The Python functions of hal that were called while the block ran."""
+
+    def __enter__(self):
+        self.names = Counter()
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _note(self, frame, event, _):
+        if event == "call" and frame.f_globals["__name__"].partition(".")[0] == "hal":
+            self.names[frame.f_code.co_qualname] += 1
+
+
+def warm(device):
+    """Have events made, so that the pool has some."""
+    buffer = device.allocate(256)
+    last = [device.queue.fill(buffer, 0) for _ in range(64)][-1]
+    last.wait()
+    device.wait_idle()
+    return buffer
+
+
+class Interrupt:
+    """Raise KeyboardInterrupt, once, where one of some Python functions of hal begins."""
+
+    def __init__(self, *names):
+        self.names = names
+        self.has_come = False
+
+    def __enter__(self):
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, kind, *_):
+        sys.setprofile(None)
+        assert self.has_come
+        assert kind is KeyboardInterrupt
+        return True
+
+    def _note(self, frame, event, _):
+        if event == "call" and not self.has_come and frame.f_code.co_qualname in self.names:
+            self.has_come = True
+            raise KeyboardInterrupt
+
+
+def fails(function, calls, device):
+    """Let the next calls of a driver's function fail on the software driver."""
+    import gpusim  # noqa: PLC0415 - only runs on the software driver have it
+
+    sim = gpusim.load()
+    assert device.backend == "cuda"
+    for number in range(1, calls + 1):
+        sim.fail(function, number, FAILED)
+    return sim
+
+
+def main(spec, *names, cases):
+    """Run cases, each on a device of its own; `none` opens none."""
+    assert speedups.module is not None
+    for name in names:
+        print(name, flush=True)  # noqa: T201 - for the parent: which is the last
+        if spec == "none":
+            cases[name](None)
+            continue
+        device = hal.create_device(spec)
+        cases[name](device)
+        assert device.close() == ()
