@@ -218,7 +218,7 @@ HOST = (
     (
         "a device has no warps",
         ["devices/test_devices.py::test_the_description_makes_sense"],
-        ("hal_cpu.driver", "warp_size=1", "warp_size=0"),
+        ("hal_cpu.driver", "warp_size=32", "warp_size=0"),
     ),
     (
         "nothing is compiled",

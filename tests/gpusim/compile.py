@@ -373,11 +373,11 @@ def _compile(request: _Request, folder: Path) -> tuple[int, str]:
             target.write_text(content, encoding="utf-8")
     compiler = _toolchain.find_compiler()
     (folder / _dialect.PRELUDE).parent.mkdir()
-    for name in ("kernel.h", "image.h"):
+    for name in _dialect.HEADERS:
         text = (resources.files("hal_cpu") / name).read_text(encoding="utf-8")
-        text = text.replace("warpSize = 1;", f"warpSize = {64 if options.is_hip else 32};")
         (folder / _dialect.PRELUDE).with_name(name).write_text(text, encoding="utf-8")
     command = [*compiler.cxx, f"-std={options.standard}", *_COMPILER_OPTIONS]
+    command.append(f"-DHAL_WARP_SIZE={64 if options.is_hip else 32}")
     for each in [str(headers), *options.includes]:
         command += ["-I", each]
     source, target = folder / "image.cpp", folder / "image"
@@ -399,7 +399,9 @@ def _included(request: _Request, options: _Options, command: Sequence[str], fold
     source, target = folder / "included.cpp", folder / "included.i"
     text = "".join([*options.macros, *(f'#include "{name}"\n' for name in options.first)])
     text += "".join(
-        line for line in request.text.splitlines(keepends=True) if line.lstrip().startswith("#")
+        line
+        for line in request.text.replace("\\\n", " ").splitlines(keepends=True)
+        if line.lstrip().startswith("#")
     )
     source.write_text(text, encoding="utf-8")
     status, _ = _toolchain.run_compiler([*command, "-E", "-P", str(source), "-o", str(target)])

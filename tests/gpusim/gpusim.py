@@ -116,9 +116,10 @@ def _stamp() -> str:
             ROOT / "hal_core" / "src" / "hal" / name
             for name in ("_programs/scanner.py", "cpp_tokens.py")
         ),
+        *sorted((ROOT / "hal_core" / "src" / "hal" / "dialect").rglob("*")),
     ]
     for path in files:
-        if path.suffix in {".py", ".h"}:
+        if path.suffix in {"", ".py", ".h"} and path.is_file():
             digest.update(path.name.encode() + path.read_bytes())
     digest.update(os.environ.get("HAL_CXX", "").encode())
     return digest.hexdigest()

@@ -16,7 +16,7 @@
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-function"
-#include "../../hal_cpu/src/hal_cpu/fibers.h"
+#include "../../hal_cpu/src/hal_cpu/lanes.h"
 #pragma GCC diagnostic pop
 
 #define PREFIX "hal_kernel_"
@@ -309,9 +309,7 @@ static struct runner *my_runner(void) {
   if (runner) return runner;
   pthread_once(&runner_once, make_key);
   runner = calloc(1, sizeof *runner);
-  runner->state.worker.run_threads = run_threads;
-  runner->state.worker.barrier = barrier;
-  runner->state.worker.diverged = diverged;
+  start_worker(&runner->state.worker);
   pthread_setspecific(runner_key, runner);
   return runner;
 }
@@ -324,6 +322,12 @@ static void on_assert(const char *condition, const char *file, unsigned line, co
 static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other) {
   (void)worker, (void)other;
   fprintf(stderr, "%s:%u: not all threads of the block come to this barrier\n", one->file, one->line);
+  siglongjmp(runner->asserted, FAILED);
+}
+
+static void misled(struct hal_worker *worker, const struct hal_meeting *meeting, const char *what) {
+  (void)worker;
+  fprintf(stderr, "%s:%u: %s(): %s\n", meeting->place->file, meeting->place->line, meeting->name, what);
   siglongjmp(runner->asserted, FAILED);
 }
 

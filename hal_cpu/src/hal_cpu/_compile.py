@@ -124,13 +124,14 @@ def _compile(request: CompileRequest, march: str, features: str) -> tuple[bytes,
         # Otherwise it writes the work directory's name into the image.
         options.append("-g0")
     folders = [str(Path(folder).absolute()) for folder in request.include_directories]
-    headers = {
-        name: (resources.files("hal_cpu") / name).read_bytes() for name in ("kernel.h", "image.h")
-    }
+    headers = {name: (resources.files("hal_cpu") / name).read_bytes() for name in _dialect.HEADERS}
     foreign = ""
     if request.has_includes:
         foreign = _preprocess(request, compiler, options, folders)
-    text = _dialect.rewrite(request, _dialect.foreign_text(foreign), features)
+    others = _dialect.foreign_text(foreign)
+    if dialect.GROUPS in request.source:
+        others += dialect.texts()[dialect.GROUPS]
+    text = _dialect.rewrite(request, others, features)
     debug = os.environ.get("HAL_CPU_DEBUG_DIR", "")
     key = _toolchain.CACHE.key(
         "kernel",

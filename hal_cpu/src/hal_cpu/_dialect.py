@@ -24,6 +24,7 @@ from hal.cpp_tokens import Token, tokenize
 from hal.native import CompileRequest, EntryPoint
 
 __all__ = [
+    "HEADERS",
     "PRELUDE",
     "SOURCE",
     "definitions",
@@ -38,14 +39,24 @@ SOURCE: Final = "hal_user_source.cpp"
 PRELUDE: Final = "hal_cpu/kernel.h"
 """The first include: in a folder of its own, so that it hides no file of the user's."""
 
+HEADERS: Final = ("kernel.h", "warp.h", "image.h")
+"""The files of that folder."""
+
 _DEFINE: Final = re.compile(r"#\s*define\s+(\w+)")
 _MARKER: Final = re.compile(r'# \d+ "((?:[^"\\]|\\.)*)"')
 # Applies to the pointer itself, not to its target.
 _RESTRICT: Final = re.compile(r"\*[\w\s]*\b__restrict(?:__)?\b[\w\s]*\Z")
 
-_BARRIERS: Final = frozenset({"__syncthreads"})
-_THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim", "__syncthreads"})
 _WORD: Final = re.compile(r"\w+")
+_WARPS: Final = frozenset(
+    _WORD.findall(
+        """__shfl_sync __shfl_up_sync __shfl_down_sync __shfl_xor_sync __ballot_sync __any_sync
+        __all_sync __syncwarp __activemask __match_any_sync __reduce_add_sync __reduce_min_sync
+        __reduce_max_sync __reduce_and_sync __reduce_or_sync __reduce_xor_sync"""
+    )
+)
+_BARRIERS: Final = frozenset({"__syncthreads"}) | _WARPS
+_THREAD: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"}) | _BARRIERS
 # Words before a parenthesis that is not a function's.
 _KEYWORDS: Final = frozenset(
     _WORD.findall(

@@ -380,6 +380,7 @@ def _build_runtime(compiler: _toolchain.Compiler) -> bytes:
         "work.h",
         "pool.h",
         "fibers.h",
+        "lanes.h",
         "image.h",
     )
     sources = {name: (folder / name).read_bytes() for name in ("runtime.c", *headers)}

@@ -105,7 +105,7 @@ def _describe(index: int, compiler: str) -> DeviceInfo:
         compute_units=_system.processor_count(),
         max_threads_per_block=1024,
         max_shared_memory=_image.MAX_SHARED_MEMORY,
-        warp_size=1,
+        warp_size=32,
         driver=f"hal-cpu {_version()}, {compiler}",
         properties={"page_size": page},
     )

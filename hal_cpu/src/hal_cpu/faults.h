@@ -10,7 +10,7 @@
 struct fault {
   struct fault *next;
   uint64_t sequence; /* the record's number, counted as `completed` counts */
-  char text[512];
+  char text[768];
 };
 
 static struct {
@@ -23,7 +23,8 @@ static inline bool has_fault(uint64_t slot, uint64_t sequence) {
   return atomic_load_explicit(&progress[slot].fault, memory_order_relaxed) <= sequence;
 }
 
-static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other) {
+/* Make the work that a thread runs fail, with the kernel, the block and the line. */
+static void add_fault(const struct hal_worker *worker, const struct hal_place *place, const char *what) {
   const struct thread_state *state = (const struct thread_state *)worker;
   const uint32_t *grid = state->launch->grid;
   /* The record is not complete before this returns. */
@@ -33,21 +34,33 @@ static void diverged(struct hal_worker *worker, const struct hal_place *one, con
   while (*link && (*link)->sequence < sequence) link = &(*link)->next;
   struct fault *fault = *link ? NULL : calloc(1, sizeof *fault);
   if (fault) {
-    char there[256] = "others go past it";
-    if (other && other->line != one->line)
-      snprintf(there, sizeof there, "others wait at the one in line %u of %s", other->line, other->file);
-    else if (other)
-      snprintf(there, sizeof there, "others wait at another one in the same line");
     fault->sequence = sequence;
-    snprintf(fault->text, sizeof fault->text,
-             "kernel '%s', block (%llu, %llu, %llu): %s:%u: some threads wait at this __syncthreads(), %s; "
-             "all threads of a block that have not returned must come to the same one",
-             state->kernel->name, (unsigned long long)(block % grid[0]), (unsigned long long)(block / grid[0] % grid[1]),
-             (unsigned long long)(block / grid[0] / grid[1]), one->file, one->line, there);
+    snprintf(fault->text, sizeof fault->text, "kernel '%s', block (%llu, %llu, %llu): %s:%u: %s", state->kernel->name,
+             (unsigned long long)(block % grid[0]), (unsigned long long)(block / grid[0] % grid[1]),
+             (unsigned long long)(block / grid[0] / grid[1]), place->file, place->line, what);
     *link = fault;
     if (fault == faults.first[state->slot]) atomic_store(&progress[state->slot].fault, sequence);
   }
   pthread_mutex_unlock(&faults.lock);
+}
+
+static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other) {
+  char there[256] = "others go past it", text[400];
+  if (other && other->line != one->line)
+    snprintf(there, sizeof there, "others wait at the one in line %u of %s", other->line, other->file);
+  else if (other)
+    snprintf(there, sizeof there, "others wait at another one in the same line");
+  snprintf(text, sizeof text,
+           "some threads wait at this __syncthreads(), %s; all threads of a block that have not returned must come "
+           "to the same one",
+           there);
+  add_fault(worker, one, text);
+}
+
+static void misled(struct hal_worker *worker, const struct hal_meeting *meeting, const char *what) {
+  char text[480];
+  snprintf(text, sizeof text, "%s(): %s", meeting->name, what);
+  add_fault(worker, meeting->place, text);
 }
 
 /* Write the text of the oldest fault of a stream's records up to the given one, or "". */

@@ -37,6 +37,8 @@ struct fiber {
   void *top; /* the saved stack pointer while it does not run */
   struct fiber *next, *previous;
   unsigned int index;
+  int over;                          /* it has returned */
+  const struct hal_meeting *meeting; /* that it waits for, out of the ring */
 #ifndef HAL_SWITCH_BY_HAND
   ucontext_t context;
 #endif
@@ -54,6 +56,8 @@ struct thread_state {
   struct fiber home; /* the thread's own stack */
   unsigned int living, arrived;  /* fibers that have not returned, and those of them at the barrier */
   const struct hal_place *place; /* that the first has arrived at */
+  unsigned int count, parked;    /* fibers of the block, and those of them that wait for a meeting */
+  size_t page;
   void *signal_stack;
   void (*entry)(void *, unsigned int);
   void *frame;
@@ -173,12 +177,18 @@ static void prepare_fiber(struct fiber *fiber, char *stack, void (*function)(voi
 }
 #endif
 
+static void leave_lanes(struct thread_state *state, struct fiber *me);
+static void after_arrival(struct thread_state *state);
+
 static void run_fiber(void *argument) {
   struct thread_state *state = argument;
   struct fiber *me = state->current;
   state->entry(state->frame, me->index);
+  me->over = 1;
+  state->living--;
+  leave_lanes(state, me);
+  after_arrival(state);
   struct fiber *next = me->next;
-  if (state->arrived == --state->living) state->arrived = 0;
   if (next == me) {
     next = &state->home;
   } else {
@@ -236,6 +246,8 @@ static void run_threads(struct hal_worker *worker, unsigned int count, void (*en
   for (unsigned int i = 0; i < count; i++) {
     struct fiber *fiber = fiber_at(state, i, page);
     fiber->index = i;
+    fiber->over = 0;
+    fiber->meeting = NULL;
     fiber->previous = previous;
     previous->next = fiber;
     previous = fiber;
@@ -246,28 +258,38 @@ static void run_threads(struct hal_worker *worker, unsigned int count, void (*en
   state->entry = entry;
   state->frame = frame;
   state->current = first;
-  state->living = count;
-  state->arrived = 0;
+  state->living = state->count = count;
+  state->arrived = state->parked = 0;
+  state->page = page;
   switch_fiber(&state->home, state->current);
   state->current = NULL;
 }
 
 static void diverged(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other);
+static void meet_lanes(struct hal_worker *worker, const struct hal_meeting *meeting);
 
 static void barrier(struct hal_worker *worker, const struct hal_place *place) {
   struct thread_state *state = (struct thread_state *)worker;
   struct fiber *me = state->current;
   if (!me) die("a kernel reached __syncthreads() that was not found in its source; write it plainly");
-  struct fiber *next = me->next;
   if (state->arrived && state->place != place) {
     diverged(worker, state->place, place);
     switch_fiber(me, &state->home); /* the others are never resumed */
   }
   state->place = place;
-  if (++state->arrived == state->living) state->arrived = 0;
+  state->arrived++;
+  after_arrival(state);
+  struct fiber *next = me->next;
   if (next == me) return;
   state->current = next;
   switch_fiber(me, next);
+}
+
+static void start_worker(struct hal_worker *worker) {
+  worker->run_threads = run_threads;
+  worker->barrier = barrier;
+  worker->diverged = diverged;
+  worker->meet = meet_lanes;
 }
 
 /* Make the calling thread's state. */
@@ -277,9 +299,7 @@ static void start_state(struct thread_state *state) {
   stack_t alternate = {.ss_size = SIGNAL_STACK};
   alternate.ss_sp = state->signal_stack = malloc(SIGNAL_STACK);
   if (alternate.ss_sp) sigaltstack(&alternate, NULL);
-  state->worker.run_threads = run_threads;
-  state->worker.barrier = barrier;
-  state->worker.diverged = diverged;
+  start_worker(&state->worker);
 }
 
 static void end_state(struct thread_state *state) {

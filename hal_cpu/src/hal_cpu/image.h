@@ -40,6 +40,18 @@ struct hal_place {
   unsigned int line;
 };
 
+/* What threads of one warp do together, as one of them describes it. */
+struct hal_meeting {
+  const struct hal_place *place;
+  const char *name;         /* of the function in the source */
+  unsigned int width;       /* threads of a warp: 32 or 64 */
+  unsigned int open;        /* 1: for those that happen to come to this place */
+  unsigned long long lanes; /* otherwise those that come, a bit for each */
+  /* Called once, when all have come that have not returned, with each one's argument by its lane. */
+  void (*together)(unsigned long long lanes, void *const *arguments);
+  void *argument;
+};
+
 /* The operating system's thread that runs blocks; it runs one block at a time. */
 struct hal_worker {
   void *shared; /* the block's dynamic shared memory, aligned to 64; contents undefined */
@@ -56,6 +68,10 @@ struct hal_worker {
    * barrier at `one`: some went to `other`, or past it if that is NULL. The
    * caller gives the block up. */
   void (*diverged)(struct hal_worker *worker, const struct hal_place *one, const struct hal_place *other);
+  /* To be called inside such an entry: returns once all lanes of the meeting
+   * have called it for the same one, and `together` was called. If they cannot
+   * all come the block is given up, and the launch fails. */
+  void (*meet)(struct hal_worker *worker, const struct hal_meeting *meeting);
 };
 
 struct hal_kernel {

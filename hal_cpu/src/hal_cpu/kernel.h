@@ -78,7 +78,6 @@ static thread_local hal_thread_t hal_thread{};
 #define blockIdx (hal_thread.hal_block)
 #define blockDim (hal_thread.hal_block_size)
 #define gridDim (hal_thread.hal_grid_size)
-static constexpr int warpSize = 1;
 
 static constexpr bool hal_same_text(const char *a, const char *b) {
   while (*a && *a == *b) a++, b++;
@@ -115,6 +114,8 @@ static HAL_INLINE void hal_barrier(const hal_thread_t &thread, const hal_place *
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 #define __grid_constant__
+
+#include "warp.h"
 
 // Dynamic shared memory. `extern __shared__ type name[]...;` declares the type, and is followed in
 // a function, or preceded where functions see it from outside, by the pointer.

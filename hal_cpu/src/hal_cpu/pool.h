@@ -4,7 +4,7 @@
 #ifndef HAL_CPU_POOL_H
 #define HAL_CPU_POOL_H
 
-#include "fibers.h"
+#include "lanes.h"
 
 #include <linux/futex.h>
 #include <pthread.h>

@@ -15,7 +15,7 @@
  * got there. Python reads both counters, and reads and writes events, without a call.
  *
  * The parts, each built on those before it: fibers.h runs a block's threads,
- * pool.h shares work over the processors, work.h has the records and runs them,
+ * lanes.h lets those of a warp meet, pool.h shares work over the processors, work.h has the records and runs them,
  * stream.h queues them, faults.h keeps what failed, graph.h runs many with dependencies,
  * enqueue.h is how work gets in.
  *

@@ -74,7 +74,10 @@ def _refused(request: CompileRequest, target: str, log: str) -> CompilationError
 
 def program_text(request: CompileRequest) -> str:
     """Return the compiler's input: preludes, macros, the user's text, the type table."""
-    prelude = (resources.files("hal_hip") / "prelude.h").read_text(encoding="utf-8")
+    own = resources.files("hal_hip")
+    prelude = "\n".join(
+        (own / name).read_text(encoding="utf-8") for name in ("prelude.h", "warps.h")
+    )
     name = request.filename.replace("\\", "\\\\").replace('"', '\\"')
     return "\n".join(
         [

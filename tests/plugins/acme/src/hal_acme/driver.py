@@ -48,6 +48,6 @@ def _describe(index: int) -> DeviceInfo:
         compute_units=1,
         max_threads_per_block=1,
         max_shared_memory=0,
-        warp_size=1,
+        warp_size=32,
         driver=f"libacme {_driver.VERSION}",
     )

@@ -1,0 +1,137 @@
+/* Let threads of one warp meet, wherever the warp's other threads are.
+ *
+ * Part of runtime.c. A thread that comes to a meeting before the others leaves the ring and is
+ * parked; the last one does what they came for, and puts them back behind itself. So from the thread
+ * that runs on, the ring has those that can run, and then those that wait at a barrier. */
+#ifndef HAL_CPU_LANES_H
+#define HAL_CPU_LANES_H
+
+#include "fibers.h"
+
+/* Makes the launch fail because of a thread's meeting. */
+static void misled(struct hal_worker *worker, const struct hal_meeting *meeting, const char *what);
+
+/* Let a parked thread go on, after the one that runs. */
+static void unpark(struct thread_state *state, struct fiber *fiber) {
+  struct fiber *me = state->current;
+  fiber->meeting = NULL;
+  state->parked--;
+  if (fiber == me) return; /* it has not left the ring */
+  fiber->previous = me;
+  fiber->next = me->next;
+  me->next->previous = fiber;
+  me->next = fiber;
+}
+
+/* Return the thread of a lane of a fiber's warp that has not returned, or NULL. */
+static struct fiber *lane_of(const struct thread_state *state, const struct fiber *fiber, unsigned int width,
+                             unsigned int lane) {
+  unsigned int index = fiber->index / width * width + lane;
+  if (index >= state->count) return NULL;
+  struct fiber *found = fiber_at(state, index, state->page);
+  return found->over ? NULL : found;
+}
+
+static int is_same(const struct hal_meeting *one, const struct hal_meeting *other) {
+  if (!other || one->together != other->together || one->open != other->open) return 0;
+  return one->open ? one->place == other->place : one->lanes == other->lanes;
+}
+
+/* Hold a fiber's meeting if all have come, or with those that have if it is open. */
+static int hold_meeting(struct thread_state *state, struct fiber *fiber) {
+  const struct hal_meeting meeting = *fiber->meeting;
+  void *arguments[64] = {NULL};
+  uint64_t lanes = 0;
+  for (unsigned int lane = meeting.width; lane-- > 0;) {
+    struct fiber *other = meeting.open || meeting.lanes >> lane & 1 ? lane_of(state, fiber, meeting.width, lane) : NULL;
+    if (!other) continue;
+    if (!is_same(&meeting, other->meeting)) {
+      if (meeting.open) continue;
+      return 0;
+    }
+    lanes |= (uint64_t)1 << lane;
+    arguments[lane] = other->meeting->argument;
+  }
+  meeting.together(lanes, arguments);
+  for (unsigned int lane = meeting.width; lane-- > 0;)
+    if (lanes >> lane & 1) unpark(state, lane_of(state, fiber, meeting.width, lane));
+  return 1;
+}
+
+/* No thread can run, and some are parked: hold the open meetings. If there is none, the block ends. */
+static void settle(struct thread_state *state) {
+  int held = 0;
+  for (unsigned int i = state->count; i-- > 0;) {
+    struct fiber *fiber = fiber_at(state, i, state->page);
+    if (!fiber->over && fiber->meeting && fiber->meeting->open) held = hold_meeting(state, fiber);
+  }
+  if (held) return;
+  struct fiber *first = NULL;
+  for (unsigned int i = state->count; i-- > 0;) {
+    struct fiber *fiber = fiber_at(state, i, state->page);
+    if (!fiber->over && fiber->meeting) first = fiber;
+  }
+  const struct hal_meeting *meeting = first->meeting;
+  uint64_t missing = 0;
+  char where[256] = "wait at a __syncthreads()";
+  for (unsigned int lane = meeting->width; lane-- > 0;) {
+    struct fiber *other = meeting->lanes >> lane & 1 ? lane_of(state, first, meeting->width, lane) : NULL;
+    if (!other || is_same(meeting, other->meeting)) continue;
+    missing |= (uint64_t)1 << lane;
+    if (other->meeting)
+      snprintf(where, sizeof where, "wait at %s() in line %u of %s", other->meeting->name, other->meeting->place->line,
+               other->meeting->place->file);
+  }
+  char text[400];
+  snprintf(text, sizeof text,
+           "its mask 0x%0*llx names the lanes 0x%0*llx, which do not come: they %s; name only threads that come "
+           "here, all with one mask",
+           (int)meeting->width / 4, meeting->lanes, (int)meeting->width / 4, (unsigned long long)missing, where);
+  misled(&state->worker, meeting, text);
+  switch_fiber(state->current, &state->home); /* the others are never resumed */
+}
+
+/* To be called when the thread that runs waits or has returned. */
+static void after_arrival(struct thread_state *state) {
+  if (state->arrived + state->parked < state->living) return;
+  if (state->parked)
+    settle(state);
+  else
+    state->arrived = 0;
+}
+
+/* A thread has returned: those that meet need not wait for it any longer. */
+static void leave_lanes(struct thread_state *state, struct fiber *me) {
+  if (!state->parked) return;
+  for (unsigned int lane = 64; lane-- > 0;) {
+    struct fiber *other = lane_of(state, me, 64, lane);
+    if (other && other->meeting && !other->meeting->open) hold_meeting(state, other);
+  }
+}
+
+static void meet_lanes(struct hal_worker *worker, const struct hal_meeting *meeting) {
+  struct thread_state *state = (struct thread_state *)worker;
+  struct fiber *me = state->current;
+  if (!me) die("a kernel reached a function of warps that was not found in its source; write its name plainly");
+  unsigned int lane = me->index % meeting->width;
+  if (!meeting->open && !(meeting->lanes >> lane & 1)) {
+    char text[200];
+    snprintf(text, sizeof text,
+             "its mask 0x%0*llx leaves out lane %u, which calls it; a mask names every thread that comes here",
+             (int)meeting->width / 4, meeting->lanes, lane);
+    misled(worker, meeting, text);
+    switch_fiber(me, &state->home); /* the others are never resumed */
+  }
+  me->meeting = meeting;
+  state->parked++;
+  if (!meeting->open && hold_meeting(state, me)) return;
+  after_arrival(state);
+  if (!me->meeting) return;
+  struct fiber *next = me->next;
+  next->previous = me->previous;
+  me->previous->next = next;
+  state->current = next;
+  switch_fiber(me, next);
+}
+
+#endif

@@ -1,0 +1,60 @@
+"""List mutants of the dialect: of the headers and texts that kernels are compiled with.
+
+Each is one mistake; `mutants.py` makes them, and says what they are for.
+"""
+
+from __future__ import annotations
+
+__all__ = ["DIALECT"]
+
+FLOATS = "kernels/test_float16.py::test_"
+WARPS = "kernels/test_warps.py::test_"
+HEADER = (
+    '    return (resources.files("hal.dialect") / "headers" / name).read_text(encoding="utf-8")\n'
+)
+OWN = '(resources.files("hal_cpu") / name).read_bytes()'
+
+
+def in_header(old, new):
+    """Return the patch that changes a line of the dialect's headers."""
+    changed = HEADER.replace("\n", f'.replace("{old}", "{new}")\n')
+    return ("hal.dialect", HEADER, changed)
+
+
+def in_warps(old, new):
+    """Return the patch that changes a line of the CPU backend's own headers."""
+    return ("hal_cpu._compile", OWN, f'{OWN}.replace(b"{old}", b"{new}")')
+
+
+DIALECT = (
+    # Name, tests, patches
+    (
+        "halves are cut off",
+        [f"{FLOATS}16_bit_numbers_narrow_and_widen_exactly_c5"],
+        in_header("+ (magnitude >> 13 & 1u)", ""),
+    ),
+    (
+        "a bfloat16 is rounded twice",
+        [
+            f"{FLOATS}16_bit_arithmetic_and_arguments_are_rounded_once_c5",
+            f"{FLOATS}fills_of_16_bit_numbers_are_rounded_once_c1",
+        ],
+        ("hal.bfloat16", "    if exact != value:\n", "    if False:\n"),
+    ),
+    (
+        "lanes shuffle down by one too few",
+        [
+            f"{WARPS}shuffles_fetch_from_other_lanes_c5",
+            f"{WARPS}warps_and_tiles_add_up_c5",
+        ],
+        in_warps("? lane + (int)by : lane", "? lane + (int)by - 1 : lane"),
+    ),
+    (
+        "a ballot is of all that come",
+        [
+            f"{WARPS}votes_count_the_lanes_of_a_mask_c5",
+            f"{WARPS}warps_and_tiles_add_up_c5",
+        ],
+        in_warps("if (lanes >> i & 1 && hal_of<hal_vote>(steps, i))", "if (lanes >> i & 1)"),
+    ),
+)
