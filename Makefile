@@ -4,6 +4,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq --no-input
+# Modules are compiled as they are imported: most of what is installed never is.
+INSTALL := $(PIP) install --no-compile
 PROJECTS := Makefile pyproject.toml $(wildcard */pyproject.toml)
 # A name on the path may be a shim that fails, so each candidate is tried.
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
@@ -98,20 +100,20 @@ $(VENV)/.created:
 # member. Without a C++ compiler on the machine, one comes as a wheel.
 $(VENV)/.demo: $(VENV)/.created $(PROJECTS)
 	@echo "== set-up: the core, the CPU backend and the demo's libraries"
-	@$(PIP) install hatchling editables
-	@$(PIP) install --no-build-isolation -e './hal_core[cli,demo]' -e ./hal_cpu
+	@$(INSTALL) hatchling editables
+	@$(INSTALL) --no-build-isolation -e './hal_core[cli,demo]' -e ./hal_cpu
 	@$(BIN)/python -c '$(FIND_COMPILER)' 2>/dev/null || \
-	    { echo "== set-up: a C++ compiler"; $(PIP) install --no-build-isolation -e './hal_cpu[zig]' && \
+	    { echo "== set-up: a C++ compiler"; $(INSTALL) --no-build-isolation -e './hal_cpu[zig]' && \
 	        { $(BIN)/python hal_core/hatch_build.py || true; }; }
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.demo
 	@echo "== set-up: the other members and the tools"
-	@$(BIN)/python -c '$(DEV)' | xargs $(PIP) install
-	@$(PIP) install --no-build-isolation -e ./hal_cuda -e ./hal_hip -e ./conformance
+	@$(INSTALL) --no-build-isolation -e ./hal_cuda -e ./hal_hip -e ./conformance \
+	    $$($(BIN)/python -c '$(DEV)')
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.test benchmarks/requirements.txt
 	@echo "== set-up: what the benchmarks compare with"
-	@$(PIP) install -r benchmarks/requirements.txt
+	@$(INSTALL) -r benchmarks/requirements.txt
 	@touch $@
