@@ -37,8 +37,8 @@ MEMORY = "core/memory/test_memory_interrupts.py::"
 CACHE = "core/memory/test_allocator.py::"
 CHECK = {
     "conformance/test_acme.py": Multiplied(WHOLE),
-    "conformance/test_core_mutants.py": Multiplied("mutants", 5),
-    "conformance/test_mutants.py": Multiplied("mutants", 24),
+    "conformance/test_core_mutants.py": Multiplied("mutants", 10),
+    "conformance/test_mutants.py": Multiplied("mutants", 48),
     "conformance/test_mutants.py::test_the_true_backend_passes": Multiplied("mutants"),
     f"{PROFILES}test_a_key_that_matches_nothing_fails_the_run": Multiplied(REFUSED, 2),
     f"{SUITE}test_an_unavailable_backend_is_not_run": Multiplied(REFUSED, ("unavailable",)),

@@ -41,7 +41,7 @@ def create_environment(home, *requirements):
             if not (site / top).exists():
                 (site / top).symlink_to(distribution.locate_file(top))
     install = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    install += ["--python", programs / "python", "install", "--quiet", "--no-index"]
+    install += ["--python", programs / "python", "install", "--quiet", "--no-index", "--no-compile"]
     subprocess.run([*install, *requirements], check=True, timeout=300)
     return programs
 

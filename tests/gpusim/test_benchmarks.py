@@ -34,16 +34,16 @@ def run(*arguments, script="run.py"):
 def test_one_run_compares_two_backends(tmp_path):
     path = tmp_path / "both.json"
     note = "hip: gpusim's, and its numbers mean nothing"
-    arguments = ("--device", "cuda", "--beside", "hip", "--groups", "timelines", "--quick")
-    done = run(*arguments, "--note", note, "--json", str(path))
+    arguments = "--device cuda --beside hip --quick --rounds 1 --groups timelines --json"
+    done = run(*arguments.split(), str(path), "--note", note)
     assert done.returncode == 0, done.stderr
     record = json.loads(path.read_text())
     assert record["machine"]["note"] == note
     assert "CUDA" in record["machine"]["driver"]
     assert "HIP" in record["machine"]["beside"]
     assert (
-        record["command"]
-        == "python benchmarks/run.py --device cuda --beside hip --quick --groups timelines"
+        record["command"] == "python benchmarks/run.py"
+        " --device cuda --beside hip --quick --rounds 1 --groups timelines"
     )
     metrics = {metric["name"]: metric["medians"] for metric in record["groups"]["timelines"]}
     ours = {f"{name}{mode}" for name in ("hal", "hal, hip") for mode in ("", ", stream", ", graph")}
