@@ -228,9 +228,7 @@ class Provider(MemoryProvider):
         self._context = context
         self._heap = heap
 
-    def note(self, operation: Operation, used: object) -> None:
-        """Note an operation with the memory of allocas that it uses."""
-        note_uses(operation, used)
+    note = staticmethod(note_uses)
 
     def _run_on_host(self) -> None:
         """Search for memory for all operations that have asked for some."""

@@ -68,18 +68,19 @@ _MAPPINGS: Final = {
 
 MEMORY_TYPES: Final = (MemoryType.DEVICE, MemoryType.HOST, MemoryType.MANAGED)
 """The kinds of memory; the core identifies one by its index here."""
+_DEVICE: Final = MemoryType.DEVICE  # an attribute of an enum is slow, and so is its hash
 _INDEX: Final = {kind.value: index for index, kind in enumerate(MEMORY_TYPES)}
 
 
 def index_of(memory: MemoryType) -> int:
-    """Return the index of a kind of memory; an enum's hash is slow."""
-    return 0 if memory is MemoryType.DEVICE else 1 if memory is MemoryType.HOST else 2
+    """Return the index of a kind of memory."""
+    return 0 if memory is _DEVICE else 1 if memory is MemoryType.HOST else 2
 
 
 def check_memory(memory: object) -> int:
     """Return the index of a kind of memory in `MEMORY_TYPES`; raise if it is unknown."""
-    if memory is MemoryType.DEVICE:
-        return 0  # fast path: an enum's hash is slow
+    if memory is _DEVICE:
+        return 0  # fast path
     if isinstance(memory, MemoryType):
         return _INDEX[memory.value]
     return _INDEX[as_choice(memory, _INDEX, "memory")]
