@@ -9,6 +9,7 @@ __all__ = ["DIALECT"]
 
 FLOATS = "kernels/test_float16.py::test_"
 WARPS = "kernels/test_warps.py::test_"
+TEXTS = "kernels/test_generated.py::test_"
 HEADER = (
     '    return (resources.files("hal.dialect") / "headers" / name).read_text(encoding="utf-8")\n'
 )
@@ -28,6 +29,15 @@ def in_warps(old, new):
 
 DIALECT = (
     # Name, tests, patches
+    (
+        "only other headers are there",
+        [
+            f"{TEXTS}a_generated_matmul_of_halves_runs_unchanged_c5",
+            f"{TEXTS}generated_kernels_of_bfloat16_run_unchanged_c5",
+            f"{TEXTS}a_kernel_written_for_cuda_runs_unchanged_c5",
+        ],
+        ("hal.dialect", "sorted(NAMES | _FILES)", "sorted(STANDARD)"),
+    ),
     (
         "halves are cut off",
         [f"{FLOATS}16_bit_numbers_narrow_and_widen_exactly_c5"],
