@@ -7,12 +7,11 @@ python tests/gpusim/gpusim.py python tests/gpusim/short_memory.py BACKEND POOL P
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 
 import hal
-from hal_conformance.suite.model.short_programs import LENGTH, OUT, Script
+from hal_conformance.suite.model.short_programs import LENGTH, OUT, Script, settle
 from hal_conformance.suite.support import LIMIT
 
 
@@ -21,6 +20,7 @@ def main(backend: str, pool: str, programs: int) -> None:
     with hal.create_device(backend, staging="4096", async_allocations=pool) as device:
         queues = [device.queue, device.create_queue(), device.create_queue(ordered=False)]
         out = device.allocate(OUT)
+        base = device.statistics().allocations
         for seed in range(programs):
             choices = random.Random(seed)
             device.queue.fill(out, 0).wait(LIMIT)
@@ -35,7 +35,7 @@ def main(backend: str, pool: str, programs: int) -> None:
                 raise
             script.close()
             del script
-            gc.collect()
+            settle(device, base)
         device.wait_idle(LIMIT)
     print("done")
 

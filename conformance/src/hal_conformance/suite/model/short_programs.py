@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import time
 from typing import Any, Final
 
 import hal
@@ -9,7 +11,7 @@ from hal.errors import OutOfMemoryError
 from hal_conformance.suite.model.shortage import Judge, Operation, Piece
 from hal_conformance.suite.support import LIMIT
 
-__all__ = ["LENGTH", "OUT", "SLACK", "TOTAL", "Script"]
+__all__ = ["LENGTH", "OUT", "SLACK", "TOTAL", "Script", "settle"]
 
 UNIT: Final = 1 << 21
 ROOM: Final = 4
@@ -188,3 +190,15 @@ class Script:
             expected = 0 if step.has_failed else step.number + 1
             found = set(seen[step.number].tolist())
             assert found == {expected}, f"op{step.number} has written {found}, not {expected}"
+
+
+def settle(device: hal.Device, allocations: int) -> None:
+    """Wait until no more than so many allocations are left.
+
+    Any thread may be the last to let go of what has ended, and the next program's room
+    depends on it.
+    """
+    deadline = time.monotonic() + LIMIT
+    while device.statistics().allocations > allocations:
+        assert time.monotonic() < deadline, "memory is left"
+        gc.collect()

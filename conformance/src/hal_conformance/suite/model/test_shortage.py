@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from typing import Final
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from hal_conformance.session import TIME_LIMIT
 from hal_conformance.suite.memory.scarcity import POOLS
-from hal_conformance.suite.model.short_programs import LENGTH, OUT, SLACK, TOTAL, Script
+from hal_conformance.suite.model.short_programs import LENGTH, OUT, SLACK, TOTAL, Script, settle
 from hal_conformance.suite.support import LIMIT, OpenDevice
 
 PROGRAMS: Final = int(os.environ.get("HAL_CONFORMANCE_PROGRAMS", "0"))
@@ -69,9 +68,6 @@ def test_random_programs_short_of_memory_m3(open_device: OpenDevice, pool: str) 
             script.close()
         assert pool != "own" or device.statistics().bytes_held <= TOTAL
         del script
-        deadline = time.monotonic() + LIMIT
-        while device.statistics().allocations > base:  # what has ended is let go by any thread
-            assert time.monotonic() < deadline, "memory is left"
-            gc.collect()
+        settle(device, base)
 
     run()
