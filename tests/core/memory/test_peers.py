@@ -180,13 +180,6 @@ def test_copies_of_memory_that_comes_later_m3(pair):
     assert (target.numpy() == 3).all()
 
 
-def test_a_third_devices_queue_copies_nothing(pair, open_probe):
-    first, _, second, _ = pair
-    third, _ = open_probe()
-    with pytest.raises(InvalidArgumentError, match="a queue of one of those"):
-        third.queue.copy(first.allocate(16), second.allocate(16))
-
-
 def test_ranges_and_rights_are_checked(pair):
     first, _, second, two = pair
     source, target = first.allocate(16), second.allocate(16)
