@@ -60,4 +60,10 @@ HAL_OFFLINE float fabsf(float x) { return __builtin_fabsf(x); }
 HAL_OFFLINE float floorf(float x) { return __builtin_floorf(x); }
 HAL_OFFLINE float fminf(float a, float b) { return __builtin_fminf(a, b); }
 HAL_OFFLINE float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
+// None of these kernels calls them.
+__device__ int __shfl(int, int, int);
+__device__ int __shfl_up(int, unsigned int, int);
+__device__ int __shfl_down(int, unsigned int, int);
+__device__ int __shfl_xor(int, int, int);
+__device__ unsigned long long __ballot(int);
 #define printf(...) ((void)0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from hal import dialect
@@ -54,6 +55,7 @@ def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
         vendor = _driver.header_folder()
         if vendor is not None:
             folders.append(vendor)
+            version += _stamp(vendor)
         headers = _headers(request.include_directories, vendor)
     options += [f"--include-path={folder}" for folder in folders]
 
@@ -70,6 +72,15 @@ def compile_image(request: CompileRequest, target: str) -> tuple[bytes, str]:
 
     key = _cache.key("kernel", text, request.filename, version, *options, *headers.values())
     return _cache.image(None if request.has_includes else key, make)
+
+
+def _stamp(folder: str) -> str:
+    """Return what changes when other headers are installed in the vendor's folder."""
+    try:
+        about = (Path(folder) / "cuda_fp16.h").stat()
+    except OSError:
+        return ""
+    return f" {about.st_size} {about.st_mtime_ns}"
 
 
 def _headers(given: Sequence[str], vendor: str | None) -> dict[str, str]:
