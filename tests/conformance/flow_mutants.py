@@ -244,8 +244,8 @@ FLOW = (
         ["flow/test_contexts.py::test_a_call_gives_pointers_and_numbers_c5"],
         (
             "hal.flow.contexts.routine",
-            "        key = (*slots, *map(_key, map(values.__getitem__, self._scalars)))\n",
-            "        key = (*slots, 0)\n",
+            "        return known, [*table, *map(values.__getitem__, self._scalars)], accesses\n",
+            "        first = [*map(values.__getitem__, self._scalars)]\n        return known, [*table, *self.__dict__.setdefault('first', first)], accesses\n",
         ),
     ),
     (

@@ -143,6 +143,70 @@ RESOURCES = (
         ("hal._commands.playback", "elif instance.replica.table != addresses:", "elif False:"),
     ),
     (
+        "a scalar stays what it was",
+        [
+            "command_buffers/test_numbers.py::test_each_execution_gives_its_scalars_c3",
+            "command_buffers/test_numbers.py::test_one_slot_serves_several_parameters_c3",
+            "command_buffers/test_numbers.py::test_executions_in_flight_keep_their_numbers_c3",
+        ],
+        (
+            "hal._commands.instances",
+            "                pack(storage, place, address[part])\n",
+            "                old or pack(storage, place, address[part])\n",
+        ),
+    ),
+    (
+        "a grid stays what it was",
+        [
+            "command_buffers/test_numbers.py::test_each_execution_gives_its_grid_c3",
+            "command_buffers/test_numbers.py::test_executions_in_flight_keep_their_numbers_c3",
+        ],
+        (
+            "hal._commands.instances",
+            "for command in self._uses.grids[slot]:",
+            "for command in self._uses.grids[slot] if old is None else ():",
+        ),
+    ),
+    (
+        "a recorded launch of nothing is one of a block",
+        [
+            "command_buffers/test_numbers.py::test_empty_grids_by_slot_order_and_signal_c4",
+            "command_buffers/test_numbers.py::test_an_empty_grid_between_others_orders_them_c4",
+        ],
+        (
+            "hal._commands.values",
+            "                return check_grid(self._kernels[0], value)\n",
+            "                x, y, z = check_grid(self._kernels[0], value)\n                return x or 1, y or 1, z or 1\n",
+        ),
+    ),
+    (
+        "a scalar is not checked",
+        ["command_buffers/test_numbers.py::test_numbers_that_do_not_fit_are_refused_c3"],
+        (
+            "hal._commands.values",
+            "                packed += kernel._signature._layout.pack_one(kernel._name, index, value)\n",
+            '                packed += int(value).to_bytes(8, "little", signed=True)[:4]\n',
+        ),
+    ),
+    (
+        "a slot is of any kind",
+        ["command_buffers/test_numbers.py::test_a_slot_is_of_one_kind_c3"],
+        (
+            "hal._commands.slots",
+            "        if known is not None and known != kind:\n",
+            "        if False:\n",
+        ),
+    ),
+    (
+        "every slot is for a buffer",
+        ["command_buffers/test_numbers.py::test_slots_say_that_they_are_numbers_c3"],
+        (
+            "hal._commands.slots",
+            '        return self._slots._kinds[self._index] or "buffer"\n',
+            '        return "buffer"\n',
+        ),
+    ),
+    (
         "a binding's offset is ignored",
         ["command_buffers/test_slots.py::test_subspans_are_bound_c3", MODEL],
         (

@@ -7,14 +7,14 @@
 
 static int kernel_op(struct sim_op *op, const struct cu_kernel_node *p) {
   GIVEN(p);
-  op->kind = SIM_OP_KERNEL;
+  *op = (struct sim_op){.kind = SIM_OP_KERNEL};
   return cu_launch_of(&op->launch, p->function ? p->function : p->kernel, p->grid, p->block, p->shared, p->parameters, p->extra);
 }
 
 static int copy_op(struct sim_op *op, const struct cu_memcpy3d *p) {
   bool device_side[2];
   GIVEN(p);
-  op->kind = SIM_OP_COPY;
+  *op = (struct sim_op){.kind = SIM_OP_COPY};
   if (!p->width || !p->height || !p->depth) return SIM_INVALID_VALUE;
   int status = cu_copy_of(&op->copy, p, device_side);
   sim_lock();
@@ -25,7 +25,7 @@ static int copy_op(struct sim_op *op, const struct cu_memcpy3d *p) {
 
 static int set_op(struct sim_op *op, const struct cu_memset_node *p) {
   GIVEN(p);
-  op->kind = SIM_OP_SET;
+  *op = (struct sim_op){.kind = SIM_OP_SET};
   op->set = (struct sim_set){(char *)(uintptr_t)p->target, p->value, p->element, p->width, p->height, p->pitch};
   if (!p->width || !p->height) return SIM_INVALID_VALUE;
   sim_lock();
@@ -36,14 +36,14 @@ static int set_op(struct sim_op *op, const struct cu_memset_node *p) {
 
 static int host_op(struct sim_op *op, const struct cu_host_node *p) {
   if (!p || !p->function) return SIM_INVALID_VALUE;
-  op->kind = SIM_OP_HOST;
+  *op = (struct sim_op){.kind = SIM_OP_HOST};
   op->host.function = p->function;
   op->host.argument = p->argument;
   return SIM_OK;
 }
 
 static int child_op(struct sim_op *op, struct sim_graph *child) {
-  op->kind = SIM_OP_CHILD;
+  *op = (struct sim_op){.kind = SIM_OP_CHILD};
   return sim_handle_alive(child, SIM_GRAPH) ? sim_graph_clone(&op->child, child) : SIM_INVALID_VALUE;
 }
 
@@ -167,6 +167,11 @@ API cuGraphExecHostNodeSetParams(struct sim_exec *exec, struct sim_node *node, c
   CALL(cuGraphExecHostNodeSetParams, HANDLE);
   struct sim_op op;
   return change(node, exec, true, host_op(&op, p), &op);
+}
+API cuGraphNodeSetEnabled(struct sim_exec *exec, struct sim_node *node, unsigned is_on) {
+  CALL(cuGraphNodeSetEnabled, HANDLE);
+  if (!sim_handle_alive(node, SIM_NODE) || !sim_handle_alive(exec, SIM_EXEC)) return SIM_INVALID_VALUE;
+  return sim_exec_enable(exec, node, is_on);
 }
 /* Instances */
 

@@ -129,6 +129,7 @@
   ENTRY(cuGraphExecMemcpyNodeSetParams, 10020, cuGraphExecMemcpyNodeSetParams) \
   ENTRY(cuGraphExecMemsetNodeSetParams, 10020, cuGraphExecMemsetNodeSetParams) \
   ENTRY(cuGraphExecHostNodeSetParams, 10020, cuGraphExecHostNodeSetParams) \
+  ENTRY(cuGraphNodeSetEnabled, 11060, cuGraphNodeSetEnabled) \
   ENTRY(cuGraphInstantiate, 10000, cuGraphInstantiate_v2) \
   ENTRY(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags) \
   ENTRY(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \

@@ -7,7 +7,7 @@
 
 static int kernel_op(struct sim_op *op, const hip_kernel_node *p) {
   if (!p) return SIM_INVALID_VALUE;
-  op->kind = SIM_OP_KERNEL;
+  *op = (struct sim_op){.kind = SIM_OP_KERNEL};
   return hip_launch_of(&op->launch, p->function, p->grid, p->block, p->shared_memory, p->parameters, p->extra);
 }
 
@@ -24,13 +24,13 @@ static int checked_copy(struct sim_op *op, int kind) {
 }
 
 static int line_op(struct sim_op *op, void *target, const void *source, size_t size, int kind) {
-  op->copy = hip_line(target, source, size);
+  *op = (struct sim_op){.copy = hip_line(target, source, size)};
   return checked_copy(op, kind);
 }
 
 static int set_op(struct sim_op *op, const hip_memset_node *p) {
   if (!p || !p->width || !p->height) return SIM_INVALID_VALUE;
-  op->kind = SIM_OP_SET;
+  *op = (struct sim_op){.kind = SIM_OP_SET};
   op->set = (struct sim_set){p->target, p->value, p->element_size, p->width, p->height, p->pitch};
   sim_lock();
   int status = sim_check_set(&op->set);
@@ -138,4 +138,10 @@ API hipGraphExecMemsetNodeSetParams(struct sim_exec *exec, struct sim_node *node
   CALL(hipGraphExecMemsetNodeSetParams, CURRENT);
   struct sim_op op;
   return change(exec, node, set_op(&op, p), &op);
+}
+
+API hipGraphNodeSetEnabled(struct sim_exec *exec, struct sim_node *node, unsigned is_on) {
+  CALL(hipGraphNodeSetEnabled, CURRENT);
+  bool is_known = sim_handle_alive(node, SIM_NODE) && sim_handle_alive(exec, SIM_EXEC);
+  FAIL(is_known ? sim_exec_enable(exec, node, is_on) : SIM_INVALID_VALUE);
 }

@@ -103,6 +103,7 @@ static void call_host(const struct sim_op *op, int device) {
 
 int sim_execute(const struct sim_op *op, struct sim_stream *stream) {
   int fault = 0;
+  if (op->is_off) return SIM_OK;
   switch (op->kind) {
     case SIM_OP_COPY: fault = sim_guard(copy, (void *)&op->copy, NULL); break;
     case SIM_OP_SET: fault = sim_guard(set, (void *)&op->set, NULL); break;

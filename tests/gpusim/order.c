@@ -53,6 +53,7 @@ bool sim_is_before(struct sim_point point, const struct sim_stream *stream) {
 
 /* Calls `look` with each pointer that an operation has; a kernel's are its arguments of that size. */
 static void each_pointer(const struct sim_op *op, void (*look)(void *, const void *), void *context) {
+  if (op->is_off) return;
   switch (op->kind) {
     case SIM_OP_COPY: look(context, op->copy.target), look(context, op->copy.source); break;
     case SIM_OP_SET: look(context, op->set.target); break;

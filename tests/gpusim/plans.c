@@ -193,17 +193,39 @@ static int check_change(const struct sim_op *old, const struct sim_op *now) {
   }
 }
 
+/* Where the instance has the node; the number of its nodes if it has it not. Lock held. */
+static int index_of(const struct sim_exec *exec, const struct sim_node *node) {
+  int index = node->index < exec->plan->count && exec->plan->ids[node->index] == node->id ? node->index : 0;
+  while (index < exec->plan->count && exec->plan->ids[index] != node->id) index++;
+  return index;
+}
+
+int sim_exec_enable(struct sim_exec *exec, struct sim_node *node, bool is_on) {
+  begin_use(exec);
+  sim_lock();
+  int index = index_of(exec, node), status = SIM_INVALID_VALUE;
+  if (index < exec->plan->count) {
+    enum sim_op_kind kind = exec->plan->ops[index].kind;
+    if (kind == SIM_OP_KERNEL || kind == SIM_OP_COPY || kind == SIM_OP_SET) status = SIM_OK;
+  }
+  if (!status) writable(exec)->ops[index].is_off = !is_on;
+  sim_unlock();
+  end_use(exec);
+  return status;
+}
+
 /* Takes over what the operation holds. */
 int sim_exec_set(struct sim_exec *exec, struct sim_node *node, const struct sim_op *op) {
   begin_use(exec);
   sim_lock();
-  int index = node->index < exec->plan->count && exec->plan->ids[node->index] == node->id ? node->index : 0;
-  while (index < exec->plan->count && exec->plan->ids[index] != node->id) index++;
+  int index = index_of(exec, node);
   int status = index < exec->plan->count ? check_change(&exec->plan->ops[index], op) : SIM_INVALID_VALUE;
   if (!status) {
     struct sim_plan *plan = writable(exec);
+    bool is_off = plan->ops[index].is_off;
     sim_op_release(&plan->ops[index]);
     plan->ops[index] = *op;
+    plan->ops[index].is_off = is_off;
   } else {
     sim_op_release(op);
   }

@@ -182,6 +182,7 @@ int sim_node_destroy(struct sim_node *node);
 /* plans.c */
 int sim_exec_create(struct sim_exec **out, struct sim_graph *graph);
 int sim_exec_destroy(struct sim_exec *exec);
+int sim_exec_enable(struct sim_exec *exec, struct sim_node *node, bool is_on);
 int sim_exec_set(struct sim_exec *exec, struct sim_node *node, const struct sim_op *op);
 int sim_exec_update(struct sim_exec *exec, struct sim_graph *graph, int *result, struct sim_node **node);
 int sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream);

@@ -137,6 +137,7 @@ enum sim_op_kind {
 
 struct sim_op {
   enum sim_op_kind kind;
+  bool is_off; /* a disabled node: it only orders */
   union {
     struct sim_copy copy;
     struct sim_set set;

@@ -134,3 +134,8 @@ HIP hipGraphExecMemsetNodeSetParams(void *instance, void *node, const hip_memset
   cu_memset_node set = memset_node(parameters);
   RETURN(cuGraphExecMemsetNodeSetParams, instance, node, &set, current_context());
 }
+
+HIP hipGraphNodeSetEnabled(void *instance, void *node, unsigned is_on) {
+  ENTER;
+  RETURN(cuGraphNodeSetEnabled, instance, node, is_on);
+}

@@ -151,6 +151,7 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuGraphExecKernelNodeSetParams, 12000, (void *, void *, const cu_kernel_node *)) \
   F(cuGraphExecMemcpyNodeSetParams, 10020, (void *, void *, const cu_copy3d *, void *)) \
   F(cuGraphExecMemsetNodeSetParams, 10020, (void *, void *, const cu_memset_node *, void *)) \
+  F(cuGraphNodeSetEnabled, 11060, (void *, void *, unsigned)) \
   F(cuGetErrorString, 6000, (int, const char **))
 
 #define MEMBER(name, version, signature) int(*name) signature;

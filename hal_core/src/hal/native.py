@@ -517,11 +517,11 @@ class NativeDevice(ABC):
     def update_graph(self, instance: int, index: int, node: Node) -> None:
         """Replace the parameters of an instance's node, for launches from now on.
 
-        The node is of the class that it had, and a launch of the same
-        function. One thread at a time uses an instance. Raises
-        `OperationError` where the driver refuses to change it in place (the
-        memory is of another kind, say): the core makes a new instance then,
-        and does not launch this one again.
+        The node is of the class that it had, and a launch of the same function. Here alone a
+        launch may have a zero in its grid: its node runs nothing then, and still orders. One
+        thread at a time uses an instance. Raises `OperationError` where the driver refuses to
+        change it in place (the memory is of another kind, say): the core makes a new instance
+        then, and does not launch this one again.
         """
         raise _missing("graphs")
 

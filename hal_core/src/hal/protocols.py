@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, SupportsIn
 import numpy as np
 
 import hal
-from hal._commands.slots import Bindings, SlotSpecs
+from hal._commands.bindings import Bindings
+from hal._commands.slots import SlotSpecs
 from hal._engine.fence import Waits
 from hal._engine.wait_lists import Signals
 from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics

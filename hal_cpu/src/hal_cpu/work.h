@@ -204,6 +204,7 @@ static void do_launch(const struct hal_kernel *kernel, const struct hal_launch *
   struct launch_context context = {kernel, launch};
   uint64_t total = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
   uint64_t done = 0;
+  if (total == 0) return; /* a graph's launch over a slot's grid */
   if (threads < 2 || total == 1) {
     launch_range(&context, state, 0, total);
     done = total;

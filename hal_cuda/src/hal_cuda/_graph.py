@@ -133,12 +133,13 @@ class Graph:
 class Instance:
     """The owner of an executable graph."""
 
-    __slots__ = ("_graph", "_parameters", "executable")
+    __slots__ = ("_graph", "_off", "_parameters", "executable")
 
     def __init__(self, graph: Graph) -> None:
         self.executable = call(cuda.cuGraphInstantiate, graph.native, 0)
         self._graph = graph
         self._parameters: dict[int, Any] = {}  # launches', to be filled in again
+        self._off: set[int] = set()  # launches of nothing
         graph.users += 1
 
     def destroy(self) -> None:
@@ -154,6 +155,11 @@ class Instance:
         fill_in, _, change = _KINDS[type(node)]
         graph = self._graph
         if isinstance(node, LaunchNode):
+            if not all(node.grid):
+                self._switch(index, on=False)
+                return
+            if index in self._off:
+                self._switch(index, on=True)
             known = self._parameters.get(index)
             if known is None:
                 (known,) = fill_in(node, graph.context)
@@ -171,6 +177,11 @@ class Instance:
             raise _driver.unknown(problem, change) from problem
         if error:
             _driver.fail(error, change)
+
+    def _switch(self, index: int, *, on: bool) -> None:
+        """Have a node run or not: the driver takes no empty grid, and orders by a disabled node."""
+        call(cuda.cuGraphNodeSetEnabled, self.executable, self._graph.nodes[index], int(on))
+        (self._off.discard if on else self._off.add)(index)
 
 
 def _refill(parameters: Any, node: LaunchNode) -> None:  # noqa: ANN401 - a structure of the bindings

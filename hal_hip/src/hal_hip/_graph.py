@@ -36,6 +36,7 @@ REQUIRED: Final = (
     "hipGraphExecKernelNodeSetParams",
     "hipGraphExecMemsetNodeSetParams",
     "hipGraphExecMemcpyNodeSetParams1D",
+    "hipGraphNodeSetEnabled",
     "hipGraphExecDestroy",
     "hipGraphLaunch",
 )
@@ -94,12 +95,13 @@ _KINDS: Final[dict[type, tuple[Callable[[Any], tuple[Any, ...]], Any, Any]]] = {
 class Graph:
     """The owner of a native graph, as long as its creator or an instance needs it."""
 
-    __slots__ = ("_native", "_nodes", "_users")
+    __slots__ = ("_native", "_nodes", "_off", "_users")
 
     def __init__(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> None:
         """Create a graph; the runtime copies all parameters."""
         self._native = call(hip.hipGraphCreate, 0)
         self._nodes: list[int] = []
+        self._off: set[tuple[int, int]] = set()  # an instance and its launch of nothing
         self._users = 1
         try:
             for node, before in zip(nodes, dependencies, strict=True):
@@ -123,10 +125,26 @@ class Graph:
         self._users += 1
         return instance
 
+    def destroy(self, instance: int) -> None:
+        """Destroy an instance, which was one use of this graph."""
+        self._off = {each for each in self._off if each[0] != instance}
+        try:
+            call(hip.hipGraphExecDestroy, instance)
+        finally:
+            self.release()
+
     def update(self, instance: int, index: int, node: Node) -> None:
         """Replace the parameters of a node in an instance."""
         parameters, _, change = _KINDS[type(node)]
         if change is None:
             return
+        if isinstance(node, LaunchNode):
+            # The runtime takes no empty grid, and orders by a disabled node.
+            is_on = all(node.grid)
+            if is_on is ((instance, index) in self._off):
+                call(hip.hipGraphNodeSetEnabled, instance, self._nodes[index], int(is_on))
+                (self._off.discard if is_on else self._off.add)((instance, index))
+            if not is_on:
+                return
         if status := change(instance, self._nodes[index], *parameters(node)):
             fail(status, change)

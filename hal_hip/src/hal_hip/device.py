@@ -268,11 +268,7 @@ class HipDevice(ContextDevice):
     def destroy_graph_instance(self, instance: int) -> None:
         """Destroy an instance that no stream runs."""
         with self._lock:
-            source = self._instances.pop(instance)
-            try:
-                call(hip.hipGraphExecDestroy, instance)
-            finally:
-                source.release()
+            self._instances.pop(instance).destroy(instance)
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
         """Replace a node's parameters; raises `OperationError` if HIP refuses that."""

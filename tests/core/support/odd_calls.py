@@ -44,7 +44,7 @@ INTERNAL = {
     "TrackedBuffer": {"check_type", "forget_name", "named"},
     "PhysicalDevice": {"add", "look"},
     "Signature": {"pack", "check_buffer"},
-    "Slots": {"need"},
+    "Slots": {"need", "need_value"},
 }
 
 RECORDS = (

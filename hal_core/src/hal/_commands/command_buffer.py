@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Self, SupportsIndex
 import numpy as np
 
 from hal._commands import nodes
+from hal._commands.bindings import SlotRules
 from hal._commands.events import CommandEvent
 from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
 from hal._commands.playback import Playback
 from hal._commands.recorder import Group, Recorder
-from hal._commands.slots import Slot, SlotRules, Slots
+from hal._commands.slots import Slot, Slots
 from hal._memory.extent import check_allocation
 from hal.arguments import as_name
 from hal.errors import InvalidArgumentError
@@ -42,9 +43,9 @@ class CommandBuffer(Recorder):
     all before it with all after it; with ``hazards="auto"`` commands that touch
     the same bytes are ordered as recorded, and barriers are not needed (C2).
 
-    A `Slot` of this recording may replace any buffer (C3). Errors call a command
-    by its `name`. Every recording method can raise the following errors, which leave
-    the recording as it was: `InvalidArgumentError` after `end` and for a
+    A `Slot` of this recording may replace any buffer, scalar argument or grid (C3).
+    Errors call a command by its `name`. Every recording method can raise the following errors,
+    which leave the recording as it was: `InvalidArgumentError` after `end` and for a
     category that it does not have, `ClosedError` after an error left its
     ``with`` block and for a closed buffer, `ArgumentTypeError` and
     `InvalidArgumentError` for arguments.
@@ -59,7 +60,7 @@ class CommandBuffer(Recorder):
 
     @property
     def slots(self) -> Slots:
-        """The slots, in order, which stand for the buffers of a binding table (C3)."""
+        """The slots, in order, which stand for what a binding table gives (C3)."""
         return self._slots
 
     @property
@@ -152,6 +153,9 @@ class CommandBuffer(Recorder):
         that it is given, and only reads it where its parameter is a pointer to
         const. `reads` and `writes` name parameters that are only read, or
         also written, whatever their type says.
+
+        A slot may stand for a number in `args`, and one that was declared a ``"grid"`` for
+        `grid`; another slot there is a buffer that has the grid.
         """
         arguments = (kernel, grid, block, args, shared_memory, reads, writes)
         self._add("dispatch", "dispatch", name, nodes.dispatch, *arguments)
@@ -275,7 +279,7 @@ class CommandBuffer(Recorder):
             self._nodes,
             self._resources,
             rules,
-            SlotUses(rules.count, self._patches, self._blocks),
+            SlotUses(rules.count, self._patches, self._blocks, self._values),
             lower(self._order) if graph and count and not is_host else None,
             functools.partial(_describe, self._names),
             self._host_copies,

@@ -1,7 +1,7 @@
 """The state that an execution changes, kept apart so that several may run at once (rule C4).
 
 The commands of a recording are packed once. A *replica* holds what depends on a
-binding table: transfers to slots and the parameter blocks of kernels that use
+binding table: transfers to slots, and the grids and parameter blocks of kernels that use
 slots. One thread at a time binds it to a table and issues it. A native
 graph instance has a replica of its own, which tells what the instance holds, so
 that only nodes that differ are updated.
@@ -17,10 +17,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base import sync
+from hal._commands.values import GRID
 from hal._programs.parameters import ParameterBlock
 
 if TYPE_CHECKING:
-    from hal._commands.slots import Table
+    from hal._commands.bindings import Table
+    from hal._commands.values import ValuePatch
     from hal._memory.storage import Handle
     from hal.native import Node
 
@@ -57,10 +59,14 @@ class InstanceOwner:
 class SlotUses:
     """The commands that use each slot; immutable."""
 
-    __slots__ = ("blocks", "commands", "count", "fields", "parameters")
+    __slots__ = ("blocks", "commands", "count", "fields", "grids", "numbers", "parameters", "sized")
 
     def __init__(
-        self, count: int, patches: Iterable[Patch], blocks: dict[int, ParameterBlock]
+        self,
+        count: int,
+        patches: Iterable[Patch],
+        blocks: dict[int, ParameterBlock],
+        values: Iterable[ValuePatch] = (),
     ) -> None:
         self.count = count
         self.blocks = blocks  # of the commands whose parameters depend on slots
@@ -74,6 +80,16 @@ class SlotUses:
             else:
                 self.parameters[slot].append((command, place, offset))
             commands[slot][command] = None
+        # For each slot: places of its number, and commands whose grid it is
+        self.numbers: list[list[ValuePatch]] = [[] for _ in range(count)]
+        self.grids: list[list[int]] = [[] for _ in range(count)]
+        for patch in values:
+            if patch.place == GRID:
+                self.grids[patch.slot].append(patch.command)
+            else:
+                self.numbers[patch.slot].append(patch)
+            commands[patch.slot][patch.command] = None
+        self.sized = tuple(itertools.chain.from_iterable(self.grids))
         self.commands = [tuple(each) for each in commands]
 
 
@@ -88,7 +104,7 @@ class Replica:
         The table that it is bound to; a None for each slot at first.
     """
 
-    __slots__ = ("_blocks", "_pointers", "_uses", "nodes", "table")
+    __slots__ = ("_blocks", "_numbers", "_pointers", "_uses", "nodes", "table")
 
     def __init__(
         self, uses: SlotUses, nodes: Sequence[Node], blocks: dict[int, ParameterBlock]
@@ -96,11 +112,23 @@ class Replica:
         self._uses = uses
         self._blocks = blocks  # the nodes only hold their addresses
         self.nodes: list[Any] = list(nodes)
-        self.table: tuple[int | None, ...] = (None,) * uses.count
+        self.table: Table = (None,) * uses.count
         # For each slot: the memory of a block and the index in it for its addresses, and an offset
         self._pointers = [
             [(*_place(blocks[command], place), offset) for command, place, offset in each]
             for each in uses.parameters
+        ]
+        # For each slot: how to write its bytes, and which: to the memory of a block, at an index
+        self._numbers = [
+            [
+                (
+                    struct.Struct(f"{each.size}s").pack_into,
+                    *_place(blocks[each.command], each.place),
+                    slice(each.start, each.start + each.size),
+                )
+                for each in patches
+            ]
+            for patches in uses.numbers
         ]
 
     def copy(self) -> Replica:
@@ -129,6 +157,10 @@ class Replica:
                 self.nodes[command] = node._make(
                     (*node[:field], address + offset, *node[field + 1 :])
                 )
+            for pack, storage, place, part in self._numbers[slot]:
+                pack(storage, place, address[part])
+            for command in self._uses.grids[slot]:
+                self.nodes[command] = self.nodes[command]._replace(grid=address)
         self.table = table
         if len(changed) == 1:
             return changed[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from hal._base.checks import check_range
 from hal._buffers.buffer import Buffer
 from hal._commands.hazards import END
 from hal._commands.slots import DIRECT, Slot, Slots
+from hal._commands.values import GRID, ValueUse, stand_in, takes_number, wrong_kind
 from hal._kernels.dispatch import check_counts, check_kernel, check_launch
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._memory.access import check_buffer
@@ -100,6 +102,8 @@ class Command(NamedTuple):
         What it keeps alive.
     block
         A kernel's arguments.
+    values
+        The slots whose numbers it takes.
     """
 
     function: Callable[..., object]
@@ -107,6 +111,7 @@ class Command(NamedTuple):
     operands: tuple[Operand, ...]
     resources: tuple[object, ...]
     block: ParameterBlock | None = None
+    values: Sequence[ValueUse] = ()
 
 
 def fill(
@@ -219,8 +224,9 @@ def dispatch(
     operands: list[Operand] = []
     resources: list[object] = []
     names: list[str] = []
+    check_kernel(kernel)
+    grid, args, values = _take_numbers(slots, kernel, grid, args)
     if reads is not _NO_NAMES or writes is not _NO_NAMES:
-        check_kernel(kernel)
         reads = _check_names(kernel, reads, "reads")
         writes = _check_names(kernel, writes, "writes")
 
@@ -260,6 +266,8 @@ def dispatch(
             return []
         node: Node = LaunchNode(function, blocks, threads, shared, address)
         call: Callable[..., object] = device._launch
+        if values and values[-1].place == GRID:
+            call = partial(_launch_some, call)
     else:
         what = f"dispatch of {kernel.name!r}: the grid"
         thing, memory, base, kept = _check(device, slots, grid, what, INDIRECT)
@@ -268,7 +276,45 @@ def dispatch(
         resources.append(kept)
         node = IndirectLaunchNode(function, base, threads, shared, address)
         call = device._launch_indirect
-    return [Command(call, node, tuple(operands), tuple(resources), parameters)]
+    _check_apart(kernel, operands, values)
+    return [Command(call, node, tuple(operands), tuple(resources), parameters, values)]
+
+
+def _take_numbers(
+    slots: Slots, kernel: Kernel, grid: object, args: Sequence[object] | Mapping[str, object]
+) -> tuple[object, tuple[object, ...], list[ValueUse]]:
+    """Return a grid and arguments with a stand-in for slots that give numbers, and those slots."""
+    signature = kernel.signature
+    items = list(signature._in_order(kernel.name, args))
+    values: list[ValueUse] = []
+    for index, (parameter, slot) in enumerate(zip(signature.parameters, items, strict=False)):
+        if not isinstance(slot, Slot) or not takes_number(parameter, slot.kind):
+            continue
+        what = f"kernel {kernel.name!r}: parameter {parameter.name!r} ({parameter.type})"
+        slots._check_own(slot, what, "scalar")
+        values.append(ValueUse(slot._index, index, kernel))
+        items[index] = stand_in(parameter)
+    if isinstance(grid, Slot) and grid.kind == "grid":
+        slots._check_own(grid, f"dispatch of {kernel.name!r}: the grid")
+        values.append(ValueUse(grid._index, GRID, kernel))
+        grid = 1
+    return grid, tuple(items), values
+
+
+def _check_apart(kernel: Kernel, operands: Sequence[Operand], values: Sequence[ValueUse]) -> None:
+    """Raise if one slot stands for a buffer and for a number."""
+    numbers = {use.slot for use in values}
+    for operand in operands:
+        if operand.memory in numbers:
+            raise wrong_kind(f"dispatch of {kernel.name!r}", "a buffer", operand.memory, "scalar")
+
+
+def _launch_some(
+    launch: Callable[..., object], stream: int, function: int, grid: tuple[int, ...], *rest: object
+) -> None:
+    """Launch unless a slot's grid is empty, which no native launch takes."""
+    if all(grid):
+        launch(stream, function, grid, *rest)
 
 
 def hosts_of(command: Command) -> tuple[int, ...] | None:
@@ -316,7 +362,7 @@ class _Place(NamedTuple):
 def _check(device: DeviceCore, slots: Slots, thing: object, what: str, rights: int) -> _Place:
     """Return the place of a buffer or a slot; raise if it cannot be used here."""
     if isinstance(thing, Slot):
-        slots._check_own(thing, what)
+        slots._check_own(thing, what, "buffer")
         return _Place(thing, thing._index, thing._offset, None)
     storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker

@@ -17,9 +17,9 @@ from hal.errors import HalError, OperationError
 from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType
 
 if TYPE_CHECKING:
+    from hal._commands.bindings import Late, SlotRules, Table
     from hal._commands.instances import SlotUses
     from hal._commands.lowering import Lowering
-    from hal._commands.slots import Late, SlotRules, Table
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
     from hal.native import Node
@@ -158,7 +158,7 @@ class Playback:
         """
         resources: object = (self, self._direct) if self._direct else self
         table: Table | Late = ()
-        storages: Sequence[Storage] = ()
+        storages: Sequence[Any] = ()
         if self._uses.count or bindings is not None:
             table, storages = self._rules.check(() if bindings is None else bindings, block)
             resources = (self, self._direct, storages)
@@ -173,7 +173,7 @@ class Playback:
         bound = table if self._uses.count else None
         return (_Execution(self, bound, len(self._functions)), (), resources), False
 
-    def _moves(self, storages: Sequence[Storage]) -> frozenset[int]:
+    def _moves(self, storages: Sequence[Any]) -> frozenset[int]:
         """Return the commands that are copies from host to host with these bindings."""
         return frozenset(
             [
@@ -235,9 +235,17 @@ class Playback:
         nodes: list[Node] = [_EMPTY] * len(lowering.dependencies)
         for position, node in zip(lowering.positions, replica.nodes, strict=True):
             nodes[position] = node
+        # A graph has launches of something. So one of nothing is switched off in the instance.
+        empty = [each for each in self._uses.sized if not all(replica.nodes[each].grid)]
+        for command in empty:
+            whole = replica.nodes[command]._replace(grid=(1, 1, 1))
+            nodes[lowering.positions[command]] = whole
         graph = Handle(heap, GRAPH, native.create_graph(nodes, lowering.dependencies))
         handle = Handle(heap, INSTANCE, native.instantiate_graph(graph.handle))
         graph.close()
+        for command in empty:
+            place = lowering.positions[command]
+            native.update_graph(handle.handle, place, replica.nodes[command])
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)
         if self._owner is None:

@@ -26,6 +26,7 @@ from hal.native import CopyNode
 if TYPE_CHECKING:
     from hal._commands.instances import Patch
     from hal._commands.playback import Playback
+    from hal._commands.values import ValuePatch
     from hal._memory.core import DeviceCore
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
@@ -61,6 +62,7 @@ class Recorder:
         "_resources",
         "_runs",
         "_slots",
+        "_values",
     )
 
     def __init__(
@@ -90,6 +92,7 @@ class Recorder:
         self._resources: list[object] = []
         self._names: list[str] = []  # of each command
         self._patches: list[Patch] = []
+        self._values: list[ValuePatch] = []
         self._blocks: dict[int, ParameterBlock] = {}  # of the commands whose kernels use slots
         self._copies: list[tuple[int, int, int, int, int, str]] = []
         # Copies that are, or with certain bindings become, from host to host (Q1)
@@ -139,6 +142,11 @@ class Recorder:
             self._slots.need(memory, nodes.needed(start, size), alignment, rights, element)
             self._patches.append((number, memory, start, place))
             if command.block is not None and place >= 0:
+                self._blocks[number] = command.block
+        for use in command.values:
+            patch = self._slots.need_value(number, use)
+            self._values.append(patch)
+            if command.block is not None and patch.size:
                 self._blocks[number] = command.block
         if command.node.__class__ is CopyNode and operands[0].memory != operands[1].memory:
             target, source = operands

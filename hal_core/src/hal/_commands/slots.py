@@ -1,57 +1,50 @@
-"""Slots: places of a recording that each execution fills with its own buffers (rule C3)."""
+"""Slots: places of a recording that each execution fills with its own (rule C3)."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from hal._base.checks import check_index, explain_range
-from hal._buffers.buffer import Buffer
-from hal._commands.hazards import END, Access, Extents
+from hal._commands.hazards import END
 from hal._commands.temporaries import Arena, Life
-from hal._kernels.output import Output
-from hal._memory.access import check_buffer, late_address
+from hal._commands.values import Grids, Scalars, wrong_kind
 from hal._memory.extent import shape_of
-from hal._memory.storage import Storage, Transient
-from hal._memory.usage import OUTPUT
-from hal._programs.elements import dtype_of, fits, refusal, same_elements
+from hal._memory.storage import Transient
 from hal._programs.printing import OutputPlace
-from hal.arguments import as_dtype, as_int, as_items, as_mapping, shown
+from hal.arguments import as_dtype, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from hal._commands.values import ValuePatch, ValueUse
     from hal._memory.core import DeviceCore
 
-__all__ = ["DIRECT", "Bindings", "Late", "Slot", "SlotRules", "SlotSpecs", "Slots", "Table"]
+__all__ = ["DIRECT", "Slot", "SlotSpecs", "Slots"]
 
 SlotSpecs: TypeAlias = "int | Sequence[DTypeLike | tuple[DTypeLike, int]]"
-"""The number of a recording's slots, or what each of them takes."""
-
-Bindings: TypeAlias = Sequence[Buffer] | Mapping[int, Buffer]
-"""A buffer for each slot: in order, or by the slot's index."""
-
-Table: TypeAlias = tuple[int, ...]
-"""The address of each slot's buffer."""
-
-Late: TypeAlias = list[tuple[Storage, int, int]]
-"""The storage, offset and size of each slot's buffer: some have no address yet (M3)."""
+"""The number of a recording's slots, or what each takes: a dtype, one and bytes, or a kind."""
 
 _MOST: Final = 1 << 16
 """The most slots of one recording."""
+_VALUES: Final[dict[str | None, type[Scalars | Grids]]] = {"scalar": Scalars, "grid": Grids}
+_COUNTED: Final = object()
+"""Instead of a dtype: the slot was only counted."""
 DIRECT: Final = -1
 """The memory of all buffers given directly, for `hal._commands.hazards.Access`."""
 
 
 class Slot(OutputPlace):
-    """A placeholder for a buffer that is given when the recording is executed.
+    """A placeholder for what is given when the recording is executed.
 
-    Taken from `CommandBuffer.slots`, and usable wherever that recording takes
-    a buffer. `size` is the number of bytes that it surely has: those asked for
+    Taken from `CommandBuffer.slots`. One for a buffer is usable wherever that recording takes
+    a buffer, one for a scalar as an argument of `CommandBuffer.dispatch` that is no
+    pointer, and one for a grid as its grid; each in as many commands as wanted.
+    `size` is the number of bytes that a buffer surely has: those asked for
     when the recording began, or None. A fill or a copy of a slot without a size
     gives its own; a kernel may use all that is bound there.
     """
@@ -80,6 +73,15 @@ class Slot(OutputPlace):
         return self._index
 
     @property
+    def kind(self) -> str:
+        """What it stands for: ``"buffer"``, ``"scalar"`` or ``"grid"``.
+
+        A slot that was only counted (``slots=3``) is a scalar's from the first command on that
+        has it as an argument for a number.
+        """
+        return self._slots._kinds[self._index] or "buffer"
+
+    @property
     def offset(self) -> int:
         """Its beginning, in bytes from the start of the bound buffer."""
         return self._offset
@@ -104,8 +106,9 @@ class Slot(OutputPlace):
         """Return a part of the slot: `size` bytes from `offset` on; None means all of the rest.
 
         `dtype` is this slot's unless given. Raises `InvalidArgumentError` for
-        bytes outside a slot with a size.
+        bytes outside a slot with a size, and for a slot of a number.
         """
+        self._slots._check_kind(self, "subspan")
         start = check_index(offset, "subspan: the offset")
         length = self._size - start if size is None else check_index(size, "subspan: the size")
         if start > self._size or length > self._size - start:
@@ -120,6 +123,7 @@ class Slot(OutputPlace):
 
         The bound buffer is not compared with that type.
         """
+        self._slots._check_kind(self, "view")
         kind = as_dtype(dtype)
         return Slot(self._slots, self._index, self._offset, self._size, kind, self._life)
 
@@ -130,6 +134,8 @@ class Slot(OutputPlace):
         if self._life is not None:
             state = ", given back" if self._life.is_over else ""
             return f"<Temporary {self._dtype}, {self._size} bytes{state}>"
+        if self.kind != "buffer":
+            return f"<Slot {self._index} for a {self.kind}>"
         size = "of any size" if self.size is None else f"{self.size} bytes"
         return f"<Slot {self._index} from {self._offset}, {self._dtype}, {size}>"
 
@@ -149,18 +155,25 @@ class Slots(Sequence[Slot]):
         "_direct",
         "_dtypes",
         "_elements",
+        "_kinds",
         "_needed",
         "_rights",
         "_sizes",
+        "_values",
     )
 
     def __init__(self, device: DeviceCore, specs: object) -> None:
         self._device = device
         self._dtypes: list[np.dtype[Any]] = []
         self._sizes: list[int] = []
+        self._kinds: list[str | None] = []  # None as long as any will do
+        self._values: dict[int, Scalars | Grids] = {}  # of the slots for numbers
         for index, (dtype, size) in enumerate(_read_specs(specs)):
             what = f"slot {index}"
-            kind = as_dtype(dtype)
+            is_value = type(dtype) is str and size is None and dtype in _VALUES
+            known = dtype if is_value else None if dtype is _COUNTED else "buffer"
+            self._kinds.append(known)
+            kind = as_dtype(dtype if known == "buffer" else np.uint8)
             shape_of(0, kind, what)
             self._dtypes.append(kind)
             self._sizes.append(END if size is None else check_index(size, f"{what}: the size"))
@@ -168,6 +181,9 @@ class Slots(Sequence[Slot]):
         self._alignments = [1] * len(self._sizes)
         self._rights = [0] * len(self._sizes)  # bits of `hal._memory.usage`
         self._elements: list[set[str]] = [set() for _ in self._sizes]
+        for index, word in enumerate(self._kinds):
+            if word in _VALUES:
+                self._values[index] = _VALUES[word]()
         self._count = len(self._sizes)
         self._arena: Arena | None = None  # of the temporaries
         self._direct: list[Transient] = []  # memory of `Queue.alloca` that is used directly
@@ -186,6 +202,7 @@ class Slots(Sequence[Slot]):
             self._alignments.append(1)
             self._rights.append(0)
             self._elements.append(set())
+            self._kinds.append("buffer")
         start = arena.take(size or 1)
         life = Life(self, start, size or 1, dtype)
         return Slot(self, self._count, start, size, dtype, life)
@@ -207,7 +224,19 @@ class Slots(Sequence[Slot]):
         life.is_over = True
         self._arena.give(life.start, life.size)
 
-    def _check_own(self, slot: Slot, what: str) -> None:
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The `Slot.kind` of each slot."""
+        return tuple([each or "buffer" for each in self._kinds[: self._count]])
+
+    def _check_kind(self, slot: Slot, what: str, kind: str = "buffer") -> None:
+        """Raise unless a slot stands for something of a kind, or may."""
+        known = self._kinds[slot._index]
+        if known is not None and known != kind:
+            takes = "a number" if kind == "scalar" else f"a {kind}"
+            raise wrong_kind(what, takes, slot._index, known)
+
+    def _check_own(self, slot: Slot, what: str, kind: str = "") -> None:
         """Raise unless an object is a slot of this recording that can be used."""
         life = slot._life
         if slot._slots is not self:
@@ -217,6 +246,8 @@ class Slots(Sequence[Slot]):
         if life is not None and life.is_over:
             message = f"{what}: the temporary was given back with dealloca; take another"
             raise ClosedError(message)
+        if kind:
+            self._check_kind(slot, what, kind)
 
     def _hold(self, storage: Transient) -> None:
         """Note memory of `Queue.alloca` that a command uses directly."""
@@ -247,283 +278,31 @@ class Slots(Sequence[Slot]):
 
         It also needs certain rights, bits of `hal._memory.usage`, and elements, if they matter.
         """
+        self._kinds[index] = "buffer"
         if element:
             self._elements[index].add(element)
         self._rights[index] |= rights
         self._needed[index] = max(self._needed[index], size)
         self._alignments[index] = max(self._alignments[index], alignment)
 
+    def need_value(self, command: int, use: ValueUse) -> ValuePatch:
+        """Note that a command uses a slot's number; return the place for it."""
+        kind = self._kinds[use.slot]
+        if kind is None:
+            kind = self._kinds[use.slot] = "scalar"
+        return self._values.setdefault(use.slot, _VALUES[kind]()).add(command, use)
+
 
 class _SlotIndexError(InvalidArgumentError, IndexError):
     """The error for a missing slot; also an `IndexError`, which iterating relies on."""
 
 
-_BINDINGS: Final = "execute: bindings are a list of buffers, or a mapping of slots to buffers"
-
-
-class SlotRules:
-    """Checks of binding tables against what a recording needs; immutable."""
-
-    __slots__ = (
-        "_alignments",
-        "_arena",
-        "_copies",
-        "_count",
-        "_declared",
-        "_device",
-        "_dtypes",
-        "_elements",
-        "_hazards",
-        "_needed",
-        "_outputs",
-        "_rights",
-    )
-
-    def __init__(
-        self,
-        slots: Slots,
-        copies: Sequence[tuple[int, int, int, int, int, str]],
-        hazards: Sequence[Sequence[Access]] | None,
-    ) -> None:
-        """Take what the commands need.
-
-        `copies` are ``(target memory, target, source memory, source, size,
-        description)`` of copies with a slot; `hazards` the bytes that each
-        command touches, where they order it.
-        """
-        self._device = slots._device
-        self._count = len(slots)
-        self._arena = slots._arena
-        self._needed = tuple(slots._needed)
-        self._alignments = tuple(slots._alignments)
-        self._rights = tuple(slots._rights)
-        self._elements = tuple(map(tuple, slots._elements))
-        self._declared = tuple(slots._dtypes)
-        # The dtypes that surely fit; None where anything may be bound.
-        self._dtypes = tuple(map(_surely, self._declared, self._elements))
-        self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
-        self._copies = tuple(copies)
-        self._hazards = None
-        if hazards is not None and self._needed:
-            self._hazards = _Apart(len(self._needed), hazards)
-
-    @property
-    def count(self) -> int:
-        """The number of addresses in a table."""
-        return len(self._needed)
-
-    def temporaries(self) -> int:
-        """Return the bytes of the block of the temporaries; 0 if there are none."""
-        return 0 if self._arena is None else self._arena.size
-
-    def check(
-        self, bindings: object, block: Storage | None = None
-    ) -> tuple[Table | Late, list[Storage]]:
-        """Check a binding table; return the addresses, and what to keep alive.
-
-        `block` is the memory of the temporaries. If a buffer has no address yet, returns
-        the input of `resolve` instead. Raises `ArgumentTypeError`,
-        `InvalidArgumentError` and `ClosedError`.
-        """
-        late: Late = []
-        addresses: list[int | None] = []
-        buffers = self._in_order(bindings)
-        for index, buffer in enumerate(buffers):
-            what = f"execute: the binding of slot {index}"
-            storage = check_buffer(self._device, buffer, what, self._rights[index], "recording")
-            if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
-                raise InvalidArgumentError(self._refusal(index, buffer))
-            if self._dtypes[index] is not None and buffer._dtype is not self._dtypes[index]:
-                self._check_elements(index, buffer._dtype)
-            address = storage.address
-            addresses.append(None if address is None else address + buffer._offset)
-            late.append((storage, buffer._offset, buffer._size))
-        for index in self._outputs:
-            if not isinstance(buffers[index], Output):
-                message = (
-                    f"execute: a kernel prints to slot {index}, which takes a hal.Output(device), "
-                    f"not {type(buffers[index]).__name__}"
-                )
-                raise ArgumentTypeError(message)
-        if block is not None:
-            addresses.append(None)
-            late.append((block, 0, block.size))
-        storages = [storage for storage, _, _ in late]
-        if None in addresses:
-            return late, storages
-        table: Table = tuple(addresses)  # type: ignore[arg-type] # none is None
-        self._check_addresses(table, late)
-        return table, storages
-
-    def resolve(self, late: Late) -> Table:
-        """Return the final addresses, when the execution is issued.
-
-        Raises `OperationError` for a buffer that still has none.
-        """
-        table = tuple([late_address(storage) + offset for storage, offset, _ in late])
-        self._check_addresses(table, late)
-        return table
-
-    def _refusal(self, index: int, buffer: Buffer) -> str:
-        """Describe why a buffer cannot be bound to a slot."""
-        needed, alignment = self._needed[index], self._alignments[index]
-        if buffer._size < needed:
-            return (
-                f"execute: slot {index} needs {needed} bytes, and the buffer that was bound has "
-                f"{buffer._size}"
-            )
-        return (
-            f"execute: slot {index} needs a buffer that begins at a multiple of {alignment} "
-            f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
-        )
-
-    def _check_elements(self, index: int, dtype: np.dtype[Any]) -> None:
-        """Raise unless a buffer of `dtype` has the elements of its slot and of its uses."""
-        declared = self._declared[index]
-        if not same_elements(declared, dtype):
-            message = (
-                f"execute: slot {index} is of {declared}, and the buffer that was bound holds "
-                f"{dtype}; bind buffer.view(np.{declared}) if its bytes are meant"
-            )
-            raise ArgumentTypeError(message)
-        for element in self._elements[index]:
-            if not fits(element, dtype):
-                message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
-                raise ArgumentTypeError(message)
-
-    def _in_order(self, bindings: object) -> Sequence[Buffer]:
-        count = self._count
-        kind = type(bindings)  # to ask whether something is a mapping takes long
-        if kind is not tuple and kind is not list and isinstance(bindings, Mapping):
-            bindings = as_mapping(bindings, "execute: bindings by slot are a mapping")
-            unknown = [key for key in bindings if key not in range(count)]
-            missing = [index for index in range(count) if index not in bindings]
-            if unknown or missing:
-                told = [f"nothing for slots {missing}"] if missing else []
-                told += [f"something for {shown(unknown)}, which are no slots"] if unknown else []
-                message = (
-                    f"execute: the recording has {count} slots, and the bindings have "
-                    f"{' and '.join(told)}"
-                )
-                raise InvalidArgumentError(message)
-            return [bindings[index] for index in range(count)]
-        items = as_items(bindings, _BINDINGS, ordered=True)
-        if len(items) != count:
-            message = (
-                f"execute: the recording has {count} slots, and {len(items)} bindings were "
-                "given; give a buffer for each slot"
-            )
-            raise InvalidArgumentError(message)
-        return items
-
-    def _check_addresses(self, table: Table, bound: Late) -> None:
-        """Raise if a copy or an order would meet memory that overlaps."""
-        for target_memory, target, source_memory, source, size, description in self._copies:
-            to = target + (table[target_memory] if target_memory >= 0 else 0)
-            of = source + (table[source_memory] if source_memory >= 0 else 0)
-            if abs(to - of) < size and to != of:
-                message = (
-                    f"execute: {description} would copy {size} bytes onto memory that overlaps "
-                    "them with these bindings; copy through another buffer"
-                )
-                raise InvalidArgumentError(message)
-        if self._hazards is not None:
-            self._hazards.check(
-                [(start, start + size) for start, (_, _, size) in zip(table, bound, strict=True)]
-            )
-
-
-class _Apart:
-    """A check that refuses bindings whose shared memory the commands' order ignores.
-
-    That order takes each slot for a memory of its own, apart from the others
-    and from the buffers that were given directly.
-    """
-
-    __slots__ = ("_touched", "_written")
-
-    def __init__(self, count: int, hazards: Sequence[Sequence[Access]]) -> None:
-        touched: list[list[tuple[int, int]]] = [[] for _ in range(count + 1)]
-        written: list[list[tuple[int, int]]] = [[] for _ in range(count + 1)]
-        for accesses in hazards:
-            for memory, start, stop, writes in accesses:
-                touched[memory].append((start, stop))
-                if writes:
-                    written[memory].append((start, stop))
-        # The last one is `DIRECT`.
-        self._touched = [Extents(each) for each in touched]
-        self._written = [Extents(each) for each in written]
-
-    def check(self, bound: Sequence[tuple[int, int]]) -> None:
-        """Raise if two of the bindings, or one and a direct buffer, overlap in written bytes.
-
-        `bound` holds the start and the end of each binding.
-        """
-        furthest = 0  # the largest end so far
-        for start, stop in sorted(bound):
-            if start < furthest:
-                self._compare_all(bound)
-                return
-            furthest = stop
-        touched, written = self._touched[DIRECT], self._written[DIRECT]
-        if touched:
-            for index, (start, stop) in enumerate(bound):
-                self._compare(index, start, stop, touched, written)
-
-    def _compare_all(self, bound: Sequence[tuple[int, int]]) -> None:
-        """Compare every pair: some bindings do overlap, which is fine for readers."""
-        moved = [
-            (
-                Extents(self._touched[index].shifted(start, stop)),
-                Extents(self._written[index].shifted(start, stop)),
-            )
-            for index, (start, stop) in enumerate(bound)
-        ]
-        moved.append((self._touched[DIRECT], self._written[DIRECT]))
-        for index, (start, stop) in enumerate(bound):
-            for other, (touched, written) in enumerate(moved):
-                if other != index:
-                    self._compare(index, start, stop, touched, written, other)
-
-    def _compare(
-        self,
-        index: int,
-        start: int,
-        stop: int,
-        touched: Extents,
-        written: Extents,
-        other: int = DIRECT,
-    ) -> None:
-        """Raise if others touch what a slot writes, or write what it touches."""
-        for mine, theirs in ((self._written[index], touched), (self._touched[index], written)):
-            if not theirs.meet(start, stop):
-                continue
-            for begin, end in mine.shifted(start, stop):
-                if theirs.meet(begin, end):
-                    whom = (
-                        f"the buffer bound to slot {other}"
-                        if 0 <= other < len(self._touched) - 1
-                        else "a buffer that was recorded directly"
-                    )
-                    message = (
-                        f"execute: the buffer bound to slot {index} shares bytes with {whom}, and "
-                        "one of them is written: with hazards='auto' slots are memories of their "
-                        "own, and the commands are not ordered for that; bind memory apart, or "
-                        "record with barriers"
-                    )
-                    raise InvalidArgumentError(message)
-
-
-def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> np.dtype[Any] | None:
-    """Return a dtype whose buffers need no further check, or None if no buffer needs any."""
-    if declared == np.uint8 and len(elements) == 1:
-        return dtype_of(elements[0]) or declared
-    return declared if elements or declared != np.uint8 else None
-
-
 def _read_specs(specs: object) -> list[tuple[Any, object]]:
-    """Return the type and the size, or None, of each slot."""
-    rule = "record: slots are a number, or a list of a dtype or a (dtype, bytes) for each"
+    """Return the type or kind, and the size, or None, of each slot."""
+    rule = (
+        "record: slots are a number, or a list that has a dtype, a (dtype, bytes), 'scalar' or "
+        "'grid' for each"
+    )
     if isinstance(specs, (list, tuple, range)):
         given = as_items(specs, rule)
     else:
@@ -531,7 +310,7 @@ def _read_specs(specs: object) -> list[tuple[Any, object]]:
         if count < 0:
             message = f"record: the number of slots is 0 or more; {shown(count)} was given"
             raise InvalidArgumentError(message)
-        given = ((np.uint8, None),) * min(count, _MOST + 1)
+        given = ((_COUNTED, None),) * min(count, _MOST + 1)
     if len(given) > _MOST:
         message = f"record: a recording has {_MOST} slots at most, not {shown(specs)}"
         raise InvalidArgumentError(message)

@@ -372,8 +372,9 @@ class Device(DeviceCore):
     ) -> CommandBuffer:
         """Start to record a command buffer; end it with ``with`` or `CommandBuffer.end`.
 
-        `slots` is how many buffers each execution binds (C3), or a list with
-        the dtype, or the dtype and the bytes, of each. A `one_shot` recording
+        `slots` is how many buffers and scalars each execution binds (C3), or a list: for a buffer
+        its dtype, or the dtype and the bytes, ``"scalar"`` for an argument that is a number, and
+        ``"grid"`` for the grid of a dispatch. A `one_shot` recording
         is executed at most once. With ``hazards="auto"`` the commands are
         ordered by the bytes that they touch, with ``"manual"`` by barriers and
         events (C2). `categories` may narrow it to ``"transfer"`` or

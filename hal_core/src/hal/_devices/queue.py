@@ -15,9 +15,9 @@ import numpy as np
 from hal._base import sync
 from hal._buffers import alloca
 from hal._buffers.buffer import Buffer
+from hal._commands.bindings import Bindings
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.executions import check_execution
-from hal._commands.slots import Bindings
 from hal._engine import external
 from hal._engine.context import DeviceContext
 from hal._engine.fence import Waits
@@ -276,13 +276,15 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Run a recorded command buffer; it may be submitted again at once (C1).
 
-        `bindings` are a buffer for each of its slots, in order or by index
-        (C3). They are kept alive until the execution has retired; the sequence
+        `bindings` are what each of its slots stands for, in order or by index (C3): a buffer, a
+        scalar argument of its kernels, or a grid of one to three numbers. Buffers are kept alive
+        until the execution has retired, numbers are taken during the call; the sequence
         itself may change at once. One that has no memory yet, from `alloca`,
         must have it when the execution is issued. Also raises
         `InvalidArgumentError` for too few or too many, for a buffer that is
         smaller than the recording needs, for copies between overlapping bytes,
-        and with ``hazards="auto"`` for buffers that share written bytes; and
+        with ``hazards="auto"`` for buffers that share written bytes, and, with
+        `ArgumentTypeError`, for numbers that a parameter does not take; and
         `ClosedError` for a one-shot recording that was executed.
         """
         payload, is_host = check_execution(self._device, commands, bindings)

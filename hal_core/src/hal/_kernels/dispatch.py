@@ -22,7 +22,7 @@ from hal.native import IndirectLaunchNode
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
 
-__all__ = ["Grid", "check_counts", "check_dispatch", "check_kernel", "check_launch"]
+__all__ = ["Grid", "check_counts", "check_dispatch", "check_grid", "check_kernel", "check_launch"]
 
 Grid: TypeAlias = "int | Sequence[int] | Buffer"
 """One to three numbers, or memory that holds three of 32 bits when the kernel is launched."""
@@ -132,11 +132,17 @@ def check_launch(
     blocks = None
     # An object with a device address is memory: a buffer, or a slot that stands for one.
     if type(grid) is int or not hasattr(grid, "subspan"):
-        blocks = three(grid, "grid", kernel, "dispatch")
-        if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
-            raise InvalidArgumentError(_too_large(kernel, blocks))
+        blocks = check_grid(kernel, grid, ", or a buffer that has it")
     threads, shared = check_block(kernel, block, shared_memory, "dispatch")
     return blocks, threads, shared, kernel._signature.pack(kernel._name, args, resolve)
+
+
+def check_grid(kernel: Kernel, grid: object, also: str = "") -> tuple[int, int, int]:
+    """Return a grid as three numbers; raise if it is none. `also` says what else may be given."""
+    blocks = three(grid, "grid", kernel, "dispatch", also)
+    if blocks[0] > MAX_GRID[0] or blocks[1] > MAX_GRID[1] or blocks[2] > MAX_GRID[2]:
+        raise InvalidArgumentError(_too_large(kernel, blocks))
+    return blocks
 
 
 def check_kernel(kernel: object) -> None:

@@ -97,8 +97,13 @@ def occupancy(
     return device._native.occupancy(kernel._function, total, shared)
 
 
-def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int, int]:
-    """Return a grid or a block as three numbers; missing ones are 1."""
+def three(
+    value: object, name: str, kernel: Kernel, verb: str, also: str = ""
+) -> tuple[int, int, int]:
+    """Return a grid or a block as three numbers; missing ones are 1.
+
+    `also` says what else may be given.
+    """
     if type(value) is int and 0 < value <= MAX_COUNT:
         return value, 1, 1  # fast path
     least = 0 if name == "grid" else 1
@@ -106,5 +111,4 @@ def three(value: object, name: str, kernel: Kernel, verb: str) -> tuple[int, int
     if plain is not None:
         return plain
     what = f"{verb} of {kernel.name!r}: the {name}"
-    also = "" if least else ", or a buffer that has it"
     return as_three(value, what, least, also)

@@ -15,7 +15,7 @@ import hal
 from hal.arguments import as_int, as_mapping, as_seconds, shown
 from hal.errors import ArgumentTypeError, ClosedError, HalError, InvalidArgumentError
 from hal.flow.buffers import TrackedBuffer
-from hal.flow.recordings import Recording, bound_buffer, direct_accesses
+from hal.flow.recordings import Recording, bound, direct_accesses
 from hal.flow.tracking import Access, Lanes
 from hal.flow.transfers import Transfers
 
@@ -145,8 +145,9 @@ class Pipeline:
         Both by slot. An input is an array, which `Flow.write` copies into the
         buffer of the slot, or a tracked buffer (for the output of kernels a
         `hal.Output`), which is bound instead; a slot without a size needs
-        one of those. An output is a target of `Flow.read`. Returns the
-        downloads, in order, or if there are none the execution. Raises as
+        one of those, and one for a number that. An output is a target of
+        `Flow.read`. Returns the downloads, in order, or if there are none the
+        execution. Raises as
         those methods do, and `ClosedError` after `close`; work submitted
         before an error goes on, and the next run of that set comes after it.
         """
@@ -160,12 +161,15 @@ class Pipeline:
             raise _not_bound(self._slots, (*inputs, *outputs))
         mine, recording = self._sets[self._runs % self.depth], self.recording
         self._runs += 1
-        table: list[hal.Buffer | None] = [*mine.buffers]
+        table: list[Any] = [*mine.buffers]
         accesses = direct_accesses(self._flow, recording) if recording.direct else []
         for slot, value in inputs.items():
-            if type(value) is not np.ndarray and isinstance(value, (TrackedBuffer, hal.Output)):
-                use = recording.uses[slot]
-                table[slot] = bound_buffer(self._flow, slot, value, use, accesses)
+            use = recording.uses[slot]
+            is_bound = type(value) is not np.ndarray and isinstance(
+                value, (TrackedBuffer, hal.Output)
+            )
+            if is_bound or use < 0:  # a number
+                table[slot] = bound(self._flow, slot, value, use, accesses)
         if None in table:
             raise _not_bound(self._slots, [slot for slot in self._slots if table[slot] is None])
         try:
@@ -254,6 +258,6 @@ def _not_bound(slots: Collection[int], unbound: Sequence[object]) -> HalError:
             f"pipeline: the recording has {len(slots)} slots, and {shown(unknown)} are none of them"
         )
     return InvalidArgumentError(
-        f"pipeline: slots {unbound} have no size; give each a tracked buffer, or a size where they "
-        "are recorded: slots=[(dtype, bytes)]"
+        f"pipeline: slots {unbound} have no size; give each a tracked buffer, or its number if it "
+        "is for one, or a size where they are recorded: slots=[(dtype, bytes)]"
     )

@@ -20,25 +20,24 @@ if TYPE_CHECKING:
 __all__ = [
     "Bindings",
     "Recording",
+    "bound",
     "bound_accesses",
-    "bound_buffer",
     "constants_of",
     "direct_accesses",
     "is_memory",
     "kernel_arguments",
 ]
 
-Bindings: TypeAlias = (
-    Sequence[TrackedBuffer | hal.Output] | Mapping[int, TrackedBuffer | hal.Output]
-)
+Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
 
 _BINDINGS: Final = (
-    "execute: bindings are a sequence of tracked buffers, or a mapping of slots to them"
+    "execute: bindings are a sequence of tracked buffers and numbers, or a mapping of slots to them"
 )
 _NO_NAMES: Final = ()
 _UNUSED: Final = 0
 _READ: Final = 1
 _WRITTEN: Final = 2
+_NUMBER: Final = -1  # no buffer
 
 
 class Recording:
@@ -53,7 +52,7 @@ class Recording:
     commands
         The raw command buffer.
     uses
-        Of each slot: 0 unused, 1 read, 2 written.
+        Of each slot: 0 unused, 1 read, 2 written, -1 a number.
     read_first
         The slots that are read before anything has written them.
     direct
@@ -65,13 +64,13 @@ class Recording:
     def __init__(self, scheduler: Scheduler, commands: hal.CommandBuffer) -> None:
         self._scheduler = scheduler
         self.commands: Final = commands
-        self.uses = [_UNUSED] * len(commands.slots)
+        self.uses = [_UNUSED if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
         self.read_first: set[int] = set()
         self.direct: list[Access] = []
 
     @property
     def slots(self) -> Sequence[hal.Slot]:
-        """The slots, in order, which stand for the buffers of `Flow.execute`."""
+        """The slots, in order, which stand for what `Flow.execute` binds."""
         return self.commands.slots
 
     def __len__(self) -> int:
@@ -210,6 +209,9 @@ class Recording:
 
     def _note(self, value: TrackedBuffer | hal.Slot, use: int) -> None:
         if isinstance(value, hal.Slot):
+            if value.kind != "buffer":
+                self.uses[value.index] = _NUMBER
+                return
             if use == _READ and self.uses[value.index] == _UNUSED:
                 self.read_first.add(value.index)
             self.uses[value.index] = max(self.uses[value.index], use)
@@ -288,14 +290,14 @@ def bound_accesses(
     reads: Iterable[int],
     writes: Iterable[int],
     accesses: list[Access],
-) -> tuple[hal.Buffer, ...] | dict[int, hal.Buffer]:
-    """Return the raw buffers to bind, and add an execution's accesses to them."""
+) -> tuple[object, ...] | dict[int, object]:
+    """Return the raw buffers and numbers to bind, and add an execution's accesses to them."""
     if isinstance(commands, Recording):
         uses = commands.uses
         if commands.direct:
             accesses += direct_accesses(scheduler, commands)
     else:
-        uses = [_WRITTEN] * len(commands.slots)
+        uses = [_WRITTEN if kind == "buffer" else _NUMBER for kind in commands.slots.kinds]
     if reads is not _NO_NAMES or writes is not _NO_NAMES:
         uses = _narrowed_slots(uses, reads, writes)
     count = len(uses)
@@ -303,19 +305,19 @@ def bound_accesses(
     kind: type = given.__class__
     # To ask whether something is a mapping takes long.
     if kind is not tuple and kind is not list and isinstance(given, Mapping):
-        named: dict[int, hal.Buffer] = {}
+        named: dict[int, object] = {}
         for index, buffer in as_mapping(given, "execute: bindings by slot are a mapping").items():
             use = uses[index] if index in range(count) else _UNUSED
-            named[index] = bound_buffer(scheduler, index, buffer, use, accesses)
+            named[index] = bound(scheduler, index, buffer, use, accesses)
         return named
-    table: list[hal.Buffer] = []
+    table: list[object] = []
     for index, buffer in enumerate(as_items(given, _BINDINGS, ordered=True)):
         use = uses[index] if index < count else _UNUSED
         if use and buffer.__class__ is TrackedBuffer and buffer.flow is scheduler:
             accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
             table.append(buffer.raw)
         else:
-            table.append(bound_buffer(scheduler, index, buffer, use, accesses))
+            table.append(bound(scheduler, index, buffer, use, accesses))
     return tuple(table)
 
 
@@ -327,16 +329,13 @@ def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[Access]:
     return [*recording.direct]
 
 
-def bound_buffer(
-    scheduler: Scheduler,
-    index: int,
-    buffer: TrackedBuffer | hal.Output,
-    use: int,
-    accesses: list[Access],
-) -> hal.Buffer:
-    """Return the raw buffer to bind, and add the accesses to it."""
-    if isinstance(buffer, hal.Output):  # one run's own: nobody waits for it
-        return buffer
+def bound(
+    scheduler: Scheduler, index: int, given: object, use: int, accesses: list[Access]
+) -> object:
+    """Return the raw buffer, or the number, to bind, and add the accesses to it."""
+    if use == _NUMBER or isinstance(given, hal.Output):  # an output is one run's own
+        return given
+    buffer: Any = given
     if buffer.__class__ is not TrackedBuffer or buffer.flow is not scheduler:
         scheduler.check(buffer, f"execute: slot {index}")
     if use:

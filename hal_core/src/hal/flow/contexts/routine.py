@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from hal.protocols import Signals, Waits
 
 __all__ = ["Local", "Routine", "Step", "bind"]
 
-_KEPT: Final = 8  # the most recordings of a routine, each with its numbers
+_KEPT: Final = 8  # the most recordings of a routine, each for other pointers that are null
 
 
 class Local(NamedTuple):
@@ -177,10 +178,8 @@ class Routine:
         self._scalars = list(self._given.difference(self._memory, self._outputs))
         self._accesses = list({access: None for step in steps for access in step.accesses})
         self._ended = ""
-        self._kept: dict[object, hal.CommandBuffer] = {}
-        # The numbers of the last call, how often they have come, and how often they have to
-        self._last: object = None
-        self._times, self._patience = 0, 2
+        # By the buffers that calls give; None after the first such call
+        self._kept: dict[object, hal.CommandBuffer | None] = {}
 
     def __call__(self, /, **arguments: object) -> hal.Submission:
         """Run it as `run` does, with the open parameters by name."""
@@ -198,8 +197,8 @@ class Routine:
         """Run it once, after the work that the bytes require; return the last step's submission.
 
         `grid` is for a single kernel that was linked without. Locals are taken in the order of
-        the queue, and given back behind the last step. Steps are dispatched one by one, or
-        recorded and run together if calls give the same numbers again. A step's
+        the queue, and given back behind the last step. Steps are dispatched one by one, and
+        from the second call on recorded and run together. A step's
         failure stays with the bytes that it writes. Raises `ArgumentTypeError` for missing and
         surplus arguments, `InvalidArgumentError` for what a merge buffer does not hold,
         `ClosedError` for a context or an ancestor that is closed, and the errors of
@@ -234,7 +233,9 @@ class Routine:
             recorded = self._recorded(steps, values) if len(steps) > 1 else None
             if recorded is not None:
                 execute = partial(lane.execute, recorded[0], bindings=recorded[1], signal=signal)
-                return flow.run(recorded[2], lane, lambda waits: execute(wait=waits), wait)
+                # What it does not take, a step refuses in the user's words.
+                with contextlib.suppress(ArgumentTypeError, InvalidArgumentError):
+                    return flow.run(recorded[2], lane, lambda waits: execute(wait=waits), wait)
             for each in steps:
                 step, args, uses = each.step, [*each.args], each.accesses
                 for index, what, use in each.late:
@@ -265,16 +266,8 @@ class Routine:
     def _recorded(
         self, steps: Sequence[Bound], values: Mapping[Any, Any]
     ) -> tuple[hal.CommandBuffer, list[Any], list[Access]] | None:
-        """Return a recording with its bindings and accesses, if these numbers come often."""
+        """Return a recording with its bindings and accesses, from the second call on."""
         slots = [each for each in (*self._memory, *self._outputs) if values[each] is not None]
-        key = (*slots, *map(_key, map(values.__getitem__, self._scalars)))
-        if None in key:
-            return None
-        known = self._kept.get(key)
-        if known is None:
-            self._last, self._times = key, self._times + 1 if key == self._last else 1
-            if self._times < self._patience:
-                return None
         table, accesses = [], [*self._accesses]
         histories = {access[0] for access in accesses}
         for each in slots:
@@ -287,12 +280,17 @@ class Routine:
                 accesses.append(value.writing if self._memory[each] else value.reading)
                 value = value.raw
             table.append(value)
+        key = tuple(slots)
+        if key not in self._kept:  # it costs as much as many dispatches
+            self._kept[key] = None
+            return None
+        known = self._kept[key]
         if known is None:
-            # It costs as much as many dispatches: it is made less and less often.
-            self._patience *= 2
-            known = self._lanes.device.record(slots=len(slots), hazards="auto")
+            kinds: list[Any] = [np.uint8] * len(slots) + ["scalar"] * len(self._scalars)
+            known = self._lanes.device.record(slots=kinds, hazards="auto")
+            names = [*slots, *self._scalars]
             with known:
-                filled = {**values, **dict(zip(slots, known.slots, strict=True))}
+                filled = {**values, **dict(zip(names, known.slots, strict=True))}
                 for bound in steps:
                     step, args = bound.step, [*bound.args]
                     for index, what, _ in bound.late:
@@ -304,14 +302,4 @@ class Routine:
             self._kept[key] = known
             if len(self._kept) > _KEPT or self._ended:  # by another thread meanwhile
                 self._kept.clear()
-        return known, table, accesses
-
-
-def _key(value: object) -> object:
-    """Return what distinguishes a number from others, or None for what may change by itself."""
-    kind = type(value)  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
-    if kind is int or kind is bool or kind is bytes:
-        return kind, value
-    if isinstance(value, (float, np.generic)) and not isinstance(value, np.void):
-        return kind, repr(value)
-    return None
+        return known, [*table, *map(values.__getitem__, self._scalars)], accesses

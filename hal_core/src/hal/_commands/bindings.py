@@ -1,0 +1,315 @@
+"""Binding tables: what each execution gives for the slots of a recording (rule C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from hal._commands.hazards import Access, Extents
+from hal._commands.slots import DIRECT
+from hal._kernels.output import Output
+from hal._memory.access import check_buffer, late_address
+from hal._memory.storage import Storage
+from hal._memory.usage import OUTPUT
+from hal._programs.elements import dtype_of, fits, refusal, same_elements
+from hal.arguments import as_items, as_mapping, shown
+from hal.errors import ArgumentTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._commands.slots import Slots
+    from hal._memory.extent import Extent
+
+__all__ = ["Bindings", "Late", "SlotRules", "Table"]
+
+Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
+"""What each slot stands for, a buffer, a scalar or a grid: in order, or by the slot's index."""
+
+Table: TypeAlias = tuple[Any, ...]
+"""The address of each slot's buffer, a scalar's bytes, or a grid's three numbers."""
+
+Late: TypeAlias = list[tuple[Storage | None, Any, int]]
+"""The storage, offset and size of each slot's buffer: some have no address yet (M3).
+
+For a number there is no storage, and the entry of the table instead of the offset.
+"""
+
+_BINDINGS: Final = (
+    "execute: bindings are a list of what each slot stands for, or a mapping of slots to that"
+)
+
+
+class SlotRules:
+    """Checks of binding tables against what a recording needs; immutable."""
+
+    __slots__ = (
+        "_alignments",
+        "_arena",
+        "_copies",
+        "_count",
+        "_declared",
+        "_device",
+        "_dtypes",
+        "_elements",
+        "_hazards",
+        "_needed",
+        "_outputs",
+        "_rights",
+        "_values",
+    )
+
+    def __init__(
+        self,
+        slots: Slots,
+        copies: Sequence[tuple[int, int, int, int, int, str]],
+        hazards: Sequence[Sequence[Access]] | None,
+    ) -> None:
+        """Take what the commands need.
+
+        `copies` are ``(target memory, target, source memory, source, size,
+        description)`` of copies with a slot; `hazards` the bytes that each
+        command touches, where they order it.
+        """
+        self._device = slots._device
+        self._count = len(slots)
+        self._arena = slots._arena
+        self._needed = tuple(slots._needed)
+        self._alignments = tuple(slots._alignments)
+        self._rights = tuple(slots._rights)
+        self._elements = tuple(map(tuple, slots._elements))
+        self._declared = tuple(slots._dtypes)
+        # The dtypes that surely fit; None where anything may be bound.
+        self._dtypes = tuple(map(_surely, self._declared, self._elements))
+        self._values = dict(slots._values)
+        self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
+        self._copies = tuple(copies)
+        self._hazards = None
+        if hazards is not None and self._needed:
+            self._hazards = _Apart(len(self._needed), hazards)
+
+    @property
+    def count(self) -> int:
+        """The number of addresses in a table."""
+        return len(self._needed)
+
+    def temporaries(self) -> int:
+        """Return the bytes of the block of the temporaries; 0 if there are none."""
+        return 0 if self._arena is None else self._arena.size
+
+    def check(
+        self, bindings: object, block: Storage | None = None
+    ) -> tuple[Table | Late, list[Storage | None]]:
+        """Check a binding table; return it, and what to keep alive for each slot.
+
+        `block` is the memory of the temporaries. If a buffer has no address yet, returns
+        the input of `resolve` instead. Raises `ArgumentTypeError`,
+        `InvalidArgumentError` and `ClosedError`.
+        """
+        late: Late = []
+        addresses: list[Any] = []
+        buffers = self._in_order(bindings)
+        values = self._values
+        for index, buffer in enumerate(buffers):
+            if values and index in values:
+                value = values[index].convert(index, buffer)
+                addresses.append(value)
+                late.append((None, value, 0))
+                continue
+            what = f"execute: the binding of slot {index}"
+            storage = check_buffer(self._device, buffer, what, self._rights[index], "recording")
+            if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
+                raise InvalidArgumentError(self._refusal(index, buffer))
+            if self._dtypes[index] is not None and buffer._dtype is not self._dtypes[index]:
+                self._check_elements(index, buffer._dtype)
+            address = storage.address
+            addresses.append(None if address is None else address + buffer._offset)
+            late.append((storage, buffer._offset, buffer._size))
+        for index in self._outputs:
+            if not isinstance(buffers[index], Output):
+                message = (
+                    f"execute: a kernel prints to slot {index}, which takes a hal.Output(device), "
+                    f"not {type(buffers[index]).__name__}"
+                )
+                raise ArgumentTypeError(message)
+        if block is not None:
+            addresses.append(None)
+            late.append((block, 0, block.size))
+        storages = [storage for storage, _, _ in late]
+        if None in addresses:
+            return late, storages
+        table: Table = tuple(addresses)
+        self._check_addresses(table, late)
+        return table, storages
+
+    def resolve(self, late: Late) -> Table:
+        """Return the final addresses, when the execution is issued.
+
+        Raises `OperationError` for a buffer that still has none.
+        """
+        table = tuple(
+            [
+                offset if storage is None else late_address(storage) + offset
+                for storage, offset, _ in late
+            ]
+        )
+        self._check_addresses(table, late)
+        return table
+
+    def _refusal(self, index: int, buffer: Extent) -> str:
+        """Describe why a buffer cannot be bound to a slot."""
+        needed, alignment = self._needed[index], self._alignments[index]
+        if buffer._size < needed:
+            return (
+                f"execute: slot {index} needs {needed} bytes, and the buffer that was bound has "
+                f"{buffer._size}"
+            )
+        return (
+            f"execute: slot {index} needs a buffer that begins at a multiple of {alignment} "
+            f"bytes, and the one that was bound begins at byte {buffer._offset} of its memory"
+        )
+
+    def _check_elements(self, index: int, dtype: np.dtype[Any]) -> None:
+        """Raise unless a buffer of `dtype` has the elements of its slot and of its uses."""
+        declared = self._declared[index]
+        if not same_elements(declared, dtype):
+            message = (
+                f"execute: slot {index} is of {declared}, and the buffer that was bound holds "
+                f"{dtype}; bind buffer.view(np.{declared}) if its bytes are meant"
+            )
+            raise ArgumentTypeError(message)
+        for element in self._elements[index]:
+            if not fits(element, dtype):
+                message = f"execute: slot {index} ({element}*) {refusal(element, dtype)}"
+                raise ArgumentTypeError(message)
+
+    def _in_order(self, bindings: object) -> Sequence[Any]:
+        count = self._count
+        kind = type(bindings)  # to ask whether something is a mapping takes long
+        if kind is not tuple and kind is not list and isinstance(bindings, Mapping):
+            bindings = as_mapping(bindings, "execute: bindings by slot are a mapping")
+            unknown = [key for key in bindings if key not in range(count)]
+            missing = [index for index in range(count) if index not in bindings]
+            if unknown or missing:
+                told = [f"nothing for slots {missing}"] if missing else []
+                told += [f"something for {shown(unknown)}, which are no slots"] if unknown else []
+                message = (
+                    f"execute: the recording has {count} slots, and the bindings have "
+                    f"{' and '.join(told)}"
+                )
+                raise InvalidArgumentError(message)
+            return [bindings[index] for index in range(count)]
+        items = as_items(bindings, _BINDINGS, ordered=True)
+        if len(items) != count:
+            message = (
+                f"execute: the recording has {count} slots, and {len(items)} bindings were "
+                "given; give one for each slot"
+            )
+            raise InvalidArgumentError(message)
+        return items
+
+    def _check_addresses(self, table: Table, bound: Late) -> None:
+        """Raise if a copy or an order would meet memory that overlaps."""
+        for target_memory, target, source_memory, source, size, description in self._copies:
+            to = target + (table[target_memory] if target_memory >= 0 else 0)
+            of = source + (table[source_memory] if source_memory >= 0 else 0)
+            if abs(to - of) < size and to != of:
+                message = (
+                    f"execute: {description} would copy {size} bytes onto memory that overlaps "
+                    "them with these bindings; copy through another buffer"
+                )
+                raise InvalidArgumentError(message)
+        if self._hazards is not None:
+            extents = [
+                (0, 0) if storage is None else (start, start + size)
+                for start, (storage, _, size) in zip(table, bound, strict=True)
+            ]
+            self._hazards.check(extents)
+
+
+class _Apart:
+    """A check that refuses bindings whose shared memory the commands' order ignores.
+
+    That order takes each slot for a memory of its own, apart from the others
+    and from the buffers that were given directly.
+    """
+
+    __slots__ = ("_touched", "_written")
+
+    def __init__(self, count: int, hazards: Sequence[Sequence[Access]]) -> None:
+        touched: list[list[tuple[int, int]]] = [[] for _ in range(count + 1)]
+        written: list[list[tuple[int, int]]] = [[] for _ in range(count + 1)]
+        for accesses in hazards:
+            for memory, start, stop, writes in accesses:
+                touched[memory].append((start, stop))
+                if writes:
+                    written[memory].append((start, stop))
+        # The last one is `DIRECT`.
+        self._touched = [Extents(each) for each in touched]
+        self._written = [Extents(each) for each in written]
+
+    def check(self, bound: Sequence[tuple[int, int]]) -> None:
+        """Raise if two of the bindings, or one and a direct buffer, overlap in written bytes.
+
+        `bound` holds the start and the end of each binding.
+        """
+        furthest = 0  # the largest end so far
+        for start, stop in sorted(bound):
+            if start < furthest:
+                self._compare_all(bound)
+                return
+            furthest = stop
+        touched, written = self._touched[DIRECT], self._written[DIRECT]
+        if touched:
+            for index, (start, stop) in enumerate(bound):
+                self._compare(index, start, stop, touched, written)
+
+    def _compare_all(self, bound: Sequence[tuple[int, int]]) -> None:
+        """Compare every pair: some bindings do overlap, which is fine for readers."""
+        moved = [
+            (
+                Extents(self._touched[index].shifted(start, stop)),
+                Extents(self._written[index].shifted(start, stop)),
+            )
+            for index, (start, stop) in enumerate(bound)
+        ]
+        moved.append((self._touched[DIRECT], self._written[DIRECT]))
+        for index, (start, stop) in enumerate(bound):
+            for other, (touched, written) in enumerate(moved):
+                if other != index:
+                    self._compare(index, start, stop, touched, written, other)
+
+    def _compare(
+        self,
+        index: int,
+        start: int,
+        stop: int,
+        touched: Extents,
+        written: Extents,
+        other: int = DIRECT,
+    ) -> None:
+        """Raise if others touch what a slot writes, or write what it touches."""
+        for mine, theirs in ((self._written[index], touched), (self._touched[index], written)):
+            if not theirs.meet(start, stop):
+                continue
+            for begin, end in mine.shifted(start, stop):
+                if theirs.meet(begin, end):
+                    whom = (
+                        f"the buffer bound to slot {other}"
+                        if 0 <= other < len(self._touched) - 1
+                        else "a buffer that was recorded directly"
+                    )
+                    message = (
+                        f"execute: the buffer bound to slot {index} shares bytes with {whom}, and "
+                        "one of them is written: with hazards='auto' slots are memories of their "
+                        "own, and the commands are not ordered for that; bind memory apart, or "
+                        "record with barriers"
+                    )
+                    raise InvalidArgumentError(message)
+
+
+def _surely(declared: np.dtype[Any], elements: tuple[str, ...]) -> np.dtype[Any] | None:
+    """Return a dtype whose buffers need no further check, or None if no buffer needs any."""
+    if declared == np.uint8 and len(elements) == 1:
+        return dtype_of(elements[0]) or declared
+    return declared if elements or declared != np.uint8 else None

@@ -1,0 +1,151 @@
+"""Slots for numbers: scalar arguments and grids, which each execution gives (rule C3).
+
+A binding table has the address of a buffer for a buffer's slot. For a slot of a scalar it has
+the bytes that the parameters get, and for one of a grid three numbers. So two tables
+are equal if they have the same effect, and a number is converted once for each execution.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hal._base.failures import placed
+from hal._kernels.dispatch import check_grid
+from hal._memory.extent import Extent
+from hal._programs.parameters import POINTERS, SIZED
+from hal.arguments import as_three
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from hal._kernels.executable import Kernel
+    from hal._programs.parameters import Parameter
+
+__all__ = [
+    "GRID",
+    "Grids",
+    "Scalars",
+    "ValuePatch",
+    "ValueUse",
+    "stand_in",
+    "takes_number",
+    "wrong_kind",
+]
+
+GRID: Final = -1
+"""The place of a grid, beside the indices of parameters."""
+
+
+class ValueUse(NamedTuple):
+    """A dispatch's use of a slot's number: for a parameter, by its index, or for the `GRID`."""
+
+    slot: int
+    place: int
+    kernel: Kernel
+
+
+class ValuePatch(NamedTuple):
+    """A place for a slot's number: a command, the slot, and a parameter or `GRID`.
+
+    For a parameter `start` and `size` are where its bytes are in the table's.
+    """
+
+    command: int
+    slot: int
+    place: int
+    start: int
+    size: int
+
+
+class Scalars:
+    """What a slot of a scalar takes: a value for all parameters that it serves."""
+
+    __slots__ = ("_forms", "_size")
+
+    def __init__(self) -> None:
+        # One for each type of parameter: where its bytes begin, and who first took it so
+        self._forms: dict[str, tuple[int, Kernel, int]] = {}
+        self._size = 0
+
+    def add(self, command: int, use: ValueUse) -> ValuePatch:
+        """Note a use; return its place."""
+        parameter = use.kernel.signature.parameters[use.place]
+        known = self._forms.get(parameter.type)
+        if known is None:
+            known = self._forms[parameter.type] = self._size, use.kernel, use.place
+            self._size += parameter.size
+        return ValuePatch(command, use.slot, use.place, known[0], parameter.size)
+
+    def convert(self, slot: int, value: object) -> bytes:
+        """Return the bytes of a value; raise if it is none for one of the parameters."""
+        if isinstance(value, Extent):
+            raise _no_number(slot, "a scalar", value, self._whose())
+        packed = b""
+        for _, kernel, index in self._forms.values():
+            try:
+                packed += kernel._signature._layout.pack_one(kernel._name, index, value)
+            except HalError as error:
+                raise placed(f"execute: slot {slot}", error) from error
+        return packed
+
+    def _whose(self) -> str:
+        for _, kernel, index in self._forms.values():
+            return f"parameter {kernel.signature.parameters[index]} of kernel {kernel.name!r}"
+        return "no command"
+
+
+class Grids:
+    """What a slot of a grid takes: one to three numbers."""
+
+    __slots__ = ("_kernels",)
+
+    def __init__(self) -> None:
+        self._kernels: list[Kernel] = []
+
+    def add(self, command: int, use: ValueUse) -> ValuePatch:
+        """Note a use; return its place."""
+        if not self._kernels:
+            self._kernels.append(use.kernel)
+        return ValuePatch(command, use.slot, GRID, 0, 0)
+
+    def convert(self, slot: int, value: object) -> tuple[int, int, int]:
+        """Return the three numbers of a grid; raise if it is none."""
+        if isinstance(value, Extent):
+            whose = f"kernel {self._kernels[0].name!r}" if self._kernels else "no command"
+            raise _no_number(slot, "a grid", value, whose)
+        try:
+            if self._kernels:
+                return check_grid(self._kernels[0], value)
+            return as_three(value, "the grid", 0)
+        except HalError as error:
+            raise placed(f"execute: slot {slot}", error) from error
+
+
+def takes_number(parameter: Parameter, kind: str | None) -> bool:
+    """Return whether a parameter takes a slot's number, where `kind` is the slot's if known."""
+    if parameter.kind in POINTERS:
+        return kind == "scalar" and parameter.kind != "ptr"
+    return True
+
+
+def stand_in(parameter: Parameter) -> Any:  # noqa: ANN401 - of any type that the parameter takes
+    """Return an argument that a parameter takes, until an execution gives it."""
+    if parameter.kind in SIZED.values():
+        return bytes(parameter.size)
+    return False if parameter.kind == "bool" else 0
+
+
+def wrong_kind(what: str, takes: str, slot: int, kind: str) -> InvalidArgumentError:
+    """Return the error for a slot in a place of another kind."""
+    stands = "a number" if kind == "scalar" else f"a {kind}"
+    message = (
+        f"{what} takes {takes}, and slot {slot} stands for {stands}; take another slot, whose kind "
+        "device.record(slots=[...]) gives: a dtype for a buffer, 'scalar' or 'grid'"
+    )
+    return InvalidArgumentError(message)
+
+
+def _no_number(slot: int, kind: str, value: object, whose: str) -> ArgumentTypeError:
+    message = (
+        f"execute: slot {slot} stands for {kind}, of {whose}, and takes no {type(value).__name__}"
+    )
+    return ArgumentTypeError(message)
