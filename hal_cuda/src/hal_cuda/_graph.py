@@ -138,7 +138,8 @@ class Instance:
     def __init__(self, graph: Graph) -> None:
         self.executable = call(cuda.cuGraphInstantiate, graph.native, 0)
         self._graph = graph
-        self._parameters: dict[int, Any] = {}  # launches', to be filled in again
+        # Launches as they are, with their parameters, to be filled in again
+        self._parameters: dict[int, tuple[LaunchNode, Any]] = {}
         self._off: set[int] = set()  # launches of nothing
         graph.users += 1
 
@@ -155,18 +156,21 @@ class Instance:
         fill_in, _, change = _KINDS[type(node)]
         graph = self._graph
         if isinstance(node, LaunchNode):
-            if not all(node.grid):
-                self._switch(index, on=False)
-                return
-            if index in self._off:
-                self._switch(index, on=True)
             known = self._parameters.get(index)
-            if known is None:
-                (known,) = fill_in(node, graph.context)
+            if known is None or known[0] is not node:  # else only the arguments' bytes are others
+                if not all(node.grid):
+                    self._switch(index, on=False)
+                    return
+                if index in self._off:
+                    self._switch(index, on=True)
+                    known = None
+                if known is None:
+                    known = node, *fill_in(node, graph.context)
+                else:
+                    _refill(known[1], node)
+                    known = node, known[1]
                 self._parameters[index] = known
-            else:
-                _refill(known, node)
-            parameters = (known,)
+            parameters = (known[1],)
         elif change is None:
             return
         else:
@@ -180,6 +184,7 @@ class Instance:
 
     def _switch(self, index: int, *, on: bool) -> None:
         """Have a node run or not: the driver takes no empty grid, and orders by a disabled node."""
+        self._parameters.pop(index, None)
         call(cuda.cuGraphNodeSetEnabled, self.executable, self._graph.nodes[index], int(on))
         (self._off.discard if on else self._off.add)(index)
 
