@@ -21,6 +21,26 @@ MEMORY = (
     # Name, tests, patches
     # What a dealloca gives back, and to whom
     (
+        "rows begin at the first",
+        ["memory/test_arrays.py::test_rows_of_an_array_m2"],
+        ("hal._buffers.buffer", "offset = first * row if length else 0", "offset = 0"),
+    ),
+    (
+        "an array of a value holds zeros",
+        ["memory/test_arrays.py::test_arrays_of_a_value_m1"],
+        ("hal._transfers.arrays", "pattern_of(value, as_dtype", "pattern_of(0, as_dtype"),
+    ),
+    (
+        "a shape may be negative",
+        ["memory/test_arrays.py::test_odd_shapes_are_refused_m1"],
+        ("hal._transfers.arrays", 'check_index(each, "the shape")', "abs(int(each or 0))"),
+    ),
+    (
+        "a step of rows is left out",
+        ["memory/test_arrays.py::test_other_subscripts_are_refused_m2"],
+        ("hal._buffers.buffer", "        if rows.step is not None:\n", "        if False:\n"),
+    ),
+    (
         "memory comes back before the other queue's use has ended",
         [
             f"{ORDER}test_a_use_on_another_queue_outlasts_the_dealloca_m3",

@@ -289,7 +289,7 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     if not isinstance(dtype, _DTYPES):
         message = f"{shown(dtype)} is no numpy dtype"
         raise ArgumentTypeError(message)
-    if isinstance(dtype, str) and dtype == bfloat16.NAME:
+    if type(dtype) is str and dtype == bfloat16.NAME:
         return bfloat16.dtype()
     try:
         found: np.dtype[Any] = ask(np.dtype, dtype, "")

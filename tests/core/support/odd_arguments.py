@@ -66,6 +66,8 @@ GOOD = {
     "keep": (lambda w: 0, INTS),
     "kernel": (lambda w: w.kernel, {"kernel"}),
     "max_version": (lambda w: None, {"numbers", "none"}),
+    "shape": (lambda w: (4, 4), None),
+    "rows": (lambda w: slice(1), None),
     "memory": (lambda w: "device", TEXT),
     "memory_limit": (lambda w: None, {"int", "text", "list", "none", "numbers"}),
     "mode": (lambda w: "copy", TEXT),

@@ -25,8 +25,8 @@ from hal._memory.usage import (
     mapping_need,
 )
 from hal._memory.views import view_of
-from hal.arguments import as_dtype
-from hal.errors import InvalidArgumentError, UnimplementedError
+from hal.arguments import as_dtype, as_int
+from hal.errors import ArgumentTypeError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -140,6 +140,35 @@ class Buffer(Extent):
             row = shape[-1] * self._dtype.itemsize if shape else self._size
             shape = (*shape[:-1], *shape_of(row, kind, "view"))
         return self._part(0, self._size, kind, shape)
+
+    def __getitem__(self, rows: slice) -> Buffer:
+        """Return the buffer of some rows, ``buffer[a:b]`` of the first axis, in the same memory.
+
+        Bounds as Python's: negative ones count from the end, others are cut off at the ends.
+        Raises `ArgumentTypeError` for anything but a slice of ints, and `InvalidArgumentError` for
+        a step, and for an array without axes.
+        """
+        if not isinstance(rows, slice):
+            message = f"buffer[...] takes a slice of the first axis, not {type(rows).__name__}"
+            raise ArgumentTypeError(message)
+        if rows.step is not None:
+            message = "buffer[a:b] has no step: its rows lie one behind the other in memory"
+            raise InvalidArgumentError(message)
+        if not self._shape:
+            message = "buffer[a:b] wants a first axis, and the array is a single element"
+            raise InvalidArgumentError(message)
+        count = self._shape[0]
+        rule = "the bounds of buffer[a:b] are ints"
+        start, stop = (
+            None if each is None else as_int(each, rule) for each in (rows.start, rows.stop)
+        )
+        first, last, _ = slice(start, stop).indices(count)
+        length, row = max(last - first, 0), self._size // count if count else 0
+        # The same first byte for every empty part
+        offset = first * row if length else 0
+        return self._part(offset, length * row, self._dtype, (length, *self._shape[1:]))
+
+    __iter__ = None  # else Python would ask for `buffer[0]`
 
     def _part(self, offset: int, size: int, kind: np.dtype[Any], shape: tuple[int, ...]) -> Buffer:
         storage = self._live()

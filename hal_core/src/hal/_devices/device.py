@@ -38,6 +38,8 @@ from hal._programs.compile import compile_for
 from hal._programs.program import MAGIC, Program
 from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare
 from hal._programs.signature import Signature
+from hal._transfers import arrays
+from hal._transfers.arrays import Shape
 from hal.arguments import (
     as_array,
     as_flag,
@@ -237,6 +239,18 @@ class Device(DeviceCore):
         )
         denied = check_rights(BufferUsage.ALL, "all" if writable else "read")
         return Buffer(self, storage, 0, array.nbytes, array.dtype, array.shape, denied)
+
+    def empty(self, shape: Shape, dtype: DTypeLike) -> Buffer:
+        """Allocate an array of device memory, as `allocate` does; its content is undefined."""
+        return arrays.empty(self, shape, dtype)
+
+    def zeros(self, shape: Shape, dtype: DTypeLike) -> Buffer:
+        """Allocate an array of zeros, as `full` does."""
+        return arrays.full(self, shape, 0, dtype)
+
+    def full(self, shape: Shape, value: object, dtype: DTypeLike) -> Buffer:
+        """Allocate an array that holds `value` (see `Queue.fill`); blocks as `upload` does."""
+        return arrays.full(self, shape, value, dtype)
 
     def upload(self, array: object) -> Buffer:
         """Copy a host array, or an array-like object, to a new buffer of its dtype and shape.
