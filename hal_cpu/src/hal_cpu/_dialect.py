@@ -18,10 +18,12 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from hal.cpp_tokens import Token, tokenize
 from hal.native import CompileRequest, EntryPoint
+from hal_cpu import _regions
+from hal_cpu._regions import Edit as _Edit
 
 __all__ = [
     "HEADERS",
@@ -76,14 +78,6 @@ _COMMON: Final = frozenset(
 )
 
 
-class _Edit(NamedTuple):
-    """The replacement of a range of the source."""
-
-    start: int
-    end: int
-    text: str
-
-
 @dataclass(slots=True)
 class _Chunk:
     """The words of one declaration outside kernels, and the names that it may define."""
@@ -99,6 +93,7 @@ class _Body:
     start: int
     end: int = 0
     words: set[str] = field(default_factory=set)
+    tokens: list[Token] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -173,7 +168,7 @@ def foreign_text(preprocessed: str) -> str:
     return "\n".join(lines)
 
 
-def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
+def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool = True) -> str:
     """Return the C++ text of an image.
 
     Parameters
@@ -184,6 +179,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
         Further text that the source includes, to find users of barriers.
     features
         The processor's features that the image will need.
+    loops
+        Whether kernels with barriers may become loops over a block's threads.
     """
     macros = definitions(request)
     text = _read(request.source, request.entries)
@@ -201,6 +198,8 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
     # Each of the linked parts has it.
     export_of_all = "HAL_EXPORT __attribute__((weak))" if request.part else "HAL_EXPORT"
     edits = [*text.edits, *_pointers(text)]
+    known_macros = _macros(f"{request.prelude}\n{foreign}\n{macros}\n{request.source}")
+    users = frozenset[str]().union(*(chunk.names for chunk in others))
     for entry in request.entries:
         body = text.kernels[entry.name].words
         tell = not body.isdisjoint(with_thread)
@@ -210,14 +209,25 @@ def rewrite(request: CompileRequest, foreign: str, features: str) -> str:
         else:
             # `(void)` must go.
             edits.append(_Edit(entry.parameters_start, entry.parameters_end, hidden))
-        barriers = int(not body.isdisjoint(with_barriers))
+        way = "hal_each" if body.isdisjoint(with_barriers) else "hal_side_by_side"
+        if loops and not foreign and body & with_barriers == {"__syncthreads"}:
+            regions = _regions.split(
+                text.kernels[entry.name].tokens,
+                [name for _, name in entry.parameters],
+                known_macros,
+                users,
+                request.source,
+            )
+            if regions is not None:
+                way = "hal_by_itself"
+                edits += regions
         alone = sum(
             1 << number
             for number, (kind, _) in enumerate(entry.parameters[:64])
             if _RESTRICT.search(kind)
         )
         bounds = entry.launch_bounds or "hal_threads_at_most"
-        export = f"HAL_KERNEL({entry.name}, {barriers}, {alone:#x}ull, {flags}, ({bounds}))"
+        export = f"HAL_KERNEL({entry.name}, {way}, {alone:#x}ull, {flags}, ({bounds}))"
         export = f"{_assertions(entry)}\n{export}"
         edits.append(_Edit(entry.body_end, entry.body_end, export))
     return "".join(
@@ -249,6 +259,18 @@ def _assertions(entry: EntryPoint) -> str:
         f'through a pointer"); static_assert({shape}::hal_bytes <= HAL_MAX_ARGUMENT_BYTES, {head}'
         'its parameters take 32768 bytes at most");'
     )
+
+
+def _macros(text: str) -> dict[str, list[Token] | None]:
+    """Return what each macro stands for; None if it has parameters or several definitions."""
+    macros: dict[str, list[Token] | None] = {}
+    for token in tokenize(text):
+        match = _DEFINE.match(token.text) if token.kind == "directive" else None
+        if match:
+            rest = token.text[match.end() :]
+            several = match[1] in macros or rest.startswith("(")
+            macros[match[1]] = None if several else list(tokenize(rest))
+    return macros
 
 
 def _apply(source: str, edits: Iterable[_Edit]) -> Iterator[str]:
@@ -305,6 +327,8 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
             reader.end_declaration()  # the reader has seen the kernel's head
         kernel = text.kernels[places[0][2]] if places and token.start >= places[0][0] else None
         if token.kind == "directive":
+            if kernel is not None:
+                kernel.tokens.append(token)
             macros = list(_directive(token.text))
             text.macros += macros
             text.chunks += macros
@@ -317,6 +341,8 @@ def _read(source: str, entries: Sequence[EntryPoint]) -> _Text:
             reader.step(token)
         elif token.kind == "word":
             kernel.words.add(token.text)
+        if kernel is not None and kernel.start <= token.start < kernel.end:
+            kernel.tokens.append(token)
     reader.end_declaration()
     return text
 

@@ -98,6 +98,35 @@ static HAL_INLINE void hal_barrier(const hal_thread_t &thread, const hal_place *
 }
 #define __syncthreads() ({ HAL_PLACE(hal_here); hal_barrier(hal_thread, &hal_here); })
 
+// The regions of a kernel with barriers that runs its block by itself, as loops over the threads
+
+enum { hal_threads_at_most = 1024 };
+static HAL_INLINE void hal_enter(const hal_quiet_thread_t &) {}
+static HAL_INLINE void hal_enter(const hal_thread_t &thread) { hal_thread = thread; }
+// `returns`: whether threads may return before the end.
+#define HAL_BLOCK_BEGIN(returns)                                                                    \
+  const auto &hal_outer = hal_thread;                                                               \
+  const int hal_size_x = (int)hal_outer.hal_block_size.x;                                           \
+  if (hal_size_x < 1 || hal_size_x > hal_threads_at_most) __builtin_unreachable();                  \
+  unsigned char hal_left[returns ? hal_threads_at_most : 1];                                        \
+  bool hal_some_left = false;                                                                       \
+  if (returns) __builtin_memset(hal_left, 0, sizeof hal_left)
+#define HAL_REGION_BEGIN(returns)                                                                   \
+  for (int hal_z = 0, hal_row = 0; hal_z < (int)hal_outer.hal_block_size.z; hal_z++)                \
+    for (int hal_y = 0; hal_y < (int)hal_outer.hal_block_size.y; hal_y++, hal_row += hal_size_x)    \
+      for (int hal_x = 0; hal_x < hal_size_x; hal_x++) {                                            \
+        const int hal_i = hal_row + hal_x;                                                          \
+        if (returns && hal_some_left && hal_left[hal_i]) continue;                                  \
+        auto hal_thread = hal_outer;                                                                \
+        hal_thread.hal_index = {(unsigned int)hal_x, (unsigned int)hal_y, (unsigned int)hal_z};                                 \
+        hal_enter(hal_thread);
+#define HAL_REGION_END }
+#define HAL_REGION_RETURN(label)          \
+  {                                       \
+    hal_left[hal_i] = hal_some_left = true; \
+    goto label;                           \
+  }
+
 // Qualifiers
 
 #define __global__ HAL_INLINE
@@ -367,13 +396,15 @@ template <bool tell, class... A> struct hal_shape<void(const hal_thread_of<tell>
 template <class T, bool alone> struct hal_restrict { typedef T type; };
 template <class T> struct hal_restrict<T *, true> { typedef T *__restrict type; };
 
-template <bool barriers, unsigned long long alone, auto F> struct hal_kernel_of;
+enum { hal_few = 1 << 20 };  // blocks whose threads can be counted with an int
+enum { hal_each, hal_side_by_side, hal_by_itself };
+template <int way, unsigned long long alone, auto F> struct hal_kernel_of;
 
-// `barriers`: its threads must run side by side. `alone`: a bit for each of the
+// `way`: threads run one by one, side by side, or the kernel runs its block by itself. `alone`: a bit for each of the
 // first 64 parameters that is marked `__restrict__`.
-template <bool barriers, unsigned long long alone, bool tell, class... A,
+template <int way, unsigned long long alone, bool tell, class... A,
           void (*F)(const hal_thread_of<tell> &, A...)>
-struct hal_kernel_of<barriers, alone, F> {
+struct hal_kernel_of<way, alone, F> {
   static constexpr hal_layout<A...> hal_parameters_of = {};
   static constexpr unsigned int hal_count = sizeof...(A), hal_bytes = hal_parameters_of.offset[sizeof...(A)];
   static constexpr const unsigned int *hal_sizes = hal_parameters_of.size, *hal_offsets = hal_parameters_of.offset;
@@ -443,12 +474,27 @@ struct hal_kernel_of<barriers, alone, F> {
     }
   }
 
+  // `small`: as for `loops`; no index in x or y can wrap round.
+  template <bool small>
+  static HAL_INLINE void blocks(const hal_launch *launch, hal_worker *worker, unsigned long long first,
+                                unsigned long long last, A... arguments) {
+    const unsigned int *b = launch->block, *g = launch->grid;
+    for (unsigned long long i = first; i < last; i++) {
+      const uint3 block{(unsigned int)(i % g[0]), (unsigned int)(i / g[0] % g[1]), (unsigned int)(i / g[0] / g[1])};
+      if (small && (block.x >= hal_few || block.y >= hal_few)) __builtin_unreachable();
+      F({{0, 0, 0}, block, {b[0], b[1], b[2]}, {g[0], g[1], g[2]}, worker}, arguments...);
+    }
+  }
+
   // Not to be inlined: `__restrict__` counts for parameters of a function only.
   template <unsigned... I> struct fast_of {
     __attribute__((noinline)) static void run(
         const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last,
         typename hal_restrict<A, (I < 64 && (alone >> I % 64 & 1))>::type... arguments) {
-      loops<true>(launch, worker, first, last, arguments...);
+      if constexpr (way == hal_by_itself)
+        blocks<true>(launch, worker, first, last, arguments...);
+      else
+        loops<true>(launch, worker, first, last, arguments...);
     }
   };
   template <unsigned... I>
@@ -460,11 +506,19 @@ struct hal_kernel_of<barriers, alone, F> {
   __attribute__((cold, noinline)) static void any(const hal_launch *launch, hal_worker *worker,
                                                   unsigned long long first, unsigned long long last,
                                                   hal_indices<I...>) {
-    loops<false>(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
+    if constexpr (way == hal_by_itself)
+      blocks<false>(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
+    else
+      loops<false>(launch, worker, first, last, argument<A>(launch, hal_parameters_of.offset[I])...);
   }
 
   static void hal_run(const hal_launch *launch, hal_worker *worker, unsigned long long first, unsigned long long last) {
-    if constexpr (barriers) {
+    if constexpr (way == hal_by_itself) {
+      if (launch->grid[0] <= hal_few && launch->grid[1] <= hal_few)
+        fast(launch, worker, first, last, indices());
+      else
+        any(launch, worker, first, last, indices());
+    } else if constexpr (way == hal_side_by_side) {
       const unsigned int gx = launch->grid[0], gy = launch->grid[1];
       const unsigned int count = launch->block[0] * launch->block[1] * launch->block[2];
       for (unsigned long long i = first; i < last; i++) {
@@ -483,23 +537,21 @@ struct hal_kernel_of<barriers, alone, F> {
 
 }  // namespace
 
-enum { hal_threads_at_most = 1024 };
-
 // How many threads a block may have, after __launch_bounds__.
 constexpr unsigned int hal_bounded(long long threads) {
   return threads > 0 && threads < hal_threads_at_most ? (unsigned int)threads : hal_threads_at_most;
 }
 
-#define HAL_KERNEL(name, barriers, alone, flags, bounds)                                           \
+#define HAL_KERNEL(name, way, alone, flags, bounds)                                           \
   extern "C++" {                                                                                   \
   extern "C" {                                                                                     \
   extern const hal_kernel hal_kernel_##name;                                                       \
   HAL_EXPORT const hal_kernel hal_kernel_##name = {                                                \
-      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<barriers, alone, name>::hal_run,                  \
+      HAL_IMAGE_ABI, flags, #name, hal_kernel_of<way, alone, name>::hal_run,                  \
       hal_bounded((long long)bounds), 0,                                                           \
-      hal_kernel_of<barriers, alone, name>::hal_bytes,                                             \
-      hal_kernel_of<barriers, alone, name>::hal_count,                                             \
-      hal_kernel_of<barriers, alone, name>::hal_sizes,                                             \
-      hal_kernel_of<barriers, alone, name>::hal_offsets};                                          \
+      hal_kernel_of<way, alone, name>::hal_bytes,                                             \
+      hal_kernel_of<way, alone, name>::hal_count,                                             \
+      hal_kernel_of<way, alone, name>::hal_sizes,                                             \
+      hal_kernel_of<way, alone, name>::hal_offsets};                                          \
   }                                                                                                \
   }

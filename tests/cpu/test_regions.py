@@ -1,0 +1,147 @@
+"""Kernels with barriers as loops over a block's threads do what threads side by side do."""
+
+import random
+
+import numpy as np
+import pytest
+
+from hal._programs.scanner import scan
+from hal.native import CompileRequest
+from hal_cpu import _compile, _dialect
+
+WAYS = ("hal_by_itself", "hal_side_by_side")
+
+
+def way_of(body, *, more="", parameters="int *p, int n"):
+    source = f"{more}\n__global__ void kernel({parameters}) {{ {body} }}"
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    text = _dialect.rewrite(request, "", "")
+    return next(way for way in WAYS if f"HAL_KERNEL(kernel, {way}," in text)
+
+
+SPLIT = {
+    "plain": "p[threadIdx.x] = 1; __syncthreads(); p[0] = n;",
+    "a loop": "for (int i = 0; i < n; i++) { p[i] = 1; __syncthreads(); }",
+    "a condition": "if (n > 3) { p[0] = 1; __syncthreads(); } else { p[1] = 1; } p[2] = 3;",
+    "a return": "if (threadIdx.x >= n) return; __syncthreads(); p[0] = n;",
+    "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
+}
+REFUSED = {
+    "a bound from memory": "for (int i = 0; i < p[0]; i++) { __syncthreads(); }",
+    "a bound of the thread": "for (int i = threadIdx.x; i < n; i++) { __syncthreads(); }",
+    "a counter that changes": "for (int i = 0; i < n; i++) { i += p[0]; __syncthreads(); }",
+    "a parameter that changes": "n += p[0]; for (int i = 0; i < n; i++) { __syncthreads(); }",
+    "a divergent condition": "if (threadIdx.x < n) { __syncthreads(); }",
+    "no braces": "if (n) __syncthreads();",
+    "a loop that need not end": "while (n) { if (p[0]) return; __syncthreads(); }",
+    "a loop without a step": "for (int i = 0; i < n;) { if (p[0]) return; __syncthreads(); }",
+    "a loop without a bound": "for (int i = 0; true; i++) { if (p[0]) return; __syncthreads(); }",
+    "a break": "for (int i = 0; i < n; i++) { if (p[i]) break; __syncthreads(); }",
+    "goto": "again: p[0] = 1; __syncthreads(); if (n) goto again;",
+    "switch": "switch (n) { case 1: p[0] = 2; } __syncthreads();",
+    "a lambda": "auto f = [&](int i) { p[i] = 1; }; f(0); __syncthreads();",
+    "a reference": "int a = p[0]; int &b = a; __syncthreads(); b = 2; p[0] = a;",
+    "auto": "auto a = p[0]; __syncthreads(); p[0] = a;",
+    "an unknown type": "T a = {1}; __syncthreads(); p[0] = a.x;",
+    "a division that nobody makes": "if (n == 0) return; int m = 8 / n;"
+    "for (int i = 0; i < m; i++) { __syncthreads(); }",
+    "a directive": "\n#if 1\n__syncthreads();\n#endif\n",
+    "a barrier in a value": "p[0] = (__syncthreads(), 1);",
+}
+
+
+@pytest.mark.parametrize("body", SPLIT.values(), ids=SPLIT)
+def test_what_is_split(body):
+    assert way_of(body) == "hal_by_itself"
+
+
+@pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
+def test_what_is_not_understood_runs_side_by_side(body):
+    assert way_of(body, more="struct T { int x; };") == "hal_side_by_side"
+
+
+def test_barriers_and_changes_in_functions_and_macros_are_not_split():
+    calls = "meet(); __syncthreads(); p[0] = 1;"
+    assert way_of(calls, more="__device__ void meet() { __syncthreads(); }") == "hal_side_by_side"
+    assert way_of(calls, more="#define meet() p++") == "hal_side_by_side"
+    changed = "rise(n); for (int i = 0; i < n; i++) { __syncthreads(); }"
+    assert way_of(changed, more="__device__ void rise(int &n) { n++; }") == "hal_side_by_side"
+
+
+class Kernels:
+    """Random kernels of structured statements, whose threads write to their own elements."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.count = 0
+
+    def kernel(self, name):
+        self.variables = ["v0", "v1"]
+        returns = self.random.choice(["", "if (t >= n) return;", "if (v1 == 3) { v0++; return; }"])
+        return f"""
+__global__ void {name}(int *p, int n) {{
+  __shared__ int s[256];
+  const int t = threadIdx.x + blockDim.x * threadIdx.y, size = blockDim.x * blockDim.y;
+  int i = blockIdx.x * size + t, own[3] = {{t, 2, n}};
+  int v0 = p[i], v1 = v0 % 7;
+  s[t] = v0;
+  __syncthreads();
+  {returns}
+  {self.block(3)}
+  own[1] += s[(t + 1) % size] * 0 + v1;
+  p[i] = v0 + 3 * v1 + 5 * own[0] + 7 * own[1] + own[2];
+}}
+"""
+
+    def block(self, depth):
+        return "\n".join(self.statement(depth) for _ in range(self.random.randint(2, 4)))
+
+    def statement(self, depth):
+        pick = self.random.choice
+        a, b = pick(self.variables), pick(self.variables)
+        self.count += 1
+        name = f"w{self.count}"
+        kinds = ["step", "share", "new", "own", "inner"] + ["loop", "if"] * (depth > 0)
+        kind = pick(kinds)
+        if kind == "step":
+            return f"{a} = ({a} * 5 + {b} % 11 - t) % 1000;"
+        if kind == "share":
+            return f"__syncthreads(); s[t] = {a}; __syncthreads(); {b} += s[t] + t % 3;"
+        if kind == "new":
+            self.variables.append(name)
+            return f"int {name} = {a} + {b};"
+        if kind == "own":
+            return f"own[{a} & 1] += {b};"
+        if kind == "inner":
+            body = f"{{ if ({a} > 99) break; {b}++; }}"
+            return f"for (int k{name} = 0; k{name} < t % 4; k{name}++) {body}"
+        kept = list(self.variables)
+        body = self.block(depth - 1)
+        self.variables = kept
+        if kind == "loop":
+            return f"for (int {name} = 0; {name} < n % 4; {name}++) {{ {body} __syncthreads(); }}"
+        return f"if (n % 3 == {pick([0, 1, 2])}) {{ {body} __syncthreads(); }} else {{ {a} -= 2; }}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
+    kernels = Kernels(seed)
+    source = "".join(kernels.kernel(f"kernel{i}") for i in range(6))
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    assert "hal_side_by_side" not in _dialect.rewrite(request, "", "")
+    modules = []
+    for loops in (True, False):
+        monkeypatch.setattr(_compile, "LOOPS", loops)
+        modules.append(lab.load(lab.image(source)))
+    rng = np.random.default_rng(seed)
+    for number in range(6):
+        for block, n in (((64, 1), 64), ((16, 4), 17), ((7, 3), 5), ((1, 1), 2), ((256, 1), 255)):
+            start = rng.integers(0, 100, 3 * block[0] * block[1])
+            results = []
+            for module in modules:
+                p = lab.array(start, "i4")
+                function = lab.device.get_function(module, f"kernel{number}")
+                lab.run(function, 3, block, p, np.int32(n))
+                results.append(p.tolist())
+            assert results[0] == results[1], kernels
+    assert modules
