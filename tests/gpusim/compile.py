@@ -311,7 +311,7 @@ def _text(request: _Request, options: _Options, foreign: str, entries: Sequence[
         type_table=_target(options) + "".join(_bounds(request.text, entries)),
         options=(),
     )
-    text = _dialect.rewrite(asked, foreign, "")
+    text = _dialect.rewrite(asked, foreign, "", loops=False)
     first = "".join(f'#include "{name}"\n' for name in options.first)
     macros = _MACROS + _CUDA_MACROS.format(architecture=options.architecture)
     if options.is_hip:
