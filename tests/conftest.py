@@ -11,6 +11,7 @@ import gc
 import os
 import subprocess
 import sys
+import sysconfig
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -95,7 +96,8 @@ added: Counter[str] = Counter()
 def pytest_configure(config):
     """Build the C extension again if its sources have changed since."""
     core = Path(__file__).parents[1] / "hal_core"
-    built = [path.stat().st_mtime for path in core.glob("src/hal/_speedups.*.so")]
+    name = f"_speedups{sysconfig.get_config_var('EXT_SUFFIX')}"  # this interpreter's
+    built = [path.stat().st_mtime for path in core.glob(f"src/hal/{name}")]
     sources = [path.stat().st_mtime for path in core.glob("speedups/*")]
     if built and min(built) < max(sources) and not hasattr(config, "workerinput"):
         command = [sys.executable, str(core / "hatch_build.py")]
