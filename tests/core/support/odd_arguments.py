@@ -150,6 +150,7 @@ GOOD = {
     "Queue.call.arguments": (lambda w: 1, None),
     "Flow.call.arguments": (lambda w: 1, None),
     "Queue.dealloca.buffer": (lambda w: w.fresh("alloca"), {"buffer"}),
+    "Device.full.value": (lambda w: 1, None),
     "Queue.fill.value": (lambda w: 1, None),
     "Recording.copy.source": (lambda w: w.tracked, {"buffer"}),
     "Recording.copy.target": (lambda w: w.tracked_target, {"buffer"}),
