@@ -45,8 +45,8 @@ static void hold(const struct hal_launch *l, struct hal_worker *w, u64 first, u6
 static const unsigned sizes[] = {8, 4, 4}, offsets[] = {0, 8, 12};
 static const unsigned one[] = {8}, at[] = {0};
 #define EXPORT __attribute__((visibility("default")))
-EXPORT const struct hal_kernel hal_kernel_fill = {1, 0, "fill", fill, 1024, 0, 16, 3, sizes, offsets};
-EXPORT const struct hal_kernel hal_kernel_hold = {1, 0, "hold", hold, 1024, 0, 8, 1, one, at};
+EXPORT const struct hal_kernel hal_kernel_fill = {HAL_IMAGE_ABI, 0, "fill", fill, 1024, 0, 16, 3, sizes, offsets};
+EXPORT const struct hal_kernel hal_kernel_hold = {HAL_IMAGE_ABI, 0, "hold", hold, 1024, 0, 8, 1, one, at};
 """
 
 

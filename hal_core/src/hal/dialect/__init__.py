@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -78,7 +77,7 @@ def _text_of(name: str) -> str:
     name = _SAME.get(name, name)
     if name not in _FILES:
         return ""
-    return (resources.files("hal.dialect") / "headers" / name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / "headers" / name).read_text(encoding="utf-8")
 
 
 def not_in(folders: Iterable[str]) -> dict[str, str]:
