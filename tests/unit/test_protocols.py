@@ -61,7 +61,11 @@ def public_members(kind: type) -> dict[str, object]:
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("hal"):
             members.update(vars(base))
-    return {name: member for name, member in members.items() if name[0] != "_" or name in OPERATORS}
+    return {
+        name: member
+        for name, member in members.items()
+        if member is not None and (name[0] != "_" or name in OPERATORS)
+    }
 
 
 def parameters(member: object) -> list[tuple[str, object, object]]:
