@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-RUN_ELSEWHERE = {"training"}  # test_training.py runs it, and looks at what it writes
+RUN_ELSEWHERE = {
+    "training",  # test_training.py runs it, and looks at what it writes
+    "triton_launch",  # on a GPU, by hand
+}
 TIME_LIMIT = 300
 
 
