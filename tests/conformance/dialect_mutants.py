@@ -10,9 +10,7 @@ __all__ = ["DIALECT"]
 FLOATS = "kernels/test_float16.py::test_"
 WARPS = "kernels/test_warps.py::test_"
 TEXTS = "kernels/test_generated.py::test_"
-HEADER = (
-    '    return (Path(__file__).parent / "headers" / name).read_text(encoding="utf-8")\n'
-)
+HEADER = '    return (Path(__file__).parent / "headers" / name).read_text(encoding="utf-8")\n'
 OWN = '(resources.files("hal_cpu") / name).read_bytes()'
 
 
