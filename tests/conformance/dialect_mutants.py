@@ -32,7 +32,7 @@ DIALECT = (
         [
             f"{TEXTS}a_generated_matmul_of_halves_runs_unchanged_c5",
             f"{TEXTS}generated_kernels_of_bfloat16_run_unchanged_c5",
-            f"{TEXTS}a_kernel_written_for_cuda_runs_unchanged_c5",
+            f"{TEXTS}a_kernel_of_another_library_runs_unchanged_c5",
         ],
         ("hal.dialect", "sorted(NAMES | _FILES)", "sorted(STANDARD)"),
     ),

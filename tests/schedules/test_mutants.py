@@ -144,7 +144,7 @@ def look(mutant, patches, runs=RUNS):
     if mutant.lines:
         return search(case, range(runs))
     report = deepen(case, bounds=(1, None), budget=runs)
-    if report.failure is None and not report.complete:
+    if report.failure is None and not (report.complete and report.bound is None):
         report = search(case, range(SEEDS))  # for what lies too deep for the first ones
     return report
 
