@@ -9,12 +9,6 @@
 #define HAL_BITS hal_bfloat16_bits
 #define HAL_VALUE hal_bfloat16_value
 #include "hal_float16_type.h"
-#undef HAL_F
-#undef HAL_F2
-#undef HAL_F_RAW
-#undef HAL_WORD
-#undef HAL_BITS
-#undef HAL_VALUE
 
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;

@@ -10,12 +10,6 @@
 #define HAL_BITS hal_half_bits
 #define HAL_VALUE hal_half_value
 #include "hal_float16_type.h"
-#undef HAL_F
-#undef HAL_F2
-#undef HAL_F_RAW
-#undef HAL_WORD
-#undef HAL_BITS
-#undef HAL_VALUE
 
 typedef __half half;
 typedef __half2 half2;

@@ -1,5 +1,5 @@
 // One 16-bit floating-point type with its vector of two and its functions, under the names that CUDA
-// gives them. Included once for each type, with these macros:
+// gives them. Included once for each type, with these macros, which it ends:
 //
 //   HAL_F, HAL_F2    the type and its vector: __half, __half2
 //   HAL_F_RAW        the structure of its bits: __half_raw
@@ -252,3 +252,9 @@ HAL_D HAL_F2 atomicAdd(HAL_F2 *address, HAL_F2 value) {
 
 #undef HAL_D
 #undef HAL_N
+#undef HAL_F
+#undef HAL_F2
+#undef HAL_F_RAW
+#undef HAL_WORD
+#undef HAL_BITS
+#undef HAL_VALUE
