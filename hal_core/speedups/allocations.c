@@ -71,15 +71,19 @@ struct taking {
   struct numbers numbers;
 };
 
+/* Return whether the pool keeps as much memory as it takes. */
+static bool is_at_hand(const struct taking *self) {
+  long long most = number(get(self->heap, Heap_driver), DriverMemory_at_hand);
+  return number(get(self->heap, Heap_books), Books_pooled) + self->size <= most;
+}
+
 static bool may_take(struct effect *effect, const struct issue *issue) {
   struct taking *self = (struct taking *)effect;
   (void)issue;
   PyObject *books = get(self->heap, Heap_books), *reaper = get(self->heap, Heap_reaper);
   if (!is_plain(books)) return false;
   if (PyObject_Length(get(reaper, Reaper_doomed)) || PyList_GET_SIZE(get(reaper, Reaper_late))) return false;
-  long long most = number(get(self->heap, Heap_driver), DriverMemory_at_hand);
-  if (number(books, Books_pooled) + self->size > most) return false;
-  return count(&self->numbers, books, self->size);
+  return is_at_hand(self) && count(&self->numbers, books, self->size);
 }
 
 static void take(struct effect *effect, PyObject *operation, struct drops *drops) {
@@ -194,10 +198,8 @@ enum answer alloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *n
   if (!is_true(get(self.heap, Heap_driver), DriverMemory_is_async)) return NOT_MINE;
   if (is_none(get(queue, StreamQueue__context), DeviceContext_provider)) return NOT_MINE;
   /* A first look, so that what grows the pool makes no objects here; the second one is the one that counts. */
-  PyObject *books = get(self.heap, Heap_books);
-  if (number(books, Books_pooled) + self.size > number(get(self.heap, Heap_driver), DriverMemory_at_hand))
-    return NOT_MINE;
-  self.effect.lock = get(books, Books_lock);
+  if (!is_at_hand(&self)) return NOT_MINE;
+  self.effect.lock = get(get(self.heap, Heap_books), Books_lock);
   struct native_call call = {.kind = CALL_ALLOCATE, .allocate = {(size_t)self.size, &self.address}};
   enum answer answer = NOT_MINE;
   PyObject *submission = NULL;
