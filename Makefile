@@ -55,6 +55,7 @@ test: $(VENV)/.test
 
 check: $(VENV)/.test
 	$(call run,pytest,$(PYTEST) -m check $(ARGS))
+	$(call run,free-threaded,$(BIN)/python tests/free_threaded.py)
 
 # The tests, with SEEDS schedules of the software drivers instead of a dozen, SCHEDULES interleavings
 # of each case of the core, and 100 * SEEDS random programs in each mode of each backend; in JOBS
@@ -109,7 +110,7 @@ $(VENV)/.demo: $(VENV)/.created $(PROJECTS)
 
 $(VENV)/.test: $(VENV)/.demo
 	@echo "== set-up: the other members and the tools"
-	@$(INSTALL) --no-build-isolation -e ./hal_cuda -e ./hal_hip -e ./conformance \
+	@$(INSTALL) --no-build-isolation -e ./hal_cuda -e ./hal_hip -e ./hal_mpi -e ./hal_nccl -e ./conformance \
 	    $$($(BIN)/python -c '$(DEV)')
 	@touch $@
 

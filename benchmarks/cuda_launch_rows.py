@@ -63,7 +63,7 @@ class _Raw:
         instance, _ = self._graph(dispatches)
         return self._launcher(instance)
 
-    def rebind(self, dispatches: int) -> Callable[[int], None]:
+    def rebind(self, dispatches: int, tables: int) -> Callable[[int], None]:  # noqa: ARG002
         """Launch the same graph with what it has: the least that any way to new bindings costs."""
         return self.execute(dispatches)
 
@@ -126,16 +126,16 @@ class _Packing(_Raw):
 
         return launch
 
-    def rebind(self, dispatches: int) -> Callable[[int], None]:
+    def rebind(self, dispatches: int, tables: int) -> Callable[[int], None]:
         """Give each node its new parameters, which were packed once, and launch the graph."""
         update, start = self._cu.cuGraphExecKernelNodeSetParams, self._cu.cuGraphLaunch
         instance, nodes = self._graph(dispatches)
-        x, y = self._kernels.buffers[:2]
-        both, stream = [self._node_parameters(each) for each in ((x, y), (y, x))], self._stream
+        packed = [self._node_parameters(each) for each in self._kernels.pairs(tables)]
+        stream = self._stream
 
         def run(count: int) -> None:
             for number in range(count):
-                parameters = both[number % 2]
+                parameters = packed[number % tables]
                 for node in nodes:
                     update(instance, node, parameters)
                 start(instance, stream)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from timeline_rows import FILL_BYTES, PATTERN
 
-__all__ = ["Driver", "DriverCopies", "EventSide", "RawSide", "sides"]
+__all__ = ["Driver", "DriverCopies", "EventSide", "RawMemorySide", "RawSide", "sides"]
 
 _WORDS: Final = FILL_BYTES // 4
 _WORD: Final = int.from_bytes(PATTERN, "little")
+
+_NUMBERS: Final = 4096
+"""More than any sample has events."""
 
 _clock = time.perf_counter
 
@@ -200,6 +204,38 @@ class RawSide(EventSide):
             raise AssertionError(message)
 
 
+class RawMemorySide(RawSide):
+    """Measure the driver's stream memory operations: an event is a number in pinned memory.
+
+    What streams write and await are numbers of 64 bits, as hal does with ``semaphores=memory``.
+    """
+
+    submit = EventSide.submit
+
+    def __init__(self, ordinal: int = 0) -> None:
+        super().__init__(ordinal)
+        cu, stream = self._cu, self._stream
+        size = 8 * _NUMBERS
+        memory = self._call(cu.cuMemHostAlloc(size, cu.CU_MEMHOSTALLOC_DEVICEMAP))
+        words = (ctypes.c_uint64 * _NUMBERS).from_address(int(memory))
+        ctypes.memset(words, 0, size)
+        base = int(self._call(cu.cuMemHostGetDevicePointer(memory, 0)))
+        places = itertools.cycle(range(_NUMBERS))
+
+        def event() -> list[int]:
+            place = next(places)
+            return [place, base + 8 * place, words[place]]
+
+        def record(event: list[int]) -> object:
+            event[2] += 1
+            return cu.cuStreamWriteValue64(stream, event[1], event[2], 0)
+
+        self._event = event
+        self._record = record
+        self._wait = lambda event: cu.cuStreamWaitValue64(stream, event[1], event[2], 0)
+        self._is_done = lambda event: words[event[0]] >= event[2]
+
+
 class DriverCopies:
     """Copy between host and device memory by the driver's own calls."""
 
@@ -310,6 +346,7 @@ class _CudaCoreSide(EventSide):
 def sides() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Return what else can be measured: a name, and a class that raises what is missing."""
     yield "raw", RawSide
+    yield "raw, memory", RawMemorySide
     yield "torch", _TorchSide
     yield "cupy", _CupySide
     yield "cuda.core", _CudaCoreSide

@@ -56,6 +56,10 @@ class Kernels:
                 found.append(self.buffers[number // 2])
         return found
 
+    def pairs(self, count: int) -> list[tuple[hal.Buffer, hal.Buffer]]:
+        """Return different pairs of buffers, at most as many as there are buffers."""
+        return [(self.buffers[number], self.buffers[number - 1]) for number in range(count)]
+
     def result(self) -> int:
         """Implement `LaunchSide.result`."""
         return int(self.buffers[0].numpy(np.int32)[0])
@@ -84,8 +88,11 @@ class LaunchSide(Protocol):
     def execute(self, dispatches: int) -> Callable[[int], None]:
         """Return what executes a recording of so many dispatches in a row so many times."""
 
-    def rebind(self, dispatches: int) -> Callable[[int], None]:
-        """Return what does the same with other buffers in all dispatches than the time before."""
+    def rebind(self, dispatches: int, tables: int) -> Callable[[int], None]:
+        """Return what does the same with other buffers in all dispatches than the time before.
+
+        So many pairs of buffers take turns.
+        """
 
     def finish(self) -> None:
         """Wait until all of it has ended."""
@@ -120,16 +127,14 @@ class _OurSide:
 
         return run
 
-    def rebind(self, dispatches: int) -> Callable[[int], None]:
+    def rebind(self, dispatches: int, tables: int) -> Callable[[int], None]:
         """Implement `LaunchSide.rebind`."""
         queue, commands = self._queue, self._recorded(dispatches, 2)
-        x, y = self._kernels.buffers[:2]
+        pairs = self._kernels.pairs(tables)
 
         def run(count: int) -> None:
-            first, second = x, y
-            for _ in range(count):
-                queue.execute(commands, bindings=(first, second))
-                first, second = second, first
+            for number in range(count):
+                queue.execute(commands, bindings=pairs[number % tables])
 
         return run
 
@@ -171,19 +176,32 @@ def rows(
     for count in _RECORDED:
         name = f"execute a recording of {_many(count, 'dispatch', 'es')}"
         found.append(_row(name, sides, "execute", count, _BURST // count))
-    name = "the same with new bindings"
-    return [*found, _row(name, sides, "rebind", _RECORDED[-1], _BURST // _RECORDED[-1])]
+    for name, tables in (
+        ("the same with bindings that take turns", 2),
+        ("the same with new bindings", 8),
+    ):
+        found.append(
+            _row(name, sides, "rebind", _RECORDED[-1], _BURST // _RECORDED[-1], tables=tables)
+        )
+    return found
 
 
 def _many(count: int, word: str, plural: str = "s") -> str:
     return f"{count} {word}{plural if count > 1 else ''}"
 
 
-def _row(name: str, sides: Mapping[str, LaunchSide], method: str, argument: int, count: int) -> Row:
+def _row(
+    name: str,
+    sides: Mapping[str, LaunchSide],
+    method: str,
+    argument: int,
+    count: int,
+    **options: int,
+) -> Row:
     samples: dict[str, Sample] = {}
     for side, subject in sides.items():
         if hasattr(subject, method):
-            work = getattr(subject, method)(argument)
+            work = getattr(subject, method)(argument, **options)
             before = subject.result()
             work(1)
             subject.finish()

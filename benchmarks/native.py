@@ -67,6 +67,15 @@ class NativeLoops:
             message = f"OpenMP takes {self._library.thread_count()} threads, not {threads}"
             raise RuntimeError(message)
 
+    def call(self, name: str, *arguments: Floats | int) -> None:
+        """Call a loop of block_rows.py with its arrays and its size."""
+        getattr(self._library, name)(
+            *(
+                ctypes.c_int(each) if isinstance(each, int) else ctypes.c_void_p(each.ctypes.data)
+                for each in arguments
+            )
+        )
+
     def saxpy(self, a: float, x: Floats, y: Floats) -> None:
         """Add `a` times `x` to `y`."""
         self._library.saxpy(a, x.ctypes.data, y.ctypes.data, x.size)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import block_rows
 import command_rows
 import cuda_launch_rows
 import cuda_rows
@@ -173,12 +174,16 @@ def _timelines(
     out: Console,
 ) -> list[Metric]:
     sides = _our_sides("hal", device)
-    if second is not None:
-        sides |= _our_sides(f"hal, {second.name.partition(':')[0]}", second)
-    sides |= others
-    metrics = _measure(timeline_rows.rows(sides, quick=options.quick), _rounds(options, 5, 15))
-    for side in sides.values():
-        side.check()
+    with contextlib.ExitStack() as stack:
+        if "stream_values" in device.features and "semaphores=" not in options.device:
+            in_memory = stack.enter_context(hal.create_device(options.device, semaphores="memory"))
+            sides["hal, memory"] = timeline_rows.OurSide(in_memory)
+        if second is not None:
+            sides |= _our_sides(f"hal, {second.name.partition(':')[0]}", second)
+        sides |= others
+        metrics = _measure(timeline_rows.rows(sides, quick=options.quick), _rounds(options, 5, 15))
+        for side in sides.values():
+            side.check()
     base = next((name for name in ("raw", "raw hip") if name in others), "iree")
     report.show_metrics(out, "timeline semaphores", metrics, base)
     return metrics
@@ -268,7 +273,8 @@ def _kernel_rows(
     device: hal.Device, options: argparse.Namespace, folder: Path, out: Console
 ) -> list[Row]:
     loops = _native_loops(folder, out) if _backend(options.device) == "cpu" else None
-    return kernels_rows.rows(device, loops, quick=options.quick)
+    found = kernels_rows.rows(device, loops, quick=options.quick)
+    return found + block_rows.rows(device, loops, quick=options.quick)
 
 
 def _iree_side(driver: str) -> timeline_rows.TimelineSide:

@@ -33,24 +33,24 @@ def main() -> None:
         compiled = triton.compile(source, target=target)
 
         # Triton adds two pointers to scratch memory, which this kernel does not use.
-        signature = "(const f32* x, f32* y, f32 a, i32 n, ptr scratch, ptr profile)"
-        kernel = device.load(compiled.asm["cubin"], signatures={"saxpy": signature})["saxpy"]
-        launch = {
-            "grid": triton.cdiv(COUNT, BLOCK),
+        described = {
+            "signature": "(const f32* x, f32* y, f32 a, i32 n, ptr scratch, ptr profile)",
             "block": 32 * compiled.metadata.num_warps,
             "shared_memory": compiled.metadata.shared,
         }
+        program = hal.Program.from_images(compiled.asm["cubin"], kernels={"saxpy": described})
+        kernel, grid = device.load(program)["saxpy"], triton.cdiv(COUNT, BLOCK)
 
         numbers = np.arange(COUNT, dtype=np.float32)
         x, y = device.upload(numbers), device.upload(np.ones_like(numbers))
-        device.queue.dispatch(kernel, args=(x, y, 2.0, COUNT, None, None), **launch)
+        device.queue.dispatch(kernel, grid=grid, args=(x, y, 2.0, COUNT, None, None))
         np.testing.assert_array_equal(y.numpy(), 2 * numbers + 1)
 
         tensor = torch.arange(COUNT, dtype=torch.float32, device="cuda")
         result = torch.ones_like(tensor)
         given = device.from_dlpack(tensor), device.from_dlpack(result)
-        done = device.queue.dispatch(kernel, args=(*given, 2.0, COUNT, None, None), **launch)
-        done.wait()
+        args = (*given, 2.0, COUNT, None, None)
+        device.queue.dispatch(kernel, grid=grid, args=args).wait()
         torch.testing.assert_close(result, 2 * tensor + 1)
         print("buffers and tensors:", y.numpy()[:3], result[:3])
 

@@ -35,6 +35,7 @@ REFUSED = "runs of the suite that must not begin"
 SUITE = "conformance/test_suite.py::"
 PROFILES = "conformance/test_profiles.py::"
 MEMORY = "core/memory/test_memory_interrupts.py::"
+BUILD, BUILDS = "speedups/test_build.py::", "builds of the C extension"
 CACHE = "core/memory/test_allocator.py::"
 CHECK = {
     "conformance/test_acme.py": Multiplied(WHOLE),
@@ -46,6 +47,7 @@ CHECK = {
     f"{SUITE}test_the_plain_engine_is_conformant": Multiplied(WHOLE),
     f"{CACHE}test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1": Multiplied(INTERRUPTS),
     "core/commands/test_command_model.py": Multiplied("random programs", 8),
+    "core/devices/test_process_end.py": Multiplied("ends of a process", 2),
     "core/engine/test_interrupts.py::test_ctrl_c_at_every_call_of_ours": Multiplied(INTERRUPTS, 4),
     "core/memory/test_memory_faults.py": Multiplied("native calls that fail in turn", 8),
     f"{MEMORY}test_a_handler_asks_for_statistics_in_the_middle_of_others_o3": Multiplied(
@@ -55,17 +57,33 @@ CHECK = {
     "core/base/test_odd_input.py": Multiplied("odd arguments", 8),
     "core/engine/test_recovery.py": Multiplied(INTERRUPTS, 4),
     "cpu/test_runtime_c.py": Multiplied("builds of the CPU's runtime", ("plain", "ucontext")),
-    "gpusim/test_conformance.py": Multiplied(
-        WHOLE, ("cuda, stream, seed 1", "hip, graph, plain, seed 4")
-    ),
-    "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 16),
+    "gpusim/test_conformance.py": Multiplied(WHOLE, ("cuda, stream, seed 1",)),
+    "gpusim/test_captures.py": Multiplied("modes of a capture", ("global",)),
+    "gpusim/test_every_call.py": Multiplied("native calls that fail in turn", 32),
+    "flow/test_multi_gpu.py::test_every_part_passes": Multiplied("backends", ("cuda",)),
+    "gpusim/test_semaphores_in_memory.py": Multiplied("backends and engines", 2),
+    "gpusim/test_probe.py": Multiplied("questions to the software driver"),
     "gpusim/test_mixed.py": Multiplied("schedules of several devices", 3),
     "gpusim/test_odd_input.py": Multiplied("odd arguments", 5),
     "gpusim/test_short_memory.py": Multiplied("random programs", 3),
     "gpusim/test_stream_memory.py": Multiplied("schedules of programs short of memory", 16),
+    "collectives/test_launched_examples.py::test_training_by_threads_g2": Multiplied(
+        "numbers of ranks", ("2",)
+    ),
+    "collectives/test_launched_examples.py::test_training_by_mpiexec_g2": Multiplied(
+        "numbers of ranks", ("2",)
+    ),
+    "mpi/test_mpi.py::test_results_over_mpi_g2": Multiplied("launches of MPI", ("4",)),
+    "mpi/test_mpi.py::test_ranks_that_differ_fail_over_mpi_g3": Multiplied("launches of MPI", 3),
+    "nccl/test_nccl.py::test_results_on_streams_g2": Multiplied(
+        "sizes of groups on the software drivers", ("3-nccl", "4-rccl")
+    ),
     "schedules/test_cases.py": Multiplied("cases of which many schedules are tried", 24),
     "schedules/test_mutants.py": Multiplied("mutants", 13),
     "schedules/test_reduction.py": Multiplied("random programs", 4),
+    f"{BUILD}test_sources_that_do_not_compile_are_loud_and_no_obstacle": Multiplied(BUILDS),
+    f"{BUILD}test_an_editable_installation_has_it_beside_the_modules": Multiplied(BUILDS),
+    f"{BUILD}test_a_source_distribution_has_all_that_the_extension_needs": Multiplied(BUILDS),
     "speedups/test_same_as_python.py": Multiplied("random programs", 10),
     "speedups/test_other_tests.py": Multiplied("folders of tests with the C extension"),
 }

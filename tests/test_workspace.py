@@ -15,7 +15,7 @@ import pytest
 import hal
 
 ROOT = Path(__file__).parents[1]
-MEMBERS = ("hal_core", "hal_cpu", "hal_cuda", "hal_hip", "conformance")
+MEMBERS = ("hal_core", "hal_cpu", "hal_cuda", "hal_hip", "hal_mpi", "hal_nccl", "conformance")
 PROJECTS = {
     name: tomllib.loads((ROOT / name / "pyproject.toml").read_text()) for name in (".", *MEMBERS)
 }

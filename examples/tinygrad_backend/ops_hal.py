@@ -5,12 +5,12 @@ import os
 import sys
 
 import numpy as np
-from tinygrad.device import Compiled, CompileError, Compiler, Device, LRUAllocator
+from tinygrad.device import Compiled, CompileError, Compiler, Device, LRUAllocator, MultiBuffer
 from tinygrad.dtype import dtypes
-from tinygrad.engine.jit import GraphRunner
+from tinygrad.engine.jit import MultiGraphRunner
 from tinygrad.renderer import Renderer
 from tinygrad.renderer.cstyle import CUDARenderer
-from tinygrad.uop.ops import sym_infer
+from tinygrad.uop.ops import Ops, sym_infer
 
 import hal
 
@@ -25,9 +25,7 @@ class HALCompiler(Compiler):
             raise CompileError(str(error)) from error
 
 
-class HALRenderer(CUDARenderer):
-    """CUDA C++ as tinygrad writes it, which is in hal's portable dialect."""
-
+class HALRenderer(CUDARenderer):  # what it writes is in hal's portable dialect
     def __init__(self, target):
         Renderer.__init__(self, target)  # CUDARenderer's own wants NVIDIA's compiler
         self.compiler = HALCompiler()  # hal keeps what it compiled
@@ -42,7 +40,7 @@ class HALProgram:
 
     def __call__(self, *bufs, global_size, local_size, vals=(), wait=False, **_):
         given = {"grid": global_size, "block": local_size, "args": bufs + vals}
-        return self.dev.run(wait, self.dev.hal.queue.dispatch, self.kernel, **given)
+        return self.dev.run(wait, (), self.dev.hal.queue.dispatch, self.kernel, **given)
 
 
 class HALAllocator(LRUAllocator):
@@ -59,43 +57,44 @@ class HALAllocator(LRUAllocator):
         self.dev.hal.queue.read(src, dest).wait()
 
     def _transfer(self, dest, src, sz, src_dev, dest_dev):
-        written = src_dev.hal.queue.barrier()
-        copied = dest_dev.hal.queue.copy(src, dest, size=sz, wait=[written])
-        src_dev.hal.queue.barrier(wait=[copied])
+        dest_dev.run(False, [src_dev], dest_dev.hal.queue.copy, src, dest, size=sz)
 
     def _offset(self, buf, size, offset):
         return buf.subspan(offset, size)
 
 
-class HALGraph(GraphRunner):
-    """A batch of kernels as one recording, with a slot for each input, variable and grid."""
-
+class HALGraph(MultiGraphRunner):  # one recording for all devices, with slots for what varies
     def __init__(self, linear, input_uops=()):
         super().__init__(linear, input_uops)
-        self.dev = Device[self.calls[0][2][0].device]
-        self.inputs = sorted({index for call in self.uop_replace for _, index in call})
-        slots = [np.uint8] * len(self.inputs) + ["scalar"] * len(self.vars)
-        slots += ["grid"] * len(self.symbolic_dims)
-        with self.dev.hal.record(slots=slots, hazards="auto") as self.commands:
-            slots = iter(self.commands.slots)
+        self.dev, *self.others = dict.fromkeys(Device[b.device] for c in self.calls for b in c[2])
+        self.inputs = {}
+        for (n, _, bufs, _), replaced in zip(self.calls, self.uop_replace, strict=True):
+            self.inputs |= {bufs[position]: (index, n) for position, index in replaced}
+        slots = [(np.uint8, None, Device[buf.device].hal) for buf in self.inputs]
+        slots += ["scalar"] * len(self.vars) + ["grid"] * len(self.symbolic_dims)
+        with self.dev.hal.record(slots=slots, hazards="auto") as commands:
+            slots = iter(commands.slots)
             inputs = dict(zip(self.inputs, slots, strict=False))
             numbers = dict(zip(self.vars, slots, strict=False))
-            grids = [*slots]
-            for j, (_, ast, bufs, fixed) in enumerate(self.calls):
-                args = [buf._buf for buf in bufs]
-                for position, index in self.uop_replace[j]:
-                    args[position] = inputs[index]
-                args += [(fixed | numbers)[var.expr] for var in ast.arg.vars]
-                dim = self.launch_dims_replace.get(j, (None, None))[0]
-                grid = ast.arg.global_size if dim is None else grids[dim]
-                kernel, block = self.runtimes[j].kernel, ast.arg.local_size
-                self.commands.dispatch(kernel, grid=grid, block=block, args=args)
+            grids = dict(zip(self.symbolic_dims, slots, strict=True))
+            for (_, ast, bufs, fixed), runtime in zip(self.calls, self.runtimes, strict=True):
+                args = [inputs.get(buf, buf._buf) for buf in bufs]
+                with commands.on(Device[bufs[0].device].hal):
+                    if ast.op is Ops.COPY:
+                        commands.copy(args[1], args[0], size=bufs[0].nbytes)
+                        continue
+                    args += [(fixed | numbers)[var.expr] for var in ast.arg.vars]
+                    grid, block = tuple(ast.arg.global_size), ast.arg.local_size
+                    grid = grids.get(grid, grid)
+                    commands.dispatch(runtime.kernel, grid=grid, block=block, args=args)
+        self.execute = functools.partial(self.dev.hal.queue.execute, commands)
 
     def __call__(self, input_uops, var_vals, wait=False):
-        bindings = [input_uops[index].buffer._buf for index in self.inputs]
+        bufs = [(input_uops[index].buffer, n) for index, n in self.inputs.values()]
+        bindings = [(buf.bufs[n] if isinstance(buf, MultiBuffer) else buf)._buf for buf, n in bufs]
         bindings += [var_vals[name] for name in self.vars]
         bindings += [tuple(sym_infer(n, var_vals) for n in dim) for dim in self.symbolic_dims]
-        return self.dev.run(wait, self.dev.hal.queue.execute, self.commands, bindings=bindings)
+        return self.dev.run(wait, self.others, self.execute, bindings=bindings)
 
 
 class HALDevice(Compiled):
@@ -106,11 +105,13 @@ class HALDevice(Compiled):
         program, arch = functools.partial(HALProgram, self), self.hal.info.architecture
         super().__init__(device, HALAllocator(self), [HALRenderer], program, HALGraph, arch)
 
-    def run(self, timed, submit, *args, **kwargs):
-        """Submit; if it is timed, wait, and return the seconds that the device took."""
+    def run(self, timed, others, submit, *args, **kwargs):  # in the others' order, too
         begin = self.hal.queue.timestamp() if timed else None
-        submit(*args, **kwargs)
-        return self.hal.queue.timestamp().seconds_since(begin) if begin else None
+        done = submit(*args, wait=[other.hal.queue.barrier() for other in others], **kwargs)
+        for other in others:
+            other.hal.queue.barrier(wait=done)
+        end = self.hal.queue.timestamp() if timed else None
+        return end.wait() or end.seconds_since(begin) if timed else None
 
     def synchronize(self):
         self.hal.wait_idle()

@@ -1,5 +1,8 @@
-/* Queue.alloca and Queue.dealloca of the driver's pool (rule M3): what `hal._memory.stream_order` does
- * for an alloca that finds memory at once, and for a dealloca that may give back.
+/* Queue.alloca and Queue.dealloca (rule M3): what `hal._memory.stream_order` does for an alloca that
+ * finds memory at once, and for a dealloca that may give back.
+ *
+ * Of segments only recent pieces are taken and given (`hal._memory.segment_pool`), with no native call: those
+ * that the same queue has given back last, of just the size that is needed.
  *
  * A call to the pool with the interpreter lock kept must not wait. CUDA's do not block the host
  * (its programming guide, "Memory Management" of the stream-ordered allocator); to be sure, and
@@ -13,28 +16,31 @@
 
 /* Numbers of the books that change, made before anything has changed. */
 struct numbers {
-  PyObject *now, *held, *pooled, *total; /* bytes in use of device memory; of all kinds together */
+  PyObject *now, *held, *pooled, *unused, *total; /* bytes in use of device memory; of all kinds together */
 };
 
 static PyObject *sum(PyObject *number, long long more) {
   return PyLong_FromLongLong(PyLong_AsLongLong(number) + more);
 }
 
-static bool count(struct numbers *self, PyObject *books, long long more) {
+/* Count `more` bytes as in use: `pooled` of the driver's pool, or what was `unused` of segments. */
+static bool count(struct numbers *self, PyObject *books, long long more, long long pooled, long long unused) {
   PyObject *now = get(books, Books_now);
   long long total = more;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(now); i++) total += PyLong_AsLongLong(PyList_GET_ITEM(now, i));
   self->now = sum(PyList_GET_ITEM(now, 0), more);
-  self->held = sum(get(books, Books_held), more);
-  self->pooled = sum(get(books, Books_pooled), more);
+  self->held = sum(get(books, Books_held), pooled);
+  self->pooled = sum(get(books, Books_pooled), pooled);
+  self->unused = sum(get(books, Books_unused), unused);
   self->total = PyLong_FromLongLong(total);
-  return self->now && self->held && self->pooled && self->total;
+  return self->now && self->held && self->pooled && self->unused && self->total;
 }
 
 static void forget(struct numbers *self) {
   Py_CLEAR(self->now);
   Py_CLEAR(self->held);
   Py_CLEAR(self->pooled);
+  Py_CLEAR(self->unused);
   Py_CLEAR(self->total);
 }
 
@@ -51,28 +57,66 @@ static bool is_less(PyObject *one, PyObject *other) {
 static void publish(const struct numbers *self, PyObject *books) {
   put(books, Books_held, Py_NewRef(self->held));
   put(books, Books_pooled, Py_NewRef(self->pooled));
+  put(books, Books_unused, Py_NewRef(self->unused));
   put_first(get(books, Books_now), self->now);
   if (is_less(PyList_GET_ITEM(get(books, Books_peaks), 0), self->now)) put_first(get(books, Books_peaks), self->now);
   if (is_less(get(books, Books_peak), self->total)) put(books, Books_peak, Py_NewRef(self->total));
 }
 
-/* Return whether the books are whole and without a limit; under their lock. */
-static bool is_plain(PyObject *books) {
-  return is_none(books, Books_limit) && !is_true(books, Books__is_broken);
+/* Return whether the books are whole, and no limit counts; under their lock. */
+static bool is_plain(PyObject *books, bool is_async) {
+  return !is_true(books, Books__is_broken) && (!is_async || is_none(books, Books_limit));
+}
+
+/* Have the books rebuilt from what is in use, if something could not be noted. */
+static void note(PyObject *books, bool is_noted) {
+  if (is_noted) return;
+  PyErr_Clear();
+  put(books, Books__is_broken, Py_NewRef(Py_True));
+}
+
+/* ---- recent pieces ---- */
+
+/* The key of a queue's pieces of a size, a new reference; NULL, without an exception, if they have none. */
+static PyObject *recent_key(PyObject *queue, long long size) {
+  enum { MOST_QUEUES = 20 }; /* bits */
+  long long id = number(queue, StreamQueue__id);
+  if (id >> MOST_QUEUES || size >> engine.recent) return NULL;
+  PyObject *key = PyLong_FromLongLong(id << engine.recent | size);
+  if (!key) PyErr_Clear();
+  return key;
+}
+
+/* The recent pieces of a queue and size, borrowed, or NULL. */
+static PyObject *find_recent(PyObject *pool, PyObject *queue, long long size) {
+  PyObject *key = recent_key(queue, size);
+  PyObject *found = key ? PyDict_GetItemWithError(get(pool, SegmentPool_recent), key) : NULL;
+  Py_XDECREF(key);
+  return found && PyList_GET_SIZE(found) ? found : NULL;
+}
+
+/* The pool that device memory of a size is searched in first. */
+static PyObject *pool_of(PyObject *books, long long size) {
+  PyObject *pool = PyTuple_GET_ITEM(get(books, Books_pools), 0);
+  return size <= number(pool, SegmentPool_unit) / 2 ? pool : get(pool, SegmentPool_larger);
 }
 
 /* ---- alloca ---- */
 
 struct taking {
   struct effect effect;
-  PyObject *heap, *buffer, *storage, *ticket, *block; /* the heap is borrowed */
+  PyObject *heap, *buffer, *storage, *ticket, *block; /* the heap is borrowed; a piece is the block once taken */
   PyObject *address;                                  /* made by the call */
+  PyObject *queue, *pool;                             /* borrowed; without a pool it is the driver's */
   long long size;
   struct numbers numbers;
 };
 
-/* Return whether the pool keeps as much memory as it takes. */
+static long long aligned(const struct taking *self) { return (self->size + engine.alignment - 1) & -engine.alignment; }
+
+/* Return whether the pool keeps as much memory as it takes, or has a recent piece. */
 static bool is_at_hand(const struct taking *self) {
+  if (self->pool) return find_recent(self->pool, self->queue, aligned(self));
   long long most = number(get(self->heap, Heap_driver), DriverMemory_at_hand);
   return number(get(self->heap, Heap_books), Books_pooled) + self->size <= most;
 }
@@ -81,26 +125,20 @@ static bool may_take(struct effect *effect, const struct issue *issue) {
   struct taking *self = (struct taking *)effect;
   (void)issue;
   PyObject *books = get(self->heap, Heap_books), *reaper = get(self->heap, Heap_reaper);
-  if (!is_plain(books)) return false;
+  if (!is_plain(books, !self->pool)) return false;
   if (PyObject_Length(get(reaper, Reaper_doomed)) || PyList_GET_SIZE(get(reaper, Reaper_late))) return false;
-  return is_at_hand(self) && count(&self->numbers, books, self->size);
+  if (!is_at_hand(self)) return false;
+  if (self->pool) return count(&self->numbers, books, self->size, 0, -aligned(self));
+  return count(&self->numbers, books, self->size, self->size, 0);
 }
 
-static void take(struct effect *effect, PyObject *operation, struct drops *drops) {
-  struct taking *self = (struct taking *)effect;
-  (void)drops;
-  PyObject *books = get(self->heap, Heap_books);
-  PyObject *host = is_true(get(self->heap, Heap_driver), DriverMemory_is_visible) ? self->address : Py_None;
-  put(self->block, Block_address, Py_NewRef(self->address));
-  put(self->block, Block_host_address, Py_NewRef(host));
-  put(self->block, Block_ticket, Py_NewRef(self->ticket));
-  put(self->storage, Storage_address, Py_NewRef(self->address));
-  put(self->storage, Storage_host_address, Py_NewRef(host));
-  put(self->storage, Storage__ticket, Py_NewRef(self->ticket));
-  put(self->storage, Storage_source, Py_NewRef(operation));
-  put(self->buffer, Extent__allocation, Py_NewRef(operation));
-  if (PyDict_SetItem(get(books, Books_blocks), self->block, Py_None) < 0) PyErr_Clear();
-  publish(&self->numbers, books);
+/* Take the latest recent piece; its reference is the caller's. */
+static PyObject *take_piece(const struct taking *self) {
+  PyObject *recent = find_recent(self->pool, self->queue, aligned(self));
+  Py_ssize_t last = PyList_GET_SIZE(recent) - 1;
+  PyObject *piece = PyList_GET_ITEM(recent, last);
+  Py_SET_SIZE(recent, last);
+  return piece;
 }
 
 /* Make an object of a class, whose slots are empty. */
@@ -108,9 +146,34 @@ static PyObject *make(PyTypeObject *type) { return type->tp_alloc(type, 0); }
 
 static void set(PyObject *object, enum slot slot, PyObject *value) { *slot_of(object, slot) = Py_NewRef(value); }
 
+static void take(struct effect *effect, PyObject *operation, struct drops *drops) {
+  struct taking *self = (struct taking *)effect;
+  (void)drops;
+  PyObject *books = get(self->heap, Heap_books);
+  if (self->pool) {
+    self->block = take_piece(self);
+  } else {
+    bool is_visible = is_true(get(self->heap, Heap_driver), DriverMemory_is_visible);
+    put(self->block, Block_address, Py_NewRef(self->address));
+    put(self->block, Block_host_address, Py_NewRef(is_visible ? self->address : Py_None));
+  }
+  set(self->ticket, Ticket_block, self->block);
+  put(self->block, Block_ticket, Py_NewRef(self->ticket));
+  put(self->storage, Storage_address, Py_NewRef(get(self->block, Block_address)));
+  put(self->storage, Storage_host_address, Py_NewRef(get(self->block, Block_host_address)));
+  put(self->storage, Storage__ticket, Py_NewRef(self->ticket));
+  put(self->storage, Storage_source, Py_NewRef(operation));
+  put(self->buffer, Extent__allocation, Py_NewRef(operation));
+  publish(&self->numbers, books);
+  if (self->pool) {
+    note(books, !PyDict_SetItem(get(self->pool, SegmentPool_taken), self->block, self->ticket));
+  } else {
+    note(books, !PyDict_SetItem(get(books, Books_blocks), self->block, Py_None));
+  }
+}
+
 /* Set all slots that the __init__ of each object sets; the lists, the shape and the time are given. */
-static void fill_in(const struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
-  PyObject *block = self->block, *ticket = self->ticket, *storage = self->storage, *buffer = self->buffer;
+static void fill_in_block(PyObject *block, PyObject *size) {
   set(block, Block_address, engine.zero);
   set(block, Block_size, size);
   set(block, Block_memory, engine.device_memory);
@@ -122,7 +185,10 @@ static void fill_in(const struct taking *self, PyObject *device, PyObject *size,
   set(block, Block_ticket, Py_None);
   set(block, Block_view, Py_None);
   set(block, Block_writable, Py_True);
-  set(ticket, Ticket_block, block);
+}
+
+static void fill_in(const struct taking *self, PyObject *device, PyObject *size, PyObject *dtype) {
+  PyObject *ticket = self->ticket, *storage = self->storage, *buffer = self->buffer;
   set(ticket, Ticket_size, size);
   set(storage, Storage__heap, self->heap);
   set(storage, Storage__ticket, Py_None);
@@ -136,9 +202,9 @@ static void fill_in(const struct taking *self, PyObject *device, PyObject *size,
   set(storage, Transient_asked, Py_None);
   set(storage, Transient_error, Py_None);
   set(storage, Transient_index, engine.zero);
-  set(storage, Transient_is_async, Py_True);
+  set(storage, Transient_is_async, self->pool ? Py_False : Py_True);
   set(storage, Transient_lent, Py_False);
-  set(storage, Transient_pool, Py_None); /* of segments */
+  set(storage, Transient_pool, self->pool ? self->pool : Py_None);
   set(storage, Transient_tried, Py_None);
   set(buffer, Extent__allocation, Py_None);
   set(buffer, Extent__denied, engine.zero);
@@ -158,11 +224,11 @@ static bool prepare(struct taking *self, PyObject *device, PyObject *size, PyObj
   PyObject *length = PyLong_FromLongLong(self->size / size_of(code_of(dtype)));
   PyObject *shape = length ? PyTuple_Pack(1, length) : NULL;
   Py_XDECREF(length);
-  self->block = make(engine.Block);
+  if (!self->pool && (self->block = make(engine.Block))) fill_in_block(self->block, size);
   self->ticket = make(engine.Ticket);
   self->storage = make(engine.Transient);
   self->buffer = make(engine.Buffer);
-  bool is_made = since && uses && recordings && shape && self->block && self->ticket && self->storage && self->buffer;
+  bool is_made = since && uses && recordings && shape && (self->pool || self->block) && self->ticket && self->storage && self->buffer;
   if (is_made) {
     fill_in(self, device, size, dtype);
     set(self->ticket, Ticket_since, since);
@@ -189,18 +255,20 @@ enum answer alloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *n
   PyObject *options[OPTIONS] = {NULL};
   if (given != 2 || !read_options(args + given, names, known, options, OPTIONS)) return NOT_MINE;
   PyObject *queue = args[0], *device = device_of(queue);
-  struct taking self = {.effect = {NULL, may_take, take}};
+  struct taking self = {.effect = {NULL, may_take, take}, .queue = queue};
   if (!device || is_true(device, DeviceCore__closed) || !is_device_memory(options[MEMORY])) return NOT_MINE;
   if (!small_int(args[1], &self.size) || self.size <= 0) return NOT_MINE;
   PyObject *dtype = options[DTYPE] ? plain_dtype(options[DTYPE]) : engine.bytes;
   if (!dtype || self.size % size_of(code_of(dtype))) return NOT_MINE;
   self.heap = get(device, DeviceCore__heap);
-  if (!is_true(get(self.heap, Heap_driver), DriverMemory_is_async)) return NOT_MINE;
+  if (!is_true(get(self.heap, Heap_driver), DriverMemory_is_async))
+    self.pool = pool_of(get(self.heap, Heap_books), self.size);
   if (is_none(get(queue, StreamQueue__context), DeviceContext_provider)) return NOT_MINE;
   /* A first look, so that what grows the pool makes no objects here; the second one is the one that counts. */
   if (!is_at_hand(&self)) return NOT_MINE;
   self.effect.lock = get(get(self.heap, Heap_books), Books_lock);
-  struct native_call call = {.kind = CALL_ALLOCATE, .allocate = {(size_t)self.size, &self.address}};
+  struct native_call call = {.kind = CALL_NONE};
+  if (!self.pool) call = (struct native_call){.kind = CALL_ALLOCATE, .allocate = {(size_t)self.size, &self.address}};
   enum answer answer = NOT_MINE;
   PyObject *submission = NULL;
   if (prepare(&self, device, args[1], dtype))
@@ -224,6 +292,7 @@ struct giving {
   struct effect effect;
   PyObject *books, *buffer, *storage; /* borrowed but for the storage */
   PyObject *denied;
+  PyObject *key, *recent, *points; /* of a piece: where it is put, and a tuple with room for the operation */
   struct numbers numbers;
 };
 
@@ -244,32 +313,63 @@ static bool is_before(PyObject *operation, const struct issue *issue) {
   return false;
 }
 
+/* Return whether a piece is in the use of a ticket. */
+static bool is_taken(PyObject *piece, PyObject *ticket) {
+  if (Py_TYPE(piece) != engine.Piece) return false;
+  PyObject *taken = get(get(get(piece, Piece_segment), Segment_pool), SegmentPool_taken);
+  return PyDict_GetItemWithError(taken, piece) == ticket;
+}
+
 static bool may_give(struct effect *effect, const struct issue *issue) {
   struct giving *self = (struct giving *)effect;
   PyObject *storage = self->storage, *ticket = get(storage, Storage__ticket);
   /* Looked at again: making the objects may have run code of the user's. */
-  if (get(self->buffer, Extent__storage) != storage || ticket == Py_None || !is_plain(self->books)) return false;
+  bool is_async = is_true(storage, Transient_is_async);
+  if (get(self->buffer, Extent__storage) != storage || ticket == Py_None || !is_plain(self->books, is_async)) return false;
   PyObject *block = get(ticket, Ticket_block), *uses = get(storage, Transient_uses);
   if (get(block, Block_ticket) != ticket || !is_none(block, Block_view) || uses == Py_None) return false;
   if (is_true(storage, Transient_lent) || !is_none(storage, Storage_parts)) return false;
   if (PyList_GET_SIZE(get(storage, Transient_recordings))) return false;
-  if (PyDict_Contains(get(self->books, Books_blocks), block) != 1) return false;
+  if (number(block, Block_index)) return false; /* of device memory */
+  if (is_async ? PyDict_Contains(get(self->books, Books_blocks), block) != 1 : !is_taken(block, ticket)) return false;
   PyObject *source = get(storage, Storage_source);
   PyObject *state = get(source, Operation__state);
   if ((state != engine.issued && state != engine.done) || !is_before(source, issue)) return false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(uses); i++)
     if (!is_before(PyList_GET_ITEM(uses, i), issue)) return false;
   self->denied = PyLong_FromLongLong(number(self->buffer, Extent__denied) | engine.deallocated);
-  return self->denied && count(&self->numbers, self->books, -number(block, Block_size));
+  long long size = number(block, Block_size);
+  if (!self->denied) return false;
+  if (is_async) return count(&self->numbers, self->books, -size, -size, 0);
+  self->key = recent_key(issue->queue, size);
+  return self->key && count(&self->numbers, self->books, -number(ticket, Ticket_size), 0, size);
+}
+
+/* Put a piece aside for its queue, behind the operation. */
+static void give_piece(struct giving *self, PyObject *piece, PyObject *operation, struct drops *drops) {
+  PyObject *pool = get(get(piece, Piece_segment), Segment_pool), *recent = get(pool, SegmentPool_recent);
+  PyObject *last = get(pool, SegmentPool__last), *id = get(get(operation, Operation__queue), StreamQueue__id);
+  PyTuple_SET_ITEM(self->points, 0, Py_NewRef(operation));
+  drop_later(drops, swap(piece, Piece_points, Py_NewRef(self->points)));
+  put(piece, Block_ticket, Py_NewRef(Py_None)); /* the storage has the ticket still */
+  PyObject *found = PyDict_GetItemWithError(recent, self->key);
+  bool is_noted = found || !PyDict_SetItem(recent, self->key, found = self->recent);
+  is_noted = is_noted && !PyList_Append(found, piece);
+  drop_later(drops, Py_XNewRef(PyDict_GetItemWithError(last, id)));
+  is_noted = !PyDict_SetItem(last, id, operation) && is_noted;
+  note(self->books, !PyDict_DelItem(get(pool, SegmentPool_taken), piece) && is_noted);
 }
 
 static void give(struct effect *effect, PyObject *operation, struct drops *drops) {
   struct giving *self = (struct giving *)effect;
-  (void)operation;
-  PyObject *ticket = get(self->storage, Storage__ticket), *block = get(ticket, Ticket_block);
-  put(block, Block_ticket, Py_NewRef(engine.gone)); /* the storage has the ticket still */
-  if (PyDict_DelItem(get(self->books, Books_blocks), block) < 0) PyErr_Clear();
+  PyObject *block = get(get(self->storage, Storage__ticket), Ticket_block);
   publish(&self->numbers, self->books);
+  if (self->key) {
+    give_piece(self, block, operation, drops);
+  } else {
+    put(block, Block_ticket, Py_NewRef(engine.gone)); /* the storage has the ticket still */
+    note(self->books, !PyDict_DelItem(get(self->books, Books_blocks), block));
+  }
   drop_later(drops, swap(self->storage, Storage__ticket, Py_NewRef(Py_None)));
   drop_later(drops, swap(self->storage, Transient_uses, Py_NewRef(Py_None)));
   drop_later(drops, swap(self->buffer, Extent__storage, Py_NewRef(Py_None)));
@@ -286,14 +386,26 @@ enum answer dealloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject 
   struct giving self = {.effect = {NULL, may_give, give}, .buffer = args[1]};
   struct native_call call = {.kind = CALL_FREE};
   if (!device || !(call.free = address_of(device, self.buffer, 0, &self.storage))) return NOT_MINE;
-  if (Py_TYPE(self.storage) != engine.Transient || !is_true(self.storage, Transient_is_async)) return NOT_MINE;
+  if (Py_TYPE(self.storage) != engine.Transient) return NOT_MINE;
   if (is_true(self.buffer, Extent__is_part) || is_none(self.storage, Storage_source)) return NOT_MINE;
   self.books = get(get(device, DeviceCore__heap), Heap_books);
   self.effect.lock = get(self.books, Books_lock);
+  bool is_ready = true;
+  if (!is_true(self.storage, Transient_is_async)) {
+    call.kind = CALL_NONE;
+    self.recent = PyList_New(0);
+    self.points = PyTuple_New(1);
+    is_ready = self.recent && self.points;
+  }
   Py_INCREF(self.storage);
-  enum answer answer = submit_with(queue, names_of.dealloca, &call, Py_None, options[WAIT], options[SIGNAL],
-                                   &self.effect, result);
+  enum answer answer = NOT_MINE;
+  if (is_ready)
+    answer = submit_with(queue, names_of.dealloca, &call, Py_None, options[WAIT], options[SIGNAL], &self.effect, result);
+  if (answer == NOT_MINE) PyErr_Clear();
   forget(&self.numbers);
+  Py_XDECREF(self.key);
+  Py_XDECREF(self.recent);
+  Py_XDECREF(self.points);
   Py_XDECREF(self.denied);
   Py_DECREF(self.storage);
   return answer;

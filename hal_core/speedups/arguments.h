@@ -43,6 +43,9 @@ unsigned size_of(char code);
  * for that type. A float rounds once, to the nearest. */
 bool pack_number(char code, PyObject *value, unsigned char *bytes);
 
+/* Read one to three counts from 1 on, within the limits of a grid. */
+bool read_grid(PyObject *given, unsigned *grid);
+
 /* Read the arguments of a launch: (function, grid, block, shared memory, parameters). */
 bool read_launch(PyObject *node, struct native_call *call);
 

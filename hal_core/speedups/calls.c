@@ -3,10 +3,11 @@
 
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[16];
+  unsigned long long at[19];
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
-                        &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15]))
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+                        &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15],
+                        &at[16], &at[17], &at[18]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -23,6 +24,9 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   *(void **)&self->allocate_async = (void *)(uintptr_t)at[13];
   *(void **)&self->free_async = (void *)(uintptr_t)at[14];
   self->pool = (void *)(uintptr_t)at[15];
+  *(void **)&self->update_launch = (void *)(uintptr_t)at[16];
+  *(void **)&self->write_value = (void *)(uintptr_t)at[17];
+  *(void **)&self->wait_value = (void *)(uintptr_t)at[18];
   return (PyObject *)self;
 }
 
@@ -55,9 +59,41 @@ void end_relaxed(const struct calls *calls, int mode) {
   if (calls->exchange_capture_mode) calls->exchange_capture_mode(&mode);
 }
 
-int ask(struct calls *calls, PyObject *operation) {
+/* An event in memory (`hal._engine.memory_events`). */
+struct words {
+  uint64_t done; /* what the device has written */
+  uint64_t last; /* the number of the last record, unless a native event has it */
+  uint64_t native, is_native;
+};
+
+int record(const struct calls *calls, void *event, void *stream) {
+  if (!calls->write_value) return calls->record_event(event, stream);
+  struct words *words = event;
+  if (words->is_native || __atomic_load_n(&words->done, __ATOMIC_ACQUIRE) < words->last)
+    return -1; /* its last write is under way: Python records it natively */
+  words->native = 0;
+  int status = calls->write_value(stream, (uintptr_t)&words->done, words->last + 1, 0);
+  if (!status) words->last++;
+  return status;
+}
+
+int wait_for(const struct calls *calls, void *stream, void *event) {
+  if (!calls->wait_value) return calls->wait_event(stream, event, 0);
+  const struct words *words = event;
+  if (words->native) return calls->wait_event(stream, (void *)(uintptr_t)words->native, 0);
+  if (__atomic_load_n(&words->done, __ATOMIC_ACQUIRE) >= words->last) return 0;
+  return calls->wait_value(stream, (uintptr_t)&words->done, words->last, 0, UINT64_MAX);
+}
+
+int ask(const struct calls *calls, PyObject *operation) {
   PyObject *handle = get(get(operation, Operation__event), Event_handle);
   void *event = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
+  if (calls->write_value) {
+    const struct words *words = event;
+    if (!words->native)
+      return __atomic_load_n(&words->done, __ATOMIC_ACQUIRE) >= words->last ? 0 : calls->not_ready;
+    event = (void *)(uintptr_t)words->native;
+  }
   int mode = begin_relaxed(calls);
   if (mode < 0) return -1;
   int status = calls->query_event(event);

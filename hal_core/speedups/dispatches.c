@@ -93,8 +93,7 @@ static bool pack_all(const struct packer *packer, PyObject *device, PyObject *ar
   return true;
 }
 
-/* Read one to three counts from 1 on, within the limits of a grid. */
-static bool read_grid(PyObject *given, unsigned *grid) {
+bool read_grid(PyObject *given, unsigned *grid) {
   grid[0] = grid[1] = grid[2] = 1;
   long long value;
   if (!PyTuple_CheckExact(given)) {

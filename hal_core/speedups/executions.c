@@ -1,9 +1,15 @@
-/* Queue.execute: a recording without slots and temporaries, of one launch or fill, or as a graph (rule
- * C4). */
+/* Queue.execute: a recording without temporaries, of one launch or fill, or as a graph (rule C4). What
+ * stands for slots is checked in rebind.c. */
 #include "arguments.h"
 
-/* Return the instance that a stream launched last, borrowed; NULL if there is none. Only that one:
- * the Python engine knows when another stream may have it. */
+/* Return whether a stream has launched an instance last. Only such are taken: the Python engine knows
+ * when another stream may have one. */
+static bool is_of(PyObject *instance, PyObject *stream) {
+  int same = PyObject_RichCompareBool(get(instance, Instance_stream), stream, Py_EQ); /* ints */
+  return same == 1 && !is_true(instance, Instance_broken);
+}
+
+/* Return an instance that a stream launched last, borrowed; NULL if there is none. */
 static PyObject *instance_of(PyObject *pool, PyObject *stream) {
   PyObject *locked = PyObject_CallMethodNoArgs(get(pool, InstancePool__lock), names_of.locked);
   bool is_free = locked == Py_False; /* else a thread is just choosing one */
@@ -11,10 +17,38 @@ static PyObject *instance_of(PyObject *pool, PyObject *stream) {
   PyObject *instances = get(pool, InstancePool__instances);
   for (Py_ssize_t i = 0; is_free && i < PyTuple_GET_SIZE(instances); i++) {
     PyObject *instance = PyTuple_GET_ITEM(instances, i);
-    int same = PyObject_RichCompareBool(get(instance, Instance_stream), stream, Py_EQ); /* ints */
-    if (same == 1 && !is_true(instance, Instance_broken))
-      return instance;
+    if (is_of(instance, stream)) return instance;
   }
+  return NULL;
+}
+
+enum { MOST_INSTANCES = 4 }; /* of a stream */
+
+/* Choose among a stream's instances for bindings: one that holds them, else one that Python has bound
+ * last, else the one that was used longest ago. NULL if these bindings take turns with others: then
+ * the Python engine is told to make one more, so that none of them has to be updated. */
+static PyObject *choose(PyObject *pool, PyObject *stream, const struct binding *bindings) {
+  PyObject *instances = get(pool, InstancePool__instances), *oldest = NULL, *unknown = NULL;
+  long long used = 0;
+  int count = 0;
+  bool comes_again = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(instances); i++) {
+    PyObject *instance = PyTuple_GET_ITEM(instances, i);
+    if (!is_of(instance, stream)) continue;
+    struct held held = what_is_held(instance, bindings);
+    count++;
+    if (held.what == HELD_NOW) return instance;
+    if (held.what == HELD_NOTHING) continue;
+    comes_again = comes_again || held.what == HELD_BEFORE;
+    if (held.what == HELD_UNKNOWN) unknown = instance;
+    if (!oldest || held.used < used) {
+      oldest = instance;
+      used = held.used;
+    }
+  }
+  if (unknown || !oldest) return unknown;
+  if (!comes_again || count >= MOST_INSTANCES) return oldest;
+  put(oldest, Instance_again, Py_NewRef(Py_True));
   return NULL;
 }
 
@@ -30,42 +64,118 @@ static PyObject *referent(PyObject *reference) {
 #endif
 }
 
+/* A lease and a weak reference to it, for the next instance without one. Most have one, while they run. */
+static struct {
+  PyObject *lease, *reference;
+} spare;
+
+/* Make sure that there is a spare lease. */
+static bool have_spare(void) {
+  if (spare.lease) return true;
+  PyObject *lease = engine.Lease->tp_alloc(engine.Lease, 0);
+  PyObject *reference = lease ? PyWeakref_NewRef(lease, NULL) : NULL;
+  if (reference && !spare.lease) { /* else the collector has run code that came here */
+    *slot_of(lease, Lease_instance) = Py_NewRef(Py_None);
+    spare.lease = Py_NewRef(lease);
+    spare.reference = Py_NewRef(reference);
+  }
+  Py_XDECREF(reference);
+  Py_XDECREF(lease);
+  return spare.lease;
+}
+
 /* Return the lease of an instance, a new reference: it lives until all executions that hold it have
  * retired. The instance knows it weakly. */
-static PyObject *lease_of(PyObject *instance, PyObject *fresh, PyObject *reference) {
+static PyObject *lease_of(PyObject *instance) {
   PyObject *known = referent(get(instance, Instance_lease));
   if (known) return known;
-  put(fresh, Lease_instance, Py_NewRef(instance));
-  PyObject *old = swap(instance, Instance_lease, Py_NewRef(reference));
+  PyObject *lease = spare.lease;
+  put(lease, Lease_instance, Py_NewRef(instance));
+  PyObject *old = swap(instance, Instance_lease, spare.reference);
+  spare.lease = spare.reference = NULL;
   Py_XDECREF(old); /* a dead reference without a callback */
-  return Py_NewRef(fresh);
+  return lease;
+}
+
+/* What a user has given. */
+struct execution {
+  PyObject *queue, *device, *playback, *bindings, *wait, *signal; /* NULL: no bindings */
+};
+
+/* Make a tuple of resources: some that are set later, and a None for each of the bindings. */
+static PyObject *make_resources(const struct execution *self, Py_ssize_t first) {
+  Py_ssize_t count = 0;
+  if (self->bindings)
+    count = PyTuple_CheckExact(self->bindings) ? PyTuple_GET_SIZE(self->bindings) : PyList_GET_SIZE(self->bindings);
+  if (count > MOST_SLOTS) return NULL;
+  PyObject *resources = PyTuple_New(first + count);
+  for (Py_ssize_t i = 0; resources && i < count; i++) PyTuple_SET_ITEM(resources, first + i, Py_NewRef(Py_None));
+  return resources;
+}
+
+/* Check the bindings by a rebinder of the recording's. */
+static bool check(const struct execution *self, PyObject *rebinder, PyObject *resources, Py_ssize_t first,
+                  struct binding *found) {
+  if (!rebinder || Py_TYPE(rebinder) != &rebinder_type) return false;
+  PyObject **used = ((PyTupleObject *)resources)->ob_item + first;
+  return read_bindings(rebinder, self->device, self->bindings, PyTuple_GET_SIZE(resources) - first, found, used);
+}
+
+/* Submit a launch with bindings, of an instance if there is one. */
+static enum answer submit_rebound(const struct execution *self, PyObject *rebinder, PyObject *instance,
+                                  PyObject *resources, const struct binding *found, PyObject **result) {
+  struct native_call call = {.kind = CALL_REBOUND};
+  call.rebound.rebinder = Py_NewRef(rebinder);
+  call.rebound.instance = instance;
+  call.rebound.bindings = found;
+  enum answer answer = submit(self->queue, names_of.execute, &call, resources, self->wait, self->signal, result);
+  Py_DECREF(rebinder);
+  return answer;
 }
 
 /* Launch a graph: the lease stands among the operation's resources. */
-static enum answer launch(PyObject *queue, PyObject *pool, PyObject *playback, PyObject *wait,
-                          PyObject *signal, PyObject **result) {
-  struct native_call call = {.kind = CALL_GRAPH};
-  PyObject *fresh = engine.Lease->tp_alloc(engine.Lease, 0);
-  PyObject *reference = fresh ? PyWeakref_NewRef(fresh, NULL) : NULL;
-  PyObject *resources = PyTuple_New(2);
-  enum answer answer = NOT_MINE;
-  PyObject *instance = NULL;
-  if (reference && resources) {
-    *slot_of(fresh, Lease_instance) = Py_NewRef(Py_None);
-    instance = instance_of(pool, get(queue, StreamQueue__stream));
+static enum answer launch(const struct execution *self, PyObject *pool, PyObject **result) {
+  enum { PLAYBACK, LEASE, FIRST };
+  PyObject *resources = make_resources(self, FIRST);
+  PyObject *stream = get(self->queue, StreamQueue__stream), *instance = NULL;
+  struct binding found[MOST_SLOTS];
+  if (resources && have_spare()) instance = instance_of(pool, stream);
+  if (instance && self->bindings) {
+    bool is_plain = check(self, get(instance, Instance_rebinder), resources, FIRST, found);
+    instance = is_plain ? choose(pool, stream, found) : NULL;
+  } else if (instance && PyTuple_GET_SIZE(get(get(instance, Instance_replica), Replica_table))) {
+    instance = NULL; /* its slots want bindings */
   }
+  enum answer answer = NOT_MINE;
   if (instance) {
-    PyTuple_SET_ITEM(resources, 0, Py_NewRef(playback));
-    PyObject *lease = lease_of(instance, fresh, reference);
-    PyTuple_SET_ITEM(resources, 1, lease);
-    PyObject *handle = get(get(instance, Instance_graph), Handle_handle);
-    call.graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(handle);
-    answer = submit(queue, names_of.execute, &call, resources, wait, signal, result);
+    PyTuple_SET_ITEM(resources, PLAYBACK, Py_NewRef(self->playback));
+    PyTuple_SET_ITEM(resources, LEASE, lease_of(instance));
+    if (self->bindings) {
+      answer = submit_rebound(self, get(instance, Instance_rebinder), instance, resources, found, result);
+    } else {
+      struct native_call call = {.kind = CALL_GRAPH};
+      call.graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
+      answer = submit(self->queue, names_of.execute, &call, resources, self->wait, self->signal, result);
+    }
   }
   if (answer == NOT_MINE) PyErr_Clear();
   Py_XDECREF(resources);
-  Py_XDECREF(reference);
-  Py_XDECREF(fresh);
+  return answer;
+}
+
+/* Launch a recording of one launch that uses slots. */
+static enum answer launch_one(const struct execution *self, PyObject *rebinder, PyObject **result) {
+  enum { PLAYBACK, FIRST };
+  struct binding found[MOST_SLOTS];
+  PyObject *resources = make_resources(self, FIRST);
+  enum answer answer = NOT_MINE;
+  if (resources) {
+    PyTuple_SET_ITEM(resources, PLAYBACK, Py_NewRef(self->playback));
+    if (check(self, rebinder, resources, FIRST, found))
+      answer = submit_rebound(self, rebinder, NULL, resources, found, result);
+  }
+  if (answer == NOT_MINE) PyErr_Clear();
+  Py_XDECREF(resources);
   return answer;
 }
 
@@ -79,17 +189,22 @@ enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *
   PyObject *device = device_of(queue);
   if (!device || !PyObject_TypeCheck(commands, engine.CommandBuffer)) return NOT_MINE;
   if (get(commands, CommandBuffer__device) != device || is_true(device, DeviceCore__closed)) return NOT_MINE;
-  if (options[BINDINGS] && options[BINDINGS] != Py_None) return NOT_MINE;
+  PyObject *bindings = options[BINDINGS] == Py_None ? NULL : options[BINDINGS];
+  if (bindings && !PyTuple_CheckExact(bindings) && !PyList_CheckExact(bindings)) return NOT_MINE;
   if (!is_none(commands, CommandBuffer__runs) || is_true(commands, CommandBuffer__failed)) return NOT_MINE;
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
-  PyObject *playback = get(commands, CommandBuffer__playback);
-  if (playback == Py_None) return NOT_MINE;
+  PyObject *playback = get(commands, CommandBuffer__playback), *only = get(commands, CommandBuffer__only);
+  if (playback == Py_None || (only != Py_None && only != queue)) return NOT_MINE;
   PyObject *plain = get(playback, Playback__plain);
-  Py_INCREF(playback);
+  struct execution self = {queue, device, Py_NewRef(playback), bindings, options[WAIT], options[SIGNAL]};
   enum answer answer = NOT_MINE;
   struct native_call call = {.kind = CALL_LAUNCH};
   if (Py_TYPE(plain) == engine.InstancePool) {
-    answer = launch(queue, plain, playback, options[WAIT], options[SIGNAL], result);
+    answer = launch(&self, plain, result);
+  } else if (Py_TYPE(plain) == &rebinder_type) {
+    if (bindings) answer = launch_one(&self, plain, result);
+  } else if (bindings) {
+    answer = NOT_MINE;
   } else if ((Py_TYPE(plain) == engine.LaunchNode && read_launch(plain, &call)) ||
              (Py_TYPE(plain) == engine.FillNode && read_fill(plain, &call))) {
     answer = submit(queue, names_of.execute, &call, playback, options[WAIT], options[SIGNAL], result);

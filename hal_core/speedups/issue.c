@@ -53,7 +53,7 @@ void let_go(struct issue *self) {
 static long long most_in_flight(const struct issue *self) {
   enum { EACH = 16 };
   long long limit = number(self->queue, StreamQueue__limit), most = self->calls->most_launches;
-  if (!most) return limit;
+  if (!most || (self->is_empty && !PyTuple_GET_SIZE(self->waits))) return limit;
   Py_ssize_t queues = PyList_GET_SIZE(get(self->context, DeviceContext_queues));
   most = queues > most / EACH ? EACH : most / (queues ? queues : 1);
   return most < limit ? most : limit;
@@ -75,6 +75,14 @@ bool has_room(const struct issue *self, Py_ssize_t length, struct drops *drops) 
   long long most = most_in_flight(self) - 1 - PyTuple_GET_SIZE(self->waits);
   if (in_flight(queue) > most) retire(queue, drops);
   return in_flight(queue) <= most;
+}
+
+/* Return whether a queue of another device has events in memory, or this one has: no stream of the one
+ * waits for those of the other without more ado. */
+static bool has_other_events(const struct issue *self, PyObject *other) {
+  if (get(other, StreamQueue__context) == self->context) return false;
+  const struct calls *theirs = (struct calls *)get(other, StreamQueue__calls);
+  return Py_TYPE(theirs) != &calls_type || theirs->write_value || self->calls->write_value;
 }
 
 bool resolve(struct issue *self) {
@@ -105,6 +113,7 @@ bool resolve(struct issue *self) {
     }
     PyObject *other = get(operation, Operation__queue);
     if (get(other, StreamQueue__domain) != get(queue, StreamQueue__domain)) return false;
+    if (has_other_events(self, other)) return false;
     Py_ssize_t count = PyList_GET_SIZE(self->dependencies);
     ((PyListObject *)self->dependencies)->ob_item[count] = Py_NewRef(operation);
     Py_SET_SIZE(self->dependencies, count + 1);
@@ -154,8 +163,14 @@ static int change_pool(const struct calls *calls, const struct native_call *call
 }
 
 static int make_call(struct calls *calls, const struct native_call *call, void *stream) {
+  if (call->kind == CALL_NONE) return 0;
   if (call->kind == CALL_ALLOCATE || call->kind == CALL_FREE) return change_pool(calls, call, stream);
   if (call->kind == CALL_GRAPH) return calls->launch_graph(call->graph, stream);
+  if (call->kind == CALL_REBOUND) {
+    if (!call->rebound.instance)
+      return launch_rebound(calls, call->rebound.rebinder, call->rebound.bindings, stream);
+    return launch_updated(calls, call->rebound.rebinder, call->rebound.instance, call->rebound.bindings, stream);
+  }
   if (call->kind == CALL_LAUNCH)
     return calls->launch(call->launch.function, call->launch.grid[0], call->launch.grid[1],
                          call->launch.grid[2], call->launch.block[0], call->launch.block[1],
@@ -182,11 +197,22 @@ static void reserve(const struct issue *self) {
   }
 }
 
+/* The event of the operation before an operation with no native call, borrowed, if it ends with that one. */
+static PyObject *shared_event(const struct issue *self) {
+  PyObject *ring = get(self->queue, StreamQueue__ring);
+  if (!self->is_empty || self->awaited_count || !PyObject_Length(ring)) return NULL;
+  PyObject *last = PySequence_GetItem(ring, -1);
+  if (!last) PyErr_Clear();
+  Py_XDECREF(last); /* the ring holds it */
+  return last ? get(last, Operation__event) : NULL;
+}
+
 enum answer issue(struct issue *self, const struct native_call *call, bool *is_complete) {
   PyObject *queue = self->queue, *operation = self->operation;
   PyObject *pool = get(get(self->context, DeviceContext_events), EventPool__free);
+  PyObject *shared = shared_event(self);
   Py_ssize_t last = PyList_GET_SIZE(pool) - 1;
-  if (last < 0) return NOT_MINE;
+  if (last < 0 && !shared) return NOT_MINE;
   void *stream = pointer(queue, StreamQueue__stream);
   long long sequence = number(queue, StreamQueue__sequence) + 1;
   long long launched = number(queue, StreamQueue__launched) + 1 + self->awaited_count;
@@ -195,7 +221,7 @@ enum answer issue(struct issue *self, const struct native_call *call, bool *is_c
   if (!sequence_object || !launched_object) goto refuse;
   for (int i = 0; i < self->awaited_count; i++) {
     PyObject *other = self->awaited[i];
-    if (self->calls->wait_event(stream, pointer(get(other, Operation__event), Event_handle), 0))
+    if (wait_for(self->calls, stream, pointer(get(other, Operation__event), Event_handle)))
       goto refuse;
     if (PyDict_SetItem(get(queue, StreamQueue__seen), get(get(other, Operation__queue), StreamQueue__id),
                        get(other, Operation__sequence)) < 0)
@@ -213,8 +239,8 @@ enum answer issue(struct issue *self, const struct native_call *call, bool *is_c
     self->dependencies = NULL;
   }
   reserve(self);
-  PyObject *event = PyList_GET_ITEM(pool, last);
-  if (self->calls->record_event(pointer(event, Event_handle), stream)) {
+  PyObject *event = shared ? shared : PyList_GET_ITEM(pool, last);
+  if (!shared && record(self->calls, pointer(event, Event_handle), stream)) {
     *is_complete = false;
     put(operation, Operation__function, Py_NewRef(Py_None)); /* it is called: only the device's are */
     put(operation, Operation__arguments, Py_NewRef(engine.empty));
@@ -225,8 +251,13 @@ enum answer issue(struct issue *self, const struct native_call *call, bool *is_c
     return TAKEN;
   }
   *is_complete = true;
-  Py_SET_SIZE(pool, last); /* its reference goes to the operation */
-  put(event, Event_count, Py_NewRef(engine.one));
+  if (shared) {
+    put(event, Event_count, PyLong_FromLongLong(number(event, Event_count) + 1));
+    Py_INCREF(event);
+  } else {
+    Py_SET_SIZE(pool, last); /* its reference goes to the operation */
+    put(event, Event_count, Py_NewRef(engine.one));
+  }
   put(operation, Operation__event, event);
   put(operation, Operation__sequence, sequence_object);
   put(operation, Operation__launched, launched_object);

@@ -20,6 +20,7 @@ struct issue {
   PyObject *dependencies;         /* a list with room for all waits, or NULL */
   PyObject *awaited[MOST_WAITS]; /* operations on other streams to wait for, borrowed */
   int awaited_count;
+  bool is_empty; /* nothing is enqueued but waits and an event */
 };
 
 /* What an operation does to memory of allocas, besides its native call. */

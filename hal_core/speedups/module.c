@@ -39,6 +39,7 @@ static int set_up(PyObject *module) {
   }
   if (PyModule_AddType(module, &calls_type) < 0) return -1;
   if (PyModule_AddType(module, &packer_type) < 0) return -1;
+  if (PyModule_AddType(module, &rebinder_type) < 0) return -1;
   return PyModule_AddType(module, &shortcut_type);
 }
 

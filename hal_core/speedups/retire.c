@@ -48,10 +48,16 @@ static bool advance(PyObject *timeline, PyObject *value, struct drops *drops) {
 
 static bool retire_deep(PyObject *queue, struct drops *drops, int depth);
 
+/* Return whether an operation is a dealloca that has given nothing back: `Deallocation._let_go` has it done. */
+static bool is_late(PyObject *operation) {
+  if (Py_TYPE(operation) != engine.Deallocation) return false;
+  return !is_none(get(get(operation, Operation__resources), Give__storage), Storage__ticket);
+}
+
 /* Return whether the oldest operation of a queue may retire, and nobody is to be told of it. */
 static bool may_retire(PyObject *head, struct drops *drops, int depth) {
   if (get(head, Operation__state) != engine.issued || is_true(head, Operation__retired)) return false;
-  if (number(head, Operation__unresolved)) return false;
+  if (number(head, Operation__unresolved) || is_late(head)) return false;
   PyObject *signals = get(head, Operation__signals);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(signals); i++)
     if (!is_unwatched(get(PyTuple_GET_ITEM(signals, i), Timepoint__semaphore))) return false;
@@ -126,7 +132,7 @@ static bool retire_deep(PyObject *queue, struct drops *drops, int depth) {
   }
   if (completed) {
     put(queue, StreamQueue__unanswered, Py_NewRef(engine.zero));
-    PyObject *epoch = PyLong_FromLongLong(number(context, DeviceContext_epoch) + 1);
+    PyObject *epoch = PyObject_CallNoArgs((PyObject *)&PyBaseObject_Type);
     if (epoch) put(context, DeviceContext_epoch, epoch);
   }
   return is_done;

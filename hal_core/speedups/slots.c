@@ -115,6 +115,8 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "denied_write", &engine.denied_write) < 0) return -1;
   if (long_part(parts, "denied_target", &engine.denied_target) < 0) return -1;
   if (long_part(parts, "deallocated", &engine.deallocated) < 0) return -1;
+  if (long_part(parts, "alignment", &engine.alignment) < 0) return -1;
+  if (long_part(parts, "recent", &engine.recent) < 0) return -1;
   if (long_part(parts, "budget", &engine.budget) < 0) return -1;
   if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;
   if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;

@@ -103,15 +103,20 @@ enum answer {
   X(EventPool, _free)                                                                              \
   X(CommandBuffer, _device)                                                                        \
   X(CommandBuffer, _failed)                                                                        \
+  X(CommandBuffer, _only)                                                                          \
   X(CommandBuffer, _playback)                                                                      \
   X(CommandBuffer, _runs)                                                                          \
   X(Playback, _plain)                                                                              \
+  X(Instance, again)                                                                               \
   X(Instance, broken)                                                                              \
   X(Instance, graph)                                                                               \
   X(Instance, lease)                                                                               \
+  X(Instance, rebinder)                                                                            \
+  X(Instance, replica)                                                                             \
   X(Instance, stream)                                                                              \
   X(InstancePool, _instances)                                                                      \
   X(InstancePool, _lock)                                                                           \
+  X(Replica, table)                                                                                \
   X(Handle, handle)                                                                                \
   X(Lease, instance)                                                                               \
   X(DeviceContext, _rotation)                                                                      \
@@ -180,8 +185,19 @@ enum answer {
   X(Books, peak)                                                                                   \
   X(Books, peaks)                                                                                  \
   X(Books, pooled)                                                                                 \
+  X(Books, pools)                                                                                  \
+  X(Books, unused)                                                                                 \
+  X(Piece, points)                                                                                 \
+  X(Piece, segment)                                                                                \
+  X(Segment, pool)                                                                                 \
+  X(SegmentPool, _last)                                                                            \
+  X(SegmentPool, larger)                                                                           \
+  X(SegmentPool, recent)                                                                           \
+  X(SegmentPool, taken)                                                                            \
+  X(SegmentPool, unit)                                                                             \
   X(DriverMemory, at_hand)                                                                         \
   X(DriverMemory, is_async)                                                                        \
+  X(Give, _storage)                                                                                \
   X(DriverMemory, is_visible)                                                                      \
   X(Reaper, doomed)                                                                                \
   X(Reaper, late)                                                                                  \
@@ -243,11 +259,17 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(LaunchNode)                                                                                    \
   X(Lease)                                                                                         \
   X(Playback)                                                                                      \
+  X(Replica)                                                                                       \
   X(Block)                                                                                         \
   X(Books)                                                                                         \
   X(Buffer)                                                                                        \
+  X(Deallocation)                                                                                  \
   X(DriverMemory)                                                                                  \
+  X(Give)                                                                                          \
+  X(Piece)                                                                                         \
   X(Reaper)                                                                                        \
+  X(Segment)                                                                                       \
+  X(SegmentPool)                                                                                   \
   X(Ticket)                                                                                        \
   X(Heap)                                                                                          \
   X(DeviceContext)                                                                                 \
@@ -295,6 +317,7 @@ extern struct engine {
   long denied_target;             /* and a fill */
   PyObject *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
   long deallocated;               /* the bit of a buffer that was given back */
+  long alignment, recent;         /* of memory, in bytes; of the size in a key of recent pieces, in bits */
   long harvest_mask;
   long budget;                    /* operations that one signal issues itself */
   long chunk;                     /* the most bytes of one native fill */
@@ -332,6 +355,10 @@ struct calls {
   int (*allocate_async)(uintptr_t *address, size_t size, void *pool, void *stream);
   int (*free_async)(uintptr_t address, void *stream);
   void *pool;
+  int (*update_launch)(void *instance, void *node, const void *parameters);
+  /* Both, or neither: events are numbers in memory. */
+  int (*write_value)(void *stream, uintptr_t address, uint64_t value, unsigned flags);
+  int (*wait_value)(void *stream, uintptr_t address, uint64_t value, unsigned flags, uint64_t mask);
 };
 extern PyTypeObject calls_type;
 
@@ -343,8 +370,11 @@ struct calls *calls_of(PyObject *queue);
 int begin_relaxed(const struct calls *calls);
 void end_relaxed(const struct calls *calls, int mode);
 
-/* Ask the event of an operation that has not retired; the status is the driver's. */
-int ask(struct calls *calls, PyObject *operation);
+/* Record an event, have a stream wait for one, and ask the one of an operation that has not retired;
+ * the status is the driver's, or -1. */
+int record(const struct calls *calls, void *event, void *stream);
+int wait_for(const struct calls *calls, void *stream, void *event);
+int ask(const struct calls *calls, PyObject *operation);
 
 /* ---- guard.c: the timeline lock ---- */
 
@@ -384,7 +414,7 @@ bool is_unwatched(PyObject *timeline);
 
 /* A native call that an operation consists of. */
 struct native_call {
-  enum { CALL_FILL, CALL_LAUNCH, CALL_GRAPH, CALL_ALLOCATE, CALL_FREE } kind;
+  enum { CALL_FILL, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_ALLOCATE, CALL_FREE, CALL_NONE } kind;
   union {
     struct {
       uintptr_t address;
@@ -402,6 +432,10 @@ struct native_call {
       PyObject **address; /* set to a new reference */
     } allocate;
     uintptr_t free;
+    struct {
+      PyObject *rebinder, *instance; /* of a graph, or NULL */
+      const struct binding *bindings;
+    } rebound;
   };
 };
 
@@ -409,6 +443,39 @@ struct native_call {
  * keeps alive, whose reference is taken if TAKEN. `wait` and `signal` are the user's, or NULL. */
 enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
                    PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result);
+
+/* ---- rebind.c: executions with new bindings ---- */
+
+enum { MOST_SLOTS = 32, MOST_FORMS = 4 };
+
+/* What stands for a slot: an address, the bytes of a scalar in each of its forms, or a grid. */
+struct binding {
+  uint64_t values[MOST_FORMS];
+};
+
+/* Check a list or a tuple of bindings; false if they are not the plain case. `used` has `count` Nones
+ * at first, in whose place a buffer's storage comes. */
+bool read_bindings(PyObject *rebinder, PyObject *device, PyObject *bindings, Py_ssize_t count,
+                   struct binding *found, PyObject **used);
+
+/* What an instance holds, compared with bindings, and when its rebinder launched it last. */
+struct held {
+  enum {
+    HELD_NOTHING, /* it has no rebinder */
+    HELD_UNKNOWN, /* the Python engine has bound it last */
+    HELD_OTHER,
+    HELD_BEFORE, /* it held them not long ago */
+    HELD_NOW,
+  } what;
+  long long used;
+};
+struct held what_is_held(PyObject *instance, const struct binding *bindings);
+
+/* Write bindings into a launch, or into the nodes of a graph, and launch it. Returns the status of the
+ * first call that failed, or -1; the Python engine writes all of them anew then. */
+int launch_rebound(const struct calls *calls, PyObject *rebinder, const struct binding *bindings, void *stream);
+int launch_updated(const struct calls *calls, PyObject *rebinder, PyObject *instance,
+                   const struct binding *bindings, void *stream);
 
 /* ---- retire.c ---- */
 
@@ -438,6 +505,6 @@ PyObject *release_some(PyObject *module, PyObject *args);
 
 /* ---- shortcut.c: the callable that stands in for a method ---- */
 
-extern PyTypeObject packer_type, shortcut_type;
+extern PyTypeObject packer_type, rebinder_type, shortcut_type;
 
 #endif

@@ -81,7 +81,7 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
 enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
                         PyObject *resources, PyObject *wait, PyObject *signal, struct effect *effect,
                         PyObject **result) {
-  struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context)};
+  struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE};
   PyObject *lock = effect->lock;
   if (!prepare(&self, kind, resources, wait, signal) || !(self.calls = calls_of(queue)) ||
       (lock && !enter_lock(lock))) {

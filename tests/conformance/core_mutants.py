@@ -22,6 +22,11 @@ CORE = (
             "                what = waste.popleft()\n",
         ),
         ("hal._memory.reaper", "                waste.popleft()\n", ""),
+        (
+            "hal._memory.reaper",
+            "        with self.reaping:\n            if not self._driver.is_closed:\n",
+            "        if True:\n            if not self._driver.is_closed:\n",
+        ),
     ),
     (
         "free neighbours stay apart",
@@ -32,6 +37,23 @@ CORE = (
             "            best = self._gather(own, queue._id, need)\n",
             "            pass\n",
         ),
+    ),
+    (
+        "recent pieces serve their queue and size only",
+        ["memory/test_memory_limits.py::test_free_neighbours_become_one_piece_m3"],
+        (
+            "hal._memory.segment_pool",
+            "        if not self.recent:\n            return\n",
+            "        return\n",
+        ),
+    ),
+    (
+        "temporaries of commands that nothing orders share bytes",
+        [
+            "commands/test_temporaries.py::test_many_that_nothing_separates_m3[manual]",
+            "commands/test_temporaries.py::test_an_event_separates_what_it_orders_m3",
+        ],
+        ("hal._commands.recorder", "number if self._hazards else self._order.stop", "number"),
     ),
     (
         "memory of others is let go of under abandoned work",

@@ -9,6 +9,7 @@ __all__ = ["DIALECT"]
 
 FLOATS = "kernels/test_float16.py::test_"
 WARPS = "kernels/test_warps.py::test_"
+BARRIERS = "kernels/test_barriers.py::test_"
 TEXTS = "kernels/test_generated.py::test_"
 HEADER = '    return (Path(__file__).parent / "headers" / name).read_text(encoding="utf-8")\n'
 OWN = '(resources.files("hal_cpu") / name).read_bytes()'
@@ -23,6 +24,11 @@ def in_header(old, new):
 def in_warps(old, new):
     """Return the patch that changes a line of the CPU backend's own headers."""
     return ("hal_cpu._compile", OWN, f'{OWN}.replace(b"{old}", b"{new}")')
+
+
+def in_regions(old, new, module="_regions"):
+    """Return the patch that changes how a kernel with barriers is divided on the CPU."""
+    return (f"hal_cpu.{module}", old, new)
 
 
 DIALECT = (
@@ -64,5 +70,52 @@ DIALECT = (
             f"{WARPS}warps_and_tiles_add_up_c5",
         ],
         in_warps("if (lanes >> i & 1 && hal_of<hal_vote>(steps, i))", "if (lanes >> i & 1)"),
+    ),
+    (
+        "a block is as wide as its first row",
+        [f"{BARRIERS}threads_in_rows_and_layers_meet_in_nested_loops_c5"],
+        in_warps("hal_row += hal_size_x", "hal_row += 0"),
+    ),
+    (
+        "threads that have returned go on",
+        [
+            f"{BARRIERS}threads_that_have_returned_are_not_waited_for_c5",
+            f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5",
+        ],
+        in_warps("hal_some_left && hal_left[hal_i]", "false"),
+    ),
+    (
+        "what changes behind a barrier is forgotten",
+        [
+            f"{BARRIERS}what_is_a_threads_own_stays_so_c5",
+            f"{BARRIERS}threads_in_rows_and_layers_meet_in_nested_loops_c5",
+            f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5",
+        ],
+        in_regions(
+            "if own or self._is_changed(name, others):", "if own:  # and never written back"
+        ),
+    ),
+    (
+        "a block has one of each parameter",
+        [f"{BARRIERS}what_is_a_threads_own_stays_so_c5"],
+        in_regions("        declared = set(self._changed)\n", "        declared = set()\n"),
+    ),
+    (
+        "threads do not wait for each other",
+        [
+            f"{BARRIERS}threads_meet_in_the_branch_of_their_block_c5",
+            f"{BARRIERS}threads_that_have_returned_are_not_waited_for_c5",
+        ],
+        in_regions(
+            "        if tuple(texts) == BARRIER:\n            self._close(index)\n",
+            "        if tuple(texts) == BARRIER:\n            pass\n",
+        ),
+    ),
+    (
+        "every thread goes on as long as one does",
+        [f"{BARRIERS}loops_without_barriers_end_for_each_thread_alone_c5"],
+        in_regions(
+            "{{ {head} if ({is_on}) {{ {counter}", "{{ {head} {{ {counter}", "_region_parts"
+        ),
     ),
 )

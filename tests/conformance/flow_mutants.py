@@ -94,7 +94,7 @@ FLOW = (
         ["flow/test_hazards.py::test_a_kernel_waits_for_what_its_parameters_say_c5"],
         (
             DISPATCH,
-            "accesses.append(value.reading if parameters[index].is_const else value.writing)",
+            "accesses.append(value.reading if is_const else value.writing)",
             "accesses.append(value.reading)",
         ),
     ),

@@ -80,18 +80,18 @@ HOST = (
         "every semaphore begins at zero",
         ["semaphores/test_values.py::test_initial_value_s1"],
         (
-            "hal._engine.semaphore",
-            "return Semaphore(check_value(initial),",
-            "return Semaphore(0 * check_value(initial),",
+            "hal._engine.shared_semaphore",
+            "return Semaphore(value,",
+            "return Semaphore(0 * value,",
         ),
     ),
     (
         "every semaphore begins at one",
         ["semaphores/test_values.py::test_default_value_is_zero_s1"],
         (
-            "hal._engine.semaphore",
-            "return Semaphore(check_value(initial),",
-            "return Semaphore(check_value(initial) or 1,",
+            "hal._engine.shared_semaphore",
+            "return Semaphore(value,",
+            "return Semaphore(value or 1,",
         ),
     ),
     (

@@ -80,6 +80,12 @@ MEMORY = (
         ),
     ),
     (
+        "a block that was just given back goes to any queue",
+        [f"{ORDER}test_a_queue_that_does_not_wait_has_other_memory_m3"],
+        ("hal._memory.segment_pool", "queue._id << RECENT | need", "need"),
+        ("hal._memory.segment_pool", "points[0]._queue._id << RECENT | piece.size", "piece.size"),
+    ),
+    (
         "a queue that has waited finds nothing",
         [f"{ORDER}test_a_queue_that_waits_for_the_dealloca_has_the_memory_m3"],
         (
@@ -178,17 +184,26 @@ MEMORY = (
         [f"{RECORDED}test_lives_that_overlap_share_nothing_m3"],
         (
             "hal._commands.temporaries",
-            "        self._cut(start, start + need)\n",
-            "        start = 0\n",
+            "        places[each] = ends[fits[0] if fits.size else -1]\n",
+            "",
         ),
     ),
     (
         "temporaries never share bytes",
         [f"{RECORDED}test_lives_that_do_not_overlap_share_bytes_m3"],
         (
-            "hal._commands.temporaries",
-            "        self._free.append((start, start + need, self._barriers))\n",
+            "hal._commands.slots",
+            "        life.last = last\n",
             "",
+        ),
+    ),
+    (
+        "temporaries are placed as they come",
+        [f"{RECORDED}test_places_follow_from_all_lives_m3"],
+        (
+            "hal._commands.temporaries",
+            "    for order in (sizes, sizes * spans, -first):\n",
+            "    for order in (-first,):\n",
         ),
     ),
     (
@@ -207,8 +222,8 @@ MEMORY = (
         [f"{RECORDED}test_a_temporary_says_what_it_is_m3"],
         (
             "hal._commands.slots",
-            "        return Slot(self, self._count, start, size, dtype, life)\n",
-            "        return Slot(self, self._count, start, size, np.dtype(np.uint8), life)\n",
+            "        return Slot(self, self._count, life.start, size, dtype, life)\n",
+            "        return Slot(self, self._count, life.start, size, np.dtype(np.uint8), life)\n",
         ),
     ),
     (
@@ -216,8 +231,8 @@ MEMORY = (
         [f"{RECORDED}test_a_temporary_of_nothing_m3"],
         (
             "hal._commands.slots",
-            "        start = arena.take(size or 1)\n",
-            "        start = arena.take(size // bool(size))\n",
+            "        life = arena.take(self, size or 1, dtype)\n",
+            "        life = arena.take(self, size // bool(size), dtype)\n",
         ),
     ),
     (
@@ -253,14 +268,14 @@ MEMORY = (
         [f"{COUNTS}test_trim_frees_the_events_of_a_burst_m1"],
         (
             "hal._devices.device",
-            "        context.trim_events(sync.monotonic() + _TRIM_SECONDS)\n",
+            "        context.trim_events(sync.monotonic() + _TRIM_SECONDS, self._heap.reaper.while_open)\n",
             "",
         ),
     ),
     (
         "trim leaves instances of graphs",
         [f"{COUNTS}test_trim_frees_idle_graph_instances_m1"],
-        ("hal._devices.device", "            instances.pool.trim()\n", "            pass\n"),
+        ("hal._devices.device", "                owner.pool.trim()\n", "                pass\n"),
     ),
     # What is refused
     (

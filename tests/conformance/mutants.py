@@ -32,6 +32,7 @@ from pathlib import Path
 
 from buffer_mutants import BUFFERS
 from coarse import COARSE
+from collective_mutants import COLLECTIVES
 from dialect_mutants import DIALECT
 from flow_mutants import FLOW
 from host_mutants import HOST
@@ -232,7 +233,7 @@ def run_mutant(mutant):
 MUTANTS = tuple(
     Mutant(name, tuple(tests), tuple(Patch(*patch) for patch in patches))
     for name, tests, *patches in (
-        *(*NATIVE, *DIALECT, *SEMAPHORES, *QUEUES, *RESOURCES, *MEMORY, *BUFFERS),
+        *(*NATIVE, *DIALECT, *SEMAPHORES, *QUEUES, *RESOURCES, *MEMORY, *BUFFERS, *COLLECTIVES),
         *(*COARSE, *HOST, *STATE, *FLOW),  # those that many tests notice
     )
 )

@@ -44,9 +44,12 @@ NATIVE = (
             f"{OF_TABLES}a_table_fills_as_the_primitive_q4",
             f"{OF_TABLES}a_table_launches_as_the_primitive_c5",
             f"{OF_TABLES}a_table_launches_graphs_c4",
+            f"{OF_TABLES}a_table_updates_launches_c4",
         ],
         tabled(
-            **dict.fromkeys(("fill_8", "fill_16", "fill_32", "launch", "launch_graph"), NOTHING)
+            **dict.fromkeys(
+                ("fill_8", "fill_16", "fill_32", "launch", "launch_graph", "update_launch"), NOTHING
+            )
         ),
     ),
     (
@@ -77,7 +80,7 @@ NATIVE = (
     (
         "it drops a wait of a stream",
         [OTHER_QUEUE, MODEL],
-        (CPU, "if self._completed[word] < count and word != stream << 4:", "if False:"),
+        (CPU, "if self._completed[word] < count and word != stream << 4 & _COUNTER:", "if False:"),
     ),
     (
         "a query runs ahead of the work",

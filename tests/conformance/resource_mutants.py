@@ -107,6 +107,100 @@ RESOURCES = (
         ("hal._commands.hazards", "if writes and segment.readers:", "if False:"),
     ),
     (
+        "a recorded copy between devices is a byte short",
+        [
+            "command_buffers/test_devices.py::test_copies_between_devices_are_recorded_c1",
+            "command_buffers/test_devices.py::test_copies_to_another_device_take_bindings_c3",
+        ],
+        ("hal._commands.nodes", "to, begin + part, of, count)", "to, begin + part, of, count - 1)"),
+    ),
+    (
+        "an execution visits no other device",
+        [
+            "command_buffers/test_devices.py::test_closing_the_other_device_cancels_what_was_not_issued_q6"
+        ],
+        (
+            "hal._commands.executions",
+            "    if device._access or playback.hosts:\n",
+            "    if device._access:\n",
+        ),
+    ),
+    (
+        "a recording copies between any devices",
+        ["command_buffers/test_devices.py::test_a_third_devices_recording_does_not_copy_c1"],
+        ("hal._commands.nodes", "    if device not in owners:\n", "    if not owners:\n"),
+    ),
+    (
+        "a part waits for no other queue",
+        [
+            "command_buffers/test_parts.py::test_a_part_waits_for_another_queues_c2",
+            "command_buffers/test_parts.py::test_executions_in_flight_run_one_after_the_other_c1",
+        ],
+        (
+            "hal._commands.executions",
+            "        lists.append(tuple([parts[each] for each in after]) or (first,))\n",
+            "        lists.append((first,))\n",
+        ),
+    ),
+    (
+        "an execution ends with its first part",
+        ["command_buffers/test_parts.py::test_an_execution_ends_with_its_last_part_c1"],
+        (
+            "hal._commands.executions",
+            "    lists.append(tuple([parts[each] for each in stages.last]))\n",
+            "    lists.append((parts[0],))\n",
+        ),
+    ),
+    (
+        "parts begin before the executing queue gets there",
+        [
+            "command_buffers/test_parts.py::test_a_failed_wait_runs_no_part_s5",
+            "command_buffers/test_parts.py::test_closing_a_parts_device_fails_the_execution_q6",
+        ],
+        (
+            "hal._commands.executions",
+            "        lists.append(tuple([parts[each] for each in after]) or (first,))\n",
+            "        lists.append(tuple([parts[each] for each in after]))\n",
+        ),
+    ),
+    (
+        "an execution is cancelled without its parts",
+        ["command_buffers/test_parts.py::test_cancelling_takes_all_parts_back_q7"],
+        (
+            "hal._commands.executions",
+            "                for each in (self, self._first):\n                    recall(",
+            "                for each in (self,):\n                    recall(",
+        ),
+        (
+            "hal._commands.executions",
+            "                for each in (self, self._first):\n                    step.work",
+            "                for each in (self,):\n                    step.work",
+        ),
+    ),
+    (
+        "commands of other places are lost",
+        [
+            "command_buffers/test_parts.py::test_each_queue_of_a_device_runs_its_part_c2",
+            "command_buffers/test_parts.py::test_two_devices_take_turns_c2",
+            "command_buffers/test_parts.py::test_slots_stand_for_one_devices_memory_c3",
+            "command_buffers/test_parts.py::test_temporaries_serve_all_parts_m3",
+        ],
+        (
+            "hal._commands.command_buffer",
+            "        for place, commands, after in cut(recorded.order, self._places):\n",
+            "        for place, commands, after in cut(recorded.order, self._places)[:1]:\n",
+        ),
+    ),
+    (
+        "a place is not looked at",
+        ["command_buffers/test_parts.py::test_what_is_no_place_for_a_part_is_refused_c1"],
+        (
+            "hal._commands.command_buffer",
+            " else _queue_at(self._device, where))\n",
+            " else where)\n",
+        ),
+    ),
+    (
         "two commands are swapped",
         [
             "command_buffers/test_order.py::test_a_barrier_orders_a_write_before_a_read_c2",
@@ -253,8 +347,8 @@ RESOURCES = (
         ["command_buffers/test_transfers.py::test_copy_classes_of_size_and_alignment_c1"],
         (
             "hal._commands.nodes",
-            "check_range(read.thing._size, source_offset, size",
-            "check_range(read.thing._size, 0, size",
+            "offsets = source_offset, target_offset",
+            "offsets = 0, target_offset",
         ),
     ),
     # Allocation in the order of a queue, and files
@@ -277,8 +371,8 @@ RESOURCES = (
         ["memory/test_dealloca.py::test_a_dealloca_keeps_the_memory_until_it_has_run_m3"],
         (
             "hal._buffers.alloca",
-            "    payload = _payload(_Give(storage), storage)\n",
-            "    payload = _payload(_Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.order.give(storage, storage.source)\n",
+            "    payload = _payload(Give(storage), storage)\n",
+            "    payload = _payload(Give(storage), storage)\n    storage.uses = []\n    storage.source and storage._heap.order.give(storage, storage.source)\n",
         ),
     ),
     (

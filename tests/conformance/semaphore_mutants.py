@@ -11,8 +11,26 @@ __all__ = ["SEMAPHORES"]
 
 WRITTEN = "semaphores/test_visibility.py::test_a_seen_value_means_that_memory_is_written_s7"
 
+PROCESSES = "interop/test_processes.py::"
+
 SEMAPHORES = (
     # Name, tests, patches
+    # Processes
+    (
+        "a failure stays in its process",
+        [f"{PROCESSES}test_values_and_failures_cross_s4"],
+        ("hal._engine.shared_semaphore", "if region.failure() is None:", "if False:"),
+    ),
+    (
+        "the dead are waited for",
+        [f"{PROCESSES}test_work_that_waits_for_a_dead_process_fails_s4"],
+        ("hal._base.regions", "if not member.is_alive()]", "if False]"),
+    ),
+    (
+        "a part of a buffer is shared from the beginning",
+        [f"{PROCESSES}test_two_processes_take_turns_with_one_buffer_m2"],
+        ("hal._buffers.sharing", "offset=buffer._offset,", "offset=0,"),
+    ),
     # Semaphores
     (
         "a value goes back",

@@ -181,7 +181,7 @@ STATE = (
         ["devices/test_devices.py::test_each_open_makes_a_device_of_its_own"],
         (
             "hal._devices.create",
-            "        device = Device(backend.name, native, limit, settings, own)\n",
+            "        device = Device(backend.name, native, limit, settings, own, memory_events)\n",
             '        known = globals().setdefault("known", {})\n        device = known.get(spec) or known.setdefault(spec, Device(backend.name, native, limit, settings))\n',
         ),
     ),
@@ -215,9 +215,9 @@ STATE = (
         "a device that was closed says that something was left",
         ["queues/test_close.py::test_close_from_several_threads_q6"],
         (
-            "hal._devices.device",
-            ("not in lifecycle.devices:\n            return (), ()\n"),
-            ("not in lifecycle.devices:\n            return (device._name,), ()\n"),
+            "hal._devices.lifecycle",
+            ("not in devices:\n            return (), ()\n"),
+            ("not in devices:\n            return (device._name,), ()\n"),
         ),
     ),
     (
@@ -288,8 +288,8 @@ STATE = (
         ),
         (
             "hal._devices.device",
-            "_naming: Final = ",
-            "class _Eager(CommandBuffer):\n    def fill(self, buffer, *given, **named):\n        super().fill(buffer, *given, **named)\n        if isinstance(buffer, Buffer):\n            self.device.queue.fill(buffer, *given, **named)\n\n\n_naming: Final = ",
+            "_TRIM_SECONDS: Final = ",
+            "class _Eager(CommandBuffer):\n    def fill(self, buffer, *given, **named):\n        super().fill(buffer, *given, **named)\n        if isinstance(buffer, Buffer):\n            self.device.queue.fill(buffer, *given, **named)\n\n\n_TRIM_SECONDS: Final = ",
         ),
     ),
 )

@@ -9,7 +9,7 @@ from hal._programs.scanner import scan
 from hal.native import CompileRequest
 from hal_cpu import _compile, _dialect
 
-WAYS = ("hal_by_itself", "hal_side_by_side")
+WAYS = ("hal_by_itself", "hal_side_by_side", "hal_each")
 
 
 def way_of(body, *, more="", parameters="int *p, int n"):
@@ -22,14 +22,35 @@ def way_of(body, *, more="", parameters="int *p, int n"):
 SPLIT = {
     "plain": "p[threadIdx.x] = 1; __syncthreads(); p[0] = n;",
     "a loop": "for (int i = 0; i < n; i++) { p[i] = 1; __syncthreads(); }",
+    "two loops with one counter": "for (int i = n; i > 0; i /= 2) { __syncthreads(); p[i] = 1; }"
+    "for (int i = 0; i < n; i++) { __syncthreads(); } for (int i = p[0]; i < n; i++) p[i] = 2;",
     "a condition": "if (n > 3) { p[0] = 1; __syncthreads(); } else { p[1] = 1; } p[2] = 3;",
     "a return": "if (threadIdx.x >= n) return; __syncthreads(); p[0] = n;",
     "an array": "int own[4] = {1, 2, 3, 4}; __syncthreads(); p[threadIdx.x] = own[n];",
+}
+IN_STEP = {
+    "a sum": "int s = 0; for (int k = 0; k < n; k++) s += p[k * n + threadIdx.x]; p[0] = s;",
+    "own parts": "int s = 0; int t = threadIdx.x;"
+    "for (int i = t; i < n; i += blockDim.x) { s += p[i]; } p[t] = s;",
+    "a variable": "int x = threadIdx.x + blockIdx.x * 64;"
+    "for (int k = 0; k < n; k++) { p[x] += k; }",
+}
+NOT_IN_STEP = {
+    "a row for each": "int x = threadIdx.x * n; for (int k = 0; k < n; k++) p[x + k] = 1;",
+    "a column for each": "for (int k = 0; k < n; k++) p[threadIdx.x * n] = k;",
+    "nothing of the thread's": "for (int k = 0; k < n; k++) p[k] = k;",
+    "few rounds": "for (int k = 0; k < 8; k++) p[threadIdx.x] += k;",
+    "a lock": "for (int k = 0; k < n; k++) { while (atomicCAS(p, 0, 1)) ; p[threadIdx.x]++; }",
+    "a break": "for (int k = 0; k < n; k++) { if (p[threadIdx.x]) break; }",
+    "ends of their own": "for (int k = 0; k < p[threadIdx.x]; k++) { p[threadIdx.x] += k; }",
+    "an own array": "int a[4]; for (int k = 0; k < n; k++) a[k & 3] += p[threadIdx.x];",
 }
 REFUSED = {
     "a bound from memory": "for (int i = 0; i < p[0]; i++) { __syncthreads(); }",
     "a bound of the thread": "for (int i = threadIdx.x; i < n; i++) { __syncthreads(); }",
     "a counter that changes": "for (int i = 0; i < n; i++) { i += p[0]; __syncthreads(); }",
+    "a counter that an inner loop changes": "for (int i = 0; i < n; i++) { __syncthreads(); "
+    "for (i = p[0]; i < n; i++) p[i] = 2; }",
     "a parameter that changes": "n += p[0]; for (int i = 0; i < n; i++) { __syncthreads(); }",
     "a divergent condition": "if (threadIdx.x < n) { __syncthreads(); }",
     "no braces": "if (n) __syncthreads();",
@@ -53,6 +74,32 @@ REFUSED = {
 @pytest.mark.parametrize("body", SPLIT.values(), ids=SPLIT)
 def test_what_is_split(body):
     assert way_of(body) == "hal_by_itself"
+
+
+@pytest.mark.parametrize("body", IN_STEP.values(), ids=IN_STEP)
+def test_loops_that_threads_run_in_step(body):
+    assert way_of(body) == "hal_by_itself"
+
+
+@pytest.mark.parametrize("body", NOT_IN_STEP.values(), ids=NOT_IN_STEP)
+def test_loops_that_each_thread_runs_alone(body):
+    assert way_of(body) == "hal_each"
+
+
+def test_shared_memory_of_a_loop_is_not_on_the_stack():
+    for body, twins in (
+        ("__shared__ int s[64]; s[threadIdx.x] = n; __syncthreads(); p[0] = s[n];", 1),
+        ("for (int k = 0; k < n; k++) { __shared__ int s[64]; s[k] = n; __syncthreads(); }", 0),
+    ):
+        source = f"__global__ void kernel(int *p, int n) {{ {body} }}"
+        request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+        assert _dialect.rewrite(request, "", "").count("used)) __shared__") == twins
+
+
+def test_small_blocks_run_no_loop_in_step():
+    source = f"__global__ void __launch_bounds__(8) kernel(int *p, int n) {{ {IN_STEP['a sum']} }}"
+    request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
+    assert "HAL_KERNEL(kernel, hal_each," in _dialect.rewrite(request, "", "")
 
 
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED)
@@ -101,7 +148,8 @@ __global__ void {name}(int *p, int n) {{
         a, b = pick(self.variables), pick(self.variables)
         self.count += 1
         name = f"w{self.count}"
-        kinds = ["step", "share", "new", "own", "inner"] + ["loop", "if"] * (depth > 0)
+        kinds = ["step", "share", "new", "own", "inner", "even", "odd"]
+        kinds += ["loop", "if"] * (depth > 0)
         kind = pick(kinds)
         if kind == "step":
             return f"{a} = ({a} * 5 + {b} % 11 - t) % 1000;"
@@ -115,10 +163,23 @@ __global__ void {name}(int *p, int n) {{
         if kind == "inner":
             body = f"{{ if ({a} > 99) break; {b}++; }}"
             return f"for (int k{name} = 0; k{name} < t % 4; k{name}++) {body}"
+        if kind == "even":  # all threads run it in step
+            step = pick(
+                [f"{a} = ({a} + s[t] * k) % 999;", f"int {name} = s[t]; {b} += {name} % 7;"]
+            )
+            return (
+                f"for (int k = {pick('02')}; k < n; k++) {pick([f'{{ {step} }}', f'{a} ^= s[t];'])}"
+            )
+        if kind == "odd":
+            init = pick(["t", "threadIdx.x", "n - 1 + t", "t - 3"])
+            return (
+                f"for (int k = {init}; k < n * 2; k += size) {{ {a} += k + s[(k + n) % 1 + t]; }}"
+            )
         kept = list(self.variables)
         body = self.block(depth - 1)
         self.variables = kept
         if kind == "loop":
+            name = f"k{depth}"  # many loops count with one name
             return f"for (int {name} = 0; {name} < n % 4; {name}++) {{ {body} __syncthreads(); }}"
         return f"if (n % 3 == {pick([0, 1, 2])}) {{ {body} __syncthreads(); }} else {{ {a} -= 2; }}"
 
@@ -126,7 +187,8 @@ __global__ void {name}(int *p, int n) {{
 @pytest.mark.parametrize("seed", range(4))
 def test_random_kernels_do_the_same_in_both_ways(lab, monkeypatch, seed):
     kernels = Kernels(seed)
-    source = "".join(kernels.kernel(f"kernel{i}") for i in range(6))
+    source = "".join(kernels.kernel(f"kernel{i}") for i in range(4))
+    source += "".join(kernels.kernel(f"kernel{i}") for i in (4, 5)).replace("__syncthreads();", "")
     request = CompileRequest(source, "user.cpp", scan(source, filename="user.cpp"), "")
     assert "hal_side_by_side" not in _dialect.rewrite(request, "", "")
     modules = []

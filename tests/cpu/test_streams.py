@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hal._base.sync import Doorbell
+from hal.errors import OperationError
 
 
 def test_streams_overlap(lab):
@@ -56,6 +57,64 @@ def test_many_streams(lab):
         lab.device.fill(stream, values.ctypes.data + 4 * index, index, 4, 1)
     lab.finish(*streams)
     assert values.tolist() == list(range(len(streams)))
+
+
+def test_who_has_adopted_a_stream_does_not_touch_its_owners_next_work(lab, monkeypatch):
+    """Both may be about to enqueue: each writes what it wants into a mailbox of its own."""
+    device, stream = lab.device, lab.stream()
+    adopted = device.adopt_stream(stream)
+    values = lab.array(np.zeros(2), "u4")
+    enqueue, entered = device._enqueue, []
+
+    def enqueue_after_another(handle):
+        if not entered:
+            entered.append(handle)
+            device.fill(adopted, values.ctypes.data + 4, 2, 4, 1)
+        return enqueue(handle)
+
+    monkeypatch.setattr(device, "_enqueue", enqueue_after_another)
+    device.fill(stream, values.ctypes.data, 1, 4, 1)
+    device.synchronize_stream(adopted)
+    assert values.tolist() == [1, 2]
+    event = device.create_event()
+    device.record_event(event, adopted)
+    device.wait_event(stream, event)
+    assert device.query_event(event)
+    assert device.export_stream(adopted) == stream
+    device.destroy_event(event)
+    device.release_stream(adopted)
+
+
+def test_a_stream_is_adopted_so_often_at_once(lab):
+    device, stream = lab.device, lab.stream()
+    adopted = [device.adopt_stream(stream) for _ in range(63)]
+    with pytest.raises(OperationError, match="too often"):
+        device.adopt_stream(stream)
+    assert len(set(adopted)) == len(adopted)
+    for handle in adopted:
+        device.release_stream(handle)
+    assert device.adopt_stream(stream) in adopted
+
+
+def test_two_threads_enqueue_on_one_stream(lab):
+    """As without the interpreter lock: each record is whole, and in its thread's order."""
+    device, stream = lab.device, lab.stream()
+    handles = [device.adopt_stream(stream) for _ in range(4)]
+    values = lab.array(np.zeros(4), "u4")
+
+    def work(index):
+        for number in range(3000):
+            device.fill(handles[index], values.ctypes.data + 4 * index, number, 4, 1)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lab.finish(stream)
+    assert (values == 2999).all()
+    for handle in handles:
+        device.release_stream(handle)
 
 
 def test_threads_enqueue_on_streams_of_their_own(lab):

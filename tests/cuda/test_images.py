@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from cuda_harness import fatbin
 
 from hal.errors import NotFoundError, OperationError, UnimplementedError
 
@@ -16,17 +17,6 @@ def elf(machine, flags=0, abi=0x41, size=64):
     return head + struct.pack(
         "<HHIQQQIHHHHHH", 2, machine, 1, 0, 0, size, flags, 64, 0, 0, 64, 0, 0
     )
-
-
-def fatbin(*parts):
-    body = b"".join(
-        struct.pack("<HHIQ", kind, 0x101, 64, 16)
-        + bytes(12)
-        + struct.pack("<I", number)
-        + bytes(48)
-        for kind, number in parts
-    )
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
 
 def sniff(image):
@@ -42,7 +32,7 @@ def sniff(image):
         (b".version 8.0\n", "ptx", "PTX for an unknown target", False),
         (elf(190, 0x06005A04), "elf", "a cubin for sm_90", False),
         (elf(190, 0x00500550, abi=0x33), "elf", "a cubin for sm_80", False),
-        (elf(62), "elf", "code for the processor (x86_64)", False),
+        (elf(62), "elf", "code for x86_64", False),
         (elf(224), "elf", "code for an AMD GPU (a code object)", False),
         (fatbin((1, 80), (2, 90)), "fatbin", "a fat binary (PTX for 80, cubin for 90)", False),
         (fatbin((8, 90)), "fatbin", "a fat binary (LTO-IR for 90)", True),
@@ -51,7 +41,7 @@ def sniff(image):
     ],
 )
 def test_what_an_image_is(driver, image, kind, contents, is_lto):
-    assert sniff(image) == (kind, contents, is_lto)
+    assert sniff(image)[:3] == (kind, contents, is_lto)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,17 @@ import os
 import pytest
 from child_processes import run_alone
 
+# All imports come first: a machine without NVRTC checks them, too.
 PROGRAM = """
 import sys
+from compile_requests import request
+from hal.errors import CompilationError
+from hal_cuda import _compile
 try:
     from cuda.pathfinder import load_nvidia_dynamic_lib
     load_nvidia_dynamic_lib("nvrtc")
 except RuntimeError as error:
     sys.exit(f"no NVRTC: {error}")
-from cuda_harness import request
-from hal.errors import CompilationError
-from hal_cuda import _compile
 """
 
 # Everything that docs/kernels.md promises.
@@ -148,3 +149,26 @@ except CompilationError as error:
     )
     told = "kernel 'k': it declares 80,000 bytes of __shared__ memory, and a block has 49,152"
     assert lines == [f"large.cu:2: error: {told}"]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_120", "compute_80"])
+def test_what_an_image_says_of_its_kernels_c5(tmp_path, target):
+    """The compiler's own PTX and cubins, read as images of another compiler."""
+    lines = nvrtc(
+        tmp_path,
+        f"""
+import hal
+source = "__global__ void __launch_bounds__(64) f(float a, int *x, double3 r, bool b) {{ *x = 1; }}"
+image, _ = _compile.compile_image(request(source), {target!r})
+image = image.replace(b"hal_kernels", b"HAL_kernels")  # hal's own table says more
+(found,) = hal.Program.from_images(image).images
+print(found.name, *(f"{{name}}{{each.signature}}" for name, each in found.kernels.items()))
+try:
+    hal.Program.from_images(image, kernels={{"f": {{"block": 65}}}})
+except hal.errors.InvalidArgumentError as error:
+    print(error)
+""",
+    )
+    sizes = ", ".join(f"any[{size}] arg{i}" for i, size in enumerate((4, 8, 24, 1)))
+    assert lines[0] == f"cuda:{target} f({sizes})"
+    assert lines[1].endswith("kernel 'f' takes blocks of 64 threads at most, and (65, 1, 1) are 65")

@@ -1,4 +1,4 @@
-"""tinygrad computes through hal as numpy does: eagerly, as a recording, with symbolic shapes."""
+"""tinygrad computes through hal as numpy does: eagerly, as recordings, on two devices."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ found = {
 for name, (ours, expected) in found.items():
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
+kernel = Device["HAL"].runtime("odd", Device["HAL"].compiler.compile(
+    'extern "C" __global__ void odd(float *x) { for (int i = 0; i < 9999; ++i) x[i % 64] += i; }'
+))
+room = Device["HAL"].allocator.alloc(256)
+for _ in range(20):  # DEBUG=2 asks for seconds
+    assert kernel(room, global_size=(1, 1, 1), local_size=(1, 1, 1), wait=True) >= 0
+
 recordings = []
 record = Device["HAL"].hal.record
 Device["HAL"].hal.__class__.record = lambda self, **how: recordings.append(how) or record(**how)
@@ -50,6 +57,17 @@ def total(x):
 whole = tensor(np.arange(40, dtype=np.float32))
 for n in range(3, 40, 6):
     assert total(whole[: Variable("n", 1, 40).bind(n)]).item() == 3 * sum(range(n))
+
+@TinyJit
+def spread(x, w):
+    return ((x @ w).relu() * 2).sum(axis=0).realize()
+
+devices = ("HAL", "HAL:1")
+for _ in range(4):
+    x, w = (random.standard_normal((8, 8), dtype=np.float32) for _ in range(2))
+    parts = tensor(x).shard(devices, axis=0).realize(), tensor(w).shard(devices).realize()
+    expected = np.maximum(x @ w, 0).sum(axis=0) * 2
+    np.testing.assert_allclose(spread(*parts).numpy(), expected, rtol=1e-3, atol=1e-4)
 print(len(recordings), [kind for how in recordings for kind in how["slots"] if kind == "scalar"])
 """
 
@@ -65,4 +83,5 @@ def test_tinygrad_runs_on_hal():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["2", "['scalar']"]  # all lengths are one recording
+    # One recording for all lengths, and one for two devices
+    assert done.stdout.split() == ["3", "['scalar']"]

@@ -138,6 +138,26 @@ def test_a_recording_knows_what_it_does_with_its_slots(flow, kernels, gate):
     assert [array.tolist() for array in arrays] == [[11], [112]]
 
 
+def test_a_recording_of_two_devices_waits_for_both_and_both_wait_for_it(
+    device, second_device, gate
+):
+    with Flow(device, second_device) as flow:
+        x, y = settled(ints(flow, 1)), settled(ints(flow, 0))
+        there = flow.allocate(4, device=second_device, dtype=np.int32)
+        with flow.record(hazards="auto") as commands:
+            with commands.on(second_device):
+                commands.copy(x, there)
+            with commands.on("download"):
+                commands.copy(there, y)
+        flow.fill(there, 9, wait=gate.at(1))
+        done = flow.execute(commands)
+        flow.fill(there, 7)
+        assert done.state == "pending"
+        gate.signal(1)
+        assert y.numpy(timeout=LIMIT).tolist() == [1]
+        assert there.numpy(timeout=LIMIT).tolist() == [7]
+
+
 def test_a_raw_recording_reads_and_writes_its_slots_unless_told(flow, device, kernels, gate):
     x, y = settled(ints(flow, 1)), settled(ints(flow, 10))
     with device.record(slots=2) as commands:

@@ -183,7 +183,7 @@ def test_the_tracking_can_fail(device, gate, monkeypatch):
     buffer = flow.from_host(np.zeros(4, np.uint8))
     buffer.used.wait(LIMIT)
     write = flow.write(buffer, bytes([1] * 4), wait=gate.at(1))
-    flow.fill(buffer, 2).wait(LIMIT)  # overtakes
+    flow.fill(buffer, 2, size=2).wait(LIMIT)  # overtakes
     gate.signal(1)
     write.wait(LIMIT)
     assert buffer.numpy(timeout=LIMIT).tolist() == [1, 1, 1, 1]

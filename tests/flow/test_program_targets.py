@@ -312,7 +312,7 @@ def test_the_real_compiler_needs_no_driver(tmp_path):
 
 
 def test_one_file_for_cpu_cuda_and_hip(tmp_path):
-    """On software drivers: compiled once, loaded on five devices, which run it."""
+    """On software drivers: compiled once, or of images, loaded on five devices, which run it."""
     pytest.importorskip("cuda.bindings")
     pytest.importorskip("rocm.bindings")
     library = gpusim.built()
@@ -322,10 +322,15 @@ def test_one_file_for_cpu_cuda_and_hip(tmp_path):
     made = hal.compile(SOURCE, target=["cpu", "cuda:sm_90", "hip:gfx90a:xnack-"])
     path = {str(tmp_path / "all.hal")!r}
     made.save(path)
-    program = hal.Program.open(path)
+    opened = hal.Program.open(path)
+    # As if other compilers had made the images
+    foreign = hal.Program.from_images({{each.name: each.image for each in opened.images}})
+    foreign.save(path)
     for name in ("cpu", "cuda:0", "hip:0", "hip:1", "cuda:1"):
         device = hal.create_device(name)
-        kernel = device.load(program)["scale"]
+        program, kernel = opened, device.load(opened)["scale"]
+        if name[-1] != "0":
+            program, kernel = foreign, device.load(path)["scale"]
         x = device.upload(np.arange(4, dtype=np.float32))
         y = device.upload(np.zeros(4, np.float32))
         device.queue.dispatch(kernel, grid=1, args=(2.0, x, y, 4)).wait(20)

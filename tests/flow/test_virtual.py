@@ -11,7 +11,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal._devices import device as _device
+from hal._devices import lifecycle
 from hal.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -27,7 +27,7 @@ from hal.flow import Flow, PhysicalDevice, VirtualDevice, virtual_devices
 @pytest.fixture(autouse=True)
 def _nothing_is_open(monkeypatch):
     """Leave the names out of what other tests have left open."""
-    monkeypatch.setattr(_device, "_names", WeakValueDictionary())
+    monkeypatch.setattr(lifecycle, "_names", WeakValueDictionary())
 
 
 @pytest.fixture

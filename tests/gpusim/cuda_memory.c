@@ -48,6 +48,25 @@ API cuMemHostUnregister(void *address) {
   return sim_unregister(address, cu_device());
 }
 
+API cuIpcGetMemHandle(void *handle, cu_address address) {
+  CALL(cuIpcGetMemHandle, CONTEXT | UNSAFE);
+  return sim_ipc_export(handle, (void *)(uintptr_t)address);
+}
+
+struct cu_ipc_handle {
+  char bytes[SIM_IPC_BYTES];
+};
+
+API cuIpcOpenMemHandle_v2(cu_address *address, struct cu_ipc_handle handle, unsigned flags) {
+  CALL(cuIpcOpenMemHandle, CONTEXT | UNSAFE);
+  return flags == 1 ? sim_ipc_open((void **)address, &handle, cu_device()) : SIM_INVALID_VALUE;
+}
+
+API cuIpcCloseMemHandle(cu_address address) {
+  CALL(cuIpcCloseMemHandle, HANDLE | UNSAFE);
+  return sim_ipc_close((void *)(uintptr_t)address, cu_device());
+}
+
 API cuMemHostGetDevicePointer_v2(cu_address *device, void *host, unsigned flags) {
   CALL(cuMemHostGetDevicePointer, CONTEXT);
   if (!device || flags) return SIM_INVALID_VALUE;

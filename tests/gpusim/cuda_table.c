@@ -147,7 +147,9 @@
   ENTRY(cuStreamBeginCaptureToGraph, 12030, no_cuStreamBeginCaptureToGraph) \
   ENTRY(cuMemAddressReserve, 10020, no_cuMemAddressReserve) \
   ENTRY(cuMemCreate, 10020, no_cuMemCreate) \
-  ENTRY(cuIpcGetMemHandle, 4010, no_cuIpcGetMemHandle) \
+  ENTRY(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
+  ENTRY(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \
+  ENTRY(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle) \
   ENTRY(cuStreamBatchMemOp, 11070, no_cuStreamBatchMemOp) \
   ENTRY(cuGraphAddMemAllocNode, 11040, no_cuGraphAddMemAllocNode)
 

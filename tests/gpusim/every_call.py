@@ -1,6 +1,6 @@
 """Let each native call of a sequence fail in turn, on gpusim, and look at what comes of it.
 
-    python tests/gpusim/every_call.py BACKEND SEQUENCE
+    python tests/gpusim/every_call.py BACKEND SEQUENCE SEMAPHORES
 
 The environment has to be that of `suite_runs.environment`. The sequences are the
 functions of `SEQUENCES`. For every code the first call fails, then the second, and so
@@ -185,8 +185,11 @@ SEQUENCES = {
 class Trial:
     """Make attempts at one sequence, and keep what they have shown."""
 
-    def __init__(self, backend, sequence):
-        self._spec = f"{backend}?command_buffer=graph&async_allocations={sequence == 'pool'}"
+    def __init__(self, backend, sequence, semaphores):
+        self._spec = (
+            f"{backend}?command_buffer=graph&async_allocations={sequence == 'pool'}"
+            f"&semaphores={semaphores}"
+        )
         self._act = SEQUENCES[sequence]
         self._sim = gpusim.Simulator(CDLL(os.environ["GPUSIM_SHOWN"], RTLD_GLOBAL))
         self._stray = []
@@ -274,9 +277,9 @@ class Trial:
             raise AssertionError(f"{name}: {failure}; then {error!r}") from error
 
 
-def main(backend, sequence):
+def main(backend, sequence, semaphores):
     """Try one sequence and say what was seen."""
-    trial = Trial(backend, sequence)
+    trial = Trial(backend, sequence, semaphores)
     trial.run()
     sys.stdout.write(f"seen {json.dumps(trial.seen)}\n")
 

@@ -86,7 +86,7 @@ static int attribute(int which, int device) {
     case 83: return 65536;
     case 87: return LANES;
     case 88: return sim_setting("GPUSIM_NO_POOLS", 0) ? 0 : 1;
-    case 90: return 1;                         /* host registration */
+    case 90: case 10013: return 1;             /* host registration, waits for numbers in memory */
     default: return 0;
   }
 }

@@ -52,6 +52,25 @@ API hipHostUnregister(void *address) {
   FAIL(sim_unregister(address, hip_device));
 }
 
+API hipIpcGetMemHandle(void *handle, void *address) {
+  CALL(hipIpcGetMemHandle, CURRENT | UNSAFE);
+  FAIL(sim_ipc_export(handle, address));
+}
+
+struct hip_ipc_handle {
+  char bytes[SIM_IPC_BYTES];
+};
+
+API hipIpcOpenMemHandle(void **address, struct hip_ipc_handle handle, unsigned flags) {
+  CALL(hipIpcOpenMemHandle, CURRENT | UNSAFE);
+  FAIL(flags == 1 ? sim_ipc_open(address, &handle, hip_device) : SIM_INVALID_VALUE);
+}
+
+API hipIpcCloseMemHandle(void *address) {
+  CALL(hipIpcCloseMemHandle, CURRENT | UNSAFE);
+  FAIL(sim_ipc_close(address, hip_device));
+}
+
 API hipHostGetDevicePointer(void **device, void *host, unsigned flags) {
   CALL(hipHostGetDevicePointer, CURRENT);
   if (!device || flags) FAIL(SIM_INVALID_VALUE);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "sim.h"
 
@@ -126,6 +127,7 @@ void sim_unmap_block(struct sim_block *block) {
   block->unmapped = true;
   mmap(block->map, block->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   pthread_mutex_unlock(&mapping);
+  if (block->file) close(block->file);
   block->next = NULL;
   *quarantine_end = block;
   quarantine_end = &block->next;
@@ -189,7 +191,7 @@ int sim_free(void *address, enum sim_memory memory, int device) {
   check_slack(block);
   sim_block_remove(block);
   if (block->pool) sim_pool_get_back(block, (struct sim_point){NULL, 0}), sim_pools_waited(owner, (struct sim_point){NULL, 0}, NULL);
-  else if (block->memory != SIM_HOST) sim.devices[owner].used -= block->size;
+  else if (block->memory != SIM_HOST && !block->is_foreign) sim.devices[owner].used -= block->size;
   sim_unmap_block(block);
   sim_unlock();
   return SIM_OK;
@@ -246,7 +248,7 @@ void sim_forget_memory(int device) {
       free(block);
       continue;
     }
-    if (block->memory != SIM_HOST && !block->pool) sim.devices[device].used -= block->size;
+    if (block->memory != SIM_HOST && !block->pool && !block->is_foreign) sim.devices[device].used -= block->size;
     sim_unmap_block(block);
   }
   sim_pools_forget(device);

@@ -5,12 +5,18 @@
 
 #include "sim.h"
 
-static void add_point(struct sim_order *order, struct sim_point point) {
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void add_point(struct sim_order *order, struct sim_reach point) {
   int kept = 0;
   for (int i = 0; i < order->count; i++) {
-    struct sim_point known = order->points[i];
-    if (known.stream == point.stream) point.sequence = known.sequence > point.sequence ? known.sequence : point.sequence;
-    else if (!known.stream->destroyed || !sim_done(known)) order->points[kept++] = known;
+    struct sim_reach known = order->points[i];
+    if (known.stream == point.stream) {
+      point.sequence = larger(known.sequence, point.sequence);
+      point.by_events = larger(known.by_events, point.by_events);
+    } else if (!known.stream->destroyed || !sim_done((struct sim_point){known.stream, known.sequence})) {
+      order->points[kept++] = known;
+    }
   }
   order->count = kept;
   if (order->count == order->capacity) {
@@ -20,11 +26,42 @@ static void add_point(struct sim_order *order, struct sim_point point) {
   order->points[order->count++] = point;
 }
 
+static void wait_for(struct sim_stream *stream, struct sim_point point, const struct sim_order *before, bool by_event) {
+  for (int i = 0; before && i < before->count; i++) {
+    struct sim_reach reach = before->points[i];
+    if (!by_event) reach.by_events = 0;
+    if (reach.stream != stream) add_point(&stream->before, reach);
+  }
+  if (point.stream && point.stream != stream)
+    add_point(&stream->before, (struct sim_reach){point.stream, point.sequence, by_event ? point.sequence : 0});
+}
+
 /* A stream waits for a place, and so for all that came before that. */
 void sim_order_wait(struct sim_stream *stream, struct sim_point point, const struct sim_order *before) {
-  for (int i = 0; before && i < before->count; i++)
-    if (before->points[i].stream != stream) add_point(&stream->before, before->points[i]);
-  if (point.stream && point.stream != stream) add_point(&stream->before, point);
+  wait_for(stream, point, before, true);
+}
+
+/* A number in memory orders streams as well, but no driver knows of it. What writes the number has to be
+ * enqueued before what waits for it: streams may share a channel of the device. Those of 32 bits are
+ * the tests' own, which write some from the host. */
+void sim_order_value(struct sim_stream *stream, enum sim_op_kind kind, const struct sim_value *value, struct sim_point point) {
+  struct sim_written *written = sim.written;
+  while (written && written->address != value->address) written = written->next;
+  if (kind == SIM_OP_WRITE_VALUE) {
+    if (!written) {
+      written = calloc(1, sizeof *written);
+      *written = (struct sim_written){.address = value->address, .next = sim.written};
+      sim.written = written;
+    }
+    written->point = point;
+    written->value = value->value;
+    sim_order_copy(&written->before, &stream->before);
+  } else if (written && written->value >= value->value) {
+    wait_for(stream, written->point, &written->before, false);
+  } else if (value->width == 8 && sim_strict_about(&sim.devices[stream->device])) {
+    sim_abort(stream, "stream %u is to wait for the number %llu, and nothing that was enqueued writes it (I1)", stream->ordinal,
+              (unsigned long long)value->value);
+  }
 }
 
 void sim_order_copy(struct sim_order *target, const struct sim_order *source) {
@@ -41,14 +78,18 @@ void sim_order_forget(struct sim_order *order) {
   *order = (struct sim_order){0};
 }
 
-static uint64_t reach(const struct sim_stream *other, const struct sim_stream *stream) {
+static struct sim_reach reach(const struct sim_stream *other, const struct sim_stream *stream) {
   for (int i = 0; i < stream->before.count; i++)
-    if (stream->before.points[i].stream == other) return stream->before.points[i].sequence;
-  return 0;
+    if (stream->before.points[i].stream == other) return stream->before.points[i];
+  return (struct sim_reach){0};
 }
 
 bool sim_is_before(struct sim_point point, const struct sim_stream *stream) {
-  return !point.stream || point.stream == stream || reach(point.stream, stream) >= point.sequence;
+  return !point.stream || point.stream == stream || reach(point.stream, stream).sequence >= point.sequence;
+}
+
+bool sim_is_known_before(struct sim_point point, const struct sim_stream *stream) {
+  return !point.stream || point.stream == stream || reach(point.stream, stream).by_events >= point.sequence;
 }
 
 /* Calls `look` with each pointer that an operation has; a kernel's are its arguments of that size. */
@@ -101,7 +142,7 @@ static void look_for_freed(void *context, const void *pointer) {
 void sim_check_free(struct sim_stream *stream, const struct sim_block *block) {
   if (!sim_strict_about(&sim.devices[stream->device])) return;
   for (struct sim_stream *other = sim.streams; other; other = other->next) {
-    uint64_t last = other == stream ? UINT64_MAX : reach(other, stream);
+    uint64_t last = other == stream ? UINT64_MAX : reach(other, stream).sequence;
     for (const struct sim_queued *queued = other->head; queued; queued = queued->next)
       if (queued->sequence > last) each_pointer(&queued->op, look_for_freed, &(struct use){other, &queued->op, block});
   }

@@ -55,7 +55,7 @@ static size_t take(struct sim_spare **link, size_t wanted) {
 
 static bool is_there(const struct sim_pool *pool, const struct sim_spare *spare, const struct sim_stream *stream) {
   if (spare->seen || spare->freed.stream == stream) return true;
-  if (pool->attributes[REUSE_EVENTS] && sim_is_before(spare->freed, stream)) return true;
+  if (pool->attributes[REUSE_EVENTS] && sim_is_known_before(spare->freed, stream)) return true;
   return pool->attributes[REUSE_OPPORTUNISTIC] && sim_done(spare->freed);
 }
 
@@ -197,7 +197,7 @@ void sim_pools_waited(int device, struct sim_point point, const struct sim_order
       bool seen = point.stream ? spare->freed.stream == point.stream && spare->freed.sequence <= point.sequence
                                : spare->freed.stream->device == device;
       for (int i = 0; before && i < before->count; i++)
-        seen |= before->points[i].stream == spare->freed.stream && before->points[i].sequence >= spare->freed.sequence;
+        seen |= before->points[i].stream == spare->freed.stream && before->points[i].by_events >= spare->freed.sequence;
       spare->seen = seen || spare->freed.stream->destroyed;
     }
     if (pool->device == device) release(pool, pool->attributes[THRESHOLD], sim.whole_blocks);

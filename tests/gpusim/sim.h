@@ -72,6 +72,10 @@ extern __thread int sim_in_host_function;
 /* memory.c */
 int sim_allocate(struct sim_block **out, size_t size, enum sim_memory memory, int device, unsigned flags);
 int sim_free(void *address, enum sim_memory memory, int device);
+#define SIM_IPC_BYTES 64
+int sim_ipc_export(void *handle, const void *address);
+int sim_ipc_open(void **address, const void *handle, int device);
+int sim_ipc_close(void *address, int device);
 int sim_register(void *address, size_t size, int device, unsigned flags);
 int sim_unregister(void *address, int device); /* device: the calling thread's, or -1 */
 struct sim_block *sim_find(const void *address);           /* lock held */
@@ -102,9 +106,11 @@ int sim_pool_destroy(struct sim_pool *pool);
 
 /* order.c; lock held */
 void sim_order_wait(struct sim_stream *stream, struct sim_point point, const struct sim_order *before);
+void sim_order_value(struct sim_stream *stream, enum sim_op_kind kind, const struct sim_value *value, struct sim_point point);
 void sim_order_copy(struct sim_order *target, const struct sim_order *source);
 void sim_order_forget(struct sim_order *order);
 bool sim_is_before(struct sim_point point, const struct sim_stream *stream); /* before what is enqueued there next */
+bool sim_is_known_before(struct sim_point point, const struct sim_stream *stream); /* and the driver knows */
 void sim_check_use(struct sim_stream *stream, const struct sim_op *op);
 void sim_check_free(struct sim_stream *stream, const struct sim_block *block);
 

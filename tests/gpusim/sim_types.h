@@ -58,9 +58,22 @@ struct sim_point { /* a place in a stream: the work up to and with `sequence` */
   uint64_t sequence;
 };
 
+struct sim_reach { /* how far another stream comes before a place; by events alone, which a driver knows of */
+  struct sim_stream *stream;
+  uint64_t sequence, by_events;
+};
+
 struct sim_order { /* places that come before one, the last of each stream */
-  struct sim_point *points;
+  struct sim_reach *points;
   int count, capacity;
+};
+
+struct sim_written { /* the last write of a number that was enqueued for a place in memory */
+  void *address;
+  struct sim_point point;
+  uint64_t value;
+  struct sim_order before;
+  struct sim_written *next;
 };
 
 enum sim_memory { SIM_DEVICE = 1, SIM_HOST, SIM_MANAGED, SIM_REGISTERED, SIM_GLOBAL };
@@ -80,6 +93,8 @@ struct sim_block { /* an allocation, registered host memory, or a module's globa
   struct sim_module_handle *module;
   bool freeing;           /* a stream-ordered free is enqueued */
   bool opened, unmapped;
+  bool is_foreign;        /* another process's, opened here */
+  int file;               /* with its pages, once another process may open it; else 0 */
   struct sim_block *next; /* in quarantine */
 };
 
@@ -299,6 +314,7 @@ struct sim_state {
   struct sim_stream *streams;
   struct sim_run *runs; /* begun graph launches */
   struct sim_pool *pools;
+  struct sim_written *written;
   bool pooled;          /* some pool was allocated from */
   bool whole_blocks;    /* pools are AMD's: see pools.c */
   struct sim_capture *captures; /* under way */

@@ -1,4 +1,8 @@
-"""A plugin of the suite's pytest: a test that fails on gpusim shows the seed and the history."""
+"""A plugin of the suite's pytest: a test that fails on gpusim shows the seed and the history.
+
+In stepped mode, where work goes on while somebody asks the driver, who polls numbers in memory
+asks it each time.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,13 @@ from collections.abc import Generator
 
 import pytest
 
+from hal._engine import memory_events
+
 LINES = 300
 """How much of a test's history is shown."""
+
+if os.environ.get("GPUSIM_MODE") == "stepped":
+    memory_events._LOOK_SECONDS = 0.0  # type: ignore[misc]
 
 _library = ctypes.CDLL(os.environ["GPUSIM_SHOWN"], ctypes.RTLD_GLOBAL)
 _library.gpusim_history.restype = ctypes.c_size_t

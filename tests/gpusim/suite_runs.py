@@ -1,12 +1,13 @@
 """Run the conformance suite on gpusim, each time in a process of its own.
 
     python tests/gpusim/suite_runs.py BACKEND [--mode MODE] [--seed SEED] [--programs N]
-                                      [--own] [--plain] [ARGUMENTS OF PYTEST]
+                                      [--own] [--memory] [--plain] [ARGUMENTS OF PYTEST]
 
 BACKEND is cuda, hip or, for comparison and without gpusim, cpu. Without a seed the
 whole suite runs, in free mode; with one, the tests marked ``ordering``, in stepped
 mode; or the tests that the arguments name. With ``--own`` allocas do without the driver's
-pool. With ``--plain`` the engine is Python alone; otherwise it has its C extension.
+pool, with ``--memory`` semaphores without its events. With ``--plain`` the engine is Python
+alone; otherwise it has its C extension.
 This is how a run that failed is repeated: equal seeds give equal schedules as far as
 the host's threads let them.
 """
@@ -54,10 +55,12 @@ class Run(NamedTuple):
     programs: int = 0
     own: bool = False
     plain: bool = False
+    memory: bool = False
 
     def __str__(self) -> str:
         """Return a test's id."""
         mode = f"{self.mode}, own pool" if self.own else self.mode
+        mode = f"{mode}, memory" if self.memory else mode
         mode = f"{mode}, plain" if self.plain else mode
         programs = f"{self.programs} programs, " if self.programs else ""
         return mode if self.seed is None else f"{mode}, {programs}seed {self.seed}"
@@ -65,14 +68,16 @@ class Run(NamedTuple):
     @property
     def device(self) -> str:
         """The name of the device that is tested."""
-        return f"{self.backend}?async_allocations=false" if self.own else self.backend
+        given = ["async_allocations=false"] * self.own + ["semaphores=memory"] * self.memory
+        return f"{self.backend}?{'&'.join(given)}" if given else self.backend
 
     @property
     def command(self) -> str:
         """What repeats it."""
         seed = "" if self.seed is None else f" --seed {self.seed}"
         programs = f" --programs {self.programs}" if self.programs else ""
-        more = f"{seed}{programs}{' --own' * self.own}{' --plain' * self.plain}"
+        more = f"{seed}{programs}{' --own' * self.own}{' --memory' * self.memory}"
+        more += " --plain" * self.plain
         return f"python tests/gpusim/suite_runs.py {self.backend} --mode {self.mode}{more}"
 
 
@@ -93,15 +98,23 @@ def seeds(otherwise: int) -> int:
 def plan(backend: str, otherwise: int) -> list[Run]:
     """Return the runs for a backend: the suite in each mode, and `seeds` over the modes.
 
-    Both with and without the C extension. And without the driver's pool: the suite once, and
-    every other pair of seeds.
+    Both with and without the C extension. And without the driver's pool, and without its
+    events: the suite once, and every other pair and every third one of seeds.
     """
     stepped = [
-        Run(backend, MODES[seed % 2], seed, own=seed // 2 % 2 == 1, plain=seed // 4 % 2 == 1)
+        Run(
+            backend,
+            MODES[seed % 2],
+            seed,
+            own=seed // 2 % 2 == 1,
+            plain=seed // 4 % 2 == 1,
+            memory=seed % 3 == 0,
+        )
         for seed in range(1, seeds(otherwise) + 1)
     ]
     whole = [Run(backend, mode, plain=plain) for mode in MODES for plain in (False, True)]
-    return [*whole, Run(backend, MODES[0], own=True), *stepped]
+    whole += [Run(backend, MODES[0], own=True), Run(backend, MODES[1], memory=True)]
+    return [*whole, Run(backend, MODES[0], memory=True, plain=True), *stepped]
 
 
 def programs(*backends: str) -> list[Run]:
@@ -137,6 +150,22 @@ def environment(*backends: str, **settings: object) -> dict[str, str]:
                 "GPUSIM_SHOWN": str(folder / "lib" / "libamdhip64.so"),
             }
     return variables
+
+
+def run_program(text: str, variables: dict[str, str], seconds: float) -> None:
+    """Run a Python program in a process with an environment; raise what it said if it failed."""
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", text],
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=seconds,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def _command(run: Run, report: str, arguments: Sequence[str]) -> list[str]:
@@ -275,10 +304,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--programs", type=int, default=0, help="random programs and no more")
     parser.add_argument("--own", action="store_true", help="with async_allocations=false")
+    parser.add_argument("--memory", action="store_true", help="with semaphores=memory")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="0: no limit")
     parser.add_argument("--plain", action="store_true", help="without the C extension")
     given, rest = parser.parse_known_args()
-    run = Run(given.backend, given.mode, given.seed, given.programs, given.own, given.plain)
+    run = Run(
+        given.backend,
+        given.mode,
+        given.seed,
+        given.programs,
+        given.own,
+        given.plain,
+        given.memory,
+    )
     outcome = perform(run, rest, seconds=given.seconds or None)
     sys.stdout.write(f"{outcome.output}\n{outcome.seconds:.1f} s\n")
     return outcome.status

@@ -48,7 +48,7 @@ def test_one_run_compares_two_backends(tmp_path):
     metrics = {metric["name"]: metric["medians"] for metric in record["groups"]["timelines"]}
     ours = {f"{name}{mode}" for name in ("hal", "hal, hip") for mode in ("", ", stream", ", graph")}
     assert all(ours <= set(medians) for medians in metrics.values())
-    assert {"raw", "raw hip"} <= set(metrics["submit"])
+    assert {"raw", "raw hip", "raw, memory", "hal, memory"} <= set(metrics["submit"])
     assert all(value > 0 for medians in metrics.values() for value in medians.values())
     table = path.with_suffix(".md").read_text()
     assert note in table
@@ -67,7 +67,7 @@ def test_launches_and_threads_stand_beside_the_bindings(tmp_path):
     assert done.returncode == 0, done.stderr
     groups = json.loads(path.read_text())["groups"]
     sides = {name: [set(each["medians"]) for each in found] for name, found in groups.items()}
-    assert sides["launches"] == [{"hal", "raw", "raw, packing"}] * 6
+    assert sides["launches"] == [{"hal", "raw", "raw, packing"}] * 7
     assert sides["threads"] == [{"hal", "raw"}] + [{"hal", "raw", "hal, one thread"}] * 2
     medians = [each["medians"] for found in groups.values() for each in found]
     assert all(value > 0 for each in medians for value in each.values())

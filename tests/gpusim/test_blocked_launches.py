@@ -7,8 +7,6 @@ in each query. The driver aborts where a launch finds its stream full.
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -48,18 +46,7 @@ def run(request):
 
     def function(program):
         text = PRELUDE.format(backend=request.param) + textwrap.dedent(program)
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", text],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
+        suite_runs.run_program(text, variables, 300)
 
     return function
 

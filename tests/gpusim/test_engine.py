@@ -96,6 +96,20 @@ def test_a_wait_for_an_unrecorded_event_aborts_i1():
     run(program, strict=0)
 
 
+def test_a_wait_for_a_number_that_nothing_writes_aborts_i1():
+    program = """
+        cu = Driver(); s, t = cu.stream(), cu.stream(); flag = cu.pinned(8); flag[:] = 0; at = flag.ctypes.data
+        cu.call("cuStreamWriteValue64_v2", s, at, c_uint64(3), 0)
+        cu.call("cuStreamWaitValue64_v2", t, at, c_uint64(3), 0); cu.call("cuStreamSynchronize", t)
+        cu.code("cuStreamWaitValue64_v2", t, at, c_uint64(4), 0)
+    """
+    said = abort(program)
+    assert (
+        "stream 2 is to wait for the number 4, and nothing that was enqueued writes it (I1)" in said
+    )
+    run(program, strict=0)
+
+
 def test_a_destroyed_handle_aborts():
     program = "cu = Driver(); e = cu.event(); cu.call('cuEventDestroy_v2', e)\n"
     assert "after its destruction" in abort(program + "cu.code('cuEventQuery', e)")

@@ -84,6 +84,21 @@ def test_order_goes_through_several_streams_and_stays_when_it_has_passed(mode):
     )
 
 
+def test_a_number_in_memory_orders_streams_and_the_driver_does_not_know():
+    """What is freed behind a number is not given to who waits for the number, as behind an event."""
+    in_bed("""
+        policy(1, 0, 0); close(); at = cu.pinned(8).ctypes.data
+        a = get(600_000, s); cu.call("cuStreamWriteValue64_v2", s, at, c_uint64(1), 0)
+        cu.call("cuStreamWaitValue64_v2", t, at, c_uint64(1), 0)
+        cu.call("cuMemsetD8Async", a, 1, 600_000, t)  # behind its allocation
+        cu.call("cuStreamWriteValue64_v2", t, at, c_uint64(2), 0)
+        cu.call("cuStreamWaitValue64_v2", s, at, c_uint64(2), 0); give(a, s)  # and before its free
+        cu.call("cuStreamWriteValue64_v2", s, at, c_uint64(3), 0)
+        cu.call("cuStreamWaitValue64_v2", t, at, c_uint64(3), 0); none(600_000, t)
+        follow(); b = get(600_000, t); give(b, t); flag[0] = 1
+    """)
+
+
 @MODES
 def test_a_wait_is_put_in_when_there_is_no_more(mode):
     in_bed(

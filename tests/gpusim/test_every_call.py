@@ -19,11 +19,12 @@ SECONDS = 300.0
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize("semaphores", ["events", "memory"])
 @pytest.mark.parametrize("backend", BINDINGS)
-def test_every_call_that_fails_is_an_error_of_ours_q5(backend, sequence):
+def test_every_call_that_fails_is_an_error_of_ours_q5(backend, semaphores, sequence):
     pytest.importorskip(BINDINGS[backend])
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(HERE / "every_call.py"), backend, sequence],
+        [sys.executable, "-W", "error", str(HERE / "every_call.py"), backend, sequence, semaphores],
         env=suite_runs.environment(backend),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -51,18 +49,7 @@ def run(request, schedule, pool):
         text = PRELUDE.format(backend=request.param, pool=pool)
         program = textwrap.dedent(program)
         text += program.format(backend=request.param, **values) if values else program
-        done = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-c", text],
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
+        suite_runs.run_program(text, variables, SECONDS)
 
     return function
 

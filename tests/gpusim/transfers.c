@@ -63,7 +63,9 @@ int sim_set(struct sim_stream *stream, const struct sim_set *set) {
 int sim_value_op(struct sim_stream *stream, enum sim_op_kind kind, const struct sim_value *value) {
   sim_lock();
   int status = (uintptr_t)value->address % value->width || value->condition > 3 ? SIM_INVALID_VALUE : check(value->address, value->width, true);
-  if (!status) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = kind, .value = *value}, NULL);
+  struct sim_point point;
+  if (!status) status = sim_enqueue_locked(stream, &(struct sim_op){.kind = kind, .value = *value}, &point);
+  if (!status && !stream->capture) sim_order_value(stream, kind, value, point);
   sim_unlock();
   return status;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hal import elf
 from hal._programs.image_tables import read_image_table
 from hal._programs.scanner import read_source, type_table
 from hal._programs.signature import Signature
@@ -29,11 +30,11 @@ def check(name, image, target):
     Their sizes are compared with the compiler's own ``sizeof``, which stands in the image as
     well, and those of the suite's kernels with what is written down.
     """
-    from hal_hip import _image, _module  # noqa: PLC0415 - imports the bindings
+    from hal_hip import _image  # noqa: PLC0415 - imports the bindings
 
     found = _image.read(image, target)
     assert found.contents == f"a code object for {target}"
-    sizes = {_module._plain(each): data.parameter_sizes for each, data in found.kernels.items()}
+    sizes = {elf.source_name(each): data.parameter_sizes for each, data in found.kernels.items()}
     table = {
         kernel: tuple(each.size for each in entry.signature.parameters)
         for kernel, entry in read_image_table(image).items()

@@ -102,3 +102,18 @@ def test_a_function_that_it_lacks_is_named_with_its_version(run):
     assert said[0] is False
     assert "5." in said[1]
     assert "too old" in said[1]
+
+
+def test_what_an_image_says_of_its_kernels_c5(run):
+    """The compiler's own code objects, read as images of another compiler."""
+    said = run(f"""
+    import json
+    import hal
+    source = "__global__ void f(float a, const int *__restrict__ x, int *y) {{ *y = *x; }}"
+    (image,) = hal.compile(source, target="hip:{TARGET}").images
+    image = image.image.replace(b"hal_kernels", b"HAL_kernels")  # hal's own table says more
+    (found,) = hal.Program.from_images(image).images
+    print(json.dumps([found.name, str(found.kernels["f"].signature)]))
+    """)
+    assert said[0] == f"hip:{TARGET}"
+    assert said[1] == "(any[4] arg0, const ptr arg1, ptr arg2)"

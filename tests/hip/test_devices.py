@@ -36,8 +36,10 @@ def test_every_optional_feature_is_there(device):
         "external_streams",
         "graphs",
         "host_import",
+        "memory_sharing",
         "occupancy",
         "peer_access",
+        "stream_values",
         "timestamps",
     }
 

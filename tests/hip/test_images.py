@@ -6,10 +6,12 @@ import contextlib
 import struct
 
 import pytest
-from code_objects import bundle_of, code_object, kernel, note, pack, pack_short
+from code_objects import argument, bundle_of, code_object, kernel, note, pack, pack_short
 from compile_requests import compiled, request
+from damage import damaged
 
-from hal.errors import NotFoundError, OperationError
+import hal
+from hal.errors import HalError, InvalidArgumentError, NotFoundError, OperationError
 
 TARGET = "gfx90a:sramecc+:xnack-"
 
@@ -33,6 +35,40 @@ def test_parameters_come_from_the_metadata_c5(read, packer):
     }
     assert found.kernels["saxpy"].max_threads == 256
     assert found.kernels["saxpy"].shared_memory == 1024
+
+
+def test_a_program_reads_them_c5(vendor):
+    arguments = [
+        {**argument(4), ".name": "a"},
+        {**argument(8, "global_buffer"), ".name": "x", ".access": "read_only"},
+        {**argument(8, "global_buffer"), ".name": "y.coerce"},
+        argument(8, "hidden_global_offset_x"),
+    ]
+    more = {".args": arguments, ".reqd_workgroup_size": [64, 2, 1]}
+    image = code_object(kernel("_Z5saxpyfPKfPf", **more), target="gfx90a:xnack-")
+    program = hal.Program.from_images(image)
+    assert program.targets == ("hip:gfx90a:xnack-",)
+    assert str(program.signatures["saxpy"]) == "(any[4] a, const ptr x, ptr arg2)"
+    assert program.images[0].kernels["saxpy"].block == (64, 2, 1)
+    assert hal.Program.from_bytes(program.to_bytes()).to_bytes() == program.to_bytes()
+    bundle = bundle_of({"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-": image})
+    assert hal.Program.from_images({"hip:gfx90a:xnack-": bundle}).entry_points == ("saxpy",)
+
+
+@pytest.mark.parametrize(
+    ("image", "target", "told"),
+    [
+        (code_object(kernel("f")), "hip:gfx942", "for gfx90a, so its target is 'gfx90a', not"),
+        (code_object(kernel("f")), "hip:sm90", "'sm90' is no target of the hip backend"),
+        (bundle_of({}), "hip", "a bundle for no GPU, which says no target; name the processor"),
+        (code_object(kernel("f"))[:150], "", "no installed backend takes"),
+        (code_object(machine=62), "hip", "an ELF file for x86_64"),
+    ],
+    ids=["processor", "words", "none", "damaged", "machine"],
+)
+def test_a_target_that_does_not_fit_is_refused_c5(vendor, image, target, told):
+    with pytest.raises(InvalidArgumentError, match=told):
+        hal.Program.from_images({target: image} if target else image)
 
 
 def test_other_notes_are_passed_over(read):
@@ -199,10 +235,8 @@ def read_kernels(image):
     return _image.read(image, TARGET).kernels
 
 
-def test_a_plain_name_finds_the_mangled_one_c5(vendor):
-    from hal_hip._module import _plain  # noqa: PLC0415
-
-    assert _plain("_Z5saxpyfPfS_i") == "saxpy"
-    assert _plain("_ZL4fillPii") == "fill"
-    assert _plain("third") == "third"
-    assert _plain("_Z99short") == "_Z99short"
+def test_damaged_images_are_read_or_refused_c5(vendor):
+    image = code_object(kernel("f", 4, 8), target="gfx90a:xnack-")
+    for seed in range(1000):
+        with contextlib.suppress(HalError):
+            hal.Program.from_images(damaged(image, seed))

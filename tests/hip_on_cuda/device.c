@@ -54,6 +54,7 @@ static const struct { short hip, cuda; } attributes[] = {
     {88, 115}, /* memory pools */
     {89, 102}, /* virtual memory management */
     {90, 99},  /* host register */
+    {10013, 122}, /* stream memory operations */
     {10002, 81}, /* shared memory per multiprocessor, AMD's number */
 };
 

@@ -51,6 +51,23 @@ HIP hipHostUnregister(void *host) {
   RETURN(cuMemHostUnregister, host);
 }
 
+/* Handles for other processes are the same, too. */
+
+HIP hipIpcGetMemHandle(void *handle, address pointer) {
+  ENTER;
+  RETURN(cuIpcGetMemHandle, handle, pointer);
+}
+
+HIP hipIpcOpenMemHandle(address *pointer, ipc_handle handle, unsigned flags) {
+  ENTER;
+  RETURN(cuIpcOpenMemHandle, pointer, handle, flags);
+}
+
+HIP hipIpcCloseMemHandle(address pointer) {
+  ENTER;
+  RETURN(cuIpcCloseMemHandle, pointer);
+}
+
 HIP hipMallocManaged(address *pointer, size_t size, unsigned flags) {
   ENTER;
   RETURN(cuMemAllocManaged, pointer, size, flags);

@@ -58,6 +58,10 @@ typedef struct {
   size_t pitch, height;
 } cu_copy_side;
 typedef struct {
+  char bytes[64];
+} ipc_handle;
+
+typedef struct {
   cu_copy_side source, target;
   size_t width, height, depth;
 } cu_copy3d;
@@ -90,6 +94,9 @@ _Static_assert(sizeof(cu_copy3d) == 200 && offsetof(cu_copy3d, target.type) == 1
   F(cuMemHostGetDevicePointer, 3020, (address *, void *, unsigned)) \
   F(cuMemHostRegister, 6050, (void *, size_t, unsigned)) \
   F(cuMemHostUnregister, 4000, (void *)) \
+  F(cuIpcGetMemHandle, 4010, (void *, address)) \
+  F(cuIpcOpenMemHandle, 11000, (address *, ipc_handle, unsigned)) \
+  F(cuIpcCloseMemHandle, 4010, (address)) \
   F(cuMemAllocManaged, 6000, (address *, size_t, unsigned)) \
   F(cuMemAllocAsync, 11020, (address *, size_t, void *)) \
   F(cuMemFreeAsync, 11020, (address, void *)) \

@@ -43,11 +43,15 @@ def run(spec, file, environment, cases=None):
     assert done.stdout.split() == cases
 
 
-def test_on_the_cpu():
-    run("cpu", "shortcut_cases.py", dict(os.environ))
+ANYWHERE = ["shortcut_cases.py", "binding_cases.py", "piece_cases.py"]
 
 
-@pytest.mark.parametrize("file", ["shortcut_cases.py", "pool_cases.py", "fault_cases.py"])
+@pytest.mark.parametrize("file", ANYWHERE)
+def test_on_the_cpu(file):
+    run("cpu", file, dict(os.environ))
+
+
+@pytest.mark.parametrize("file", [*ANYWHERE, "pool_cases.py", "fault_cases.py"])
 def test_on_the_software_driver(file):
     pytest.importorskip("cuda.bindings", reason="pip install cuda-bindings")
     environment = gpusim.environment(quiet=True) | {"PYTHONPATH": str(Path(gpusim.__file__).parent)}

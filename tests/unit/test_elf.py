@@ -92,3 +92,10 @@ def test_tables_outside_of_the_file_are_refused(sections):
 def test_ptx_gets_no_more_memory_than_a_table_takes():
     ptx = b".version 8.0\n.b8 hal_kernels[%d] = {1};\n.b8 hal_parameters[4] = {1};" % 10**15
     assert image_tables.read_image_table(ptx) is None
+
+
+def test_a_plain_name_is_that_of_the_source():
+    assert elf.source_name("_Z5saxpyfPfS_i") == "saxpy"
+    assert elf.source_name("_ZL4fillPii") == "fill"
+    assert elf.source_name("third") == "third"
+    assert elf.source_name("_Z99short") == "_Z99short"

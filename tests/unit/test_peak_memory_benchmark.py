@@ -81,6 +81,22 @@ def test_live_bytes_are_those_of_the_program(temporaries):
     assert living == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "most"), [("transformer", 1.02), ("pyramid", 1.05), ("random", 1.2)]
+)
+def test_a_recording_takes_little_more_than_lives_at_once_m3(temporaries, monkeypatch, name, most):
+    """Its temporaries are placed when all their lives are known."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from allocator_sides import RecordedSide  # noqa: PLC0415 - found from here on
+
+    side = RecordedSide("cpu")
+    for number in range(3):
+        steps = temporaries["SEQUENCES"][name](number, 1, 1)
+        commands = side.record(steps, 256)
+        assert commands._playback.temporaries() <= most * max(temporaries["live_bytes"](steps))
+    side.close()
+
+
 def check_order(steps, queues):
     """Look at each step with the clocks of the queues; return what is alive at the end."""
     clocks = [[0] * queues for _ in range(queues)]

@@ -10,7 +10,7 @@ import pytest
 from hip_harness import Arguments
 
 from hal.errors import DeviceLostError, OperationError
-from hal.native import CallTable, FillNode, MemoryType
+from hal.native import CallTable, FillNode, LaunchNode, MemoryType
 from hal_conformance.calls import Calls, Holds
 
 FUNCTIONS = {
@@ -26,6 +26,7 @@ FUNCTIONS = {
     "exchange_capture_mode": "ThreadExchangeStreamCaptureMode",
     "allocate_async": "MemAllocFromPoolAsync",
     "free_async": "MemFreeAsync",
+    "update_launch": "GraphExecKernelNodeSetParams",
 }
 OF_HIP = {
     "launch": "ModuleLaunchKernel",
@@ -33,6 +34,10 @@ OF_HIP = {
     "allocate_async": "MallocFromPoolAsync",
     "free_async": "FreeAsync",
 }
+
+
+VERSIONS = {"cuGraphExecKernelNodeSetParams": "cuGraphExecKernelNodeSetParams_v2"}
+"""Symbols in the library of functions with several forms."""
 
 
 def name_of(vendor, field):
@@ -55,10 +60,12 @@ class Uses:
         device.record_event(self.event, stream)
         self.module = device.load_module(image)
         function = device.get_function(self.module, "add")
-        self.graph = device.create_graph([FillNode(shared, 3, 4, 16)], [()])
-        self.instance = device.instantiate_graph(self.graph)
         self._arguments = Arguments(shared, ctypes.c_uint(1), ctypes.c_uint(16))
         address = self._arguments.address
+        launch = LaunchNode(function, (1, 1, 1), (16, 1, 1), 0, address)
+        self.graph = device.create_graph([FillNode(shared, 3, 4, 16), launch], [(), (0,)])
+        self.instance = device.instantiate_graph(self.graph)
+        node, structure, _ = device.launch_update(self.instance, 1, launch)
         fills = {8: 1, 16: 2, 32: 4}
         self.of = {
             "record_event": (
@@ -80,6 +87,10 @@ class Uses:
             "launch_graph": (
                 lambda: calls.launch_graph(self.instance, stream),
                 lambda: device.launch_graph(stream, self.instance),
+            ),
+            "update_launch": (
+                lambda: calls.update_launch(self.instance, node, structure),
+                lambda: device.update_graph(self.instance, 1, launch),
             ),
         }
         for bits, width in fills.items():
@@ -108,7 +119,8 @@ def uses(vendor, device, calls, simulator, stream, shared, image):
 def test_the_functions_are_the_drivers_own(vendor, device, simulator):
     table = device.call_table()
     for field in FUNCTIONS:
-        function = getattr(simulator._library, name_of(vendor, field))
+        name = name_of(vendor, field)
+        function = getattr(simulator._library, VERSIONS.get(name, name))
         assert getattr(table, field) == ctypes.cast(function, ctypes.c_void_p).value, field
     assert table.not_ready == 600
 

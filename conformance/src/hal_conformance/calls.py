@@ -26,6 +26,7 @@ _SHAPES: Final[dict[str, tuple[Any, ...]]] = {
     "exchange_capture_mode": (_P,),
     "allocate_async": (_P, _SIZE, _P, _P),
     "free_async": (_SIZE, _P),
+    "update_launch": (_P, _P, ctypes.c_char_p),
 }
 _WRAPPED: Final = frozenset({"query_event", "current", "allocate_async", "free_async"})
 _RELAXED: Final = 2
@@ -44,6 +45,7 @@ class Calls:
     fill_32: Callable[..., int]
     launch: Callable[..., int]
     launch_graph: Callable[..., int]
+    update_launch: Callable[..., int]
 
     def __init__(self, table: CallTable) -> None:
         self.table = table

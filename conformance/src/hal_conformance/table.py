@@ -54,6 +54,7 @@ AREAS: Final = (
     ("devices and their features", ("devices/*",)),
     ("any calls in any order", ("model/*",)),
     ("tracked buffers, virtual devices (hal.flow)", ("flow/*",)),
+    ("collectives (G1 to G4)", ("collectives/*",)),
 )
 OTHERS: Final = "others"
 

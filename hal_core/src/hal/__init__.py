@@ -17,6 +17,7 @@ from hal._backends.registry import DeviceDescription as DeviceDescription
 from hal._backends.registry import backends as backends
 from hal._backends.registry import devices as devices
 from hal._base.process import refuse_copies as _refuse_copies
+from hal._base.regions import before_first as _before_first
 from hal._buffers.buffer import Buffer as Buffer
 from hal._commands.command_buffer import CommandBuffer as CommandBuffer
 from hal._commands.events import CommandEvent as CommandEvent
@@ -25,13 +26,15 @@ from hal._devices.create import create_device as create_device
 from hal._devices.device import Device as Device
 from hal._devices.dump import dump as dump
 from hal._devices.lifecycle import install as _install
+from hal._devices.pickling import register as _register
 from hal._devices.queue import Queue as Queue
 from hal._devices.shortcuts import install as _install_shortcuts
 from hal._engine.fence import Fence as Fence
 from hal._engine.fence import wait_all as wait_all
 from hal._engine.fence import wait_any as wait_any
 from hal._engine.semaphore import Semaphore as Semaphore
-from hal._engine.semaphore import create_semaphore as create_semaphore
+from hal._engine.shared_semaphore import SharedSemaphore as _SharedSemaphore
+from hal._engine.shared_semaphore import create_semaphore as create_semaphore
 from hal._engine.submission import Submission as Submission
 from hal._engine.timelines import Timepoint as Timepoint
 from hal._engine.timestamps import Timestamp as Timestamp
@@ -47,7 +50,7 @@ from hal._memory.report import MemoryUse as MemoryUse
 from hal._memory.usage import BufferUsage as BufferUsage
 from hal._programs.compile import compile_program as compile  # noqa: A004 - hal.compile
 from hal._programs.program import Program as Program
-from hal._programs.program import ProgramImage as ProgramImage
+from hal._programs.program_image import ProgramImage as ProgramImage
 from hal._programs.signature import Signature as Signature
 from hal._transfers.files import File as File
 from hal.errors import HalError as HalError
@@ -126,4 +129,5 @@ _kinds = (
 )
 _install_shortcuts()
 _install((*_kinds, Fence))
-_refuse_copies(*_kinds, Output)
+_refuse_copies(*_kinds, Output, _SharedSemaphore)
+_before_first.append(_register)

@@ -6,6 +6,17 @@ class Calls:
 class Packer:
     def __init__(self, parameters: tuple[tuple[str, object, int, int], ...], /) -> None: ...
 
+class Rebinder:
+    def __init__(
+        self,
+        slots: tuple[tuple[str, object, int, int, int], ...],
+        launches: tuple[tuple[int, bytes, int], ...],
+        patches: tuple[tuple[int, int, int, int, int, int], ...],
+        ranges: tuple[tuple[int, int], ...] | None,
+        kept: object,
+        /,
+    ) -> None: ...
+
 class Shortcut:
     __wrapped__: Callable[..., object]
     def __init__(self, name: str, function: Callable[..., object], /) -> None: ...

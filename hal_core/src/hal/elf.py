@@ -7,22 +7,50 @@ whatever it says: tables may not overlap, and every `ValueError` says what is wr
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final, NamedTuple
 
-__all__ = ["DYNAMIC", "Section", "Symbol", "is_readable", "notes", "sections", "symbols"]
+__all__ = [
+    "AMD_GPU",
+    "DYNAMIC",
+    "FUNCTION",
+    "NVIDIA_GPU",
+    "PROCESSORS",
+    "Section",
+    "Symbol",
+    "constants",
+    "is_readable",
+    "machine",
+    "machine_name",
+    "notes",
+    "sections",
+    "source_name",
+    "symbols",
+]
+
+AMD_GPU: Final = 224
+NVIDIA_GPU: Final = 190
+PROCESSORS: Final = {3: "x86", 40: "ARM", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+"""Processors by the number of their machine, in the words of `platform.machine`."""
+_GPUS: Final = {NVIDIA_GPU: "an NVIDIA GPU (a cubin)", AMD_GPU: "an AMD GPU (a code object)"}
 
 _HEADER_SIZE: Final = 64
 _HEAD: Final = b"\x7fELF\x02\x01"
-_SECTION: Final = struct.Struct("<4xIQQQQI20x")
-_SYMBOL: Final = struct.Struct("<IBxHQQ")
+_SECTION: Final = struct.Struct("<4xIQQQQII16x")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
 _SEGMENT: Final = struct.Struct("<I4xQ16xQ16x")
 _NOTE: Final = struct.Struct("<III")
 _NOTE_SEGMENT: Final = 4
 _SYMBOL_TABLE: Final = 2
+_NOTHING_STORED: Final = 8
+_RESERVED: Final = 0xFF00  # section numbers from here on name no section
+_MANGLED: Final = re.compile(r"_Z(?:L)?(\d+)(.+)")
 DYNAMIC: Final = 11
 """The kind of section that lists the symbols that the loader sees."""
+FUNCTION: Final = 2
+"""The kind of symbol that is a function."""
 _LETTERS_PER_BYTE: Final = 4
 """Names may share their ends: together they may be so much longer than the file."""
 
@@ -38,8 +66,8 @@ class Section(NamedTuple):
         Where it is loaded, 0 if it is not.
     start, size
         Where it stands in the file, in bytes.
-    link
-        The index of the section that it refers to.
+    link, info
+        The indexes of the sections that it refers to, where its kind has such.
     """
 
     kind: int
@@ -48,6 +76,7 @@ class Section(NamedTuple):
     start: int
     size: int
     link: int
+    info: int
 
 
 class Symbol(NamedTuple):
@@ -65,6 +94,8 @@ class Symbol(NamedTuple):
         The index of the section it is defined in; 0 for what others define.
     value, size
         Its address, or in files that are to be linked its place in the section; its bytes.
+    other
+        Its visibility, and the machine's own bits.
     """
 
     name: str
@@ -74,11 +105,22 @@ class Symbol(NamedTuple):
     section: int
     value: int
     size: int
+    other: int
 
 
 def is_readable(image: bytes) -> bool:
     """Return whether an image begins as a 64-bit little-endian ELF file does."""
     return len(image) >= _HEADER_SIZE and image.startswith(_HEAD)
+
+
+def machine(image: bytes) -> int:
+    """Return the number of the machine that a readable file is for."""
+    return int.from_bytes(image[18:20], "little")
+
+
+def machine_name(number: int) -> str:
+    """Return what to call a machine in an error."""
+    return PROCESSORS.get(number) or _GPUS.get(number) or f"machine {number}"
 
 
 def sections(image: bytes) -> list[Section]:
@@ -103,7 +145,7 @@ def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbo
         names = listed[table.link]
         last = table.start + table.size - _SYMBOL.size
         for position in range(table.start, last + 1, _SYMBOL.size):
-            name_at, info, section, value, size = _SYMBOL.unpack_from(image, position)
+            name_at, info, other, section, value, size = _SYMBOL.unpack_from(image, position)
             first = names.start + name_at
             end = image.find(b"\0", first, names.start + names.size)
             letters -= end - first
@@ -111,7 +153,35 @@ def symbols(image: bytes, listed: list[Section] | None = None) -> Iterator[Symbo
                 message = "the names of its symbols overlap, or have no end"
                 raise ValueError(message)
             name = image[first:end].decode(errors="replace")
-            yield Symbol(name, table.kind, info >> 4, info & 15, section, value, size)
+            fields = (table.kind, info >> 4, info & 15, section, value, size, other)
+            yield Symbol(name, *fields)
+
+
+def constants(image: bytes, names: Container[str]) -> dict[str, bytes]:
+    """Return the bytes of variables with these names, as the file has them.
+
+    Raises `ValueError` for a damaged file.
+    """
+    found: dict[str, bytes] = {}
+    listed = sections(image)
+    for symbol in symbols(image, listed):
+        if symbol.name in names and 0 < symbol.section < min(_RESERVED, len(listed)):
+            section = listed[symbol.section]
+            # The symbol's value is an address; in relocatable files, an offset in its section.
+            first = section.start + symbol.value - section.address
+            content = image[first : first + symbol.size]
+            if section.kind != _NOTHING_STORED and len(content) == symbol.size:
+                found[symbol.name] = content
+    return found
+
+
+def source_name(name: str) -> str:
+    """Return the name in the C++ source of a function or variable at global scope."""
+    found = _MANGLED.fullmatch(name)
+    if found is None:
+        return name
+    length = int(found[1])
+    return found[2][:length] if length <= len(found[2]) else name
 
 
 def notes(image: bytes) -> Iterator[tuple[bytes, int, bytes]]:

@@ -18,7 +18,12 @@
         ├── ReentrantCallError      RuntimeError: a signal handler interrupted hal and calls it
         ├── OperationError          the device refused or failed one operation
         ├── DeviceLostError         the native context is gone; nothing on it can go on
+        ├── ProcessLostError        another process has died that shared something with this one
         ├── SemaphoreFailedError    a semaphore was failed with an error that is no HalError
+        ├── CollectiveError         a group of ranks is broken; records, ranks
+        │   ├── CollectiveMismatchError  ValueError: the ranks submitted different operations
+        │   ├── CollectiveTimeoutError   TimeoutError: a rank did not come in time
+        │   └── RendezvousError          TimeoutError: the ranks of a group did not all come
         └── BackendError
             ├── BackendNotFoundError     LookupError: no plugin of that name is installed
             ├── BackendUnavailableError  installed, but no driver or device is here
@@ -30,7 +35,7 @@ and ``native_code`` keep the vendor's own error where there was one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 __all__ = [
@@ -40,6 +45,9 @@ __all__ = [
     "BackendUnavailableError",
     "CancelledError",
     "ClosedError",
+    "CollectiveError",
+    "CollectiveMismatchError",
+    "CollectiveTimeoutError",
     "CompilationError",
     "DeadlineExceededError",
     "DeviceLostError",
@@ -51,7 +59,9 @@ __all__ = [
     "OperationError",
     "OutOfMemoryError",
     "PluginError",
+    "ProcessLostError",
     "ReentrantCallError",
+    "RendezvousError",
     "SemaphoreFailedError",
     "UnimplementedError",
     "WorkFailedError",
@@ -228,10 +238,61 @@ class DeviceLostError(HalError):
     given_up: bool = False
 
 
+class ProcessLostError(HalError):
+    """Report that another process has ended without closing what it shared with this one."""
+
+    status = "UNAVAILABLE"
+
+
 class SemaphoreFailedError(HalError):
     """Report a semaphore failed with an error that is no HalError; that one is the cause."""
 
     status = "ABORTED"
+
+
+class CollectiveError(HalError):
+    """Report that a group of ranks is broken: its unended work failed, and no more is done.
+
+    Attributes
+    ----------
+    ranks
+        The ranks at fault, as far as that is known.
+    records
+        The last operations of each rank, as far as they are known, oldest first.
+    """
+
+    status = "ABORTED"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        ranks: Sequence[int] = (),
+        records: Mapping[int, Sequence[str]] | None = None,
+        native_name: str | None = None,
+        native_code: int | None = None,
+    ) -> None:
+        super().__init__(message, native_name=native_name, native_code=native_code)
+        self.ranks = tuple(ranks)
+        self.records = {rank: tuple(lines) for rank, lines in (records or {}).items()}
+
+
+class CollectiveMismatchError(CollectiveError, ValueError):
+    """Report that ranks submitted different operations, sizes or types in the same place."""
+
+    status = "INVALID_ARGUMENT"
+
+
+class CollectiveTimeoutError(CollectiveError, TimeoutError):
+    """Report that an operation did not end within the time-out of its group."""
+
+    status = "DEADLINE_EXCEEDED"
+
+
+class RendezvousError(CollectiveError, TimeoutError):
+    """Report that not all ranks of a group came to make it, or that they do not fit together."""
+
+    status = "DEADLINE_EXCEEDED"
 
 
 class BackendError(HalError):

@@ -19,8 +19,8 @@ failure) is the core's. The rules that hold for every method:
   feature, `OperationError` otherwise, each with ``native_name`` and
   ``native_code``.
 - No method calls back into the core, and no driver thread runs Python.
-- Methods of an optional feature (`FEATURES`) are called only if the device
-  declares it, and need not be implemented otherwise.
+- Methods of an optional feature (`FEATURES`; most are in `hal.native_options`)
+  are called only if the device declares it, and need not be implemented otherwise.
 
 The records that the methods take and return are in `hal.native_types`.
 """
@@ -31,7 +31,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from hal.errors import UnimplementedError
+from hal.errors import OperationError, UnimplementedError
+from hal.native_options import OptionalPrimitives, missing
 from hal.native_types import (
     FEATURES,
     CallTable,
@@ -44,10 +45,14 @@ from hal.native_types import (
     FillNode,
     FunctionInfo,
     HostCopyNode,
+    ImageInfo,
     IndirectLaunchNode,
+    KernelInfo,
     LaunchNode,
+    LaunchUpdate,
     MemoryType,
     Node,
+    PeerCopyNode,
 )
 
 __all__ = [
@@ -62,13 +67,17 @@ __all__ = [
     "FillNode",
     "FunctionInfo",
     "HostCopyNode",
+    "ImageInfo",
     "IndirectLaunchNode",
+    "KernelInfo",
     "LaunchNode",
+    "LaunchUpdate",
     "MemoryType",
     "NativeCompiler",
     "NativeDevice",
     "NativeDriver",
     "Node",
+    "PeerCopyNode",
 ]
 
 
@@ -96,6 +105,19 @@ class NativeCompiler(ABC):
         """
         message = "it links no images"
         raise UnimplementedError(message)
+
+    def image_info(self, image: bytes, target: str) -> ImageInfo:
+        """Return what an image that another compiler made says of itself, without loading it.
+
+        `target` is what the user says that it was made for; empty to be told by the image. May
+        be any bytes. Raises `OperationError` with what they are if no device of the backend
+        takes them, and `InvalidArgumentError` if the image is for another target, or neither
+        says one.
+        """
+        if not target:
+            message = "its images do not say what they are for"
+            raise OperationError(message)
+        return ImageInfo(target)
 
     def target_of(self, info: DeviceInfo) -> str:
         """Return the target that suits a device best."""
@@ -134,7 +156,7 @@ class NativeDriver(ABC):
         """
 
 
-class NativeDevice(ABC):
+class NativeDevice(OptionalPrimitives, ABC):
     """One device's context, and the native calls on it.
 
     Attributes
@@ -153,11 +175,14 @@ class NativeDevice(ABC):
         From so many commands on, a recording that runs again is submitted
         faster as a graph than replayed on a stream; 0 for never. Measured with
         ``benchmarks/lowering.py``; "auto" goes by it (C4).
+    graph_launches
+        The same for a recording of nothing but launches; 0 for no other number.
     """
 
     __slots__ = ("domain", "features", "info", "max_in_flight")
 
     graph_commands: ClassVar[int] = 1
+    graph_launches: ClassVar[int] = 0
 
     info: DeviceInfo
     features: frozenset[str]
@@ -235,7 +260,7 @@ class NativeDevice(ABC):
 
     def forget_failure(self, stream: int, code: int) -> None:
         """Forget a stream's failures up to that of native code `code`: its operation has failed."""
-        raise _missing("failures of single operations")
+        raise missing("failures of single operations")
 
     @abstractmethod
     def notify(self, stream: int, function: int, argument: int) -> None:
@@ -374,34 +399,6 @@ class NativeDevice(ABC):
         they are copied during the call.
         """
 
-    # Launches over a grid in memory: the feature "indirect_dispatch"
-
-    def launch_indirect(
-        self,
-        stream: int,
-        function: int,
-        counts: int,
-        block: tuple[int, int, int],
-        shared_memory: int,
-        parameters: int,
-    ) -> None:
-        """Launch as `launch` does, over a grid of three 32-bit numbers read when it runs.
-
-        `counts` is the device address of the three, a multiple of 4. A zero among them launches
-        nothing; more than `launch` takes is a fault of the device, like one of the kernel.
-        """
-        raise _missing("indirect_dispatch")
-
-    # Occupancy: the feature "occupancy"
-
-    def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
-        """Return how many blocks of a kernel one compute unit holds at once; 0 if none fits.
-
-        Blocks of `threads` > 0 threads, with `shared_memory` bytes of dynamic
-        shared memory each, both within the limits that `launch` keeps.
-        """
-        raise _missing("occupancy")
-
     # Other devices: the feature "peer_access"
 
     def can_access_peer(self, other: NativeDevice) -> bool:
@@ -409,7 +406,7 @@ class NativeDevice(ABC):
 
         `other` is an open device of the same domain; or the same hardware, opened twice.
         """
-        raise _missing("peer_access")
+        raise missing("peer_access")
 
     def enable_peer(self, other: NativeDevice) -> None:
         """Let kernels of this device use all memory of `other` from now on; may block.
@@ -417,7 +414,7 @@ class NativeDevice(ABC):
         However it is or will be allocated. `can_access_peer` has returned True.
         Enabling again is no error. The opposite direction is not enabled.
         """
-        raise _missing("peer_access")
+        raise missing("peer_access")
 
     def copy_peer(
         self,
@@ -434,167 +431,4 @@ class NativeDevice(ABC):
         two devices of the domain, whether or not `enable_peer` was called. For
         two host allocations the same holds as in `copy`.
         """
-        raise _missing("peer_access")
-
-    # Points in time: the feature "timestamps"
-
-    def create_timer(self) -> int:
-        """Create an event with timing."""
-        raise _missing("timestamps")
-
-    def destroy_timer(self, timer: int) -> None:
-        """Destroy a timer whose last record is complete."""
-        raise _missing("timestamps")
-
-    def record_timer(self, timer: int, stream: int) -> None:
-        """Take the time when all work enqueued on the stream so far has ended; overwrites."""
-        raise _missing("timestamps")
-
-    def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds from one timer's time to another's, negative if it was earlier.
-
-        Both are this device's, recorded and complete, on any streams.
-        """
-        raise _missing("timestamps")
-
-    # Streams and events of others: the feature "external_streams"
-
-    def export_stream(self, stream: int) -> int:
-        """Return the vendor's own handle of a stream (``cudaStream_t``, ``hipStream_t``)."""
-        raise _missing("external_streams")
-
-    def adopt_stream(self, handle: int) -> int:
-        """Return a stream, for this class's methods, over another library's.
-
-        `handle` is the vendor's, the default streams' too, as in DLPack: of
-        CUDA 1 (legacy; also 0) and 2 (per thread), of ROCm 0. It is of this
-        device and alive until `release_stream`. Adopting it twice is no error.
-        `create_stream`'s promise does not hold for it, and its owner, or two
-        threads of the core, may call on it at once. Raises
-        `OperationError` if the driver reports that it is not a stream.
-        """
-        raise _missing("external_streams")
-
-    def release_stream(self, stream: int) -> None:
-        """Forget what `adopt_stream` returned; its owner's stream stays as it is."""
-        raise _missing("external_streams")
-
-    def adopt_event(self, handle: int) -> int:
-        """Return an event for `record_event` and `wait_event` over another library's.
-
-        `handle` is the vendor's; it is alive until `release_event`. Of this
-        device, unless it is only waited for.
-        """
-        raise _missing("external_streams")
-
-    def release_event(self, event: int) -> None:
-        """Forget what `adopt_event` returned; its owner's event stays as it is."""
-        raise _missing("external_streams")
-
-    # Graphs: the feature "graphs"
-
-    def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
-        """Return a graph of `nodes`, which may run in any order that `dependencies` leave.
-
-        ``dependencies[i]``, all below i, are the nodes that must have ended
-        before node i begins; nodes without a path between them may run at
-        once. Enqueues nothing. The caller destroys the graph.
-        """
-        raise _missing("graphs")
-
-    def destroy_graph(self, graph: int) -> None:
-        """Destroy a graph; its instances live on."""
-        raise _missing("graphs")
-
-    def instantiate_graph(self, graph: int) -> int:
-        """Return an executable instance of a graph. The caller destroys it."""
-        raise _missing("graphs")
-
-    def destroy_graph_instance(self, instance: int) -> None:
-        """Destroy an instance that no stream runs."""
-        raise _missing("graphs")
-
-    def update_graph(self, instance: int, index: int, node: Node) -> None:
-        """Replace the parameters of an instance's node, for launches from now on.
-
-        The node is of the class that it had, and a launch of the same function. Here alone a
-        launch may have a zero in its grid: its node runs nothing then, and still orders. One
-        thread at a time uses an instance. Raises `OperationError` where the driver refuses to
-        change it in place (the memory is of another kind, say): the core makes a new instance
-        then, and does not launch this one again.
-        """
-        raise _missing("graphs")
-
-    def launch_graph(self, stream: int, instance: int) -> None:
-        """Run all nodes of an instance in the place of one operation of the stream.
-
-        The instance runs once at a time: the core launches it again on the
-        same stream, or when the launch before has ended.
-        """
-        raise _missing("graphs")
-
-    # Host memory of others: the feature "host_import"
-
-    def import_host(self, address: int, size: int) -> int:
-        """Pin `size` > 0 bytes of host memory, and return the device's address of them.
-
-        ``cuMemHostRegister``, ``hipHostRegister``. The core keeps the memory
-        alive until `release_host`. Raises `OperationError` where the driver
-        refuses the range. May block.
-        """
-        raise _missing("host_import")
-
-    def release_host(self, address: int) -> None:
-        """Unpin what `import_host` was given at host `address`; no work uses it. May block."""
-        raise _missing("host_import")
-
-    # Stream-ordered allocation: the feature "async_allocations"
-
-    def configure_pool(self, keep: int, reuse: str) -> None:
-        """Configure the pool of `allocate_async`.
-
-        Called once, before the first `allocate_async`. `keep` is how many
-        unused bytes the pool may keep when work has ended. `reuse`
-        says which freed memory an allocation may get that its stream has not
-        freed itself, before the host has seen the free complete: none
-        (``"stream"``), what was freed before an event that the stream waits for
-        (``"ordered"``), or also what happens to be complete, and what the
-        driver makes the stream wait for by itself (``"any"``).
-        """
-        raise _missing("async_allocations")
-
-    def allocate_async(self, stream: int, size: int) -> int:
-        """Return the address of `size` > 0 bytes, valid for work behind this in the stream.
-
-        And for work ordered behind that by events. Memory that the stream has
-        freed can be had again at once. The peers that `enable_peer` was called
-        for may use it. Raises `OutOfMemoryError`, and enqueues nothing, if
-        neither the pool nor the device has room.
-        """
-        raise _missing("async_allocations")
-
-    def free_async(self, stream: int, address: int) -> None:
-        """Give back what `allocate_async` returned, once the stream gets there; never blocks.
-
-        All work that uses the memory is ordered before that place of the stream.
-        """
-        raise _missing("async_allocations")
-
-    def pool_statistics(self) -> tuple[int, int]:
-        """Return the bytes that the pool holds of the device, and those of them in use.
-
-        Never blocks. In use is what `free_async` was not called for yet; the
-        driver may count both in larger units than the requests.
-        """
-        raise _missing("async_allocations")
-
-    def trim_pool(self, keep: int) -> None:
-        """Give memory of the pool back to the device until it holds `keep` bytes, or all in use.
-
-        What was freed counts as in use until its stream got there. May block.
-        """
-        raise _missing("async_allocations")
-
-
-def _missing(feature: str) -> UnimplementedError:
-    return UnimplementedError(f"this device does not declare the feature {feature!r}")
+        raise missing("peer_access")

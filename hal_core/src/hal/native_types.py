@@ -9,6 +9,7 @@ import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from hal.dialect import needs_files
@@ -26,10 +27,14 @@ __all__ = [
     "FillNode",
     "FunctionInfo",
     "HostCopyNode",
+    "ImageInfo",
     "IndirectLaunchNode",
+    "KernelInfo",
     "LaunchNode",
+    "LaunchUpdate",
     "MemoryType",
     "Node",
+    "PeerCopyNode",
 ]
 
 
@@ -52,10 +57,12 @@ FEATURES: Final = frozenset(
         "graphs",  # native command graphs
         "host_import",  # host memory becomes the device's without a copy
         "host_visible_device_memory",  # MemoryType.DEVICE addresses are host pointers
+        "memory_sharing",  # processes open device memory of others
         "indirect_dispatch",  # launches that read their grid from memory when they run
         "occupancy",  # how many blocks of a kernel a compute unit holds at once
         "pageable_copies",  # copies from, to and between any host memory enqueue without blocking
         "peer_access",  # copies between devices, and kernels that use another one's memory
+        "stream_values",  # a stream writes numbers to pinned memory, and waits for them
         "timestamps",  # points in time on a stream
     }
 )
@@ -237,6 +244,43 @@ class CompiledImage:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+class KernelInfo(NamedTuple):
+    """A kernel of an image, as the image describes it.
+
+    Attributes
+    ----------
+    signature
+        Its parameters as `hal.Signature.parse` takes them, ``any[8]`` for one of which only
+        the size is known; None where only loading tells.
+    block
+        The only block in x, y and z that it runs with, if there is one.
+    max_threads
+        The most threads of a block, 0 where it does not say.
+    """
+
+    signature: str | None = None
+    block: tuple[int, int, int] | None = None
+    max_threads: int = 0
+
+
+class ImageInfo(NamedTuple):
+    """An image, as it describes itself.
+
+    Attributes
+    ----------
+    target
+        The target that it was made for, as `CompiledImage.target`.
+    kernels
+        Its kernels by their names in the image; None where it does not list them.
+    properties
+        As of `CompiledImage`: what `NativeCompiler.rank` reads.
+    """
+
+    target: str
+    kernels: Mapping[str, KernelInfo] | None = None
+    properties: Mapping[str, str] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionInfo:
     """The driver's description of a loaded kernel.
@@ -284,6 +328,19 @@ class HostCopyNode(NamedTuple):
     size: int
 
 
+class PeerCopyNode(NamedTuple):
+    """A copy between two devices in a graph; the fields are those of `NativeDevice.copy_peer`.
+
+    The graph's device is one of the two, and reaches the other (`NativeDevice.can_access_peer`).
+    """
+
+    target: int
+    target_device: object
+    source: int
+    source_device: object
+    size: int
+
+
 class LaunchNode(NamedTuple):
     """A kernel launch in a graph; the fields are the arguments of `NativeDevice.launch`.
 
@@ -311,8 +368,28 @@ class EmptyNode(NamedTuple):
     """A node without work: orders what it depends on before what depends on it."""
 
 
-Node: TypeAlias = FillNode | CopyNode | HostCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode
+Node: TypeAlias = (
+    FillNode | CopyNode | HostCopyNode | PeerCopyNode | LaunchNode | IndirectLaunchNode | EmptyNode
+)
 """One command of a graph, the same for every backend."""
+
+
+class LaunchUpdate(NamedTuple):
+    """A launch in a graph instance, as `CallTable.update_launch` takes it.
+
+    Attributes
+    ----------
+    node
+        The vendor's handle of the node.
+    structure
+        Bytes of the vendor's structure of a launch's parameters. The core aligns them to 8.
+    grid
+        The place in them of the grid, three ``unsigned`` that the core replaces.
+    """
+
+    node: int
+    structure: bytes
+    grid: int
 
 
 class CallTable(NamedTuple):
@@ -378,6 +455,18 @@ class CallTable(NamedTuple):
         the same mode. 0: the method is called.
     pool
         What `allocate_async` takes as its pool.
+    update_launch
+        ``int (void *instance, void *node, const void *structure)``: does what
+        `NativeDevice.update_graph` does for a launch over a grid without zeros, with what
+        `NativeDevice.launch_update` has given. 0: the method is called.
+    write_value
+        ``int (void *stream, uintptr_t address, uint64_t value, unsigned flags)``: does what
+        `NativeDevice.write_value` does; the flags are 0. 0 without ``stream_values``.
+    wait_value
+        ``int (void *stream, uintptr_t address, uint64_t value, unsigned flags, uint64_t mask)``:
+        does what `NativeDevice.wait_value` does; the flags are 0, and the mask has all bits. A
+        function that takes no mask will do: C's calling conventions let it ignore the last one.
+        0 without ``stream_values``.
     """
 
     record_event: int
@@ -396,3 +485,6 @@ class CallTable(NamedTuple):
     allocate_async: int = 0
     free_async: int = 0
     pool: int = 0
+    update_launch: int = 0
+    write_value: int = 0
+    wait_value: int = 0

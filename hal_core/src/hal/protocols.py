@@ -1,17 +1,12 @@
-"""What users and other libraries type against, where a proxy or a fake may take a class's place.
+"""Protocols to annotate with, where a proxy or a fake may take the place of one of hal's classes.
 
-Each protocol has the public members of the class of the same name in `hal`,
-with the same parameters and types. The docstrings of that class are the
-contract. The ids in parentheses are those of the rules in docs/.
+Each has the public members of the class of the same name in `hal`, whose docstrings are the
+contract; ids in parentheses are rules of docs/. Objects that are handed back to hal must be hal's
+own: a queue refuses any other with `ArgumentTypeError`. So a function that only reads a buffer
+takes a `protocols.Buffer`, and one that submits it a `hal.Buffer`.
 
-What is handed back to hal has to be hal's own, and is typed so: a queue
-refuses any other buffer, kernel, command buffer, timepoint, submission or
-fence with `ArgumentTypeError`. So a function that only reads a buffer takes a
-`protocols.Buffer`, and one that submits it a `hal.Buffer`.
-
-`isinstance` is refused for `Buffer` and `Submission`: Python 3.11 would
-evaluate their properties, which raise once the memory is gone, or ask the
-device.
+`isinstance` is refused for `Buffer` and `Submission`: Python 3.11 would evaluate their properties,
+which raise once the memory is gone, or ask the device.
 """
 
 from __future__ import annotations
@@ -32,6 +27,8 @@ from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics
 from hal._memory.usage import BufferUsage
 from hal._transfers.arrays import Shape
 from hal.native import DeviceInfo, MemoryType, NativeDevice
+from hal.native_collectives import Participant
+from hal.tickets import BufferTicket, SemaphoreTicket
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
@@ -85,6 +82,7 @@ class Semaphore(Protocol):
     def wait(self, value: int, timeout: float | None = None) -> None: ...
     def signal(self, value: int) -> None: ...
     def fail(self, error: BaseException) -> None: ...
+    def share(self) -> SemaphoreTicket: ...
     def on_reached(
         self, value: int, function: Callable[[hal.HalError | None], object]
     ) -> Callback: ...
@@ -146,6 +144,7 @@ class Buffer(Protocol):
         wait: Waits | None = None,
         timeout: float | None = None,
     ) -> NDArray[Any]: ...
+    def share(self) -> BufferTicket: ...
     def close(self) -> None: ...
 
 
@@ -234,6 +233,7 @@ class CommandBuffer(Protocol):
     def signal_event(self, event: hal.CommandEvent) -> None: ...
     def wait_events(self, *events: hal.CommandEvent) -> None: ...
     def reset_event(self, event: hal.CommandEvent) -> None: ...
+    def on(self, where: hal.Queue | hal.Device | str) -> AbstractContextManager[object]: ...
     def group(self, name: str) -> AbstractContextManager[object]: ...
     def end(self) -> None: ...
 
@@ -339,6 +339,90 @@ class Queue(Protocol):
         self, buffer: hal.Buffer, *, wait: Waits = (), signal: Signals = ()
     ) -> hal.Submission: ...
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission: ...
+    def all_reduce(
+        self,
+        buffer: hal.Buffer,
+        target: hal.Buffer | None = None,
+        *,
+        group: Participant,
+        op: str = "sum",
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def reduce(
+        self,
+        buffer: hal.Buffer,
+        target: hal.Buffer | None = None,
+        *,
+        group: Participant,
+        root: SupportsIndex = 0,
+        op: str = "sum",
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def broadcast(
+        self,
+        buffer: hal.Buffer,
+        target: hal.Buffer | None = None,
+        *,
+        group: Participant,
+        root: SupportsIndex = 0,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def all_gather(
+        self,
+        buffer: hal.Buffer,
+        target: hal.Buffer,
+        *,
+        group: Participant,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def reduce_scatter(
+        self,
+        buffer: hal.Buffer,
+        target: hal.Buffer,
+        *,
+        group: Participant,
+        op: str = "sum",
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def all_to_all(
+        self,
+        buffer: hal.Buffer,
+        target: hal.Buffer,
+        *,
+        group: Participant,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def send(
+        self,
+        buffer: hal.Buffer,
+        *,
+        group: Participant,
+        peer: SupportsIndex,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def receive(
+        self,
+        buffer: hal.Buffer,
+        *,
+        group: Participant,
+        peer: SupportsIndex,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
+    def group_barrier(
+        self,
+        *,
+        group: Participant,
+        wait: Waits = (),
+        signal: Signals = (),
+    ) -> hal.Submission: ...
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Timestamp: ...
     @property
     def stream_handle(self) -> int: ...
@@ -397,7 +481,10 @@ class Device(Protocol):
     def create_queue(
         self, *, name: str | None = None, ordered: bool = True, stream: object = None
     ) -> Queue: ...
-    def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore: ...
+    def create_semaphore(
+        self, initial: int = 0, *, name: str | None = None, shareable: bool = False
+    ) -> Semaphore: ...
+    def open(self, ticket: Any) -> Any: ...  # noqa: ANN401 - by the kind of ticket
     def can_access(self, other: hal.Device) -> bool: ...
     def enable_access(self, other: hal.Device) -> None: ...
     def share_loss(self, other: hal.Device) -> None: ...
@@ -419,6 +506,7 @@ class Device(Protocol):
         memory: str | MemoryType = MemoryType.DEVICE,
         usage: BufferUsage = BufferUsage.ALL,
         access: str = "all",
+        shareable: bool = False,
     ) -> hal.Buffer: ...
     def import_array(
         self, array: object, *, release: Callable[[], object] | None = None

@@ -14,7 +14,7 @@ from typing import Final
 from hal import dialect
 from hal.errors import CompilationError, InvalidArgumentError
 from hal.native import CompileRequest
-from hal_cpu import _dialect, _image, _system, _toolchain
+from hal_cpu import _dialect, _image, _masked_loads, _system, _toolchain
 
 __all__ = [
     "NATIVE",
@@ -151,7 +151,7 @@ def _compile(
         *headers.values(),
         *dialect.texts().values(),
         compiler.identity,
-        "\0".join([*_TUNING[compiler.family], *options, *folders]),
+        "\0".join([_masked_loads.REMEDY, *_TUNING[compiler.family], *options, *folders]),
         debug,
     )
     # A debugger wants the source beside the image: make both.
@@ -295,9 +295,17 @@ def _run(
     while True:
         # Libraries count only after the files that need them.
         command = [*compiler.cxx, *wanted, str(directory / "image.cpp"), "-o", str(target)]
+        dump = directory / "loops"
+        if compiler.family == "gcc" and _masked_loads.REMEDY not in wanted:
+            command.append(f"{_masked_loads.DUMP}={dump}")
         status, log = _toolchain.run_compiler([*command, *options], directory)
         if status == 0 and target.is_file():
-            return target.read_bytes(), _named(log, request, directory, source)
+            loops = dump.read_text(errors="replace") if dump.exists() else ""
+            if not _masked_loads.may_be_grouped(loops):
+                return target.read_bytes(), _named(log, request, directory, source)
+            dump.unlink()
+            wanted.append(_masked_loads.REMEDY)
+            continue
         left = wanted
         if "march" in log or "native" in log:
             left = [option for option in left if option != _NATIVE]

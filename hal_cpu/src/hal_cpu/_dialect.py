@@ -210,13 +210,14 @@ def rewrite(request: CompileRequest, foreign: str, features: str, *, loops: bool
             # `(void)` must go.
             edits.append(_Edit(entry.parameters_start, entry.parameters_end, hidden))
         way = "hal_each" if body.isdisjoint(with_barriers) else "hal_side_by_side"
-        if loops and not foreign and body & with_barriers == {"__syncthreads"}:
+        if loops and not foreign and body & with_barriers <= {"__syncthreads"}:
             regions = _regions.split(
                 text.kernels[entry.name].tokens,
                 [name for _, name in entry.parameters],
                 known_macros,
                 users,
                 request.source,
+                int(entry.launch_bounds) if entry.launch_bounds.isdecimal() else 1024,
             )
             if regions is not None:
                 way = "hal_by_itself"

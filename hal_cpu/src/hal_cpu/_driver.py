@@ -33,6 +33,7 @@ __all__ = [
     "GRAPH",
     "INDIRECT",
     "LAUNCH",
+    "SLOTS",
     "WAIT",
     "KernelRecord",
     "Library",
@@ -56,8 +57,11 @@ INDIRECT: Final = 7
 EMPTY: Final = 8
 GRAPH: Final = 9
 
+SLOTS: Final = 1 << 12
+"""What a stream's handle is divided by: the rest is its slot, which is less."""
+
 ENDED: Final = 2**64 - 1
-"""What stands in the place of an event that was destroyed."""
+"""The value in the place of an event that was destroyed."""
 
 
 @dataclass(slots=True)
@@ -94,7 +98,9 @@ class Runtime:
         Words of 64 bits, one for each event: an index in `progress` in the lowest 16 bits, and the
         value that it stands for in the others. 0 where no event has been.
     mailboxes
-        Bytes; the next work of `enqueue` for stream s stands at ``64 * s``.
+        Bytes; the next work of `enqueue` for stream s stands at ``64 * s``. A stream that was
+        adopted has another handle, and so another mailbox: its slot, and `SLOTS` times the
+        mailbox's number.
     enqueue
         Enqueue the mailbox of a stream; returns 0 or an errno. Keeps the
         interpreter lock.
@@ -301,7 +307,8 @@ def load_runtime() -> Runtime:
     free_lock.hal_cpu_events.restype = ctypes.c_void_p
     records = free_lock.hal_cpu_events(ctypes.byref(events))
     free_lock.hal_cpu_mailboxes.restype = ctypes.c_void_p
-    mailboxes = free_lock.hal_cpu_mailboxes()
+    boxes = ctypes.c_int()
+    mailboxes = free_lock.hal_cpu_mailboxes(ctypes.byref(boxes))
     free_lock.hal_cpu_synchronize.argtypes = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64)
     free_lock.hal_cpu_allocate.argtypes = (ctypes.c_uint64,)
     free_lock.hal_cpu_allocate.restype = ctypes.c_void_p
@@ -318,7 +325,7 @@ def load_runtime() -> Runtime:
     # No argtypes here: ctypes passes a small int and bytes faster without.
     keep_lock.hal_cpu_enqueue.restype = ctypes.c_int
     keep_lock.hal_cpu_graph_update.restype = ctypes.c_int
-    letters = (ctypes.c_ubyte * (64 * streams.value)).from_address(mailboxes)
+    letters = (ctypes.c_ubyte * (64 * boxes.value)).from_address(mailboxes)
     return Runtime(
         progress=_words(progress, 16 * streams.value),
         events=_words(records, events.value),
@@ -351,7 +358,7 @@ def _words(address: int, count: int) -> memoryview:
 
 def _call_table(library: Library) -> CallTable:
     """Return the functions of enqueue.h, which any thread may call."""
-    functions = CallTable._fields[: CallTable._fields.index("current")]
+    functions = (*CallTable._fields[: CallTable._fields.index("current")], "update_launch")
     addresses = {field: find_symbol(library, f"hal_cpu_{field}") for field in functions}
     return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)
 

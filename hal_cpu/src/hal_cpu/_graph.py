@@ -16,15 +16,18 @@ from hal.native import (
     IndirectLaunchNode,
     LaunchNode,
     Node,
+    PeerCopyNode,
 )
 from hal_cpu import _driver
 
-__all__ = ["pack_graph", "pack_update"]
+__all__ = ["LAUNCH_GRID", "pack_graph", "pack_update"]
 
 _pack_empty: Final = struct.Struct("=Q56x").pack
 _pack_three: Final = struct.Struct("=QQQQ32x").pack
 _pack_four: Final = struct.Struct("=QQQQQ24x").pack
 _pack_launch: Final = struct.Struct("=QQQIII4xIIII8x").pack
+LAUNCH_GRID: Final = 24
+"""The place of the grid in the order of a launch."""
 _pack_indirect: Final = struct.Struct("=QQQQ8xIIII8x").pack
 _pack_place: Final = struct.Struct("=QII").pack
 
@@ -39,6 +42,10 @@ def _fill(node: FillNode) -> bytes:
 
 def _copy(node: CopyNode | HostCopyNode) -> bytes:
     return _pack_three(_driver.COPY, *node)
+
+
+def _peer_copy(node: PeerCopyNode) -> bytes:
+    return _pack_three(_driver.COPY, node.target, node.source, node.size)
 
 
 def _launch(node: LaunchNode) -> bytes:
@@ -58,6 +65,7 @@ _PACKERS: Final[dict[type, Callable[[Any], bytes]]] = {
     HostCopyNode: _copy,
     IndirectLaunchNode: _indirect,
     LaunchNode: _launch,
+    PeerCopyNode: _peer_copy,
 }
 
 

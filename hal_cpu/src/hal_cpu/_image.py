@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ from hal import elf
 from hal.errors import OperationError
 
 __all__ = [
+    "KERNEL_PREFIX",
     "MAX_SHARED_MEMORY",
     "SANITIZERS",
     "Symbol",
@@ -20,18 +20,10 @@ __all__ = [
     "shared_memory",
 ]
 
+KERNEL_PREFIX: Final = "hal_kernel_"
 MAX_SHARED_MEMORY: Final = 256 * 1024
 """The most shared memory of a block, including what its kernel declares."""
 
-_MACHINES: Final = {
-    3: "x86",
-    40: "ARM",
-    62: "x86_64",
-    183: "aarch64",
-    190: "an NVIDIA GPU (a cubin)",
-    224: "an AMD GPU (a code object)",
-    243: "riscv64",
-}
 SANITIZERS: Final = {
     "address": "__asan_init",
     "hwaddress": "__hwasan_init",
@@ -40,7 +32,6 @@ SANITIZERS: Final = {
 }
 """The symbol that an image needs from the library of each ``-fsanitize=``."""
 _SHARED_OBJECT: Final = 3
-_FUNCTION: Final = 2
 _THREAD_LOCAL: Final = 6
 
 
@@ -69,12 +60,12 @@ class Symbol:
     function: bool
 
 
-def read_symbols(image: bytes) -> dict[str, Symbol]:
-    """Return the symbols that a shared object for this machine defines.
+def read_symbols(image: bytes, machine: str = "") -> dict[str, Symbol]:
+    """Return the symbols that a shared object for a machine defines, for this one by default.
 
     Raises `OperationError` with what the image is, if it is anything else.
     """
-    _check(image)
+    _check(image, machine or platform.machine())
     try:
         return _read_symbols(image)
     except ValueError as error:
@@ -101,9 +92,8 @@ def shared_memory(symbols: Mapping[str, Symbol], kernel: str) -> int:
     )
 
 
-def _check(image: bytes) -> None:
-    """Raise `OperationError` unless the image is a shared object for this machine."""
-    machine = platform.machine()
+def _check(image: bytes, machine: str) -> None:
+    """Raise `OperationError` unless the image is a shared object for a machine."""
     wanted = f"the cpu backend loads shared objects for {machine}"
     if image[:4] != b"\x7fELF":
         message = f"{wanted}, and this image is {_guess(image)}"
@@ -111,11 +101,11 @@ def _check(image: bytes) -> None:
     if not elf.is_readable(image):
         message = f"{wanted}, and this image is a 32-bit, big-endian or damaged ELF file"
         raise OperationError(message)
-    kind, number = struct.unpack_from("<HH", image, 16)
-    target = _MACHINES.get(number, f"machine {number}")
+    target = elf.machine_name(elf.machine(image))
     if target != machine:
         message = f"{wanted}, and this image is for {target}: compile it with the cpu backend"
         raise OperationError(message)
+    kind = int.from_bytes(image[16:18], "little")
     if kind != _SHARED_OBJECT:
         message = f"{wanted}, and this ELF file is of type {kind}: link it with -shared"
         raise OperationError(message)
@@ -141,6 +131,10 @@ def _read_symbols(image: bytes) -> dict[str, Symbol]:
         known = symbols.get(each.name)
         if each.section and each.name and (known is None or (exported and not known.exported)):
             symbols[each.name] = Symbol(
-                each.name, each.size, exported, each.kind == _THREAD_LOCAL, each.kind == _FUNCTION
+                each.name,
+                each.size,
+                exported,
+                each.kind == _THREAD_LOCAL,
+                each.kind == elf.FUNCTION,
             )
     return symbols

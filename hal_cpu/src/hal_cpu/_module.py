@@ -12,7 +12,6 @@ __all__ = ["Module", "describe"]
 
 _ABI: Final = 2
 """``HAL_IMAGE_ABI`` of image.h."""
-_PREFIX: Final = "hal_kernel_"
 _ARGUMENT_BYTES_AT_MOST: Final = 32768
 
 _shared_memory: Final[dict[int, int]] = {}
@@ -76,7 +75,7 @@ class Module:
         Raises `NotFoundError` if there is no kernel of that name, and
         `OperationError` if its record is of another version.
         """
-        symbol = _PREFIX + name
+        symbol = _image.KERNEL_PREFIX + name
         if not self._exports(symbol):
             kernels = ", ".join(sorted(self._kernels())) or "none"
             message = f"the image has no kernel {name!r}; it has: {kernels}"
@@ -102,7 +101,11 @@ class Module:
 
     def _kernels(self) -> list[str]:
         """Return the names of all kernels."""
-        return [name[len(_PREFIX) :] for name in self._symbols if name.startswith(_PREFIX)]
+        return [
+            name[len(_image.KERNEL_PREFIX) :]
+            for name in self._symbols
+            if name.startswith(_image.KERNEL_PREFIX)
+        ]
 
     def variable(self, name: str) -> tuple[int, int]:
         """Return the address and the bytes of a variable; raises `NotFoundError`."""

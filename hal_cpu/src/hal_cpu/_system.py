@@ -1,4 +1,4 @@
-"""What the system tells of this process: processors, memory, and refusals."""
+"""Facts about this process from the operating system: processors, memory, refused calls."""
 
 from __future__ import annotations
 

@@ -6,12 +6,21 @@ import platform
 from collections.abc import Sequence
 from typing import Final
 
-from hal.errors import InvalidArgumentError
-from hal.native import CompiledImage, CompileRequest, DeviceInfo, NativeCompiler
-from hal_cpu import _compile, _toolchain
+from hal import elf
+from hal.errors import InvalidArgumentError, OperationError
+from hal.native import (
+    CompiledImage,
+    CompileRequest,
+    DeviceInfo,
+    ImageInfo,
+    KernelInfo,
+    NativeCompiler,
+)
+from hal_cpu import _compile, _image, _toolchain
 
 __all__ = ["CpuCompiler"]
 
+_FEATURES: Final = "hal_image_features"
 _V2: Final = "popcnt sse4_1 sse4_2 ssse3"
 _V3: Final = f"{_V2} abm avx avx2 bmi1 bmi2 f16c fma movbe"
 _V4: Final = f"{_V3} avx512bw avx512cd avx512dq avx512f avx512vl"
@@ -58,6 +67,41 @@ class CpuCompiler(NativeCompiler):
         image, log = _compile.link_images(named)
         properties = {key: value for key, value in parts[0].properties.items() if key != "source"}
         return CompiledImage(parts[0].target, image, log, properties)
+
+    def image_info(self, image: bytes, target: str) -> ImageInfo:
+        """Read a shared object for any processor; raises as `NativeCompiler.image_info`.
+
+        One that names no features of the processor is for all of its machine.
+        """
+        number = elf.machine(image) if elf.is_readable(image) else 0
+        machine = elf.PROCESSORS.get(number, platform.machine())
+        symbols = _image.read_symbols(image, machine)
+        names = [
+            name.removeprefix(_image.KERNEL_PREFIX)
+            for name, each in symbols.items()
+            if each.exported and name.startswith(_image.KERNEL_PREFIX)
+        ]
+        if not names:
+            message = "it is a shared object that exports no kernel, hal_kernel_NAME of image.h"
+            raise OperationError(message)
+        known = _TARGETS.get(machine, {})
+        found = elf.constants(image, (_FEATURES,)).get(_FEATURES, b"")
+        said = found.rstrip(b"\0").decode(errors="replace")
+        if target not in {"", _compile.NATIVE, *known}:
+            listed = ", ".join([_compile.NATIVE, *known])
+            message = f"{target!r} is no target of a shared object for {machine}; write {listed}"
+            raise InvalidArgumentError(message)
+        features = said or known.get(target, "")
+        lacking = set(features.split()) - set(known.get(target, features).split())
+        if lacking:
+            message = f"it needs {', '.join(sorted(lacking))}, which {target!r} does not promise"
+            raise InvalidArgumentError(message)
+        default = _compile.NATIVE if said else next(iter(known), _compile.NATIVE)
+        return ImageInfo(
+            target or default,
+            dict.fromkeys(names, KernelInfo()),
+            {"features": features, "machine": machine},
+        )
 
     def target_of(self, info: DeviceInfo) -> str:  # noqa: ARG002 - there is one
         """Return this processor's name for itself."""

@@ -16,6 +16,8 @@ from hal.native import (
     CallTable,
     DeviceInfo,
     FunctionInfo,
+    LaunchNode,
+    LaunchUpdate,
     MemoryType,
     NativeDevice,
     Node,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuDevice"]
 
-_FEATURES: Final = FEATURES - {"async_allocations"}
+_FEATURES: Final = FEATURES - {"async_allocations", "stream_values", "memory_sharing"}
 """All but one that the system cannot provide: the core's own pool replaces it."""
 _SLICE: Final = 50_000_000
 """The nanoseconds that a blocking call stays in C before it checks for signals."""
@@ -49,6 +51,9 @@ _TEXT: Final = 512
 
 _handles = itertools.count(1)
 """Handles of modules, of all devices."""
+
+_mailboxes: Final[dict[int, list[int]]] = {}
+"""The mailboxes of each stream that was adopted that nobody has, as parts of handles."""
 
 
 class CpuDevice(NativeDevice):
@@ -76,8 +81,8 @@ class CpuDevice(NativeDevice):
         "_threads",
     )
 
-    # Measured, see docs/command-buffers.md: fewer fills are replayed faster.
-    graph_commands = 4
+    # Measured, see docs/command-buffers.md, with the C extension and without.
+    graph_commands = 2
 
     def __init__(self, driver: CpuDriver, info: DeviceInfo, threads: int, seed: int) -> None:
         """Open the device; `threads` work on one operation.
@@ -136,8 +141,9 @@ class CpuDevice(NativeDevice):
 
     def synchronize_stream(self, stream: int) -> None:
         """Block until all that was enqueued so far is done; Ctrl-C ends it."""
-        enqueued = self._completed[stream * 16 + 8]
-        while not self._runtime.synchronize(stream, enqueued, _SLICE):
+        slot = stream % _driver.SLOTS
+        enqueued = self._completed[slot * 16 + 8]
+        while not self._runtime.synchronize(slot, enqueued, _SLICE):
             pass
 
     def create_event(self) -> int:
@@ -150,14 +156,14 @@ class CpuDevice(NativeDevice):
 
     def record_event(self, event: int, stream: int) -> None:
         """Let the event stand for the records enqueued so far; takes no record itself."""
-        word = stream << 4
+        word = stream << 4 & _COUNTER
         self._events[event] = self._completed[word + 8] << 16 | word
 
     def wait_event(self, stream: int, event: int) -> None:
         """Make later work of the stream wait for the event's last record."""
         found = self._events[event]
         word, count = found & _COUNTER, found >> 16
-        if self._completed[word] < count and word != stream << 4:
+        if self._completed[word] < count and word != stream << 4 & _COUNTER:
             if found == _driver.ENDED:
                 self._check(errno.EINVAL)
             _pack_two(self._mail, stream << 6, _driver.WAIT, word >> 4, count)
@@ -187,7 +193,7 @@ class CpuDevice(NativeDevice):
 
     def forget_failure(self, stream: int, code: int) -> None:
         """Forget what made records of the stream fail, up to the one of that number."""
-        self._runtime.forget_faults(stream, code)
+        self._runtime.forget_faults(stream % _driver.SLOTS, code)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
         """Call a plain C function on the stream's thread, in order with its other work."""
@@ -411,18 +417,30 @@ class CpuDevice(NativeDevice):
     # Foreign streams and events: those of another device of this process
 
     def export_stream(self, stream: int) -> int:
-        """Return the stream itself: its slot in the runtime, which all devices share."""
-        return stream
+        """Return the stream's slot in the runtime, which all devices share."""
+        return stream % _driver.SLOTS
 
     def adopt_stream(self, handle: int) -> int:
-        """Return the handle itself; raises `OperationError` for one that never was a stream."""
+        """Return a handle with a mailbox of its own, since the stream's owner may use its own now.
+
+        Raises `OperationError` for a number that never was a stream, and for a stream that
+        was adopted too often at once.
+        """
         if not 0 < handle < len(self._completed) // 16:
             message = f"{handle} is no stream of the cpu runtime"
             raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
-        return handle
+        boxes = range(_driver.SLOTS, len(self._mail) // 64, _driver.SLOTS)
+        try:
+            # One of two threads gets it.
+            return handle + _mailboxes.setdefault(handle, list(boxes)).pop()
+        except IndexError:
+            message = f"stream {handle} of the cpu runtime is adopted too often at the same time"
+            raise OperationError(message, native_name="EBUSY", native_code=errno.EBUSY) from None
 
     def release_stream(self, stream: int) -> None:
-        """Do nothing: the stream is its owner's."""
+        """Let another one have the mailbox; the stream is its owner's."""
+        slot = stream % _driver.SLOTS
+        _mailboxes[slot].append(stream - slot)
 
     def adopt_event(self, handle: int) -> int:
         """Return the handle itself; raises `OperationError` for a number that is not an event."""
@@ -471,6 +489,10 @@ class CpuDevice(NativeDevice):
             error = self._runtime.update_graph(_graph.pack_update(instance, index, node, 1))
         if error:
             self._check(error)
+
+    def launch_update(self, instance: int, index: int, node: LaunchNode) -> LaunchUpdate:
+        """Return a ``struct update`` of graph.h, which may copy all parameters."""
+        return LaunchUpdate(0, _graph.pack_update(instance, index, node, 1), _graph.LAUNCH_GRID)
 
     def launch_graph(self, stream: int, instance: int) -> None:
         """Enqueue a launch of an instance in its current state.

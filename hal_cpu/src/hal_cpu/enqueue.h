@@ -2,32 +2,47 @@
  * function of the call table (`hal.native.CallTable`). And events.
  *
  * Part of runtime.c. Handles are numbers, and pointers in the call table only by type: a
- * stream's is its slot, an event's its place in `events`. */
+ * stream's is its slot, or more where it was adopted, an event's its place in `events`. */
 #ifndef HAL_CPU_ENQUEUE_H
 #define HAL_CPU_ENQUEUE_H
 
 #include "faults.h"
 #include "graph.h"
 
-/* Any kind but KIND_JUMP and KIND_EXIT. Returns 0, or ENOMEM and nothing was enqueued. Never blocks. */
-static inline int enqueue_order(uint64_t slot, const struct order *order) {
-  struct stream *stream = streams[slot];
+enum {
+  SLOTS = 1 << 12, /* a handle is a slot, and SLOTS times the number of its mailbox */
+  MAILBOXES = 64,  /* of each stream: its maker's, and one for each who has adopted it */
+};
+_Static_assert((int)MAX_STREAMS <= (int)SLOTS, "a slot must fit in its part of a handle and of an event");
+
+static inline uint64_t slot_of(uint64_t handle) { return handle % SLOTS; }
+
+/* Any kind but KIND_JUMP and KIND_EXIT. Returns 0, or ENOMEM and nothing was enqueued. Never blocks: others
+ * who enqueue, for a queue or a device that has adopted the stream, leave soon. */
+static inline int enqueue_order(uint64_t handle, const struct order *order) {
+  struct stream *stream = streams[slot_of(handle)];
+  while (atomic_exchange_explicit(&stream->is_entered, true, memory_order_acquire)) sched_yield();
   struct record *record = reserve(stream, lines_of(order));
-  if (!record) return ENOMEM;
-  write_record(record, order);
-  if (order->kind == KIND_GRAPH) start_launch(record);
-  publish(stream, record);
-  return 0;
+  if (record) {
+    write_record(record, order);
+    if (order->kind == KIND_GRAPH) start_launch(record);
+    publish(stream, record);
+  }
+  atomic_store_explicit(&stream->is_entered, false, memory_order_release);
+  return record ? 0 : ENOMEM;
 }
 
-/* Where Python writes what it wants, one mailbox for each slot. */
-static _Alignas(LINE) struct order mailboxes[MAX_STREAMS];
+/* Where Python writes what it wants, one mailbox for each handle: two threads may be about to enqueue. */
+static _Alignas(LINE) struct order mailboxes[MAILBOXES * SLOTS];
 
-/* Enqueue what the slot's mailbox says; as `enqueue_order`. */
-EXPORT int hal_cpu_enqueue(int slot) { return enqueue_order((uint64_t)slot, &mailboxes[slot]); }
+/* Enqueue what the handle's mailbox says; as `enqueue_order`. */
+EXPORT int hal_cpu_enqueue(int handle) { return enqueue_order((uint64_t)handle, &mailboxes[handle]); }
 
-/* Return where the mailbox of slot 0 is; that of slot i is 64 * i bytes further. */
-EXPORT void *hal_cpu_mailboxes(void) { return mailboxes; }
+/* Return where the mailbox of handle 0 is, and their number; that of handle i is 64 * i bytes further. */
+EXPORT void *hal_cpu_mailboxes(int *count) {
+  *count = MAILBOXES * SLOTS;
+  return mailboxes;
+}
 
 /* ------------------------------------------------------------------- events */
 
@@ -41,7 +56,6 @@ enum {
  * one word, so that nobody sees half of a record. Python makes and ends events. */
 static _Atomic uint64_t events[MAX_EVENTS];
 static const uint64_t ENDED = UINT64_MAX; /* in the place of an event that was destroyed */
-_Static_assert(MAX_STREAMS <= 1 << 12, "a slot must fit in its part of an event");
 
 /* Return where the word of event 0 is, and their number. */
 EXPORT void *hal_cpu_events(int *count) {
@@ -56,7 +70,7 @@ static inline bool is_complete(uint64_t event) {
 }
 
 EXPORT int hal_cpu_record_event(void *event, void *stream) {
-  uint64_t slot = (uintptr_t)stream;
+  uint64_t slot = slot_of((uintptr_t)stream);
   uint64_t count = atomic_load_explicit(&progress[slot].published, memory_order_relaxed);
   atomic_store_explicit(&events[(uintptr_t)event], count << 16 | slot << 4, memory_order_relaxed);
   return 0;
@@ -65,7 +79,7 @@ EXPORT int hal_cpu_record_event(void *event, void *stream) {
 EXPORT int hal_cpu_wait_event(void *stream, void *event, unsigned flags) {
   uint64_t found = atomic_load_explicit(&events[(uintptr_t)event], memory_order_relaxed), slot = event_slot(found);
   if (flags || found == ENDED) return EINVAL;
-  if (slot == (uintptr_t)stream || is_complete(found)) return 0;
+  if (slot == slot_of((uintptr_t)stream) || is_complete(found)) return 0;
   return enqueue_order((uintptr_t)stream, &(struct order){.kind = KIND_WAIT, .words = {slot, found >> 16}});
 }
 
@@ -99,6 +113,12 @@ EXPORT int hal_cpu_launch(void *function, unsigned gx, unsigned gy, unsigned gz,
   order.launch.block[0] = bx, order.launch.block[1] = by, order.launch.block[2] = bz;
   order.launch.shared_memory = shared_memory;
   return enqueue_order((uintptr_t)stream, &order);
+}
+
+/* Its update says which node of which instance it is. */
+EXPORT int hal_cpu_update_launch(void *instance, void *node, const struct update *update) {
+  (void)node;
+  return instance == update->instance ? hal_cpu_graph_update(update) : EINVAL;
 }
 
 EXPORT int hal_cpu_launch_graph(void *instance, void *stream) {

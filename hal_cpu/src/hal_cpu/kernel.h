@@ -108,13 +108,16 @@ static HAL_INLINE void hal_enter(const hal_thread_t &thread) { hal_thread = thre
   const auto &hal_outer = hal_thread;                                                               \
   const int hal_size_x = (int)hal_outer.hal_block_size.x;                                           \
   if (hal_size_x < 1 || hal_size_x > hal_threads_at_most) __builtin_unreachable();                  \
+  const int hal_threads = hal_size_x * (int)(hal_outer.hal_block_size.y * hal_outer.hal_block_size.z); \
+  const int hal_first = (int)(hal_outer.hal_block.x * hal_outer.hal_block_size.x);                  \
   unsigned char hal_left[returns ? hal_threads_at_most : 1];                                        \
   bool hal_some_left = false;                                                                       \
   if (returns) __builtin_memset(hal_left, 0, sizeof hal_left)
 #define HAL_REGION_BEGIN(returns)                                                                   \
   for (int hal_z = 0, hal_row = 0; hal_z < (int)hal_outer.hal_block_size.z; hal_z++)                \
     for (int hal_y = 0; hal_y < (int)hal_outer.hal_block_size.y; hal_y++, hal_row += hal_size_x)    \
-      for (int hal_x = 0; hal_x < hal_size_x; hal_x++) {                                            \
+      for (int hal_index = hal_first; hal_index < hal_first + hal_size_x; hal_index++) {            \
+        const int hal_x = hal_index - hal_first;                                                    \
         const int hal_i = hal_row + hal_x;                                                          \
         if (returns && hal_some_left && hal_left[hal_i]) continue;                                  \
         auto hal_thread = hal_outer;                                                                \
@@ -478,7 +481,8 @@ struct hal_kernel_of<way, alone, F> {
   template <bool small>
   static HAL_INLINE void blocks(const hal_launch *launch, hal_worker *worker, unsigned long long first,
                                 unsigned long long last, A... arguments) {
-    const unsigned int *b = launch->block, *g = launch->grid;
+    const unsigned int *g = launch->grid, b[3] = {launch->block[0], launch->block[1], launch->block[2]};
+    if (b[0] - 1 >= 1024 || b[1] - 1 >= 1024 || b[2] - 1 >= 1024) __builtin_unreachable();
     for (unsigned long long i = first; i < last; i++) {
       const uint3 block{(unsigned int)(i % g[0]), (unsigned int)(i / g[0] % g[1]), (unsigned int)(i / g[0] / g[1])};
       if (small && (block.x >= hal_few || block.y >= hal_few)) __builtin_unreachable();

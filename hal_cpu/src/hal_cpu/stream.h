@@ -44,7 +44,8 @@ struct stream {
   pthread_t thread;
 
   /* The enqueuing side's. */
-  _Alignas(LINE) struct chunk *chunk;
+  _Alignas(LINE) _Atomic bool is_entered; /* by a thread that enqueues */
+  struct chunk *chunk;
   size_t used; /* bytes of chunk->records */
 
   /* Both sides'. */

@@ -206,6 +206,22 @@ class ContextDevice(NativeDevice):
                 return not error
         raise _driver.error_of(error, "the device's work")
 
+    def write_value(self, stream: int, address: int, value: int) -> None:
+        """Write a number behind the stream's work, and behind a barrier for the whole system."""
+        self._enqueue(cuda.cuStreamWriteValue64, stream, address, value)
+
+    def wait_value(self, stream: int, address: int, value: int) -> None:
+        """Make later work of the stream wait for a number."""
+        self._enqueue(cuda.cuStreamWaitValue64, stream, address, value)
+
+    def _enqueue(self, function: Callable[..., Any], stream: int, address: int, value: int) -> None:
+        try:
+            error = function(streams[stream], address, value, 0)[0]
+        except ValueError as problem:
+            raise _driver.unknown(problem, function) from problem
+        if error:
+            self._again(error, function, stream, address, value, 0)
+
     def notify(self, stream: int, function: int, argument: int) -> None:
         """Call a plain C function on the driver's thread after the stream's work so far."""
         _driver.launch_host_function(stream, function, argument)

@@ -236,6 +236,9 @@ _TABLE: Final = {
     "exchange_capture_mode": ("cuThreadExchangeStreamCaptureMode", 10010),
     "allocate_async": ("cuMemAllocFromPoolAsync", 11020),
     "free_async": ("cuMemFreeAsync", 11020),
+    "update_launch": ("cuGraphExecKernelNodeSetParams", 12000),
+    "write_value": ("cuStreamWriteValue64", 11070),
+    "wait_value": ("cuStreamWaitValue64", 11070),
 }
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 

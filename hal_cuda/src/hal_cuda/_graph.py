@@ -6,6 +6,7 @@ so a graph lives as long as its instances.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -15,7 +16,9 @@ from hal.native import (
     FillNode,
     HostCopyNode,
     LaunchNode,
+    LaunchUpdate,
     Node,
+    PeerCopyNode,
 )
 from hal_cuda import _driver
 from hal_cuda._driver import call, cuda
@@ -24,6 +27,11 @@ __all__ = ["Graph", "Instance"]
 
 _HOST: Final = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
 _ANY: Final = cuda.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+
+
+_pack_kernel: Final = struct.Struct("<QIIIIIII4xQQQQ").pack
+"""``CUDA_KERNEL_NODE_PARAMS``: function, grid, block, shared memory, parameters, and nothing."""
+_KERNEL_GRID: Final = 8
 
 
 # Parameters: one structure for each class of node
@@ -71,6 +79,11 @@ def _copy(node: CopyNode, context: object) -> tuple[Any, ...]:
     return (parameters, context)
 
 
+def _peer_copy(node: PeerCopyNode, context: object) -> tuple[Any, ...]:
+    # Unified addresses tell the driver whose memory it is.
+    return _copy(CopyNode(node.target, node.source, node.size), context)
+
+
 def _host_copy(node: HostCopyNode, context: object) -> tuple[Any, ...]:
     target, source, size = node
     parameters = _transfer(target, size)
@@ -90,6 +103,7 @@ _KINDS: Final[dict[type, tuple[Callable[..., tuple[Any, ...]], Any, Any]]] = {
     FillNode: (_fill, cuda.cuGraphAddMemsetNode, cuda.cuGraphExecMemsetNodeSetParams),
     CopyNode: (_copy, cuda.cuGraphAddMemcpyNode, cuda.cuGraphExecMemcpyNodeSetParams),
     HostCopyNode: (_host_copy, cuda.cuGraphAddMemcpyNode, cuda.cuGraphExecMemcpyNodeSetParams),
+    PeerCopyNode: (_peer_copy, cuda.cuGraphAddMemcpyNode, cuda.cuGraphExecMemcpyNodeSetParams),
     EmptyNode: (_empty, cuda.cuGraphAddEmptyNode, None),
 }
 
@@ -181,6 +195,12 @@ class Instance:
             raise _driver.unknown(problem, change) from problem
         if error:
             _driver.fail(error, change)
+
+    def launch_update(self, index: int, node: LaunchNode) -> LaunchUpdate:
+        """Return ``CUDA_KERNEL_NODE_PARAMS`` of a launch; the function's context is the graph's."""
+        function, grid, block, shared_memory, arguments = node
+        packed = _pack_kernel(function, *grid, *block, shared_memory, arguments, 0, 0, 0)
+        return LaunchUpdate(int(self._graph.nodes[index]), packed, _KERNEL_GRID)
 
     def _switch(self, index: int, *, on: bool) -> None:
         """Have a node run or not: the driver takes no empty grid, and orders by a disabled node."""

@@ -6,21 +6,14 @@ import re
 import struct
 from typing import Final, NamedTuple
 
+from hal import elf
 from hal.errors import OperationError
 
 __all__ = ["TAKES", "Image", "sniff"]
 
-_MACHINES: Final = {
-    3: "the processor (x86)",
-    62: "the processor (x86_64)",
-    183: "the processor (aarch64)",
-    224: "an AMD GPU (a code object)",
-}
-_NVIDIA: Final = 190
 _OLD_ABI: Final = 0x33  # of ELF files that say the architecture in the low byte
 _FATBIN: Final = b"\x50\xed\x55\xba"
 _LTOIR: Final = b"\xed\x43\x4e\x7f"
-_ELF_HEADER: Final = 64
 _SHOWN: Final = 16
 _OTHERS: Final = {
     b"__CLANG_OFFLOAD_": "a bundle of clang's, for AMD GPUs perhaps",
@@ -46,11 +39,15 @@ class Image(NamedTuple):
         For people: ``"a cubin for sm_90"``.
     is_lto
         Whether it has to be linked first.
+    target
+        What it was compiled for, as in ``"sm_90"``; of PTX what it needs at least,
+        ``"compute_90"``. Empty where that is not known, or several.
     """
 
     kind: str
     contents: str
     is_lto: bool = False
+    target: str = ""
 
 
 def sniff(image: bytes) -> Image:
@@ -64,27 +61,26 @@ def sniff(image: bytes) -> Image:
     space = _SPACE.match(image)
     if space is not None and image.startswith(b".version", space.end()):
         target = _TARGET.search(image, space.end())
-        return Image("ptx", f"PTX for {target[1].decode() if target else 'an unknown target'}")
+        name = target[1].decode() if target else ""
+        contents = f"PTX for {name or 'an unknown target'}"
+        return Image("ptx", contents, target=name.replace("sm_", "compute_"))
     message = f"{TAKES}, and this image is {_guess(image)}"
     raise OperationError(message)
 
 
 def _read_elf(image: bytes) -> Image:
     """Read the header; the driver decides whether the code fits the device."""
-    whole = len(image) >= _ELF_HEADER and image[4:6] == b"\x02\x01"
-    if whole:
-        (sections,) = struct.unpack_from("<Q", image, 40)
-        size, count = struct.unpack_from("<HH", image, 58)
-        whole = sections + size * count <= len(image)
-    if not whole:
+    try:
+        elf.sections(image)
+    except ValueError as error:
         message = f"{TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
-        raise OperationError(message)
-    (machine,) = struct.unpack_from("<H", image, 18)
-    if machine != _NVIDIA:
-        return Image("elf", f"code for {_MACHINES.get(machine, f'machine {machine}')}")
+        raise OperationError(message) from error
+    machine = elf.machine(image)
+    if machine != elf.NVIDIA_GPU:
+        return Image("elf", f"code for {elf.machine_name(machine)}")
     (flags,) = struct.unpack_from("<I", image, 48)
     number = flags & 0xFF if image[7] == _OLD_ABI else flags >> 8 & 0xFF
-    return Image("elf", f"a cubin for sm_{number}")
+    return Image("elf", f"a cubin for sm_{number}", target=f"sm_{number}")
 
 
 def _read_fatbin(image: bytes) -> Image:

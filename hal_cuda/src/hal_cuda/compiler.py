@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from hal.errors import CompilationError, InvalidArgumentError, OperationError
-from hal.native import CompiledImage, CompileRequest, DeviceInfo, NativeCompiler
-from hal_cuda import _compile, _driver
+from hal.native import CompiledImage, CompileRequest, DeviceInfo, ImageInfo, NativeCompiler
+from hal_cuda import _compile, _driver, _image, _metadata
 
 __all__ = ["CudaCompiler"]
 
@@ -71,6 +71,34 @@ class CudaCompiler(NativeCompiler):
         return CompiledImage(
             target, image, log, {"compiler": f"{parts[0].properties['compiler']}, nvJitLink"}
         )
+
+    def image_info(self, image: bytes, target: str) -> ImageInfo:
+        """Read PTX, a cubin, a fat binary or LTO-IR; raises as `NativeCompiler.image_info`."""
+        found = _image.sniff(image)
+        wanted = _parse(target)
+        if target and wanted is None:
+            message = f"{target!r} is no target of the cuda backend; write {_EXAMPLES}"
+            raise InvalidArgumentError(message)
+        own = _parse(found.target)
+        if found.kind == "elf" and own is None and not target:
+            message = f"{_image.TAKES}, and this image is {found.contents}"
+            raise OperationError(message)
+        if wanted is None and own is None:
+            message = f"it is {found.contents}, which says no target; write {_EXAMPLES}"
+            raise InvalidArgumentError(message)
+        # Cubins do not tell sm_90 from sm_90a.
+        if wanted and own and wanted[:2] != own[:2]:
+            message = f"it is {found.contents}, so its target is {found.target!r}, not {target!r}"
+            raise InvalidArgumentError(message)
+        kernels = None
+        try:
+            if own is not None:
+                is_text = found.kind == "ptx"
+                kernels = (_metadata.ptx_kernels if is_text else _metadata.cubin_kernels)(image)
+        except ValueError as error:
+            message = f"it is {found.contents}, and damaged: {error}"
+            raise OperationError(message) from error
+        return ImageInfo(target or found.target, kernels)
 
     def target_of(self, info: DeviceInfo) -> str:
         """Return a device's architecture, or PTX where it is newer than NVRTC."""

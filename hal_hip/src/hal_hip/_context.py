@@ -28,6 +28,10 @@ _record: Final = entry_point("hipEventRecord", _P, _P)
 _query: Final = relaxed_entry_point("hipEventQuery", _P)
 _is_capturing: Final = entry_point("hipStreamIsCapturing", _P, _P)
 _wait: Final = entry_point("hipStreamWaitEvent", _P, _P, ctypes.c_uint)
+_N: Final = ctypes.c_uint64
+_write_value: Final = entry_point("hipStreamWriteValue64", _P, _P, _N, ctypes.c_uint)
+_wait_value: Final = entry_point("hipStreamWaitValue64", _P, _P, _N, ctypes.c_uint, _N)
+_ALL_BITS: Final = (1 << 64) - 1
 _host_function: Final = entry_point("hipLaunchHostFunc", _P, _P, _P)
 _copy_peer: Final = entry_point(
     "hipMemcpyPeerAsync", _P, ctypes.c_int, _P, ctypes.c_int, ctypes.c_size_t, _P
@@ -153,6 +157,16 @@ class ContextDevice(NativeDevice):
         if status == NOT_READY:
             return False
         raise _driver.error_of(status, "hipEventQuery")
+
+    def write_value(self, stream: int, address: int, value: int) -> None:
+        """Write a number behind the stream's work."""
+        if status := _write_value(stream, address, value, 0):
+            fail(status, _write_value)
+
+    def wait_value(self, stream: int, address: int, value: int) -> None:
+        """Make later work of the stream wait for a number."""
+        if status := _wait_value(stream, address, value, 0, _ALL_BITS):
+            fail(status, _wait_value)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
         """Call a plain C function on a thread of HIP's after the stream's work so far."""

@@ -48,6 +48,7 @@ __all__ = [
     "fail",
     "has",
     "has_compiler",
+    "has_stream_values",
     "hip",
     "probe",
     "relaxed",
@@ -204,6 +205,9 @@ _TABLE: Final = {
     "exchange_capture_mode": "hipThreadExchangeStreamCaptureMode",
     "allocate_async": "hipMallocFromPoolAsync",
     "free_async": "hipFreeAsync",
+    "update_launch": "hipGraphExecKernelNodeSetParams",
+    "write_value": "hipStreamWriteValue64",
+    "wait_value": "hipStreamWaitValue64",
 }
 """The runtime's functions of a call table."""
 
@@ -322,6 +326,16 @@ def _unavailable(known: HalError) -> BackendUnavailableError:
         native_name=known.native_name,
         native_code=known.native_code,
     )
+
+
+def has_stream_values(index: int) -> bool:
+    """Return whether streams of a device can write and await numbers in memory."""
+    if not has("hipStreamWriteValue64", "hipStreamWaitValue64"):
+        return False
+    name = hip.hipDeviceAttribute_t.hipDeviceAttributeCanUseStreamWaitValue
+    with contextlib.suppress(HalError):
+        return bool(call(hip.hipDeviceGetAttribute, name, index))
+    return False
 
 
 def device_count() -> int:

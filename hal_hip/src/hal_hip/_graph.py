@@ -19,7 +19,9 @@ from hal.native import (
     FillNode,
     HostCopyNode,
     LaunchNode,
+    LaunchUpdate,
     Node,
+    PeerCopyNode,
 )
 from hal_hip._driver import call, entry_point, fail, hip
 
@@ -44,6 +46,7 @@ REQUIRED: Final = (
 
 _pack_kernel: Final = struct.Struct("<III4xQQIII4xQI4x").pack
 """``hipKernelNodeParams``: block, extra, function, grid, parameters, shared memory."""
+_KERNEL_GRID: Final = 32
 _pack_memset: Final = struct.Struct("<QI4xQQI4xQ").pack
 """``hipMemsetParams``: target, element size, height, pitch, value, width."""
 
@@ -73,6 +76,10 @@ def _copy(node: CopyNode) -> tuple[Any, ...]:
     return (*node, _ANY)
 
 
+def _peer_copy(node: PeerCopyNode) -> tuple[Any, ...]:
+    return (node.target, node.source, node.size, _ANY)  # the runtime knows whose addresses they are
+
+
 def _host_copy(node: HostCopyNode) -> tuple[Any, ...]:
     return (*node, _FROM_HOST)
 
@@ -88,6 +95,7 @@ _KINDS: Final[dict[type, tuple[Callable[[Any], tuple[Any, ...]], Any, Any]]] = {
     FillNode: (_fill, hip.hipGraphAddMemsetNode, _change_fill),
     CopyNode: (_copy, hip.hipGraphAddMemcpyNode1D, _change_copy),
     HostCopyNode: (_host_copy, hip.hipGraphAddMemcpyNode1D, _change_copy),
+    PeerCopyNode: (_peer_copy, hip.hipGraphAddMemcpyNode1D, _change_copy),
     EmptyNode: (_empty, hip.hipGraphAddEmptyNode, None),
 }
 
@@ -148,3 +156,8 @@ class Graph:
                 return
         if status := change(instance, self._nodes[index], *parameters(node)):
             fail(status, change)
+
+    def launch_update(self, index: int, node: LaunchNode) -> LaunchUpdate:
+        """Return the structure of a launch in any instance."""
+        (packed,) = _launch(node)
+        return LaunchUpdate(self._nodes[index], packed, _KERNEL_GRID)

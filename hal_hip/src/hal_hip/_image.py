@@ -18,18 +18,10 @@ import msgpack
 from hal import elf
 from hal.errors import OperationError
 
-__all__ = ["Image", "KernelData", "read"]
+__all__ = ["TAKES", "Image", "KernelData", "read"]
 
-_MACHINES: Final = {
-    62: "the processor (x86_64)",
-    183: "the processor (aarch64)",
-    190: "an NVIDIA GPU (a cubin)",
-    224: "an AMD GPU",
-}
-_AMD: Final = 224
 _BUNDLE: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED: Final = b"CCOB"
-_FUNCTION: Final = 2
 _METADATA: Final = (b"AMDGPU\0", 32)
 _MOST_BUNDLED: Final = 1024
 _MOST_ELEMENTS: Final = 1 << 16  # kernels of an image, parameters of a kernel
@@ -39,7 +31,7 @@ _DAMAGED: Final = (
     *(IndexError, KeyError, OverflowError),
 )
 """Exceptions of readers for malformed bytes."""
-_TAKES: Final = "a HIP device takes code objects (HSACO) and bundles of them"
+TAKES: Final = "a HIP device takes code objects (HSACO) and bundles of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +47,17 @@ class KernelData:
         Threads that a block may have, 0 if it does not say.
     shared_memory
         Bytes of shared memory that it declares itself.
+    signature
+        Its parameters in the form that `hal.Signature.parse` reads.
+    block
+        The only block that it runs with, if there is one.
     """
 
     parameter_sizes: tuple[int, ...]
     max_threads: int
     shared_memory: int
+    signature: str
+    block: tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +75,15 @@ class Image:
         What is known of each kernel, by its name in the image.
     functions
         The names of its functions, if the metadata list no kernels.
+    target
+        What the whole of it is for, as in ``"gfx90a:xnack-"``; empty where it does not say.
     """
 
     content: bytes
     contents: str
     kernels: Mapping[str, KernelData] = field(default_factory=dict)
     functions: tuple[str, ...] = ()
+    target: str = ""
 
 
 def read(image: bytes, target: str) -> Image:
@@ -96,11 +97,11 @@ def read(image: bytes, target: str) -> Image:
         if image.startswith(b"\x7fELF"):
             return _read_elf(image)
     except _DAMAGED as error:
-        message = f"{_TAKES}, and this image is a damaged one: {error}"
+        message = f"{TAKES}, and this image is a damaged one: {error}"
         raise OperationError(message) from error
     if image.startswith(_COMPRESSED):
         return Image(image, "a compressed bundle")
-    message = f"{_TAKES}, and this image is {_guess(image)}"
+    message = f"{TAKES}, and this image is {_guess(image)}"
     raise OperationError(message)
 
 
@@ -149,30 +150,44 @@ def _fits(name: str, target: str) -> bool:
 def _read_elf(image: bytes) -> Image:
     """Read a code object, or another ELF file, which the runtime may be able to load."""
     if not elf.is_readable(image):
-        message = f"{_TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
+        message = f"{TAKES}, and this image is a 32-bit, big-endian or damaged ELF file"
         raise OperationError(message)
-    (machine,) = struct.unpack_from("<H", image, 18)
-    if machine != _AMD:
-        target = _MACHINES.get(machine, f"machine {machine}")
-        return Image(image, f"an ELF file for {target}", functions=tuple(_functions(image)))
+    machine = elf.machine(image)
+    if machine != elf.AMD_GPU:
+        contents = f"an ELF file for {elf.machine_name(machine)}"
+        return Image(image, contents, functions=tuple(_functions(image)))
     metadata = _metadata(image)
-    target = str(metadata.get("amdhsa.target", "an AMD GPU")).rpartition("--")[2]
+    target = str(metadata.get("amdhsa.target", "")).rpartition("--")[2]
     kernels = {
         str(kernel[".name"]): _kernel(kernel) for kernel in metadata.get("amdhsa.kernels", ())
     }
-    return Image(image, f"a code object for {target}", kernels)
+    return Image(image, f"a code object for {target or 'an AMD GPU'}", kernels, target=target)
 
 
 def _kernel(kernel: Mapping[str, Any]) -> KernelData:
+    given = [
+        each
+        for each in kernel.get(".args", ())
+        if not str(each.get(".value_kind", "")).startswith("hidden_")
+    ]
+    required = [int(each) for each in kernel.get(".reqd_workgroup_size", ())]
+    block = (required[0], required[1], required[2]) if required else None
     return KernelData(
-        parameter_sizes=tuple(
-            int(each[".size"])
-            for each in kernel.get(".args", ())
-            if not str(each.get(".value_kind", "")).startswith("hidden_")
-        ),
+        parameter_sizes=tuple(int(each[".size"]) for each in given),
         max_threads=int(kernel.get(".max_flat_workgroup_size", 0)),
         shared_memory=int(kernel.get(".group_segment_fixed_size", 0)),
+        signature=", ".join(map(_parameter, given)),
+        block=block,
     )
+
+
+def _parameter(each: Mapping[str, Any]) -> str:
+    """Return a parameter as a signature's text has it."""
+    name = str(each.get(".name", ""))
+    name = f" {name}" if name.isidentifier() and name.isascii() else ""
+    if each.get(".value_kind") != "global_buffer":
+        return f"any[{int(each['.size'])}]{name}"
+    return f"{'const ' * (each.get('.access') == 'read_only')}ptr{name}"
 
 
 def _metadata(image: bytes) -> Mapping[str, Any]:
@@ -205,7 +220,7 @@ def _functions(image: bytes) -> Iterator[str]:
     for each in elf.symbols(image):
         # A compiler's own helpers begin with a sign that no source name has.
         is_named = each.name not in seen and each.name[:1] != "$"
-        if each.section and each.kind == _FUNCTION and is_named:
+        if each.section and each.kind == elf.FUNCTION and is_named:
             seen.add(each.name)
             yield each.name
 

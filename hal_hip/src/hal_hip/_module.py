@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
+from hal import elf
 from hal.errors import HalError, NotFoundError, OperationError, OutOfMemoryError
 from hal.native import FunctionInfo
 from hal_hip import _image
@@ -14,7 +14,6 @@ __all__ = ["Kernel", "Module"]
 
 _NOT_FOUND: Final = frozenset({13, 98, 500})
 """Runtimes' errors for an unknown name: InvalidSymbol, InvalidDeviceFunction, NotFound."""
-_MANGLED: Final = re.compile(r"_Z(?:L)?(\d+)(.+)")
 
 
 class Kernel:
@@ -83,14 +82,14 @@ class Module:
         if known := self._find(name):
             return known
         names = self._image.kernels or self._image.functions
-        matches = [each for each in names if _plain(each) == name]
+        matches = [each for each in names if elf.source_name(each) == name]
         if len(matches) == 1 and (known := self._find(matches[0])):
             return known
         if len(matches) > 1:
             several = ", ".join(matches)
             message = f"the image has {len(matches)} kernels {name!r}; name one: {several}"
             raise NotFoundError(message)
-        listed = ", ".join(sorted(map(_plain, names)))
+        listed = ", ".join(sorted(map(elf.source_name, names)))
         message = f"the image has no kernel {name!r}{f'; it has: {listed}' if listed else ''}"
         raise NotFoundError(message, native_name="hipErrorNotFound", native_code=500)
 
@@ -116,12 +115,3 @@ class Module:
                 message, native_name=error.native_name, native_code=error.native_code
             ) from error
         return int(address), int(size)
-
-
-def _plain(name: str) -> str:
-    """Return a function's name in the source, for one at global scope."""
-    found = _MANGLED.fullmatch(name)
-    if found is None:
-        return name
-    length = int(found[1])
-    return found[2][:length] if length <= len(found[2]) else name

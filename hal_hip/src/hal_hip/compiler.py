@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hal.errors import InvalidArgumentError, UnimplementedError
-from hal.native import CompiledImage, CompileRequest, DeviceInfo, NativeCompiler
-from hal_hip import _compile, _driver
+from hal import elf
+from hal.errors import InvalidArgumentError, OperationError, UnimplementedError
+from hal.native import (
+    CompiledImage,
+    CompileRequest,
+    DeviceInfo,
+    ImageInfo,
+    KernelInfo,
+    NativeCompiler,
+)
+from hal_hip import _compile, _driver, _image
 
 __all__ = ["HipCompiler"]
 
@@ -41,6 +49,35 @@ class HipCompiler(NativeCompiler):
         return CompiledImage(
             target, image, log, {"compiler": f"hiprtc {_driver.compiler_version()}".strip()}
         )
+
+    def image_info(self, image: bytes, target: str) -> ImageInfo:
+        """Read a code object or a bundle of them; raises as `NativeCompiler.image_info`."""
+        if target and not _TARGET.fullmatch(target):
+            message = f"{target!r} is no target of the hip backend; write 'gfx942' or the like"
+            raise InvalidArgumentError(message)
+        found = _image.read(image, target)
+        if not (target or found.target):
+            if elf.is_readable(image) and elf.machine(image) != elf.AMD_GPU:
+                message = f"{_image.TAKES}, and this image is {found.contents}"
+                raise OperationError(message)
+            message = (
+                f"it is {found.contents}, which says no target; name the processor that it is "
+                "for, as in 'hip:gfx942'"
+            )
+            raise InvalidArgumentError(message)
+        if target and found.target:
+            processor, *switches = target.split(":")
+            own, *wanted = found.target.split(":")
+            if processor != own or not set(wanted) <= set(switches):
+                message = (
+                    f"it is {found.contents}, so its target is {found.target!r}, not {target!r}"
+                )
+                raise InvalidArgumentError(message)
+        kernels = {
+            name: KernelInfo(each.signature, each.block, each.max_threads)
+            for name, each in found.kernels.items()
+        }
+        return ImageInfo(target or found.target, kernels or None)
 
     def target_of(self, info: DeviceInfo) -> str:
         """Return a device's processor with all features that are on and off."""

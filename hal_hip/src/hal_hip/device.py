@@ -13,6 +13,8 @@ from hal.errors import HalError, OutOfMemoryError
 from hal.native import (
     DeviceInfo,
     FunctionInfo,
+    LaunchNode,
+    LaunchUpdate,
     MemoryType,
     Node,
 )
@@ -27,6 +29,8 @@ __all__ = ["HipDevice"]
 
 _MAX_IN_FLIGHT: Final = 512
 _PORTABLE_MAPPED: Final = 3  # pinned for every device, and mapped
+_LAZY_PEER_ACCESS: Final = 1
+_IPC_BYTES: Final = 64
 _DLPACK_ROCM: Final = 10
 _DLPACK_ROCM_HOST: Final = 11
 
@@ -94,8 +98,10 @@ class HipDevice(ContextDevice):
             "external_streams": True,
             "graphs": has(*_graph.REQUIRED),
             "host_import": has("hipHostRegister", "hipHostGetDevicePointer", "hipHostUnregister"),
+            "memory_sharing": has("hipIpcGetMemHandle", "hipIpcOpenMemHandle"),
             "occupancy": has("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor"),
             "peer_access": has("hipDeviceEnablePeerAccess", "hipMemcpyPeerAsync"),
+            "stream_values": _driver.has_stream_values(self.info.index),
             "timestamps": has("hipEventElapsedTime"),
         }
         return frozenset(name for name, present in wanted.items() if present)
@@ -274,6 +280,10 @@ class HipDevice(ContextDevice):
         """Replace a node's parameters; raises `OperationError` if HIP refuses that."""
         self._instances[instance].update(instance, index, node)
 
+    def launch_update(self, instance: int, index: int, node: LaunchNode) -> LaunchUpdate:
+        """Return the structure of a launch in an instance."""
+        return self._instances[instance].launch_update(index, node)
+
     def launch_graph(self, stream: int, instance: int) -> None:
         """Enqueue a launch of an instance."""
         if status := _launch_graph(instance, stream):
@@ -294,6 +304,23 @@ class HipDevice(ContextDevice):
     def release_host(self, address: int) -> None:
         """Unpin host memory, unless another import needs it."""
         _host.pins.unpin(self, address)
+
+    # Memory of other processes
+
+    def export_memory(self, address: int) -> bytes:
+        """Return HIP's handle of an allocation."""
+        handle = call(hip.hipIpcGetMemHandle, address)
+        return ctypes.string_at(int(handle.as_c_void_p().value), _IPC_BYTES)
+
+    def open_memory(self, handle: bytes) -> int:
+        """Open the memory behind a handle."""
+        given = hip.hipIpcMemHandle_st()
+        ctypes.memmove(given.as_c_void_p(), handle, _IPC_BYTES)
+        return int(call(hip.hipIpcOpenMemHandle, given, _LAZY_PEER_ACCESS))
+
+    def close_memory(self, address: int) -> None:
+        """Close it."""
+        call(hip.hipIpcCloseMemHandle, address)
 
     # Stream-ordered allocation
 

@@ -9,7 +9,8 @@ import pytest
 
 import hal
 from hal._base import whole_files
-from hal._programs.program import Program, ProgramImage
+from hal._programs.program import Program
+from hal._programs.program_image import ProgramImage
 from hal.errors import InvalidArgumentError
 
 

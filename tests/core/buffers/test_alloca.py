@@ -74,7 +74,7 @@ def test_every_operation_may_be_submitted_before_m3(opened):
 
 
 def test_after_dealloca_it_is_unusable_m3(opened):
-    """M3: at once, though the dealloca is pending; also its parts, and those made of them."""
+    """M3: the buffer and its parts are refused at once, even while the dealloca is pending."""
     device, _ = opened
     gate = hal.create_semaphore()
     queue, other = device.queue, device.allocate(SIZE)
@@ -104,7 +104,7 @@ def test_after_dealloca_it_is_unusable_m3(opened):
 
 @pytest.mark.parametrize("hold", ["wait", "work", "pending work"])
 def test_the_memory_returns_when_nobody_holds_it_m3(opened, hold):
-    """M3: not before the dealloca's waits are met, nor before submitted work has retired."""
+    """M3: memory returns only after the dealloca's waits are met and earlier work has retired."""
     device, probe = opened
     gate, latch = hal.create_semaphore(), Latch()
     buffer = device.queue.alloca(SIZE)

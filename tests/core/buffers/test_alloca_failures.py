@@ -29,7 +29,7 @@ ROOM = 1 << 20
 
 
 def test_a_failed_wait_fails_what_uses_the_buffer_m3(opened):
-    """M3: with the alloca's own error, whether or not they wait for it; dealloca goes well."""
+    """M3: users fail with the alloca's error, even without a wait for it; dealloca succeeds."""
     device, _ = opened
     gate = hal.create_semaphore()
     queue = device.queue
@@ -113,7 +113,7 @@ def test_memory_is_looked_for_again_after_a_lack_of_the_hosts_own(
 
 @pytest.mark.parametrize(("ordered", "explicit"), [(True, True), (True, False), (False, True)])
 def test_memory_that_comes_back_on_the_way_is_waited_for_m3(open_probe, ordered, explicit):
-    """M3: with room for one, an alloca behind the other's dealloca gets its memory."""
+    """M3: with room for one buffer, an alloca behind the other's dealloca gets its memory."""
     device, _ = open_probe(settings=MemorySettings(memory_limit=SIZE))
     queue, gate = device.create_queue(ordered=ordered), hal.create_semaphore()
     one = queue.alloca(SIZE)
@@ -255,7 +255,7 @@ def test_submission_waits_for_no_allocation_q1(open_probe):
 
 
 def test_a_dealloca_elsewhere_frees_nothing_before_its_alloca_m3(open_probe, latch):
-    """M3: it was issued behind the alloca, and nothing orders its stream behind that."""
+    """M3: on another queue nothing is freed until that queue is ordered behind the alloca."""
     device, probe = open_probe()
     other, target = device.create_queue(), device.allocate(SIZE)
     probe.hold(latch)
@@ -270,7 +270,7 @@ def test_a_dealloca_elsewhere_frees_nothing_before_its_alloca_m3(open_probe, lat
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_it_frees_in_the_order_of_the_queue_m3(open_probe, dropped):
-    """M3: at the dealloca's issue; what nobody gives back is freed on a stream of hal's own."""
+    """M3: memory is freed at the dealloca's issue; a dropped buffer's on a stream of hal's."""
     device, probe = open_probe(settings=MemorySettings(async_allocations=True))
     streams = set(probe.alive["stream"])
     freed_on = []
@@ -313,7 +313,7 @@ def test_threads_m3(opened):
 
 
 def test_a_part_made_while_another_thread_gives_back_m3(device):
-    """M3: either it comes first and ends with the whole, or it is refused."""
+    """M3: the part either exists before the dealloca and ends with the buffer, or is refused."""
     for _ in range(200):
         buffer = device.queue.alloca(64)
         parts = []
@@ -330,7 +330,7 @@ def test_a_part_made_while_another_thread_gives_back_m3(device):
 
 
 def test_a_part_made_while_the_address_comes_m3(device, monkeypatch):
-    """M3: it has the address, whichever comes first."""
+    """M3: the part has the address, whether it is made before or after the alloca's issue."""
     gate = hal.create_semaphore()
     buffer = device.queue.alloca(64, wait=gate.at(1))
     original = Storage.add_part

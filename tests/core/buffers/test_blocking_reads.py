@@ -40,7 +40,7 @@ def test_reading_waits_for_what_was_submitted_m2(device, gate, read, place):
 
 
 def test_reading_waits_for_what_stands_in_a_backlog_m2(small_device):
-    """M2: not only for what was issued: 100 operations of which two are in flight at a time."""
+    """M2: reading waits for unissued work, too: 100 operations, two of them in flight at a time."""
     buffer = small_device.upload(np.zeros(4, np.int32))
     opened = hal.create_semaphore()
     small_device.queue.barrier(wait=opened.at(1))
@@ -84,7 +84,7 @@ def test_a_wait_that_cannot_end_says_what_it_waits_for_s9(device, method):
 
 @pytest.mark.parametrize("method", ["numpy", "map"])
 def test_a_host_function_does_not_wait_for_itself_m2(device, method):
-    """M2: nor for what stands behind it; its own waits say what came before."""
+    """M2: a read in a host function waits neither for the function nor for work behind it."""
     buffer = device.upload(np.zeros(4, np.uint8))
     seen = []
     device.queue.fill(buffer, 7)

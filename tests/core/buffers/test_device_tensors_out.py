@@ -85,7 +85,7 @@ def test_what_nobody_has_promised_is_not_waited_for_q1(gpu):
 
 
 def test_work_that_stands_in_the_backlog_is_waited_for_m2(open_probe, monkeypatch):
-    """M2: it goes by itself, and was submitted before."""
+    """M2: the consumer waits for work in the backlog, which needs no help to be issued."""
     device, probe = open_probe(max_in_flight=1)
     pretend(probe, monkeypatch)
     library = Library(probe.inner)
@@ -171,7 +171,7 @@ def test_a_failed_operation_hands_out_all_the_same(gpu):
 
 
 def test_the_interface_names_a_stream_to_wait_for_m2(gpu):
-    """M2: one that ends with what was issued; none where all has ended."""
+    """M2: the stream ends with the issued work; there is none if all work has ended."""
     device, probe, library = gpu
     idle = device.upload(np.zeros(SIZE, np.uint8))
     assert idle.__cuda_array_interface__["stream"] is None

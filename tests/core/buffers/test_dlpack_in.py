@@ -52,7 +52,7 @@ def test_tensors_are_shared_m2(device, dtype, versioned):
 
 @pytest.mark.parametrize("versioned", [True, False])
 def test_the_deleter_is_called_once_after_the_last_use_m2(open_probe, latch, versioned):
-    """M2: not while work is unretired, nor while a part or a view lives; once, and then."""
+    """M2: it is not called while work is unretired or a part or view lives, and then once."""
     device, probe = open_probe()
     producer = Producer(np.arange(8, dtype=np.int32), versioned=versioned)
     probe.foreign.append((producer.array.ctypes.data, 32))
@@ -96,7 +96,7 @@ def test_the_deleter_is_called_by_close_m2(open_probe):
 
 
 def test_a_deleter_may_use_hal_m2(device):
-    """M2: it is called under no lock of ours."""
+    """M2: the deleter is called while hal holds no lock."""
     seen = []
     producer = Producer(np.arange(8, dtype=np.int32))
     producer._deleter = deleter_type(
@@ -247,7 +247,7 @@ __global__ void HAL_BLOCK(4) add(const int *x, int *y) { y[threadIdx.x] += x[thr
 
 
 def test_kernels_only_read_a_read_only_buffer_c5(device):
-    """C5: it is an argument for a pointer to const, and for no other."""
+    """C5: a read-only buffer is accepted only for a pointer to const."""
     kernel = device.compile(CONSTNESS)["add"]
     producer = Producer(np.arange(4, dtype=np.int32), flags=READ_ONLY)
     x, y = device.from_dlpack(producer), device.upload(np.ones(4, np.int32))

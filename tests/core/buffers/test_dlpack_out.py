@@ -107,7 +107,7 @@ def test_what_a_consumer_may_not_ask(device, asked, error, match):
 
 
 def test_a_consumer_keeps_the_memory_until_its_end_m2(device):
-    """M2: as a view, and no longer; a capsule that nobody takes lets it go, too."""
+    """M2: memory lives as long as the consumer's tensor; an unused capsule releases it, too."""
     buffer = device.upload(np.arange(4, dtype=np.int32))
     taken = np.from_dlpack(buffer)
     buffer.close()
@@ -192,7 +192,7 @@ def pretend(probe, monkeypatch, where):
 
 @pytest.mark.parametrize("where", [(2, 3), (10, 0)])
 def test_device_memory_is_handed_out_by_its_address_m2(open_probe, monkeypatch, where):
-    """M2: with its device in it, never read by the host, and kept as long as the consumer's."""
+    """M2: the capsule names the device, the host reads nothing, the consumer keeps it alive."""
     device, probe = open_probe()
     pretend(probe, monkeypatch, where)
     buffer = device.upload(np.arange(6, dtype=np.float32).reshape(2, 3))

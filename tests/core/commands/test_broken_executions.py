@@ -138,7 +138,7 @@ HOST_CALLS = (
 
 
 def test_an_execution_on_the_host_ends_when_its_work_has_q5(open_probe, image):
-    """Q5: not before its stream is idle, which is destroyed then."""
+    """Q5: a host execution ends when its stream is idle; then the stream is destroyed."""
     device, probe = open_probe()
     probe.features -= {"indirect_dispatch"}
     counts, target = device.upload(np.ones(3, np.uint32)), device.upload(np.zeros(4, np.uint32))

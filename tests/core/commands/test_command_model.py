@@ -40,12 +40,13 @@ def touched(program, table):
     return [each for command in program for each in byte_model.accesses(command, DIRECT, table)]
 
 
-def check(world, author, program, seed, *, mode, executions=4):
+def check(world, author, program, seed, *, mode, executions=4, parts=False):
     """Execute a program a few times and compare all memory with the model's."""
     pick = random.Random(seed)
     memory = contents(seed)
     world.start(memory)
-    commands = world.record(program, hazards=author.hazards, mode=mode)
+    pick_queue = random.Random(seed) if parts else None
+    commands = world.record(program, hazards=author.hazards, mode=mode, pick=pick_queue)
     before = []  # (queue, submission, what it touched)
     for _ in range(executions):
         table, queue = pick.choice(author.tables), pick.choice(world.queues)
@@ -111,6 +112,19 @@ def test_random_programs_c4(worlds, way, hazards, batch):
         author = Author(seed, hazards=hazards, direct=number % 3 != 0)
         program = author.write(author.random.choice([1, 3, 8, 20, 40]))
         expected, got = check(worlds(kind), author, program, seed, mode=mode)
+        assert_equal(expected, got, program, seed)
+
+
+@pytest.mark.parametrize("hazards", ["manual", "auto"])
+@pytest.mark.parametrize("way", ["stream", "latest", "host"])
+def test_random_programs_in_parts_c2(worlds, way, hazards):
+    """C2, C4: whichever queue runs each command, several executions at once."""
+    kind, mode = WAYS[way]
+    for number in range(40):
+        seed = 50_000 + number
+        author = Author(seed, hazards=hazards, direct=number % 3 != 0)
+        program = author.write(author.random.choice([3, 8, 20, 40]))
+        expected, got = check(worlds(kind), author, program, seed, mode=mode, parts=True)
         assert_equal(expected, got, program, seed)
 
 
@@ -308,7 +322,7 @@ def test_no_ops_order_and_signal_c4(worlds, way, hazards, nothing):
 @pytest.mark.parametrize("mode", ["stream", "graph"])
 @pytest.mark.parametrize("count", [1, 2, 3, 64, 1000, 20_000])
 def test_one_to_twenty_thousand_commands_c4(worlds, mode, hazards, count):
-    """C4: in chains, side by side and through slots; executed twice, with two tables."""
+    """C4: commands in chains, side by side and through slots, executed twice with two tables."""
     world, generator = worlds("plain"), random.Random(count)
     size = 160
     program = []

@@ -37,7 +37,7 @@ def test_barriers_order_what_edges_must_i8(shuffled):
 
 
 def test_events_order_what_they_split_c1(shuffled):
-    """C1: what is before the signal with what is after the wait, through several of them."""
+    """C1: commands before the signal come before those after the wait, through several events."""
     device, probe = shuffled
     one, two, three, free = (device.upload(np.zeros(4, np.uint8)) for _ in range(4))
     with device.record() as commands:

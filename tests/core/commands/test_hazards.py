@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hal._commands.hazards import Access, Extents, Hazards
 from hal._commands.lowering import Order, lower
+from hal._commands.parts import Recorded, cut
 
 
 def conflict(one, two):
@@ -287,3 +288,64 @@ def test_extents_know_every_byte(ranges, start, size):
     assert extents.meet(start, start + size) == bool(everything & set(range(start, start + size)))
     moved = {byte for first, stop in extents.shifted(5, 20) for byte in range(first, stop)}
     assert moved == {byte + 5 for byte in everything if byte + 5 < 20}
+
+
+# Parts
+
+
+def closed(order):
+    """Return the pairs of commands that an order puts one after the other."""
+    lowering = lower(order)
+    edges = {(each, node) for node, before in enumerate(lowering.dependencies) for each in before}
+    found = closure(edges, len(lowering.dependencies))
+    number = {node: command for command, node in enumerate(lowering.positions)}
+    return {(number[a], number[b]) for a, b in found if a in number and b in number}
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.integers(0, 3), commands),
+        st.sampled_from(["barrier", "signal", "wait"]),
+    ),
+    max_size=24,
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(steps, st.booleans())
+def test_parts_keep_the_order_c2(program, hazards):
+    """C2: by their waits and inside of each; and no part waits for a later one."""
+    order, places, join = Order(), [], None
+    for step in program:
+        if step == "barrier":
+            order.barrier()
+        elif step == "signal":
+            join = order.join()
+        elif step == "wait":
+            order.wait(join)
+        else:
+            places.append(step[0])
+            if hazards:
+                order.accesses.append(step[1])
+            order.add()
+    if not places:
+        return
+    parts = cut(order, places)
+    assert sorted(each for part in parts for each in part.commands) == [*range(len(places))]
+    assert all(places[each] == part.place for part in parts for each in part.commands)
+    behind = closure({(a, b) for b, part in enumerate(parts) for a in part.after}, len(parts))
+    assert all(a < b for b, part in enumerate(parts) for a in part.after)
+    whole = Recorded([0] * len(places), [0] * len(places), [0] * len(places), [], [], {}, [], order)
+    whose = {each: index for index, part in enumerate(parts) for each in part.commands}
+    inside = [closed(whole.only(part.commands).order) for part in parts]
+    for before, after in closed(order):
+        if whose[before] == whose[after]:
+            place = parts[whose[after]].commands.index
+            assert (place(before), place(after)) in inside[whose[after]]
+        else:
+            assert (whose[before], whose[after]) in behind
+    for part in parts:  # and no more: a place waits only at the first of its commands
+        for each in part.after:
+            last = parts[each]
+            needed = (last.commands[-1], part.commands[0]) in closed(order)
+            assert needed or last.place == part.place

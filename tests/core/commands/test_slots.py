@@ -182,7 +182,7 @@ def test_tables_that_do_not_fit_c3(compiled, second_device):
 
 
 def test_alignment_is_checked_where_it_is_known_c3(device, mode):
-    """C3: of the offset while recording, of what is bound at the submission."""
+    """C3: offsets are checked while recording, bound buffers at the submission."""
     with device.record(slots=1, command_buffer=mode) as commands:
         slot = commands.slots[0]
         with pytest.raises(InvalidArgumentError, match="multiples of 4"):

@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, collect_in_threads, open_native
+from core_harness import LIMIT, collect_in_threads, open_native, wait_until
 from native_probe import Probe
 
 import hal
@@ -25,7 +25,7 @@ from hal.errors import (
 
 
 def test_close_waits_for_what_is_issued_q6(open_probe, latch):
-    """Q6: running and ready operations end well."""
+    """Q6: close lets running and ready operations end normally."""
     device, probe = open_probe()
     buffer = device.allocate(4, memory="host")
     view = buffer.map()
@@ -54,7 +54,7 @@ def test_close_waits_for_what_is_issued_q6(open_probe, latch):
 
 @pytest.mark.parametrize("what", ["device", "queue"])
 def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
-    """Q6: the device is marked lost, the rest fails, what was abandoned is told; it returns."""
+    """Q6: close marks the device lost, fails the rest, reports what it abandons, and returns."""
     device, probe = open_probe()
     buffer = device.allocate(64)
     semaphore = hal.create_semaphore()
@@ -76,7 +76,7 @@ def test_close_that_runs_out_of_time_q6(open_probe, latch, what):
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_work_of_another_device_behind_abandoned_work_s5_q6(open_probe, latch, ends):
-    """S5, Q6: it waits in the driver, and fails when that ends, or at its own close's deadline."""
+    """S5, Q6: such work fails when the abandoned work ends, or at its own device's deadline."""
     first, probe = open_probe()
     second, _ = open_probe()
     source, target = first.allocate(4), second.allocate(4)
@@ -103,7 +103,7 @@ def test_work_of_another_device_behind_abandoned_work_s5_q6(open_probe, latch, e
 
 
 def test_abandoned_work_keeps_its_host_arrays_q5(open_probe, latch):
-    """Q5: after a time-out the work goes on; what it reads and writes is never given back."""
+    """Q5: work goes on after the time-out, so its host arrays are never released."""
     device, probe = open_probe()
     buffer = device.upload(np.full(1 << 16, 3, np.uint8))
 
@@ -144,7 +144,7 @@ def test_close_twice_and_by_with_q6(open_probe):
 
 
 def test_close_waits_for_the_close_of_another_thread_q6(open_probe, gate):
-    """Q6: nothing is told to be clean that still runs; the second returns when the first does."""
+    """Q6: the second close returns when the first does, and reports nothing running as clean."""
     device, _ = open_probe()
     started = threading.Event()
 
@@ -185,7 +185,7 @@ def held_queue(open_probe, latch):
 
 
 def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
-    """Q6: nothing is told to be clean that still runs; nothing is lost by asking."""
+    """Q6: the second close reports nothing running as clean, and loses no device."""
     device, _, queue, running, behind = held_queue(open_probe, latch)
 
     def first():
@@ -206,7 +206,7 @@ def test_close_of_a_queue_that_another_thread_closes_q6(open_probe, latch):
 
 
 def test_close_of_a_device_whose_queue_another_thread_closes_q6(open_probe, latch):
-    """Q6: what still runs there is told, and its context is not released under it."""
+    """Q6: close reports what still runs there, and does not release the context under it."""
     device, probe, queue, running, behind = held_queue(open_probe, latch)
 
     def first():
@@ -228,7 +228,7 @@ def test_close_of_a_device_whose_queue_another_thread_closes_q6(open_probe, latc
 
 
 def test_close_from_a_finaliser_in_the_middle_of_a_close_q6(open_probe, monkeypatch):
-    """Q6: the thread that closes a device does not wait for itself."""
+    """Q6: a thread that closes a device does not wait for itself."""
     device, probe = open_probe()
     told = []
     close = probe.close
@@ -240,7 +240,7 @@ def test_close_from_a_finaliser_in_the_middle_of_a_close_q6(open_probe, monkeypa
 def test_close_goes_on_where_one_in_another_thread_was_interrupted_q6(
     open_probe, gate, monkeypatch
 ):
-    """Q6: whoever waits for a close that Ctrl-C ends does what is left of it."""
+    """Q6: a thread that waits for a close continues it if Ctrl-C ends the other thread's."""
     device, probe = open_probe()
     inside = threading.Event()
 
@@ -310,3 +310,45 @@ def test_close_waits_for_another_devices_stream_that_is_told_to_wait_for_its_eve
     second.wait(LIMIT)
     assert users == [1]
     assert device.closed
+
+
+def test_a_queue_that_is_created_beside_the_close_of_its_device_is_closed_q6(open_probe):
+    """Q6: the close waits for the native call, and the queue is refused; nothing native is left."""
+    device, probe = open_probe()
+    create = probe.create_stream
+    closer = threading.Thread(target=device.close, args=(LIMIT,))
+
+    def begin_to_close():
+        probe.create_stream = create
+        closer.start()
+        wait_until(lambda: device.closed)
+        return create()
+
+    probe.create_stream = begin_to_close
+    with pytest.raises(ClosedError):
+        device.create_queue()
+    closer.join(LIMIT)
+    assert probe.live() == {}
+
+
+def test_a_trim_beside_a_close_destroys_no_event_twice_q6(open_probe):
+    """Q6: of the two that destroy events each has others, and the close waits for the trim."""
+    device, probe = open_probe()
+    buffer = device.allocate(4)
+    for queue in (device.queue, device.queues.upload, device.queues.download):
+        queue.fill(buffer, 1)
+    device.wait_idle(LIMIT)
+    device.statistics()
+    destroy, events = probe.destroy_event, device._context.events
+    closer = threading.Thread(target=device.close, args=(LIMIT,))
+
+    def close_beside(event):
+        probe.destroy_event = destroy
+        closer.start()
+        wait_until(lambda: events.is_empty)
+        destroy(event)
+
+    probe.destroy_event = close_beside
+    device.trim()
+    closer.join(LIMIT)
+    assert probe.live() == {}

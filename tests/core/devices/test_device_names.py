@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hal
-from hal._devices import device as _device
+from hal._devices import lifecycle
 from hal.errors import ClosedError, InvalidArgumentError, OperationError
 from hal_cpu.plugin import hal_backend
 
@@ -16,7 +16,7 @@ SOURCE = "__global__ void HAL_BLOCK(1) named(int *x) { x[0] = 1; }"
 @pytest.fixture(autouse=True)
 def _nothing_is_open(monkeypatch):
     """Leave the names out of what other tests have left open."""
-    monkeypatch.setattr(_device, "_names", WeakValueDictionary())
+    monkeypatch.setattr(lifecycle, "_names", WeakValueDictionary())
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_errors_say_whose_is_what_and_name_the_recording(pair):
     with one.record(slots=1) as commands:
         for wrong in (
             lambda: commands.fill(theirs, 1),
-            lambda: commands.copy(ours, theirs),
+            lambda: commands.update(theirs, b"1"),
             lambda: commands.dispatch(kernel, grid=1, args=(theirs,)),
         ):
             with pytest.raises(InvalidArgumentError, match="and this recording to cpu:0;"):

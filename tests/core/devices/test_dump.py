@@ -39,7 +39,7 @@ def test_it_is_written_to_a_stream_s9(device):
 
 
 def test_it_is_bounded_s9(device):
-    """Whatever there is of queues and operations, and however they wait for each other."""
+    """The text is bounded for any number of queues and operations, however they depend."""
     never = hal.create_semaphore()
     buffer = device.allocate(16)
     for number in range(40):

@@ -34,7 +34,7 @@ class Tracked(np.ndarray):
 @pytest.mark.parametrize("kind", ["fill", "update", "write", "copy", "read", "execute"])
 @pytest.mark.parametrize("close", [False, True], ids=["dropped", "closed"])
 def test_buffers_of_pending_work_are_kept_q5(open_probe, kind, close):
-    """Q5: the last name goes while the operation is pending: it still runs on live memory."""
+    """Q5: the program drops its buffers while the operation is pending; it runs on live memory."""
     device, _ = open_probe()
     buffer, other = device.upload(np.full(SIZE, 3, np.uint8)), device.upload(np.zeros(SIZE, "u1"))
     out = device.upload(np.zeros(SIZE, np.uint8))
@@ -94,7 +94,7 @@ def test_buffers_of_running_work_are_kept_q5(open_probe, latch):
 
 
 def test_buffers_of_failed_work_are_kept_until_it_retires_q5(open_probe, latch):
-    """Q5: an operation whose issue broke off has failed, and keeps its memory till then."""
+    """Q5: an operation that failed during its issue keeps its memory until it retires."""
     device, probe = open_probe()
     buffer = device.allocate(SIZE)
     probe.hold(latch)
@@ -111,7 +111,7 @@ def test_buffers_of_failed_work_are_kept_until_it_retires_q5(open_probe, latch):
 
 
 def test_an_operation_that_failed_at_its_wait_lets_go_q5(open_probe):
-    """Q5: although it still stands in line behind one that is held up."""
+    """Q5: it releases its buffers although it is still in line behind a pending operation."""
     device, _ = open_probe()
     buffer = device.allocate(SIZE)
     gate, broken = hal.create_semaphore(), hal.create_semaphore()
@@ -293,13 +293,16 @@ def test_twenty_thousand_operations_leave_nothing(open_probe):
     try:
         before = tracemalloc.get_traced_memory()[0]
         work(2000)
-        gc.collect()
-        growth = tracemalloc.get_traced_memory()[0] - before
+
+        def is_flat():
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0] - before < 100_000
+
+        wait_until(is_flat)  # without the interpreter lock another thread may have to drop some
     finally:
         tracemalloc.stop()
     work(16_000)
     gc.collect()
-    assert growth < 100_000
     assert len(gc.get_objects()) - objects < 500
     assert probe.live()["event"] <= native["event"] + 100
 

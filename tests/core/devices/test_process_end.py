@@ -115,7 +115,7 @@ EXIT_HOOK = """
 
 
 def test_the_exit_hook_closes_every_device_q6(run_script):
-    """Q6: one hook: all is given back at exit, but for what a view still shows (M2)."""
+    """Q6: one hook frees everything at exit, except memory that a view still shows (M2)."""
     result = run_script(EXIT_HOOK)
     assert_quiet(result)
     first, second, states = result.stdout.splitlines()
@@ -187,7 +187,7 @@ def test_the_exit_hook_has_one_deadline_and_tells_what_it_abandons_q6(run_script
 
 
 def test_ctrl_c_in_the_exit_hook_closes_the_rest_at_once_q6(run_script):
-    """Q6: the waiting ends, not the closing."""
+    """Q6: Ctrl-C ends the wait, not the closing."""
     source = """
     def interrupt(began):
         began.set()
@@ -478,7 +478,7 @@ def test_a_process_without_a_device_may_fork_q6(run_script, before):
 
 
 def test_spawned_processes_open_devices_of_their_own(run_script):
-    """What the fork's error recommends works."""
+    """The fork error's advice works."""
     source = """
         import multiprocessing
         import hal
@@ -502,7 +502,7 @@ def test_spawned_processes_open_devices_of_their_own(run_script):
 
 
 def test_what_goes_after_the_exit_hook_is_left_in_peace_i10(run_script):
-    """I10: modules are taken apart then, and nobody works anything off any more."""
+    """I10: finalisers that run while modules are torn down do nothing."""
     result = run_script(
         """
         import atexit

@@ -12,7 +12,7 @@ from hal.errors import DeviceLostError
 
 
 def test_what_enqueues_nothing_ends_with_what_is_before_it_q2(open_probe, latch):
-    """Q2: behind work, a barrier makes no native call; whoever waits for it waits for that work."""
+    """Q2: a barrier behind work makes no native call; waiting for it waits for that work."""
     device, probe = open_probe()
     buffer, done = device.allocate(4), hal.create_semaphore()
     probe.hold(latch)
@@ -32,7 +32,7 @@ def test_what_enqueues_nothing_ends_with_what_is_before_it_q2(open_probe, latch)
 
 
 def test_what_enqueues_nothing_waits_on_its_stream_q2(open_probe, latch):
-    """Q2: a barrier that waits for another queue ends after that, not with what is before it."""
+    """Q2: a barrier that waits for another queue ends after that queue's work."""
     device, probe = open_probe()
     buffer = device.allocate(4)
     device.queue.fill(buffer, 1)
@@ -50,7 +50,7 @@ def test_what_enqueues_nothing_waits_on_its_stream_q2(open_probe, latch):
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_what_enqueues_nothing_fails_with_its_device_s5(open_probe, latch, lost):
-    """S5: a lost device fails a barrier behind its work; an operation that failed does not."""
+    """S5: a lost device fails the barrier; a failed operation before it does not."""
     device, probe = open_probe()
     buffer = device.allocate(4)
     probe.hold(latch)

@@ -72,7 +72,7 @@ def test_callbacks_come_in_the_order_in_which_values_were_reached_s8():
 
 @pytest.mark.parametrize("hook", ["sys.__unraisablehook__", "lambda report: 1 // 0", "None"])
 def test_a_raising_callback_is_told_to_stderr_without_a_hook_s8(tmp_path, hook):
-    """S8: in a process as it is started, and with a hook that raises; the next callback comes."""
+    """S8: the error is shown, even if the hook raises, and the next callback runs."""
     result = run_python(
         tmp_path,
         f"""

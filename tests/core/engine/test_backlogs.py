@@ -12,7 +12,7 @@ import hal
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_submit_returns_while_the_stream_is_full_q1(open_probe, latch, limit):
-    """Q1: N operations at most are in flight; the rest stand in line and start no native call."""
+    """Q1: at most N operations are in flight; the others wait in line without a native call."""
     device, probe = open_probe(max_in_flight=limit)
     buffer = device.allocate(4)
     probe.hold(latch)
@@ -26,7 +26,7 @@ def test_submit_returns_while_the_stream_is_full_q1(open_probe, latch, limit):
 
 
 def test_signal_issues_64_operations_itself_at_most_q1(open_probe):
-    """Q1: a signal that releases 500 hands the rest over, whatever queues they stand in."""
+    """Q1: a signal that releases 500 operations hands the rest over, whatever their queues."""
     device, probe = open_probe()
     buffer, gate = device.allocate(4), hal.create_semaphore()
     queues = [device.create_queue(ordered=bool(index % 2)) for index in range(4)]

@@ -93,7 +93,7 @@ def test_failing_at_every_native_call_q5(open_probe, fault):
 
 @pytest.mark.parametrize("position", [1, 2, 3])
 def test_a_command_buffer_that_breaks_off_part_way_q5(open_probe, position):
-    """Q5: its first commands run on; their buffers live until then although all names are gone."""
+    """Q5: its first commands run on, and their buffers live until then."""
     device, probe = open_probe()
     latch = Latch()
     buffers = [device.allocate(1 << 16) for _ in range(3)]

@@ -41,7 +41,7 @@ def test_a_failure_of_what_was_returned_fails_the_call_s5(device, way, when):
 
 
 def test_a_reached_value_of_a_failed_semaphore_fails_the_call_s4(device):
-    """S4: failure is retroactive, also where the value had been reached before the rest was."""
+    """S4: failure is retroactive, even if the value was reached before the other waits."""
     first, second = hal.create_semaphore(), hal.create_semaphore()
     call = device.queue.call(returning([first.at(1), second.at(1)]))
     until_deferred(call)
@@ -66,7 +66,7 @@ def test_a_failing_operation_that_was_returned_fails_the_call_s5(open_probe):
 
 
 def test_a_call_deferred_to_itself_fails_s1(device):
-    """S1: it would wait for its own end, or for what only its own signal can bring."""
+    """S1: such a call would wait for its own end or its own signal."""
     box, ready = [], threading.Event()
 
     def work():
@@ -94,7 +94,7 @@ def test_a_call_deferred_to_itself_fails_s1(device):
 
 
 def test_a_call_deferred_to_its_successor_says_so_s9(device):
-    """It never ends; the text names both, and close ends it: the successor is cancelled."""
+    """The call never ends: the text names both operations, and close cancels the successor."""
     box, ready = [], threading.Event()
 
     def work():
@@ -119,7 +119,7 @@ def test_a_call_deferred_to_its_successor_says_so_s9(device):
 
 
 def test_text_names_what_a_deferral_waits_for_s9(device, second_device):
-    """S9: the chain goes on through what was returned, to whoever has promised that."""
+    """S9: the chain continues through the returned operation to whoever promised it."""
     gate = hal.create_semaphore(name="gate")
     there = second_device.queue.barrier(wait=gate.at(3))
     call = device.queue.call(returning(there))
@@ -200,7 +200,7 @@ def test_close_from_several_threads_while_deferrals_end_q6(open_probe):
 
 @pytest.mark.parametrize("stage", ["deferred", "running"])
 def test_a_lost_device_fails_a_deferred_call_s5(open_probe, stage):
-    """S5: at once where it is deferred, and where its function runs what it returns is dropped."""
+    """S5: a deferred call fails at once; a running function's result is dropped."""
     device, probe = open_probe()
     other, _ = open_probe()
     buffer = device.allocate(16)
@@ -231,7 +231,7 @@ def test_a_lost_device_fails_a_deferred_call_s5(open_probe, stage):
 
 
 def test_a_call_of_a_lost_device_does_not_begin_s5(open_probe, monkeypatch):
-    """S5: what has failed before its function began never calls it."""
+    """S5: if the operation fails before its function begins, the function is not called."""
     device, probe = open_probe()
     buffer = device.allocate(16)
 
@@ -351,7 +351,7 @@ def divide(memory):
 
 @pytest.mark.parametrize("waits_for", ["the call", "its signal", "what waits for it"])
 def test_the_error_of_a_call_names_its_function_and_where_it_was_raised_s4(device, waits_for):
-    """S4: in words, so that no frame keeps what the function used; no semaphore is spoken of."""
+    """S4: as text, so that no frame keeps the function's objects; it mentions no semaphore."""
     done = hal.create_semaphore()
     memory = Memory()
     reference = weakref.ref(memory)
@@ -394,7 +394,7 @@ def test_an_error_of_ours_that_a_call_raises_tells_its_place_once_s4(device):
 
 @pytest.mark.parametrize("make", [OperationError, KeyError, OSError, ExceptionGroup])
 def test_an_error_that_is_being_handled_keeps_its_traceback_s4(make):
-    """S4: what is kept is one like it, with all that it links to; a group is kept bare."""
+    """S4: hal keeps a copy with its linked exceptions; the members of a group lose tracebacks."""
     semaphore = hal.create_semaphore()
     is_group = make is ExceptionGroup
 

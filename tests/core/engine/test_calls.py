@@ -43,7 +43,7 @@ def test_other_values_are_dropped_q4(device, value):
 
 
 def test_what_is_dropped_is_not_looked_into_q4(device):
-    """A generator, a mapping with waitable values, a nested list: nobody iterates over them."""
+    """A generator, a mapping with waitable values and a nested list are not iterated over."""
     never = hal.create_semaphore()
     touched = []
 
@@ -57,7 +57,7 @@ def test_what_is_dropped_is_not_looked_into_q4(device):
 
 
 def test_a_list_that_mixes_fails_the_call_q4(device):
-    """What is to be waited for cannot be told: dropping it would lose an order."""
+    """hal cannot tell what to wait for, and dropping the list would lose an order."""
     gate = hal.create_semaphore()
     for value in ([gate.at(1), None], (1, device.queue.barrier())):
         with pytest.raises(ArgumentTypeError, match=r"NoneType|int"):
@@ -65,7 +65,7 @@ def test_a_list_that_mixes_fails_the_call_q4(device):
 
 
 def test_the_last_of_many_ends_the_call_q4(device):
-    """A thousand waits, reached in any order from several threads: it ends once, after all."""
+    """Several threads reach a thousand waits in any order; the call ends once, after all."""
     count = 1000
     gates = [hal.create_semaphore() for _ in range(count)]
     ends = []
@@ -107,7 +107,7 @@ def test_a_deferral_holds_no_thread_q4(device):
 
 @pytest.mark.parametrize("when", ["before", "racing"])
 def test_a_deferral_races_with_its_end_q4(device, when):
-    """However close the signal comes to the return, the call ends, and once."""
+    """The call ends exactly once, however close the signal is to its return."""
     queue = device.create_queue(ordered=False)
     rounds = 200
     gates = [hal.create_semaphore() for _ in range(rounds)]

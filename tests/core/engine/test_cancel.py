@@ -28,7 +28,7 @@ def waiters_of(semaphore):
 
 
 def test_cancelled_operations_do_not_pile_up_behind_one_that_waits(open_probe):
-    """The queue's head waits for long; what was cancelled behind it is gone from the backlog."""
+    """Operations cancelled behind a waiting one leave the backlog."""
     device, _ = open_probe()
     queue, (gate, never) = device.queue, semaphores(2)
     buffer = device.allocate(64)
@@ -49,7 +49,7 @@ def test_cancelled_operations_do_not_pile_up_behind_one_that_waits(open_probe):
 
 
 def test_a_cancelled_operation_lets_go_of_what_it_used(device):
-    """Q5: at once, although its handle and what it waits for live on."""
+    """Q5: it does so at once, although its handle and its waits live on."""
 
     class Bag:
         def put(self):
@@ -67,7 +67,7 @@ def test_a_cancelled_operation_lets_go_of_what_it_used(device):
 
 
 def test_a_host_call_that_no_thread_has_begun_is_cancelled(device, monkeypatch):
-    """It was sent to the pool, all of whose threads are busy."""
+    """The call was sent to the pool, whose threads are all busy."""
     monkeypatch.setattr(progress._pool, "run", lambda function: None)
     called = []
     queue = device.create_queue(ordered=False)
@@ -92,7 +92,7 @@ class Parts(Plan):
 
 
 def test_what_goes_back_into_line_while_it_is_cancelled_is_cancelled_then(device):
-    """Q1: a thread is just issuing a part of it: the answer is False, the rest is called off."""
+    """Q1: while a thread issues one part, cancel returns False; the others are cancelled."""
     (gate,) = semaphores(1)
     plan, answers = Parts(2), []
     queue = device.queue
@@ -106,7 +106,7 @@ def test_what_goes_back_into_line_while_it_is_cancelled_is_cancelled_then(device
 
 
 def test_an_alloca_that_waits_for_memory_is_cancelled(open_probe, latch):
-    """M3: it makes way for what stands behind it, and its buffer is of no use."""
+    """M3: work behind it goes on, and its buffer cannot be used."""
     device, probe = open_probe(settings=MemorySettings(memory_limit=1 << 20))
     probe.hold(latch)
     queue = device.queue
@@ -126,7 +126,7 @@ def test_an_alloca_that_waits_for_memory_is_cancelled(open_probe, latch):
 
 
 def test_a_cancelled_dealloca_gives_the_memory_back_without_its_order(open_probe):
-    """M3: the buffer is as unusable as it is for any dealloca."""
+    """M3: the buffer is unusable, as after any dealloca."""
     device, _ = open_probe(settings=MemorySettings(memory_limit=1 << 20))
     (gate,) = semaphores(1)
     buffer = device.queue.alloca(1 << 20)
@@ -220,7 +220,7 @@ def test_an_await_that_times_out_cancels_its_submission_if_asked(device, run):
 
 
 def test_the_task_of_an_issued_submission_is_told_that_it_goes_on(open_probe, latch):
-    """It is not recalled: the note says what runs and how to wait for it."""
+    """Issued work is not recalled: the note says what runs and how to wait for it."""
     device, probe = open_probe()
     probe.hold(latch)
     buffer = device.allocate(64)
@@ -244,7 +244,7 @@ def test_the_task_of_an_issued_submission_is_told_that_it_goes_on(open_probe, la
 
 @pytest.mark.parametrize("run", [in_asyncio, in_trio], ids=["asyncio", "trio"])
 def test_clients_who_disconnect_leave_nothing_pending(open_probe, run):
-    """200 of them, in the middle of a request each, and 200 more who stay."""
+    """200 clients disconnect in the middle of a request, and 200 more stay."""
     device, _ = open_probe()
     queue, (gate,) = device.queue, semaphores(1)
     buffer, mark = device.allocate(64), device.allocate(4, dtype="i4")
@@ -283,7 +283,7 @@ def test_clients_who_disconnect_leave_nothing_pending(open_probe, run):
 
 
 def test_an_abandoned_await_that_cancels_is_cancelled_later(device):
-    """I10: the collector closes it inside a hold of the timeline lock, and no lock is taken."""
+    """I10: the collector closes the await under the timeline lock, and takes no lock."""
     (gate,) = semaphores(1)
     submission = device.queue.barrier(wait=gate.at(1))
     loop = asyncio.new_event_loop()
@@ -301,7 +301,7 @@ def test_an_abandoned_await_that_cancels_is_cancelled_later(device):
 
 
 def test_another_library_is_refused(device, monkeypatch):
-    """The error says what works."""
+    """The error names the libraries that work."""
     sniffio = sys.modules["sniffio"]
     monkeypatch.setattr(sniffio, "current_async_library", lambda: "curio")
     submission = device.queue.barrier(wait=semaphores(1)[0].at(1))

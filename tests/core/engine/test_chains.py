@@ -7,7 +7,7 @@ from hal._engine import retiring
 
 
 def test_a_chain_over_two_devices_asks_each_event_a_few_times(device, second_device, monkeypatch):
-    """One event after another: asked for again for each that depends on it, they doubled."""
+    """Events are not queried again for each dependent, which would double the queries each step."""
     asked = []
     query = retiring.query
     monkeypatch.setattr(

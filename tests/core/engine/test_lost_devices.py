@@ -12,6 +12,7 @@ from core_harness import LIMIT, Latch, collect_in_threads
 from failure_harness import assert_broken
 
 import hal
+from hal._engine import issuing
 from hal.errors import ClosedError, DeadlineExceededError, DeviceLostError
 
 
@@ -268,13 +269,13 @@ def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
     open_probe, monkeypatch, ordered
 ):
     """S5, Q1: what goes back into line then, for the rest of its launches, fails as well."""
-    device, probe = open_probe(max_in_flight=2)
+    device, _ = open_probe(max_in_flight=2)
     queue, buffer = device.create_queue(ordered=ordered), device.allocate(64)
     with device.record(command_buffer="stream") as commands:
         for value in range(6):
             commands.fill(buffer, value)
             commands.barrier()
-    record = probe.record_event
+    record = queue._record
     losses = [DeviceLostError("fault")]
 
     def lose_first(*arguments):
@@ -282,7 +283,7 @@ def test_a_device_that_is_lost_while_a_recording_is_issued_in_parts_s5(
             collect_in_threads([lambda: device._context.lose(losses.pop())])
         record(*arguments)
 
-    monkeypatch.setattr(probe, "record_event", lose_first)
+    monkeypatch.setattr(queue, "_record", lose_first)
     behind = queue.barrier(wait=(submission := queue.execute(commands)))
     for each in (submission, behind):
         with pytest.raises(DeviceLostError, match="fault"):
@@ -333,3 +334,19 @@ def test_a_device_that_was_closed_or_given_up_takes_none_with_it_s5(open_probe, 
     with pytest.raises(TypeError, match="share_loss takes a device, not int"):
         second.share_loss(1)
     latch.open()
+
+
+def test_who_sees_that_an_issue_failed_by_a_loss_sees_the_loss_s5(open_probe, monkeypatch):
+    """S5: the device counts as lost before the operation's waiters are told."""
+    device, probe = open_probe()
+    buffer, seen, finish = device.allocate(64), [], issuing.finish
+
+    def look(operation, *rest):
+        seen.append(device.lost)
+        finish(operation, *rest)
+
+    monkeypatch.setattr(issuing, "finish", look)
+    probe.fail_call(1, DeviceLostError("gone"), {"fill"})
+    with pytest.raises(DeviceLostError):
+        device.queue.fill(buffer, 1).wait(LIMIT)
+    assert seen == [True]

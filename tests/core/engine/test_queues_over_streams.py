@@ -21,7 +21,7 @@ from hal.errors import ClosedError
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_queue_runs_on_their_stream_q2(shared, ordered):
-    """Q2: what is theirs and what is ours run in the order in which they got there."""
+    """Q2: their work and ours run in the order in which they were enqueued."""
     device, probe, library = shared
     buffer, copied = zeros(device), zeros(device)
     theirs, latch = library.held_stream()
@@ -42,7 +42,7 @@ def test_a_queue_runs_on_their_stream_q2(shared, ordered):
 
 
 def test_who_waits_for_their_stream_reads_our_value_s7(shared):
-    """S7: after a synchronisation by the library whose stream it is, nobody has to wait again."""
+    """S7: after the owner of the stream has synchronised it, no further wait is needed."""
     device, _, library = shared
     theirs = library.stream()
     queue = device.create_queue(stream=theirs.handle)
@@ -55,7 +55,7 @@ def test_who_waits_for_their_stream_reads_our_value_s7(shared):
 
 @pytest.mark.parametrize("whose", ["theirs", "ours"])
 def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
-    """Q2: what enqueues nothing ends after all that is on the stream, theirs too."""
+    """Q2: a barrier ends after all work on the stream, including theirs."""
     device, probe, library = shared
     buffer = zeros(device)
     if whose == "theirs":
@@ -77,7 +77,7 @@ def test_a_barrier_ends_after_their_work_on_the_stream_q2(shared, whose):
 
 @pytest.mark.parametrize("how", ["queue", "device"])
 def test_closing_leaves_their_stream_q6(shared, how):
-    """Q6: our work on it has ended, and it goes on."""
+    """Q6: our work on it has ended, and the stream still works."""
     device, probe, library = shared
     buffer = zeros(device)
     theirs = library.stream()
@@ -134,7 +134,7 @@ def test_a_stream_object_is_kept_while_the_queue_is_open(shared, monkeypatch):
 
 
 def test_a_queue_shows_its_stream_where_it_is_cudas(shared, monkeypatch):
-    """What they put there runs behind what was issued here, and before what comes."""
+    """Their work runs after the work issued here before, and before later work."""
     device, probe, library = shared
     assert not hasattr(device.queue, "__cuda_stream__")
     pretend(probe, monkeypatch, (10, 0))

@@ -8,7 +8,7 @@ import pytest
 from core_harness import LIMIT, wait_until
 
 import hal
-from hal._devices import device as _device
+from hal._devices import lifecycle
 from hal._engine import progress, steps, timelines
 from hal._engine.steps import Step
 from hal.errors import ReentrantCallError
@@ -21,7 +21,7 @@ def is_inside_of_a_call():
 
 
 def test_a_call_after_a_close_is_no_calm_one_o3():
-    """O3: a close lets handlers call anything while it waits; the next call does not."""
+    """O3: handlers may call anything while a close waits, but not during the next call."""
     device = hal.create_device("cpu")
     assert device.close(LIMIT) == ()
     assert is_inside_of_a_call()
@@ -38,14 +38,14 @@ def interrupt_a_wait(device, probe, latch):
 
 
 def test_a_call_after_an_interrupted_wait_is_no_calm_one_o3(open_probe, latch):
-    """O3: a wait lets handlers call anything while it asks; the next call does not."""
+    """O3: handlers may call anything while a wait polls, but not during the next call."""
     device, probe = open_probe()
     interrupt_a_wait(device, probe, latch)
     assert is_inside_of_a_call()
 
 
 def test_an_interrupted_wait_holds_up_no_close_q6(open_probe, latch):
-    """Q6: the thread sleeps for something else by then, and is in no native call."""
+    """Q6: the thread now sleeps for something else, and is in no native call."""
     device, probe = open_probe()
     semaphore, is_asleep = hal.create_semaphore(), threading.Event()
 
@@ -83,7 +83,7 @@ def in_pin(_):
 
 @pytest.mark.parametrize("inside", [in_elapsed, in_load, in_pin])
 def test_a_handler_that_asks_for_what_its_thread_is_doing_is_told_o3(device, inside):
-    """O3: a lock that the interrupted call holds is not waited for, and works afterwards."""
+    """O3: it does not wait for a lock of the interrupted call; the lock works afterwards."""
     lock, call = inside(device)
     with lock, pytest.raises(ReentrantCallError, match="another thread"):
         call()
@@ -92,13 +92,13 @@ def test_a_handler_that_asks_for_what_its_thread_is_doing_is_told_o3(device, ins
 
 def test_a_handler_that_opens_a_device_while_one_is_named_is_told_o3():
     """O3: as any other lock that the interrupted call holds."""
-    with _device._naming, pytest.raises(ReentrantCallError, match="another thread"):
+    with lifecycle._naming, pytest.raises(ReentrantCallError, match="another thread"):
         hal.create_device("cpu")
     hal.create_device("cpu").close(LIMIT)
 
 
 def test_a_handler_that_exports_while_its_thread_does_is_told_o3(latch, open_probe):
-    """O3: the stream on which others meet ours is in the thread's hands."""
+    """O3: the interrupted call owns the stream on which other libraries wait for ours."""
     device, probe = open_probe()
     probe.hold(latch)
     running = device.queue.fill(device.allocate(4), 1)

@@ -16,7 +16,7 @@ from hal.errors import (
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_submission_may_stand_in_a_wait_list_more_than_once(device, count):
-    """It is waited for once, by whatever name; also where it has to stand in line."""
+    """It counts as one wait, also while the waiting operation is in line."""
     gate = hal.create_semaphore()
     first = device.queue.barrier(wait=gate.at(1))
     lists = [[first] * count, [first, *[hal.Fence(first)] * count], [*hal.Fence(first)] * count]
@@ -28,7 +28,7 @@ def test_a_submission_may_stand_in_a_wait_list_more_than_once(device, count):
 
 
 def test_nothing_signals_the_end_of_what_it_waits_for_s1(device):
-    """A fence of a submission is of a semaphore that the submission alone signals."""
+    """The fence of a submission is on a semaphore that only the submission signals."""
     gate = hal.create_semaphore()
     first = device.queue.barrier(wait=gate.at(1))
     (end,) = hal.Fence(first)

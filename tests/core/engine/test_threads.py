@@ -29,7 +29,7 @@ SIZE = 4096
 def test_the_progress_thread_asks_soon_for_what_no_driver_will_tell_in_time(
     monkeypatch, states, seconds
 ):
-    """A notification for later work, or one that was refused, is no reason to sleep for long."""
+    """It does not sleep long because of a refused notification, or one for later work."""
     progress, bell = _progress._Progress(), sync.Doorbell()
     progress._watched = dict.fromkeys(range(len(states)))
     monkeypatch.setattr(_progress, "harvest", lambda *_: None)
@@ -85,7 +85,7 @@ def ways(device, ran, path):
 
 @pytest.mark.parametrize("way", ["call", "call later", "file", "alloca", "callback"])
 def test_what_needs_a_thread_raises_if_there_is_none(device, threads, tmp_path, capfd, way):
-    """The call raises and nothing has changed: nothing of it runs later, the rest goes on."""
+    """The call raises and changes nothing: no part of it runs later, and other work goes on."""
     ran = []
     threads.limit = 0
     submit = ways(device, ran, tmp_path / "file")[way]
@@ -105,7 +105,7 @@ def test_what_needs_a_thread_raises_if_there_is_none(device, threads, tmp_path, 
 
 
 def test_calls_wait_for_a_thread_where_no_more_are_started(device, threads, gate):
-    """What was accepted runs once a thread is free; who releases it is not told off for it."""
+    """Accepted calls run when a thread is free; the releasing thread gets no error."""
     threads.limit = 1
     ran, semaphore, queue = [], hal.create_semaphore(), device.create_queue(ordered=False)
     blocking = queue.call(gate.wait, LIMIT)
@@ -180,7 +180,7 @@ def test_blocked_calls_hold_up_no_work_of_ours(device, threads, gate, tmp_path, 
 
 
 def test_allocations_that_wait_take_no_thread_m3(open_probe, threads):
-    """M3: what finds no memory waits for what it comes after, and for a thread only then."""
+    """M3: an alloca needs a thread only after the work that it is ordered behind."""
     device, _ = open_probe(settings=MemorySettings(memory_limit=SIZE))
     gate, queue = hal.create_semaphore(), device.create_queue(ordered=False)
     one = queue.alloca(SIZE)

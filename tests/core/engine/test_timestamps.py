@@ -81,7 +81,7 @@ def test_a_failed_timestamp_raises_its_error(open_probe):
 
 
 def test_timers_are_used_again_when_nobody_asks_them_any_more_i4(open_probe):
-    """I4: a timer is not recorded again while its handle, or its work, is there."""
+    """I4: a timer is not recorded again while its handle or its work exists."""
     device, probe = open_probe()
     kept = [device.queue.timestamp() for _ in range(8)]
     device.wait_idle(LIMIT)
@@ -114,7 +114,7 @@ def test_pending_timestamps_need_no_timer(open_probe):
 
 
 def test_closing_ends_the_timers_i7(open_probe):
-    """I7: none is left, whoever still has a handle."""
+    """I7: close destroys all timers, even those with live handles."""
     device, probe = open_probe()
     first, second = device.queue.timestamp(), device.queue.timestamp()
     second.wait(LIMIT)

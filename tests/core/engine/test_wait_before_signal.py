@@ -119,7 +119,7 @@ def test_many_rounds_reuse_their_events(open_probe):
 
 
 def test_a_value_is_reached_over_smaller_ones_that_are_not_yet_s1(open_probe, latch):
-    """S1: the value does not fall when those retire, and what is promised above it stands."""
+    """S1: the value does not fall when smaller ones retire, and promises above it stand."""
     device, probe = open_probe()
     buffer, semaphore = device.allocate(4), hal.create_semaphore()
     probe.hold(latch)

@@ -49,7 +49,7 @@ def test_a_text_is_bounded_however_much_is_pending_s9(device, monkeypatch, shape
 
 
 def test_a_text_says_where_it_stopped_looking_s9(device, monkeypatch):
-    """S9: who promised it may stand behind what was looked through; it does not say "nobody"."""
+    """S9: the promise may be beyond what was searched, so the text does not say "nobody"."""
     monkeypatch.setattr(explain, "_LOOKED", 10)
     gate, last = hal.create_semaphore(), hal.create_semaphore()
     for _ in range(20):

@@ -217,7 +217,7 @@ def test_images_that_are_none_c5(compiled, device, tmp_path):
 
 
 def test_an_image_of_another_architecture_c5(compiled, device):
-    """C5: it is told what the image is for."""
+    """C5: the error says what the image is for."""
     _, program = compiled
     image = bytearray(program.image)
     assert image[:4] == b"\x7fELF"

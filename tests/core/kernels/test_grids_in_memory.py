@@ -61,7 +61,7 @@ def test_an_empty_grid_in_memory_launches_nothing_c4(indirect, grid):
 
 
 def test_a_queue_dispatches_over_a_grid_in_memory_c1(indirect):
-    """C1: in the queue's order, after and before others, and behind waits."""
+    """C1: such a dispatch keeps the queue's order and its waits."""
     device, _, program, _ = indirect
     counts = device.upload(np.array([9, 9, 9], np.uint32))
     target, copied = (device.upload(np.zeros(16, np.uint32)) for _ in range(2))

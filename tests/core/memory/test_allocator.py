@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from core_harness import LIMIT, Latch, collect_in_threads
+from core_harness import LIMIT, Latch, collect_in_threads, wait_until
 
 import hal
 from hal._memory.blocks import LARGE, block_size
@@ -245,7 +245,12 @@ def test_threads_share_the_allocator_m1(open_probe):
     collect_in_threads([lambda seed=seed: churn(seed) for seed in range(4)])
     now = device.statistics()
     assert (now.bytes_now, now.allocations) == (0, 0)
-    assert now.bytes_held == now.bytes_cached == sum(probe.alive["allocation"].values())
+
+    def is_counted():
+        now = device.statistics()
+        return now.bytes_held == now.bytes_cached == sum(probe.alive["allocation"].values())
+
+    wait_until(is_counted)  # a thread of ours may be freeing what exceeds the cache
     device.trim()
     assert "allocation" not in probe.live()
 
@@ -305,7 +310,7 @@ class Interrupt:
     sys.version_info >= (3, 13), reason="does not trace instructions of code that has run before"
 )
 def test_ctrl_c_anywhere_in_an_allocation_from_the_cache_m1(open_probe):
-    """M1: at whichever bytecode it comes, no block is lost for good, doubled or given to two."""
+    """M1: an interrupt at any bytecode loses no block and gives none to two owners."""
     device, probe = open_probe()
     before = [device.allocate(4096) for _ in range(3)]
     addresses = {buffer.address for buffer in before}

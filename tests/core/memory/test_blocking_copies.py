@@ -209,7 +209,7 @@ def test_closing_waits_for_a_copy_q6(staged):
 
 
 def test_closing_gives_up_on_a_copy_that_hangs_q6(staged):
-    """Q6: it says so and leaves the memory alone."""
+    """Q6: close reports a hanging copy and leaves its memory alone."""
     device, probe = staged()
     buffer, stall = device.upload(some(MANY)), Stall()
     probe.fail_call(2, stall, ("copy_to_host",))
@@ -222,7 +222,7 @@ def test_closing_gives_up_on_a_copy_that_hangs_q6(staged):
 
 
 def test_closing_while_it_waits_ends_it_q6(staged):
-    """Q6: what it waits for is cancelled, and then the device is closed."""
+    """Q6: close cancels the work that the call waits for."""
     device, _ = staged()
     buffer, never = device.upload(some(4)), hal.create_semaphore()
     waited = device.queue.fill(buffer, 1, wait=never.at(1))

@@ -94,7 +94,7 @@ def test_an_import_ends_once_m1(open_probe, end):
 
 
 def test_close_lets_go_of_what_the_dispatcher_was_to_let_go_of_m1(open_probe):
-    """M1: at close at the latest, though callbacks before it take their time."""
+    """M1: close releases imported arrays although earlier callbacks are slow."""
     device, _ = open_probe()
     array = np.zeros(4096, np.uint8).view(Tracked)
     reference, busy, gate = weakref.ref(array), threading.Event(), threading.Event()

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from core_harness import LIMIT, collect_in_threads
 
+from hal._memory import views
+from hal._memory.storage import lend
 from hal.errors import (
     ArgumentTypeError,
+    ClosedError,
     InvalidArgumentError,
     OutOfMemoryError,
     UnimplementedError,
@@ -89,6 +92,41 @@ def test_copies_that_overlap_are_refused_also_between_parts(device):
     device.queue.copy(buffer, buffer, target_offset=8, size=8).wait(LIMIT)
     device.queue.copy(left, right, size=4, target_offset=4).wait(LIMIT)
     assert buffer.numpy().tolist() == [*range(8), *range(4), *range(4, 8)]
+
+
+def test_two_threads_that_map_at_once_get_views_of_one_owner_m2(device, monkeypatch):
+    """M2: a second owner would take the place of the first, whose views would dangle then."""
+    buffer, owned = device.allocate(4, memory="host"), []
+    books = device._heap.books
+
+    class Watched(views.HostView):
+        def __init__(self, *arguments, **options):
+            owned.append(books.lock._is_owned())
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(views, "HostView", Watched)
+    first, second = buffer.map(), buffer.map()
+    first[:] = 7
+    assert second.tolist() == [7] * 4
+    assert owned == [True]
+
+
+def test_a_view_that_comes_after_the_close_has_looked_for_views_is_refused_m2(open_probe):
+    """M2: its memory may have been given back."""
+    device, _ = open_probe()
+    storage = device.allocate(4, memory="host")._live()
+    device.close()
+    with pytest.raises(ClosedError):
+        views.view_of(storage)
+
+
+def test_memory_that_was_given_back_is_lent_to_nobody_m3(device):
+    """M3: another device's thread may have taken the storage before the dealloca."""
+    buffer = device.queue.alloca(64)
+    storage = buffer._live()
+    device.queue.dealloca(buffer).wait(LIMIT)
+    with pytest.raises(ClosedError, match="given back"):
+        lend((storage,))
 
 
 def test_map_is_refused_where_the_host_cannot_see_m2(open_probe, monkeypatch):
@@ -174,7 +212,7 @@ def test_out_of_memory_twice_raises_m1(open_probe):
 
 
 def test_statistics_m1(device):
-    """M1: what is allocated now, and at the most; what died is not counted."""
+    """M1: current and peak allocations; dropped buffers do not count."""
     start = device.statistics()
     assert (start.bytes_now, start.allocations) == (0, 0)
     one, two = device.allocate(1000), device.allocate(24)

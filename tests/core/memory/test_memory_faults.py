@@ -48,7 +48,7 @@ def run(device, queues, out, seed, **options):
 @POOLS
 @pytest.mark.parametrize("seed", range(4))
 def test_each_native_allocation_finds_no_memory_once_m3(open_probe, native, seed):
-    """M3: what fails is the alloca and what uses its buffer; the bytes are right; nothing stays."""
+    """M3: only the alloca and its users fail; the bytes are right, and nothing is left."""
     number = 0
     while True:
         number += 1
@@ -72,7 +72,7 @@ def test_each_native_allocation_finds_no_memory_once_m3(open_probe, native, seed
 @POOLS
 @pytest.mark.parametrize("seed", range(3))
 def test_native_allocations_that_break_m3(open_probe, native, seed):
-    """M3: with another error than a lack of memory an alloca fails, and the next does not."""
+    """M3: an error other than a lack of memory fails the alloca; the next one succeeds."""
     device, probe, queues, out = open_short(open_probe, native)
     probe.fail_call(1, OperationError("injected"), CALLS)
     first = device.queue.alloca(4096)

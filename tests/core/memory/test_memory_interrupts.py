@@ -55,7 +55,7 @@ def test_a_refused_dealloca_gives_nothing_back_m3(device):
 
 
 def test_what_is_cancelled_in_part_holds_no_memory_m3(open_probe):
-    """M3: it is over as soon as what the stream got of it has retired."""
+    """M3: memory returns when the issued part of a cancelled operation has retired."""
     device, probe = open_probe(max_in_flight=4)
     device._command_buffer = "stream"
     with device.record(slots=[("u1", SIZE)]) as commands:
@@ -114,7 +114,7 @@ def test_a_handler_asks_for_statistics_in_the_middle_of_others_o3(device):
 @pytest.mark.parametrize("broken", [OperationError, KeyboardInterrupt])
 def test_an_alloca_starves_beside_a_dealloca_that_breaks_off_m3(open_probe, monkeypatch, broken):
     """M3: the search saw it being issued, and relies on its end, which comes although it failed."""
-    device, probe = open_probe(settings=MemorySettings(memory_limit=4 * SIZE))
+    device, _ = open_probe(settings=MemorySettings(memory_limit=4 * SIZE))
     queue, other = device.queue, device.queues.upload
     large = queue.alloca(3 * SIZE)
     queue.fill(large, 1).wait(LIMIT)
@@ -130,7 +130,7 @@ def test_an_alloca_starves_beside_a_dealloca_that_breaks_off_m3(open_probe, monk
         wait_until(lambda: not device._context.provider.is_posted)
         raise broken
 
-    monkeypatch.setattr(probe, "record_event", record)
+    monkeypatch.setattr(queue, "_record", record)
     if broken is KeyboardInterrupt:
         with pytest.raises(KeyboardInterrupt):
             queue.dealloca(large)
@@ -221,8 +221,10 @@ INTERRUPTS = """
             if KIND != "pool":  # what it is about to free is lost until the device closes
                 self.device.trim()
 
-        def check(self):
+        def check(self, places):
             wrong = []
+            # Memory on its way from the books to the driver is lost, rather than freed twice.
+            lossy = any(" give:" in each or "free_async" in each for each in places)
 
             def attempt(what, function):
                 try:
@@ -255,10 +257,12 @@ INTERRUPTS = """
             check_pieces(self.device)
             self.device.trim()
             found = self.device.statistics()
-            if found.allocations or found.bytes_now or found.bytes_held or self.device.lost:
+            held = found.bytes_held if KIND != "pool" or not lossy else 0
+            if found.allocations or found.bytes_now or held or self.device.lost:
                 wrong.append(found)
             wrong += self.device.close(LIMIT)
-            wrong += [kind for kind in self.probe.live() if kind == "async allocation"]
+            live = [kind for kind in self.probe.live() if kind == "async allocation"]
+            wrong += live[lossy:]
             return [*wrong, *self.probe.violations]
 
     problems = doubles = 0
@@ -268,7 +272,7 @@ INTERRUPTS = """
             with Interrupts(first, second) as interrupts, contextlib.suppress(HalError):
                 world.act()
             doubles += len(interrupts.places) == 2
-            wrong = world.check()
+            wrong = world.check(interrupts.places)
             if wrong:
                 problems += 1
                 print(f"{KIND}, {first}, {second}, {interrupts.places}: {wrong}", file=sys.stderr)

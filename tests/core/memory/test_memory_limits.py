@@ -46,7 +46,7 @@ def test_a_free_that_blocks_holds_up_no_callback_m1(open_probe, second_device):
 
 
 def test_statistics_wait_for_no_free_m1(open_probe):
-    """M1: what nobody uses is not counted, whether or not the driver has taken it back."""
+    """M1: unused memory is not counted, even if the driver has not freed it yet."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=0))
     entered, leave, left = threading.Event(), threading.Event(), []
     free = probe.free
@@ -100,7 +100,7 @@ def test_an_allocation_waits_for_memory_that_a_thread_gives_back_m1(open_probe):
 
 
 def test_what_exceeds_the_cache_limit_is_freed_by_a_thread_of_ours_m1(open_probe):
-    """M1: not by whoever drops it; and what fits stays."""
+    """M1: the dropping thread frees nothing; blocks within the limit stay."""
     device, probe = open_probe(settings=MemorySettings(cache_limit=64 * KIB))
     me = threading.get_ident()
     buffers = [device.allocate(32 * KIB) for _ in range(6)]
@@ -246,7 +246,7 @@ def test_a_native_call_fails_in_an_allocation_m1(open_probe, name, error):
 
 
 def test_a_native_free_that_fails_is_forgotten_m1(open_probe):
-    """M1: nobody could do anything about it; the rest goes on."""
+    """M1: a failed free is ignored, and everything else goes on."""
     device, probe = open_probe()
     for size in (4096, 8192):
         device.allocate(size).close()
@@ -273,7 +273,7 @@ def test_a_lost_device_frees_nothing_s5(open_probe):
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_no_allocation_after_close_q6(open_probe, cached):
-    """Q6: not even from what was cached, by a thread that had passed the first check."""
+    """Q6: a thread that passed the first check gets no memory either, not even from the cache."""
     device, probe = open_probe()
     if cached:
         device.allocate(4096).close()
@@ -286,7 +286,7 @@ def test_no_allocation_after_close_q6(open_probe, cached):
 
 
 def test_close_waits_for_a_native_allocation_under_way_q6(open_probe):
-    """Q6: what a thread is just allocating is given back, or refused."""
+    """Q6: memory that another thread is just allocating is given back or refused."""
     device, probe = open_probe()
     stall = Stall()
     probe.fail_call(1, stall, ("allocate",))
@@ -350,7 +350,7 @@ def test_parameters_reach_the_device_m1():
 
 
 def test_free_neighbours_become_one_piece_m3(open_probe):
-    """M3: what one alloca had is several others' and one's again, with no native call between."""
+    """M3: memory of one alloca serves several, and then one again, with no native call."""
     settings = MemorySettings(memory_limit=4 * MIB, async_allocations=False)
     device, probe = open_probe(settings=settings)
     queue, submitted = device.queue, []

@@ -22,7 +22,7 @@ from hal.errors import InvalidArgumentError, OperationError, OutOfMemoryError
     [1, 255, SLOT, SMALL - 1, SMALL, SMALL + 1, 17 * SLOT - 1, 17 * SLOT, 17 * SLOT + 1, MANY],
 )
 def test_transfers_of_all_sizes_m1(staged, size):
-    """M1: what is written comes back, by every way in and out, at odd places too."""
+    """M1: bytes survive every way in and out, at odd offsets too."""
     device, _ = staged()
     data = some(size)
     assert (device.upload(data).numpy() == data).all()
@@ -211,7 +211,7 @@ def test_many_operations_share_the_ring_m1(staged, count):
 
 
 def test_two_operations_have_two_slots_each_m1(staged, monkeypatch):
-    """M1: one that came first and holds the whole ring gives half of it up to the second."""
+    """M1: an operation that holds the whole ring gives half of it to the next one."""
     device, probe = staged()
     original, taken = Staging._next, []
 

@@ -45,11 +45,10 @@ def run_alone(folder, source, **variables):
 
 
 def _run(path, arguments, timeout, variables):
-    """Run a program, which can import what the tests share as they do themselves."""
+    """Run a program, which can import hal and what the tests share as they do themselves."""
     shared = [each for each in sys.path if Path(each).is_relative_to(TESTS)]
-    variables["PYTHONPATH"] = os.pathsep.join(
-        [*filter(None, [variables.get("PYTHONPATH")]), *shared]
-    )
+    given = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+    variables["PYTHONPATH"] = os.pathsep.join([*filter(None, [given]), *shared])
     return subprocess.run(
         [sys.executable, str(path), *arguments],
         capture_output=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 
 import byte_model
 from core_harness import LIMIT, open_native
@@ -131,8 +132,8 @@ class World:
     def bindings(self, table):
         return [self.memory[each].subspan(base, size) for each, base, size in table]
 
-    def record(self, program, *, hazards="manual", mode="auto"):
-        """Record a program of the model's."""
+    def record(self, program, *, hazards="manual", mode="auto", pick=None):
+        """Record a program of the model's; with `pick`, a `Random`, for queues that that picks."""
         slots = [("u1", SLOT_SIZE)] * SLOTS + [("u1", GRID_SLOT_SIZE)]
         commands = self.device.record(slots=slots, hazards=hazards, command_buffer=mode)
         places = dict(enumerate(self.direct)) | {
@@ -141,31 +142,36 @@ class World:
         events = {}
         with commands:
             for kind, *given in program:
-                if kind == "fill":
-                    place, offset, pattern, count = given
-                    size = len(pattern) * count
-                    commands.fill(places[place], pattern, offset=offset, size=size)
-                elif kind == "update":
-                    commands.update(places[given[0]], given[2], offset=given[1])
-                elif kind == "copy":
-                    source, source_offset, target, offset, size = given
-                    commands.copy(
-                        places[source],
-                        places[target],
-                        source_offset=source_offset,
-                        target_offset=offset,
-                        size=size,
-                    )
-                elif kind == "barrier":
-                    commands.barrier()
-                elif kind == "signal":
-                    events[given[0]] = commands.create_event()
-                    commands.signal_event(events[given[0]])
-                elif kind == "wait":
-                    commands.wait_events(events[given[0]])
-                else:
-                    self._launch(commands, places, kind, *given)
+                where = pick.choice([None, *self.queues]) if pick else None
+                with commands.on(where) if where else nullcontext():
+                    self._record(commands, places, events, kind, given)
         return commands
+
+    def _record(self, commands, places, events, kind, given):
+        if kind == "fill":
+            place, offset, pattern, count = given
+            size = len(pattern) * count
+            commands.fill(places[place], pattern, offset=offset, size=size)
+        elif kind == "update":
+            commands.update(places[given[0]], given[2], offset=given[1])
+        elif kind == "copy":
+            source, source_offset, target, offset, size = given
+            commands.copy(
+                places[source],
+                places[target],
+                source_offset=source_offset,
+                target_offset=offset,
+                size=size,
+            )
+        elif kind == "barrier":
+            commands.barrier()
+        elif kind == "signal":
+            events[given[0]] = commands.create_event()
+            commands.signal_event(events[given[0]])
+        elif kind == "wait":
+            commands.wait_events(events[given[0]])
+        else:
+            self._launch(commands, places, kind, *given)
 
     def _launch(self, commands, places, kind, name, grid, block, arguments, turns):
         values = [

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import threading
+
+import pytest
 
 import hal
 from hal._engine import timelines
@@ -17,6 +20,7 @@ __all__ = [
     "Latch",
     "Stall",
     "collect_in_threads",
+    "needs_gil",
     "open_native",
     "queues_of",
     "semaphores",
@@ -25,6 +29,11 @@ __all__ = [
 
 LIMIT = float(os.environ.get("HAL_TEST_LIMIT", "30"))
 """Seconds that any wait of these tests may take before the test fails; less for mutants."""
+
+needs_gil = pytest.mark.skipif(
+    hasattr(sys, "_is_gil_enabled") and not sys._is_gil_enabled(),
+    reason="what it shows needs the interpreter lock",
+)
 
 _libc = ctypes.CDLL(None)
 SEM_WAIT = ctypes.cast(_libc.sem_wait, ctypes.c_void_p).value

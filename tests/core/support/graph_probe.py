@@ -15,6 +15,7 @@ from hal.native import (
     HostCopyNode,
     IndirectLaunchNode,
     LaunchNode,
+    PeerCopyNode,
 )
 
 __all__ = ["GRAPH_CALLS", "GraphCalls"]
@@ -26,9 +27,16 @@ _CALLS = {
     FillNode: "fill",
     CopyNode: "copy",
     HostCopyNode: "copy_from_host",
+    PeerCopyNode: "copy_peer",
     LaunchNode: "launch",
     IndirectLaunchNode: "launch_indirect",
 }
+
+
+def _sides(node):
+    if node.__class__ is not PeerCopyNode:
+        return ()
+    return ((node.target_device, node.target), (node.source_device, node.source))
 
 
 @dataclass
@@ -139,9 +147,13 @@ class GraphCalls:
             if running and known.stream != stream:
                 self._violate(f"instance {instance} is launched while another stream runs it")
             for node in known.nodes:
-                if node.__class__ in {CopyNode, HostCopyNode}:
+                if node.__class__ in {CopyNode, HostCopyNode, PeerCopyNode}:
                     self.check_hosts("launch_graph of a copy", node.target, node.source)
             self._work("launch_graph", stream, self._all_ranges(known.nodes), instance)
+            for node in known.nodes:
+                for device, start in _sides(node):
+                    if device is not self:
+                        device.note_guest(self, stream, start, node.size)
             known.stream = stream
             known.event = known.event or self.inner.create_event()
             self.inner.record_event(known.event, stream)
@@ -195,12 +207,13 @@ class GraphCalls:
         own = (ctypes.c_void_p * max(len(sizes), 1))(*map(ctypes.addressof, values))
         return own, values
 
-    @staticmethod
-    def _node_ranges(node):
+    def _node_ranges(self, node):
         if node.__class__ is FillNode:
             return [(node.address, node.width * node.times)]
         if node.__class__ is CopyNode:
             return [(node.target, node.size), (node.source, node.size)]
+        if node.__class__ is PeerCopyNode:
+            return [(start, node.size) for device, start in _sides(node) if device is self]
         if node.__class__ is HostCopyNode:
             return [(node.target, node.size)]
         if node.__class__ is IndirectLaunchNode:

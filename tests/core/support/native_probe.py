@@ -51,6 +51,7 @@ class Probe(ExternalCalls, GraphCalls, PoolCalls, NativeDevice):
         self.domain = inner.domain if domain is None else domain
         self.max_in_flight = inner.max_in_flight
         self.graph_commands = inner.graph_commands
+        self.graph_launches = inner.graph_launches
         self.violations = []
         self.foreign = []  # (address, size) of memory that is nobody's allocation
         self.pinned = {}  # address -> size, of what was allocated as the host's

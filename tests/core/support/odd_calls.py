@@ -17,6 +17,7 @@ import os
 import random
 import sys
 import threading
+import time
 import warnings
 
 from odd_arguments import ALWAYS, good_of
@@ -24,7 +25,7 @@ from odd_values import ODD, Odd
 from odd_world import LIMIT, OBJECTS, SUBJECTS, World
 
 import hal
-from hal import flow
+from hal import collectives, flow
 from hal._commands.slots import Slots
 
 __all__ = ["KEYWORDS", "MADE", "batches", "main", "parameters_of", "targets_of"]
@@ -40,6 +41,7 @@ INTERNAL = {
         *("run", "renew", "check", "check_open", "refuse", "lanes_of", "queue_of", "write_raw"),
         *("launch", "look"),
     },
+    "Group": {"enter", "look"},
     "Routine": {"end"},
     "TrackedBuffer": {"check_type", "forget_name", "named"},
     "PhysicalDevice": {"add", "look"},
@@ -50,7 +52,7 @@ INTERNAL = {
 RECORDS = (
     *(hal.BackendStatus, hal.DeviceDescription, hal.MemoryHeap, hal.MemoryQuery),
     *(hal.MemoryStatistics, hal.MemoryUse, hal.Printed, hal.PrintedLine, hal.ProgramImage),
-    *(flow.Merge, flow.Step),  # which `Context.link` checks
+    *(flow.Merge, collectives.Place, flow.Step),  # which `Context.link` checks
 )
 MADE = {hal.Timepoint, hal.Fence, hal.File, hal.Output, flow.Flow, flow.Context}
 """Classes that users call themselves; the others are made by methods."""
@@ -93,8 +95,8 @@ def targets_of(owner):
 
 def batches():
     """Return what is tried together: modules, and classes, by name."""
-    found = {"hal": hal, "hal.flow": flow, "Slots": Slots}
-    for module in (hal, flow):
+    found = {"hal": hal, "hal.flow": flow, "hal.collectives": collectives, "Slots": Slots}
+    for module in (hal, flow, collectives):
         for name in module.__all__:
             kind = getattr(module, name)
             if not inspect.isclass(kind) or issubclass(kind, (BaseException, enum.Enum)):
@@ -129,7 +131,11 @@ def main(batch, spec="cpu", seed=0):
         count += _try_method(world, title, function, random.Random(f"{seed} {title}"))
     faulthandler.dump_traceback_later(4 * LIMIT, exit=True)
     world.check()
+    deadline, pause = time.monotonic() + LIMIT, threading.Event()
     after = _resources(world)
+    while any(after[name] > before[name] for name in before) and time.monotonic() < deadline:
+        pause.wait(0.05)  # a thread of hal's closes the files of what was shared
+        after = _resources(world)
     if any(after[name] > before[name] for name in before):
         _complain(batch, f"before {before}, after {after}")
     world.close()

@@ -8,7 +8,7 @@ import numpy as np
 from odd_values import OddError
 
 import hal
-from hal import flow
+from hal import collectives, flow
 from hal._commands.slots import Slots
 
 __all__ = ["LIMIT", "OBJECTS", "SOURCE", "SUBJECTS", "World"]
@@ -121,6 +121,12 @@ class World:
             made.wait(LIMIT)
         return made
 
+    def _shareable(self):
+        return hal.create_semaphore(shareable=True)
+
+    def _ticket(self):
+        return self.shareable.share()
+
     def _timestamp(self):
         made = self.device.queue.timestamp()
         made.wait(LIMIT)
@@ -157,6 +163,9 @@ class World:
 
     def _flow(self):
         return flow.Flow(self.device)
+
+    def _group(self):
+        return collectives.join_all([self.device], timeout=LIMIT)[0]
 
     def _tracked(self):
         return self.flow.from_host(np.zeros(64, np.uint8))
@@ -222,7 +231,7 @@ class World:
 
     def close(self):
         """Close what can be closed; fail if something goes on."""
-        for name in ("routine", "pipeline", "context", "merge", "flow"):
+        for name in ("routine", "pipeline", "context", "merge", "flow", "group"):
             if name in self.kept:
                 getattr(self.kept[name], "close", lambda: None)()
         for name in ("device", "foreign_device", "virtual"):
@@ -260,6 +269,7 @@ SUBJECTS = {
     flow.TrackedBuffer: "tracked",
     flow.PhysicalDevice: "physical",
     flow.VirtualDevice: "virtual",
+    collectives.Group: "group",
 }
 
 OBJECTS = {

@@ -162,7 +162,9 @@ class PoolCalls:
 
     def take_room(self, size):
         """Raise unless so much memory is left."""
-        held = sum(block.size for block in self.pool) + sum(self.alive["allocation"].values())
+        # Copies: other threads allocate meanwhile.
+        pooled = [block.size for block in list(self.pool)]
+        held = sum(pooled) + sum(list(self.alive["allocation"].values()))
         if self.room is not None and held + size > self.room:
             message = f"{size} bytes were asked for and {self.room - held} are left"
             raise OutOfMemoryError(message, native_name="ACME_NO_MEMORY", native_code=2)

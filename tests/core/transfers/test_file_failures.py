@@ -276,7 +276,7 @@ def test_close_waits_for_a_running_transfer_q6(open_probe, tmp_path, slow_disk, 
 
 
 def test_close_abandons_a_transfer_that_never_ends_q6(open_probe, tmp_path, slow_disk, gate):
-    """Q6: it is named; its memory is not freed under the system call that still fills it."""
+    """Q6: close names it, and does not free memory that a system call still fills."""
     device, probe = open_probe()
     (tmp_path / "in").write_bytes(b"12345678")
     running = device.queue.write(device.allocate(8), hal.File(tmp_path / "in"))

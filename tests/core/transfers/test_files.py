@@ -248,7 +248,7 @@ def test_a_staged_transfer_that_breaks_off_m1(open_discrete, tmp_path, monkeypat
 
 
 def test_memory_without_an_address_yet_m3(open_probe, tmp_path):
-    """M3: what alloca makes is written to once it was issued, though submitted before."""
+    """M3: a transfer into memory of a pending alloca runs after the alloca's issue."""
     device, _ = open_probe()
     (tmp_path / "in").write_bytes(b"12345678")
     gate = hal.create_semaphore()

@@ -100,7 +100,7 @@ def test_what_stands_around_a_pinned_copy_is_in_order_q2(staged):
 
 
 def test_waits_signals_and_failures_of_a_pinned_copy_m1(staged):
-    """M1: it waits for values to be reached, brings its own about, and is cancelled as others."""
+    """M1: such a copy waits, signals, fails and is cancelled like other operations."""
     device, _ = staged()
     (source, _), (target, view) = host(device, 8, 5), host(device, 8)
     ready, done = hal.create_semaphore(), hal.create_semaphore()
@@ -121,7 +121,7 @@ def test_waits_signals_and_failures_of_a_pinned_copy_m1(staged):
 
 
 def test_pinned_memory_that_comes_later_m3(staged):
-    """M3: of an alloca; a use before its issue fails, as with any other memory."""
+    """M3: pinned memory of an alloca works; a use that is issued before the alloca fails."""
     device, probe = staged()
     gate, data = hal.create_semaphore(), some(64)
     source, _ = host(device, 64, data)
@@ -145,7 +145,7 @@ def test_a_pinned_copy_is_checked_like_others_m1(staged):
 
 
 def test_memory_of_other_kinds_is_copied_by_the_device_m1(staged):
-    """M1: from and to device and managed memory, as ever, and nothing becomes a host operation."""
+    """M1: copies from and to device and managed memory do not become host operations."""
     device, probe = staged()
     pinned, view = host(device, 64, some(64))
     me = threading.get_ident()
@@ -159,7 +159,7 @@ def test_memory_of_other_kinds_is_copied_by_the_device_m1(staged):
 
 
 def test_a_device_whose_copies_never_block_copies_itself_m1(open_probe):
-    """M1: with the feature, pinned memory is no exception."""
+    """M1: with the feature, the device copies pinned memory, too."""
     device, probe = open_probe()
     (source, _), (target, view) = host(device, 64, some(64)), host(device, 64)
     device.queue.copy(source, target).wait(LIMIT)
@@ -193,7 +193,7 @@ def test_pinned_memory_of_two_devices_q1(staged):
 
 
 def test_closing_a_device_cancels_a_pinned_copy_from_it_q6(staged):
-    """Q6: as with every use of another device's memory."""
+    """Q6: closing cancels it, like other uses of another device's memory."""
     (one, _), (two, _) = staged(), staged()
     (source, _), (target, _) = host(one, 64), host(two, 64)
     gate = hal.create_semaphore()
@@ -209,7 +209,7 @@ def test_closing_a_device_cancels_a_pinned_copy_from_it_q6(staged):
 
 @pytest.mark.parametrize("mode", ["graph", "stream", "auto"])
 def test_a_recording_with_a_pinned_copy_is_the_hosts_c4(staged, mode):
-    """C4: the same result whatever was asked for, from a thread of hal's."""
+    """C4: one of hal's threads runs it, with the same result in every mode."""
     device, probe = staged()
     me = threading.get_ident()
     (source, _), (target, view) = host(device, 64, some(64)), host(device, 64)
@@ -270,7 +270,7 @@ def test_slots_that_pinned_memory_is_bound_to_c3(staged, mode):
 
 
 def test_the_stream_is_idle_when_a_recorded_pinned_copy_is_made_q1(staged):
-    """Q1: not even a thread of hal's waits inside the driver, where it might hold up others."""
+    """Q1: not even hal's own thread blocks inside the driver, where it might delay others."""
     device, probe = staged()
     (source, _), (target, _) = host(device, 64), host(device, 64)
     with device.record() as commands:

@@ -244,7 +244,7 @@ def test_fills_of_long_patterns_are_issued_in_parts_q1(small_device, late):
 
 
 def test_a_long_pattern_takes_few_native_calls_c1(open_probe):
-    """C1: one element in fours, and copies of all that is there by then."""
+    """C1: one element is filled in words of 4 bytes, then copies double the filled part."""
     device, probe = open_probe()
     buffer = device.allocate(1 << 20, dtype=np.float64)
     device.queue.fill(buffer, 0.1).wait(LIMIT)

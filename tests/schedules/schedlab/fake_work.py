@@ -206,6 +206,8 @@ class GraphCalls:
             return self.filling(*node)
         if kind == "CopyNode":
             return self.copying(*node)
+        if kind == "PeerCopyNode":
+            return self.copying(node.target, node.source, node.size)
         if kind == "HostCopyNode":
             return self.reading_host(*node)
         if kind == "EmptyNode":

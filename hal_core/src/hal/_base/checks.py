@@ -5,7 +5,7 @@ from __future__ import annotations
 from hal.arguments import as_int, shown
 from hal.errors import InvalidArgumentError
 
-__all__ = ["check_index", "check_range", "explain_range"]
+__all__ = ["check_copy", "check_index", "check_range", "explain_range", "is_same_range"]
 
 
 def check_index(value: object, what: str) -> int:
@@ -33,6 +33,29 @@ def check_range(whole: int, offset: object, size: object, what: str) -> tuple[in
         asked = None if size is None else length
         raise InvalidArgumentError(explain_range(what, start, asked, "the buffer", whole))
     return start, length
+
+
+def check_copy(
+    source: int, target: int, offsets: tuple[object, object], size: object
+) -> tuple[int, int, int]:
+    """Return where a copy begins in two buffers of so many bytes, and how many it copies."""
+    first, length = check_range(source, offsets[0], size, "copy: the source")
+    into, _ = check_range(target, offsets[1], length, "copy: the target")
+    return first, into, length
+
+
+def is_same_range(distance: int, length: int, first: int, into: int) -> bool:
+    """Return whether the ranges of a copy are one; raise if they overlap otherwise.
+
+    `distance` is that of the ranges in one memory, `first` and `into` are the user's offsets.
+    """
+    if abs(distance) >= length or not distance:
+        return not distance
+    message = (
+        f"copy: {length} bytes from offset {first} to offset {into} overlap in the same memory; "
+        "copy through another buffer"
+    )
+    raise InvalidArgumentError(message)
 
 
 def explain_range(what: str, start: int, length: int | None, thing: str, size: int) -> str:

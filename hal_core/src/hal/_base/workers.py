@@ -109,7 +109,9 @@ class Pool:
     def _serve(self) -> None:
         """Wake a thread for pending work, or start one; each woken thread wakes the next."""
         with self._lock:
-            while self._idle:
+            while True:
+                if not self._idle:
+                    break
                 gate = self._idle[-1]
                 if gate.locked():
                     gate.release()  # and removed after: a Ctrl-C between loses no thread

@@ -38,11 +38,20 @@ if TYPE_CHECKING:
     from hal._engine.fence import Waits
     from hal._engine.steps import Step
     from hal._engine.stream import StreamQueue
-    from hal._engine.timelines import Timepoint
+    from hal._engine.timelines import Timepoint, Work
     from hal._memory.core import DeviceCore
     from hal._memory.heap import Heap
 
-__all__ = ["Provider", "alloca", "dealloca", "run_housed", "transient"]
+__all__ = [
+    "Deallocation",
+    "Give",
+    "Provider",
+    "alloca",
+    "dealloca",
+    "housing",
+    "run_housed",
+    "transient",
+]
 
 
 def alloca(
@@ -74,7 +83,8 @@ def transient(device: DeviceCore, size: int, index: int) -> Transient:
     heap.check_possible(size, index)
     if context.provider is None:
         progress.workers.start()  # the thread that finds memory must exist before it is needed
-        context.provider = Provider(context, heap)
+        with timelines.lock:
+            context.provider = context.provider or Provider(context, heap)
     return Transient(heap, size, index)
 
 
@@ -102,8 +112,8 @@ def dealloca(
     if type(signal) is not tuple or signal:
         signal = check_signals(signal)
         _check_reachable(storage.source, signal)
-    payload = _payload(_Give(storage), storage)
-    submission = submit(queue, "dealloca", payload, wait, signal, False, _Deallocation)  # noqa: FBT003
+    payload = _payload(Give(storage), storage)
+    submission = submit(queue, "dealloca", payload, wait, signal, False, Deallocation)  # noqa: FBT003
     buffer._end()
     if storage.parts is not None:
         for reference in list(storage.parts):  # another thread may add to it
@@ -122,6 +132,14 @@ def _payload(plan: Plan, storage: Transient) -> Payload:
     return (plan, (), plan) if storage.is_async else (None, (plan,), plan)
 
 
+def housing(block: Transient) -> tuple[Payload, Payload]:
+    """Return the payloads of operations that reserve memory, and that give it back behind its use.
+
+    For an execution of several parts, which all come between the two (`Housed` does both).
+    """
+    return _payload(_Take(block), block), _payload(Give(block), block)
+
+
 def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None:
     """Raise if an alloca waits for a signal of its own dealloca."""
     if source._state != PENDING:
@@ -138,7 +156,7 @@ def _check_reachable(source: Submission, signals: tuple[Timepoint, ...]) -> None
                 raise InvalidArgumentError(message)
 
 
-class _Deallocation(Submission):
+class Deallocation(Submission):
     """A dealloca; if it could not give the memory back, that is done once nothing uses it.
 
     The storage's finaliser does not do it: a waiter for memory would have to know
@@ -151,7 +169,7 @@ class _Deallocation(Submission):
         plan = self._resources
         super()._let_go()
         # Without a ticket it was given back, or the alloca failed; without a plan it was refused.
-        if isinstance(plan, _Give) and plan._storage._ticket is not None and self._state >= DONE:
+        if isinstance(plan, Give) and plan._storage._ticket is not None and self._state >= DONE:
             plan._storage._heap.reaper.leave(plan._storage)
 
 
@@ -172,7 +190,7 @@ class _Take(Plan):
         return 1
 
 
-class _Give(Plan):
+class Give(Plan):
     """The operation that gives the memory of an alloca back."""
 
     __slots__ = ("_storage",)
@@ -289,21 +307,24 @@ def _may_come(step: Step, context: DeviceContext, operation: Operation) -> bool:
             return True
         is_any = False
         for queue in context.queues:
-            if queue._ring:
-                queue._ring[0]._want(step.work)
-                is_any = True
-            if queue._hosts or queue._issuing is not None:
-                is_any = True  # it ends, or enters the ring and is wanted there
-            elif queue._backlog:
-                head = queue._backlog[0]
-                if head._state == PENDING:
-                    is_any |= not head._unresolved  # a thread is about to issue it
-                else:
-                    is_any |= head._state != STARVED  # ... or to skip it
+            is_any |= _is_working(queue, step.work)
         for other in steps.all_steps():
-            if other is not step and _is_busy(other, operation):
-                is_any = True
+            is_any |= other is not step and _is_busy(other, operation)
         return is_any
+
+
+def _is_working(queue: StreamQueue, work: Work) -> bool:
+    """Return whether work of a queue will end; have it retired then; under the lock."""
+    if queue._ring:
+        queue._ring[0]._want(work)
+    if queue._ring or queue._hosts or queue._issuing is not None:
+        return True  # it ends, or enters the ring and is wanted there
+    if not queue._backlog:
+        return False
+    head = queue._backlog[0]
+    if head._state == PENDING:
+        return not head._unresolved  # a thread is about to issue it
+    return head._state != STARVED  # ... or to skip it
 
 
 def _is_busy(step: Step, operation: Operation) -> bool:

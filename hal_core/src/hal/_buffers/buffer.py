@@ -9,6 +9,7 @@ import numpy as np
 from hal import bfloat16
 from hal._base.checks import check_range
 from hal._buffers import exports
+from hal._buffers.sharing import ticket_of
 from hal._engine.fence import Waits, wait_all
 from hal._engine.submission import Submission
 from hal._engine.submitted import wait_before
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from hal._devices.device import Device
     from hal._memory.storage import Storage
+    from hal.tickets import BufferTicket
 
 __all__ = ["Buffer"]
 
@@ -182,6 +184,15 @@ class Buffer(Extent):
             if self._storage is None:
                 part._end()
         return part
+
+    def share(self) -> BufferTicket:
+        """Return a ticket with which another process of the same user opens it (`Device.open`).
+
+        Only for memory that was allocated with ``shareable=True``, of which this may be a part;
+        raises `InvalidArgumentError` for other memory. The ticket keeps nothing alive: keep the
+        buffer until it was opened. After that the memory lives as long as any process uses it.
+        """
+        return ticket_of(self)
 
     def map(
         self, access: str = "all", *, wait: Waits | None = None, timeout: float | None = None

@@ -68,9 +68,9 @@ def doctor(
             outcomes = list(examine(spec, note))
             bar.advance(task)
             title = found.get(spec, found.get(f"{spec}:0", ""))
-            records.append({"device": spec, "name": title, "checks": outcomes})
             if not as_json:
                 _show_device(out, spec, title, outcomes)
+            records.append({"device": spec, "name": title, "checks": outcomes})
     broken = [backend for backend in backends if backend.state == "broken"]
     failed = [
         record["device"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from hal._commands.hazards import Access, Extents
+from hal._commands.hazards import END, Access, Extents
 from hal._commands.slots import DIRECT
 from hal._kernels.output import Output
 from hal._memory.access import check_buffer, late_address
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Bindings", "Late", "SlotRules", "Table"]
 
 Bindings: TypeAlias = Sequence[object] | Mapping[int, object]
-"""What each slot stands for, a buffer, a scalar or a grid: in order, or by the slot's index."""
+"""A buffer, scalar or grid for each slot: in order, or by the slot's index."""
 
 Table: TypeAlias = tuple[Any, ...]
 """The address of each slot's buffer, a scalar's bytes, or a grid's three numbers."""
@@ -49,14 +49,14 @@ class SlotRules:
         "_copies",
         "_count",
         "_declared",
-        "_device",
+        "_devices",
         "_dtypes",
         "_elements",
         "_hazards",
         "_needed",
-        "_outputs",
         "_rights",
-        "_values",
+        "outputs",
+        "values",
     )
 
     def __init__(
@@ -71,7 +71,7 @@ class SlotRules:
         description)`` of copies with a slot; `hazards` the bytes that each
         command touches, where they order it.
         """
-        self._device = slots._device
+        self._devices = tuple(slots._devices)
         self._count = len(slots)
         self._arena = slots._arena
         self._needed = tuple(slots._needed)
@@ -81,8 +81,8 @@ class SlotRules:
         self._declared = tuple(slots._dtypes)
         # The dtypes that surely fit; None where anything may be bound.
         self._dtypes = tuple(map(_surely, self._declared, self._elements))
-        self._values = dict(slots._values)
-        self._outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
+        self.values = dict(slots._values)
+        self.outputs = [index for index, rights in enumerate(self._rights) if rights & OUTPUT]
         self._copies = tuple(copies)
         self._hazards = None
         if hazards is not None and self._needed:
@@ -92,6 +92,24 @@ class SlotRules:
     def count(self) -> int:
         """The number of addresses in a table."""
         return len(self._needed)
+
+    def buffer_rule(self, index: int) -> tuple[np.dtype[Any] | None, int, int, int]:
+        """Return the dtype that surely fits a buffer's slot, its least bytes, alignment, rights."""
+        return (
+            self._dtypes[index],
+            self._needed[index],
+            self._alignments[index],
+            self._rights[index],
+        )
+
+    def ranges(self, memory: int) -> tuple[tuple[int, int], ...] | None:
+        """Return what the commands touch of a memory; None where their order ignores it."""
+        return None if self._hazards is None else self._hazards.ranges(memory)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the slots stand for memory of several devices."""
+        return len(set(self._devices)) > 1
 
     def temporaries(self) -> int:
         """Return the bytes of the block of the temporaries; 0 if there are none."""
@@ -109,7 +127,7 @@ class SlotRules:
         late: Late = []
         addresses: list[Any] = []
         buffers = self._in_order(bindings)
-        values = self._values
+        values = self.values
         for index, buffer in enumerate(buffers):
             if values and index in values:
                 value = values[index].convert(index, buffer)
@@ -117,7 +135,9 @@ class SlotRules:
                 late.append((None, value, 0))
                 continue
             what = f"execute: the binding of slot {index}"
-            storage = check_buffer(self._device, buffer, what, self._rights[index], "recording")
+            storage = check_buffer(
+                self._devices[index], buffer, what, self._rights[index], "recording"
+            )
             if buffer._size < self._needed[index] or buffer._offset % self._alignments[index]:
                 raise InvalidArgumentError(self._refusal(index, buffer))
             if self._dtypes[index] is not None and buffer._dtype is not self._dtypes[index]:
@@ -125,7 +145,7 @@ class SlotRules:
             address = storage.address
             addresses.append(None if address is None else address + buffer._offset)
             late.append((storage, buffer._offset, buffer._size))
-        for index in self._outputs:
+        for index in self.outputs:
             if not isinstance(buffers[index], Output):
                 message = (
                     f"execute: a kernel prints to slot {index}, which takes a hal.Output(device), "
@@ -247,6 +267,10 @@ class _Apart:
         # The last one is `DIRECT`.
         self._touched = [Extents(each) for each in touched]
         self._written = [Extents(each) for each in written]
+
+    def ranges(self, memory: int) -> tuple[tuple[int, int], ...]:
+        """Return the bytes of a memory that the commands touch."""
+        return tuple(self._touched[memory].shifted(0, END))
 
     def check(self, bound: Sequence[tuple[int, int]]) -> None:
         """Raise if two of the bindings, or one and a direct buffer, overlap in written bytes.

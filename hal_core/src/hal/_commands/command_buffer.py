@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, cast
 
 import numpy as np
 
@@ -13,13 +13,16 @@ from hal._commands.bindings import SlotRules
 from hal._commands.events import CommandEvent
 from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
-from hal._commands.playback import Playback
-from hal._commands.recorder import Group, Recorder
+from hal._commands.parts import Recorded, cut
+from hal._commands.playback import Playback, Stage, Stages
+from hal._commands.recorder import Group, On, Recorder
 from hal._commands.slots import Slot, Slots
+from hal._engine.stream import StreamQueue
+from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation
-from hal.arguments import as_name
-from hal.errors import InvalidArgumentError
-from hal.native import IndirectLaunchNode, MemoryType
+from hal.arguments import as_choice, as_name
+from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
+from hal.native import IndirectLaunchNode, LaunchNode, MemoryType, PeerCopyNode
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -28,8 +31,13 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._kernels.dispatch import Grid
     from hal._kernels.executable import Kernel
+    from hal._memory.storage import Storage
+    from hal.native import NativeDevice, Node
 
 __all__ = ["CommandBuffer"]
+
+_KINDS: Final = ("compute", "upload", "download")
+"""The queues that every device has, by the names that `hal.Queues` gives them."""
 
 
 class CommandBuffer(Recorder):
@@ -72,12 +80,13 @@ class CommandBuffer(Recorder):
     def lowering(self) -> str | None:
         """How it runs: ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4).
 
+        ``"parts"`` if several queues run it (see `on`), each of which in one of these ways.
         Whatever this says, the host runs an execution whose bindings turn a
         copy into one from pinned to pinned memory (Q1).
         """
         playback = self._playback
         if playback is None:
-            return None
+            return None if self._stages is None else "parts"
         return "host" if playback.is_host else "graph" if playback._lowering else "stream"
 
     def __len__(self) -> int:
@@ -130,6 +139,7 @@ class CommandBuffer(Recorder):
     ) -> None:
         """Record a `Queue.copy`. A source slot without a size takes one here.
 
+        One of the two may be another device's, as there; a slot is this one's.
         Whether a slot's bytes overlap others is checked when it is bound.
         """
         arguments = (source, target, source_offset, target_offset, size)
@@ -174,19 +184,20 @@ class CommandBuffer(Recorder):
         """
         self._recording()
         length, _, element, _ = check_allocation(size, dtype, MemoryType.DEVICE, "alloca")
-        return self._slots._take_temporary(length, element, is_ordered=self._hazards)
+        return self._slots._take_temporary(length, element)
 
     def dealloca(self, temporary: Slot) -> None:
         """End a temporary: later ones may have its bytes.
 
-        With ``hazards="auto"`` those are all that begin after this; otherwise all that
-        begin behind a barrier that comes after this. Raises `ArgumentTypeError`
+        With ``hazards="auto"`` those are all whose first command comes after this; otherwise all
+        whose first command is ordered, by barriers and events, behind every command that was
+        recorded before this. Raises `ArgumentTypeError`
         for anything but a temporary, `InvalidArgumentError` for a part or one of
         another recording, and `ClosedError` for one that has ended, as does its use
         afterwards.
         """
         self._recording()
-        self._slots._give_temporary(temporary)
+        self._slots._give_temporary(temporary, len(self._nodes) - 1)
 
     # Order
 
@@ -194,8 +205,6 @@ class CommandBuffer(Recorder):
         """Order all commands before it with all after it."""
         self._recording()
         self._order.barrier()
-        if self._slots._arena is not None:
-            self._slots._arena.barrier()
 
     def create_event(self, *, name: str | None = None) -> CommandEvent:
         """Return an event of this recording, not signalled: a barrier in two halves."""
@@ -241,6 +250,27 @@ class CommandBuffer(Recorder):
         event._signalled = False
         event._join = None
 
+    def on(self, where: StreamQueue | DeviceCore | str) -> On:
+        """Return a context whose commands another queue runs: a *part* of the recording.
+
+        `where` is a queue of any device, another device (its compute queue), or ``"compute"``,
+        ``"upload"`` or ``"download"`` for that queue of this device. Commands outside of such
+        contexts, and those on this device itself, are the executing queue's. Commands inside use
+        memory and kernels of the context's device, and copy from and to others'. They are ordered
+        as all commands of the recording are, by barriers, events and bytes. Contexts nest, and
+        the innermost holds.
+
+        `Queue.execute` submits all parts in one step. They begin when the executing queue gets
+        there, and ``wait``, are reached, and the submission has ended when all of them have;
+        if one fails, so do those that come after it and the submission. A
+        part stands in the line of an ordered queue: what that queue was given before comes first.
+
+        Raises `ArgumentTypeError` and `InvalidArgumentError` for no such place, and `ClosedError`
+        for a closed queue or device.
+        """
+        self._recording()
+        return On(self, None if where is self._device else _queue_at(self._device, where))
+
     def group(self, name: str) -> Group:
         """Return a context that prefixes `name` to the names of commands recorded in it.
 
@@ -250,50 +280,131 @@ class CommandBuffer(Recorder):
         return Group(self, as_name(name, "a group"))
 
     def end(self) -> None:
-        """End the recording; raises `InvalidArgumentError` if it has ended or a group is open."""
+        """End the recording.
+
+        Raises `InvalidArgumentError` if it has ended, or a group or a context of `on` is open.
+        """
         self._recording()
         if self._groups:
             message = (
                 f"end: the group {'/'.join(self._groups)!r} is still open; leave its with block"
             )
             raise InvalidArgumentError(message)
-        self._playback = self._make_playback()
+        if self._open:
+            message = "end: a context of on() is still open; leave its with block"
+            raise InvalidArgumentError(message)
+        patches, copies, order = self._placed()
+        rules = SlotRules(self._slots, copies, order.accesses if self._hazards else None)
+        recorded = Recorded(
+            self._functions,
+            self._nodes,
+            self._resources,
+            patches,
+            self._values,
+            self._blocks,
+            self._host_copies,
+            order,
+        )
+        if any(self._places):
+            stages = self._stages = self._make_stages(recorded, rules)
+            queue, playback, _ = stages.stages[0]
+            if len(stages.stages) == 1 and playback.device is self._device:
+                self._playback, self._only = playback, queue
+        else:
+            self._playback = self._make_playback(self._device, recorded, rules)
         self._ended = True
 
     # Inside
 
-    def _make_playback(self) -> Playback:
-        """Lower the recording; makes no native call."""
-        device, count = self._device, len(self._nodes)
+    def _make_stages(self, recorded: Recorded, rules: SlotRules) -> Stages:
+        """Lower the parts of the recording."""
+        stages = []
+        for place, commands, after in cut(recorded.order, self._places):
+            queue: Any = self._queues[place]
+            device = self._device if queue is None else queue.device
+            part = recorded.only(commands)
+            playback = self._make_playback(device, part, rules, commands)
+            stages.append(Stage(queue, playback, after))
+        before = {each for stage in stages for each in stage.after}
+        last = tuple([index for index in range(len(stages)) if index not in before])
+        return Stages(rules, tuple(stages), last)
+
+    def _make_playback(
+        self,
+        device: DeviceCore,
+        recorded: Recorded,
+        rules: SlotRules,
+        numbers: Sequence[int] | None = None,
+    ) -> Playback:
+        """Lower commands of one queue; makes no native call. `numbers` are those of a part's."""
+        nodes = recorded.nodes
         is_host = "indirect_dispatch" not in device.features and any(
-            node.__class__ is IndirectLaunchNode for node in self._nodes
+            node.__class__ is IndirectLaunchNode for node in nodes
         )
-        is_host = is_host or any(not slots for _, slots in self._host_copies)
-        rules = SlotRules(
-            self._slots, self._copies, self._order.accesses if self._hazards else None
-        )
-        graph = self._mode == "graph" or (self._mode == "auto" and self._pays_as_graph(count))
+        is_host = is_host or any(not slots for _, slots in recorded.host_copies)
+        direct: Sequence[Storage] = self._slots._direct
+        if numbers is not None and direct:
+            used = {id(each) for kept in recorded.resources for each in cast("Any", kept)}
+            direct = [each for each in direct if id(each) in used]
+        graph = not is_host and self._is_graph(device._native, nodes)
         return Playback(
             device,
-            self._functions,
-            self._nodes,
-            self._resources,
+            recorded.functions,
+            nodes,
+            recorded.resources,
             rules,
-            SlotUses(rules.count, self._patches, self._blocks, self._values),
-            lower(self._order) if graph and count and not is_host else None,
-            functools.partial(_describe, self._names),
-            self._host_copies,
-            self._slots._direct,
+            SlotUses(rules.count, recorded.patches, recorded.blocks, recorded.values),
+            lower(recorded.order) if graph else None,
+            functools.partial(_describe, self._names, numbers),
+            recorded.host_copies,
+            direct,
             is_host=is_host,
         )
 
-    def _pays_as_graph(self, count: int) -> bool:
-        """Return whether "auto" takes a graph: making one costs more than a replay saves once."""
-        native = self._device._native
-        least = native.graph_commands
-        return "graphs" in native.features and self._runs is None and 0 < least <= count
+    def _is_graph(self, native: NativeDevice, nodes: Sequence[Node]) -> bool:
+        """Return whether commands run as a native graph.
+
+        Copies to what their device does not reach are the stream's. Making a graph costs more than
+        a replay saves once.
+        """
+        if not nodes or self._mode == "stream" or "graphs" not in native.features:
+            return False
+        if self._mode == "auto":
+            least = native.graph_commands
+            if native.graph_launches and all(isinstance(node, LaunchNode) for node in nodes):
+                least = native.graph_launches
+            if self._runs is not None or not 0 < least <= len(nodes):
+                return False
+        peers = [node for node in nodes if isinstance(node, PeerCopyNode)]
+        sides = {side for node in peers for side in (node.target_device, node.source_device)}
+        others = cast("set[Any]", sides) - {native}
+        if others:
+            native.bind()
+        return all(native.can_access_peer(each) for each in others)
 
 
-def _describe(names: Sequence[str], command: int) -> str:
+def _describe(names: Sequence[str], numbers: Sequence[int] | None, command: int) -> str:
     """Describe a command of the recording for an error."""
-    return f"command {command} of {len(names)}, {names[command]}"
+    number = command if numbers is None else numbers[command]
+    return f"command {number} of {len(names)}, {names[number]}"
+
+
+def _queue_at(device: DeviceCore, where: object) -> StreamQueue:
+    """Return the queue that a part names; raise if there is none, or it is closed."""
+    queue: Any = where
+    if isinstance(where, str):
+        queue = getattr(device.queues, as_choice(where, _KINDS, "on: the queue"))
+    elif isinstance(where, DeviceCore):
+        where._live()
+        queue = where.queue
+    elif not isinstance(where, StreamQueue):
+        message = (
+            f"on takes a queue, a device, or one of {', '.join(map(repr, _KINDS))}, not "
+            f"{type(where).__name__}"
+        )
+        raise ArgumentTypeError(message)
+    if queue._closed:
+        queue.device._live()
+        message = f"on: {queue.name} is closed; create another with create_queue"
+        raise ClosedError(message)
+    return cast("StreamQueue", queue)

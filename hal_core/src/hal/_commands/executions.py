@@ -1,20 +1,34 @@
-"""Check executions of recordings (rule C1)."""
+"""Check executions of recordings, and submit those of several parts (rule C1)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
-from hal._buffers.alloca import run_housed, transient
+from hal._buffers.alloca import housing, run_housed, transient
 from hal._commands.command_buffer import CommandBuffer
-from hal._engine.plan import Payload
+from hal._engine import timelines
+from hal._engine.ending import recall
+from hal._engine.operation import STARVED
+from hal._engine.plan import NOTHING, Payload
+from hal._engine.submission import Submission
+from hal._engine.submitting import submit_together
+from hal._engine.wait_lists import check_lists
 from hal._memory import peers
 from hal._memory.replay import Housed
-from hal.errors import ArgumentTypeError, InvalidArgumentError
+from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
+    from hal._engine.backlog import CheckedWaits
+    from hal._engine.fence import Waits
+    from hal._engine.steps import Step
+    from hal._engine.stream import StreamQueue
+    from hal._engine.wait_lists import Signals
     from hal._memory.core import DeviceCore
 
-__all__ = ["check_execution"]
+__all__ = ["check_execution", "execute_parts", "once"]
+
+_T = TypeVar("_T")
 
 
 def check_execution(device: DeviceCore, commands: object, bindings: object) -> tuple[Payload, bool]:
@@ -25,12 +39,7 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
     if not isinstance(commands, CommandBuffer):
         message = f"execute takes a command buffer (device.record()), not {type(commands).__name__}"
         raise ArgumentTypeError(message)
-    if commands._device is not device:
-        message = (
-            f"execute: the commands were recorded for {commands.device._name}, and this queue "
-            f"belongs to {device._name}"
-        )
-        raise InvalidArgumentError(message)
+    _check_device(device, commands)
     playback = commands._playback
     if playback is None or commands._failed:
         message = "execute: the recording has not ended; call end(), or leave its with block"
@@ -38,7 +47,7 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
     need = playback.temporaries()
     block = transient(device, need, 0) if need else None
     payload, is_host = playback.payload(bindings, block)
-    if device._access:
+    if device._access or playback.hosts:
         payload = peers.guard(device, payload, is_host=is_host)
     if block is None:
         return payload, is_host
@@ -47,3 +56,83 @@ def check_execution(device: DeviceCore, commands: object, bindings: object) -> t
     if is_host:
         return (run_housed, (block, function, arguments), resources), True
     return (Housed(block, function, arguments), (), resources), False
+
+
+def _check_device(device: DeviceCore, commands: CommandBuffer) -> None:
+    if commands._device is not device:
+        message = (
+            f"execute: the commands were recorded for {commands.device._name}, and this queue "
+            f"belongs to {device._name}"
+        )
+        raise InvalidArgumentError(message)
+
+
+def once(commands: CommandBuffer, submit: Callable[[], _T]) -> _T:
+    """Submit an execution of a one-shot recording."""
+    commands._take_run()
+    try:
+        return submit()
+    except HalError:
+        commands._give_back_run()  # refused: nothing has changed
+        raise
+
+
+class Execution(Submission):
+    """An execution of several parts: the operation behind all of them.
+
+    `_first` is the one before them, which takes the waits.
+    """
+
+    __slots__ = ("_first",)
+
+    _first: Submission
+
+    def _cancel(self, step: Step) -> None:
+        """Cancel all of it, unless parts may be issued: all of those wait for the first one."""
+        with timelines.lock:
+            if self._first._state <= STARVED:
+                for each in (self, self._first):
+                    step.work.append((timelines.CHANGE, (recall, each, None)))
+                for each in (self, self._first):
+                    recall(each, None, step.work)
+
+
+def execute_parts(
+    queue: StreamQueue,
+    device: DeviceCore,
+    commands: CommandBuffer,
+    bindings: object,
+    wait: Waits,
+    signal: Signals,
+) -> Submission:
+    """Check and submit an execution of a recording of several parts; see `CommandBuffer.on`.
+
+    It begins with an operation of the executing queue that has all the waits, and ends with
+    one that has all the signals. The latter is what the user sees.
+    """
+    _check_device(device, commands)
+    device._live()
+    stages = commands._stages
+    assert stages is not None  # noqa: S101 - the caller has looked
+    waits, signals = check_lists(wait, signal)
+    need = stages.rules.temporaries()
+    block = transient(device, need, 0) if need else None
+    table, storages = stages.rules.check(() if bindings is None else bindings, block)
+    take, give = (NOTHING, NOTHING) if block is None else housing(block)
+    first = Submission(queue, "execute", take, (), False)  # noqa: FBT003
+    parts: list[Submission] = []
+    lists: list[CheckedWaits] = [waits]
+    for where, playback, after in stages.stages:
+        payload, is_host = playback.of_part(table, storages)
+        payload = peers.guard(playback.device, payload, is_host=is_host)
+        parts.append(Submission(where or queue, "execute", payload, (), is_host))
+        lists.append(tuple([parts[each] for each in after]) or (first,))
+    last = Execution(queue, "execute", give, signals, False)  # noqa: FBT003
+    last._first = first
+    lists.append(tuple([parts[each] for each in stages.last]))
+    operations = (first, *parts, last)
+    if commands._runs is None:
+        submit_together(operations, tuple(lists))
+    else:
+        once(commands, lambda: submit_together(operations, tuple(lists)))
+    return last

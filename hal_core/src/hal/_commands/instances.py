@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hal._commands.bindings import Table
     from hal._commands.values import ValuePatch
     from hal._memory.storage import Handle
+    from hal._speedups import Rebinder
     from hal.native import Node
 
 __all__ = ["Instance", "InstanceOwner", "InstancePool", "Lease", "Patch", "Replica", "SlotUses"]
@@ -140,6 +141,11 @@ class Replica:
             nodes[command] = nodes[command]._replace(parameters=blocks[command].address)
         return Replica(self._uses, nodes, blocks)
 
+    def place(self, command: int, parameter: int) -> int:
+        """Return the address of a parameter's bytes, of a command that uses slots."""
+        block = self._blocks[command]
+        return block.address + block._layout.offsets[parameter]
+
     def bind(self, table: Table) -> Sequence[int]:
         """Fill in the addresses of a table; return the commands that this changed.
 
@@ -175,7 +181,7 @@ class Instance:
     retired, which is when its lease is gone.
     """
 
-    __slots__ = ("broken", "graph", "lease", "replica", "stream")
+    __slots__ = ("again", "broken", "graph", "lease", "rebinder", "replica", "stream")
 
     def __init__(self, graph: Handle, replica: Replica, stream: int, lease: Lease) -> None:
         self.graph = graph
@@ -183,6 +189,10 @@ class Instance:
         self.stream = stream
         self.lease = weakref.ref(lease)
         self.broken = False  # its contents are unknown
+        # What the C extension binds it anew with; the table has a None for each slot then.
+        self.rebinder: Rebinder | None = None
+        # The C extension asks for one more, for bindings that take turns with what it holds.
+        self.again = False
 
     def is_free_for(self, stream: int) -> bool:
         """Return whether a stream may launch it."""
@@ -202,13 +212,15 @@ class InstancePool:
         return len(self._instances)
 
     def take(self, stream: int, table: Table, lease: Lease) -> Instance | None:
-        """Return an instance that the stream may launch now, or None if a new one is needed.
+        """Return an instance that the stream may launch now, or None if a new one is wanted.
 
         Prefers one that is bound to the table, then the stream's own. The
         lease holds it from now on.
         """
         with self._lock:
             instance = self._choose(stream, table)
+            if instance is not None and instance.replica.table != table:
+                instance = None if self._is_asked(stream) else instance
             if instance is not None:
                 lease.instance = instance
                 instance.stream = stream
@@ -223,7 +235,14 @@ class InstancePool:
     def trim(self) -> None:
         """Release instances that nothing runs."""
         with self._lock:  # their finalisers do not take it
-            self._instances = tuple([each for each in self._instances if each.lease() is not None])
+            self._instances = _leased(self._instances)
+
+    def _is_asked(self, stream: int) -> bool:
+        """Return whether an instance of a stream asks for one more, and end that."""
+        asking = [each for each in self._instances if each.again and each.stream == stream]
+        for each in asking:
+            each.again = False
+        return bool(asking)
 
     def _choose(self, stream: int, table: Table) -> Instance | None:
         best = None
@@ -239,6 +258,10 @@ class InstancePool:
 
 def _whole(instances: Iterable[Instance]) -> tuple[Instance, ...]:
     return tuple(instance for instance in instances if not instance.broken)
+
+
+def _leased(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    return tuple(instance for instance in instances if instance.lease() is not None)
 
 
 def _place(block: ParameterBlock, index: int) -> tuple[ctypes.Array[ctypes.c_char], int]:

@@ -12,7 +12,7 @@ and one is enough for a command.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hal._commands.hazards import Access, Hazards
@@ -63,11 +63,33 @@ class Order:
         self._open: list[int] = []  # commands that are part of no join yet
         self._last: Join | None = None  # the last join since the barrier
 
+    @property
+    def stop(self) -> int:
+        """The number of the first command that the next one need not come after."""
+        return 0 if self._base is None else self._base.stop
+
     def add(self) -> None:
         """Note the next command."""
         self._open.append(len(self.bases))
         self.bases.append(self._base)
         self._covered = True
+
+    def moved(self, place: Callable[[int, int], int]) -> Order:
+        """Return the order of the same commands with their bytes at other places.
+
+        `place` returns the new start of bytes of a memory.
+        """
+        order = Order()
+        order.bases = self.bases
+        for accesses in self.accesses:
+            starts = [place(memory, start) for memory, start, _, _ in accesses]
+            order.accesses.append(
+                [
+                    Access(memory, to, to + stop - start, writes)
+                    for to, (memory, start, stop, writes) in zip(starts, accesses, strict=True)
+                ]
+            )
+        return order
 
     def barrier(self) -> None:
         """Order all commands so far before all that follow."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from hal._base.checks import check_range
+from hal._base.checks import check_copy, check_range, is_same_range
 from hal._buffers.buffer import Buffer
 from hal._commands.hazards import END
 from hal._commands.slots import DIRECT, Slot, Slots
@@ -16,6 +16,7 @@ from hal._commands.values import GRID, ValueUse, stand_in, takes_number, wrong_k
 from hal._kernels.dispatch import check_counts, check_kernel, check_launch
 from hal._kernels.indirect import COUNTS_ALIGNMENT, COUNTS_SIZE
 from hal._memory.access import check_buffer
+from hal._memory.peers import is_peer
 from hal._memory.storage import Transient
 from hal._memory.usage import (
     DISPATCH,
@@ -29,6 +30,7 @@ from hal._memory.usage import (
 from hal._programs.elements import alignment_of
 from hal._programs.parameters import POINTERS
 from hal._programs.printing import PARAMETER
+from hal._transfers import peer_copies
 from hal._transfers.patterns import NATIVE
 from hal._transfers.transfers import CHUNK, _bytes_of, capture, check_fill
 from hal.arguments import as_names, shown
@@ -40,6 +42,7 @@ from hal.native import (
     IndirectLaunchNode,
     LaunchNode,
     MemoryType,
+    PeerCopyNode,
 )
 
 if TYPE_CHECKING:
@@ -51,8 +54,21 @@ if TYPE_CHECKING:
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = ["Command", "Operand", "copy", "dispatch", "fill", "hosts_of", "needed", "update"]
+__all__ = [
+    "COPIES",
+    "Command",
+    "Operand",
+    "copy",
+    "dispatch",
+    "fill",
+    "hosts_of",
+    "needed",
+    "update",
+]
 
+
+COPIES: Final = frozenset({CopyNode, PeerCopyNode})
+"""The nodes of copies between memories of devices."""
 
 _NO_NAMES: Final = ()
 _BLOCK: Final = 4 << 20
@@ -180,33 +196,34 @@ def copy(
     target_offset: object,
     size: object,
 ) -> list[Command]:
-    """Check a copy; see `Queue.copy`."""
-    read = _check(device, slots, source, "copy: the source", TRANSFER_SOURCE)
-    written = _check(device, slots, target, "copy: the target", TRANSFER_TARGET)
+    """Check a copy, also from or to another device; see `Queue.copy`."""
+    owners = _owner(device, source), _owner(device, target)
+    if device not in owners:
+        raise peer_copies.on_neither_side(
+            *owners, f"this recording to {device._name}; record it for"
+        )
+    read = _check(owners[0], slots, source, "copy: the source", TRANSFER_SOURCE)
+    written = _check(owners[1], slots, target, "copy: the target", TRANSFER_TARGET)
     _check_sized(read.thing, size, "copy: the source")
-    first, length = check_range(read.thing._size, source_offset, size, "copy: the source")
-    into, _ = check_range(written.thing._size, target_offset, length, "copy: the target")
+    offsets = source_offset, target_offset
+    first, into, length = check_copy(read.thing._size, written.thing._size, offsets, size)
     begin, end = first + read.base, into + written.base
-    if read.memory == written.memory and abs(begin - end) < length:
-        if begin == end:
-            return []
-        message = (
-            f"copy: {length} bytes from offset {first} to offset {into} overlap "
-            "in the same memory; copy through another buffer"
+    if read.memory == written.memory and is_same_range(begin - end, length, first, into):
+        return []
+    commands = []
+    for part, count in _parts(length):
+        node: Node = CopyNode(end + part, begin + part, count)
+        call, place = device._copy, -2
+        if owners != (device, device):
+            of, to = owners[0]._native, owners[1]._native
+            node = PeerCopyNode(end + part, to, begin + part, of, count)
+            call, place = device._native.copy_peer, -3
+        operands = (
+            Operand(written.memory, end + part, count, -1, 1, TRANSFER_TARGET),
+            Operand(read.memory, begin + part, count, place, 1, TRANSFER_SOURCE),
         )
-        raise InvalidArgumentError(message)
-    return [
-        Command(
-            device._copy,
-            CopyNode(end + part, begin + part, count),
-            (
-                Operand(written.memory, end + part, count, -1, 1, TRANSFER_TARGET),
-                Operand(read.memory, begin + part, count, -2, 1, TRANSFER_SOURCE),
-            ),
-            (read.kept, written.kept),
-        )
-        for part, count in _parts(length)
-    ]
+        commands.append(Command(call, node, operands, (read.kept, written.kept)))
+    return commands
 
 
 def dispatch(
@@ -323,9 +340,9 @@ def hosts_of(command: Command) -> tuple[int, ...] | None:
     None for a command that is not a copy, or where one side is never the host's.
     """
     kind, kept = command.node.__class__, command.resources
-    if kind is not CopyNode and kind is not HostCopyNode:
+    if kind not in {*COPIES, HostCopyNode}:
         return None
-    sides = kept[::-1] if kind is CopyNode else kept[:1]  # in the order of the operands
+    sides = kept[::-1] if kind in COPIES else kept[:1]  # in the order of the operands
     slots = []
     for operand, storage in zip(command.operands, sides, strict=True):
         if operand.memory != DIRECT:
@@ -338,6 +355,14 @@ def hosts_of(command: Command) -> tuple[int, ...] | None:
 def needed(start: int, size: int) -> int:
     """Return how many bytes from its beginning on a slot surely needs for an operand."""
     return start + size if start + size < END else start
+
+
+def _owner(device: DeviceCore, thing: object) -> DeviceCore:
+    """Return whose a buffer or a slot is, if a copy of `device` reaches it, else `device`."""
+    if not isinstance(thing, Slot):
+        return peer_copies.owner(device, thing)
+    other = thing._slots._devices[thing._index]
+    return other if other is device or is_peer(device, other) else device
 
 
 class _Place(NamedTuple):
@@ -363,6 +388,7 @@ def _check(device: DeviceCore, slots: Slots, thing: object, what: str, rights: i
     """Return the place of a buffer or a slot; raise if it cannot be used here."""
     if isinstance(thing, Slot):
         slots._check_own(thing, what, "buffer")
+        slots._check_device(thing, device, what, rights)
         return _Place(thing, thing._index, thing._offset, None)
     storage = check_buffer(device, thing, what, rights, "recording")
     assert isinstance(thing, Buffer)  # noqa: S101 - for the type checker

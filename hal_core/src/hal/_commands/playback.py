@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base.failures import fresh, placed
 from hal._commands.instances import Instance, InstanceOwner, InstancePool, Lease, Replica
+from hal._commands.rebinding import Plan, plan_of
 from hal._engine.plan import Payload
 from hal._kernels.indirect import run_on_host
 from hal._memory.peers import find_hosts
@@ -14,17 +16,19 @@ from hal._memory.reaper import GRAPH, INSTANCE
 from hal._memory.replay import Replay
 from hal._memory.storage import Handle
 from hal.errors import HalError, OperationError
-from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType
+from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, PeerCopyNode
 
 if TYPE_CHECKING:
     from hal._commands.bindings import Late, SlotRules, Table
     from hal._commands.instances import SlotUses
     from hal._commands.lowering import Lowering
+    from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
+    from hal._speedups import Rebinder
     from hal.native import Node
 
-__all__ = ["Playback"]
+__all__ = ["Playback", "Stage", "Stages"]
 
 _EMPTY: Final = EmptyNode()
 
@@ -69,6 +73,25 @@ class _Execution(Replay):
         self._playback.replay(self, stream, start, end)
 
 
+class Stage(NamedTuple):
+    """A part of a recording: the queue that runs it, None for the executing one, and what it is.
+
+    `after` has the indices of the stages that it waits for.
+    """
+
+    queue: StreamQueue | None
+    playback: Playback
+    after: tuple[int, ...]
+
+
+class Stages(NamedTuple):
+    """An ended recording of several parts; `last` has the stages that no other one waits for."""
+
+    rules: SlotRules
+    stages: tuple[Stage, ...]
+    last: tuple[int, ...]
+
+
 class Playback:
     """An ended recording; immutable except for its replicas and instances.
 
@@ -84,6 +107,7 @@ class Playback:
         "_lowering",
         "_owner",
         "_plain",
+        "_plan",
         "_pool",
         "_resources",
         "_rules",
@@ -125,31 +149,60 @@ class Playback:
         self._direct = tuple(direct)  # memory of `Queue.alloca`, whose uses are noted
         self.is_host = is_host
         # Contexts of other devices whose memory it uses
-        self.hosts = find_hosts(device, resources) if device._access else frozenset()
+        visits = device._access or any(node.__class__ is PeerCopyNode for node in nodes)
+        self.hosts = find_hosts(device, resources) if visits else frozenset()
         self._template = Replica(uses, nodes, uses.blocks)
         self._spares = [self._template]  # unused replicas
         self._pool = InstancePool()
         self._owner: InstanceOwner | None = None  # made with the first instance
+        self._plan: Plan | None = None  # of a recording whose slots the C extension can bind
         self._plain = self._find_plain()
 
-    def _find_plain(self) -> LaunchNode | FillNode | InstancePool | None:
+    def _find_plain(self) -> LaunchNode | FillNode | InstancePool | Rebinder | None:
         """Return what the C extension needs for an execution; None if only Python can submit it.
 
-        That is the one launch or fill, or the instances of the graph, of a recording that needs
-        nothing from its execution.
+        That is the instances of a graph, or the one launch or fill of a recording, which needs
+        nothing from its execution but plain bindings.
         """
-        varies = self._uses.count or self.temporaries() or self._host_copies or self._direct
+        varies = self.temporaries() or self._host_copies or self._direct
         if varies or self.is_host or self.hosts or not self._functions:
             return None
-        if self._lowering is not None:
-            return self._pool
         device, function, node = self._device, self._functions[0], self._template.nodes[0]
-        is_one = len(self._functions) == 1 and function in {device._launch, device._fill}
-        return node if is_one and isinstance(node, (LaunchNode, FillNode)) else None
+        slots = self._uses.count
+        if slots:
+            self._plan = plan_of(self._rules, self._uses, self._template.nodes)
+        if self._lowering is not None:
+            calls = device._context.calls
+            if calls is None or not calls.update_launch:
+                self._plan = None
+            return self._pool if not slots or self._plan is not None else None
+        is_plain = function in {device._launch, device._fill} or self._uses.sized
+        is_one = len(self._functions) == 1 and is_plain
+        if not is_one or not isinstance(node, (LaunchNode, FillNode)):
+            return None
+        if not slots:
+            return node
+        if self._plan is None or not isinstance(node, LaunchNode) or node.shared_memory:
+            return None
+        return self._plan.of_launch(self._template.copy())
+
+    @property
+    def device(self) -> DeviceCore:
+        """The device whose queues run it."""
+        return self._device
 
     def temporaries(self) -> int:
         """Return how many bytes of temporaries each execution reserves."""
         return self._rules.temporaries() if self._functions else 0
+
+    def of_part(self, table: Table | Late, storages: Sequence[Any]) -> tuple[Payload, bool]:
+        """Return the payload of a part's execution, as `payload` does of a whole one.
+
+        `table` and `storages` are what the bindings of all slots were checked to be.
+        """
+        commands = self._uses.commands
+        kept = [each for each, used in zip(storages, commands, strict=False) if used]
+        return self._payload(table, storages, (self, self._direct, kept))
 
     def payload(self, bindings: object, block: Storage | None) -> tuple[Payload, bool]:
         """Check the bindings; return an execution's payload, and whether the host runs it.
@@ -162,6 +215,12 @@ class Playback:
         if self._uses.count or bindings is not None:
             table, storages = self._rules.check(() if bindings is None else bindings, block)
             resources = (self, self._direct, storages)
+        return self._payload(table, storages, resources)
+
+    def _payload(
+        self, table: Table | Late, storages: Sequence[Any], resources: object
+    ) -> tuple[Payload, bool]:
+        """Return the payload that uses a checked table, and whether the host runs it."""
         if not self._functions:
             return (None, (), resources), False
         moves = self._moves(storages) if self._host_copies else ()
@@ -224,6 +283,8 @@ class Playback:
             except OperationError:
                 # Other bindings may need other nodes: pinned memory instead of the device's.
                 instance = self._instantiate(stream, addresses, lease)
+        if self._plan is not None:
+            self._prepare(instance)
         native.launch_graph(stream, instance.graph.handle)
 
     def _instantiate(self, stream: int, table: Table, lease: Lease) -> Instance:
@@ -249,8 +310,9 @@ class Playback:
         instance = lease.instance = Instance(handle, replica, stream, lease)
         self._pool.add(instance)
         if self._owner is None:
-            self._owner = InstanceOwner(self._pool)
-            self._device._instances.add(self._owner)
+            owner = self._owner = InstanceOwner(self._pool)
+            owners = self._device._instances
+            owners[weakref.ref(owner, owners.pop)] = None
         return instance
 
     def _update(self, instance: Instance, table: Table) -> None:
@@ -268,6 +330,18 @@ class Playback:
         except HalError as error:
             raise self._explain(error, nodes, node) from error
         instance.broken = False
+
+    def _prepare(self, instance: Instance) -> None:
+        """Let the C extension bind an instance anew, unless one of its launches is switched off."""
+        plan, lowering = self._plan, self._lowering
+        assert plan is not None  # noqa: S101 - for the type checker
+        assert lowering is not None  # noqa: S101
+        is_whole = plan.is_whole(instance)
+        if not is_whole:
+            instance.rebinder = None
+        elif instance.rebinder is None:
+            native = self._device._native
+            instance.rebinder = plan.of_instance(native, instance, lowering.positions)
 
     def _take(self, table: Table | Late) -> Replica:
         """Return a replica that is bound to a table and that nobody else uses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from hal._base.failures import placed
 from hal._commands import nodes
@@ -21,21 +21,25 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal.native import CopyNode
 
 if TYPE_CHECKING:
     from hal._commands.instances import Patch
-    from hal._commands.playback import Playback
+    from hal._commands.playback import Playback, Stages
     from hal._commands.values import ValuePatch
+    from hal._engine.stream import StreamQueue
     from hal._memory.core import DeviceCore
     from hal._programs.parameters import ParameterBlock
     from hal.native import Node
 
-__all__ = ["Group", "Recorder", "check_mode"]
+__all__ = ["Group", "On", "Recorder", "check_mode"]
 
 _MODES: Final = ("auto", "graph", "stream")
 _HAZARDS: Final = ("auto", "manual")
 _CATEGORIES: Final = ("all", "dispatch", "transfer")
+
+_Copy: TypeAlias = tuple[int, int, int, int, int, str]
+"""A copy between two memories, one of them a slot's: the target and the start in it, the source
+and the start in it, the size, and its name for errors."""
 
 
 class Recorder:
@@ -52,16 +56,23 @@ class Recorder:
         "_functions",
         "_groups",
         "_hazards",
+        "_here",
         "_host_copies",
         "_mode",
         "_names",
         "_nodes",
+        "_only",
+        "_open",
         "_order",
         "_patches",
+        "_place",
+        "_places",
         "_playback",
+        "_queues",
         "_resources",
         "_runs",
         "_slots",
+        "_stages",
         "_values",
     )
 
@@ -94,13 +105,23 @@ class Recorder:
         self._patches: list[Patch] = []
         self._values: list[ValuePatch] = []
         self._blocks: dict[int, ParameterBlock] = {}  # of the commands whose kernels use slots
-        self._copies: list[tuple[int, int, int, int, int, str]] = []
+        self._copies: list[_Copy] = []
         # Copies that are, or with certain bindings become, from host to host (Q1)
         self._host_copies: list[tuple[int, tuple[int, ...]]] = []
         self._order = Order()
+        self._here = device  # whose the next commands are
+        self._queues: list[StreamQueue | None] = [
+            None
+        ]  # the places; the first is the executing one
+        self._open = 0  # how many contexts of `on` are
+        self._place = 0  # of the next commands
+        self._places: list[int] = []  # of each command
         self._groups: list[str] = []
         self._events = 0
-        self._playback: Playback | None = None  # once it has ended
+        # Once it has ended: how any queue runs it, and how several do
+        self._playback: Playback | None = None
+        self._stages: Stages | None = None
+        self._only: StreamQueue | None = None  # with both, the queue that runs all of it
         self._ended = False
         self._failed = False
 
@@ -124,7 +145,7 @@ class Recorder:
         if self._groups:
             label = "/".join([*self._groups, label]) if label else "/".join(self._groups)
         try:
-            checked = check(self._device, self._slots, *arguments)
+            checked = check(self._here, self._slots, *arguments)
         except HalError as error:
             if not label:
                 raise
@@ -136,9 +157,12 @@ class Recorder:
         """Append a checked command."""
         number = len(self._nodes)
         operands = command.operands
+        arena = self._slots._arena
         for memory, start, size, place, alignment, rights, element in operands:
             if memory == DIRECT:
                 continue
+            if arena is not None and memory == len(self._slots):
+                arena.use(start, number if self._hazards else self._order.stop)
             self._slots.need(memory, nodes.needed(start, size), alignment, rights, element)
             self._patches.append((number, memory, start, place))
             if command.block is not None and place >= 0:
@@ -148,7 +172,7 @@ class Recorder:
             self._values.append(patch)
             if command.block is not None and patch.size:
                 self._blocks[number] = command.block
-        if command.node.__class__ is CopyNode and operands[0].memory != operands[1].memory:
+        if command.node.__class__ in nodes.COPIES and operands[0].memory != operands[1].memory:
             target, source = operands
             self._copies.append(
                 (
@@ -156,7 +180,7 @@ class Recorder:
                     f"command {number}, {title},",
                 )
             )
-        hosts = None if self._device._pageable else nodes.hosts_of(command)
+        hosts = None if self._here._pageable else nodes.hosts_of(command)
         if hosts is not None:
             self._host_copies.append((number, hosts))
         if self._hazards:
@@ -168,10 +192,34 @@ class Recorder:
                 ]
             )
         self._order.add()
+        self._places.append(self._place)
         self._functions.append(command.function)
         self._nodes.append(command.node)
         self._resources.append(command.resources)
         self._names.append(title)
+
+    def _placed(self) -> tuple[list[Patch], list[_Copy], Order]:
+        """Return what names bytes of temporaries, with their places in their block.
+
+        Changes nothing that a second call would see, which may follow an interrupt.
+        """
+        arena = self._slots._arena
+        if arena is None:
+            return self._patches, self._copies, self._order
+        place, block = arena.settle(), len(self._slots)
+
+        def moved(memory: int, start: int) -> int:
+            return place(start) if memory == block else start
+
+        patches = [
+            (number, memory, moved(memory, start), field)
+            for number, memory, start, field in self._patches
+        ]
+        copies = [
+            (target, moved(target, to), source, moved(source, of), size, title)
+            for target, to, source, of, size, title in self._copies
+        ]
+        return patches, copies, self._order.moved(moved)
 
     def _check_event(self, event: CommandEvent, what: str) -> None:
         self._recording()
@@ -241,6 +289,50 @@ class Group:
             )
             raise InvalidArgumentError(message)
         del groups[depth:]
+
+
+class On:
+    """The context of commands that another queue runs; see `CommandBuffer.on`."""
+
+    __slots__ = ("_commands", "_inside", "_outside", "_queue")
+
+    def __init__(self, commands: Recorder, queue: Any) -> None:  # noqa: ANN401 - a `Queue`, or None
+        self._commands = commands
+        self._queue = queue
+        self._inside = 0  # its place
+        self._outside: tuple[int, DeviceCore] | None = None
+
+    def __enter__(self) -> Self:
+        commands, queue = self._commands, self._queue
+        commands._recording()
+        if self._outside is not None:
+            message = f"{self._name(queue)} is open already; make another for a second time"
+            raise InvalidArgumentError(message)
+        if queue not in commands._queues:
+            commands._queues.append(queue)
+        self._inside = commands._queues.index(queue)
+        self._outside = commands._place, commands._here
+        commands._place = self._inside
+        commands._here = commands._device if queue is None else queue.device
+        commands._open += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        outside, self._outside = self._outside, None
+        commands = self._commands
+        if commands._place != self._inside and kind is None:
+            open_one = self._name(commands._queues[commands._place])
+            message = (
+                f"{self._name(self._queue)} ends while {open_one} is open; contexts end in the "
+                "reverse of the order in which they began"
+            )
+            raise InvalidArgumentError(message)
+        if outside is not None:
+            commands._place, commands._here = outside
+            commands._open -= 1
+
+    def _name(self, queue: Any) -> str:  # noqa: ANN401 - a `Queue`, or None
+        return f"on({self._commands._device._name if queue is None else queue.name})"
 
 
 def check_mode(mode: object, features: Iterable[str], device: str) -> str:

@@ -12,8 +12,10 @@ from hal._base.checks import check_index, explain_range
 from hal._commands.hazards import END
 from hal._commands.temporaries import Arena, Life
 from hal._commands.values import Grids, Scalars, wrong_kind
+from hal._memory.core import DeviceCore
 from hal._memory.extent import shape_of
 from hal._memory.storage import Transient
+from hal._memory.usage import DISPATCH
 from hal._programs.printing import OutputPlace
 from hal.arguments import as_dtype, as_int, as_items, shown
 from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hal._commands.values import ValuePatch, ValueUse
-    from hal._memory.core import DeviceCore
 
 __all__ = ["DIRECT", "Slot", "SlotSpecs", "Slots"]
 
-SlotSpecs: TypeAlias = "int | Sequence[DTypeLike | tuple[DTypeLike, int]]"
-"""The number of a recording's slots, or what each takes: a dtype, one and bytes, or a kind."""
+SlotSpecs: TypeAlias = (
+    "int | Sequence[DTypeLike | tuple[DTypeLike, int] | tuple[DTypeLike, int | None, DeviceCore]]"
+)
+"""The number of a recording's slots, or what each takes: a dtype, with bytes and whose memory it
+is if that matters, or a kind.
+"""
 
 _MOST: Final = 1 << 16
 """The most slots of one recording."""
@@ -41,12 +46,11 @@ DIRECT: Final = -1
 class Slot(OutputPlace):
     """A placeholder for what is given when the recording is executed.
 
-    Taken from `CommandBuffer.slots`. One for a buffer is usable wherever that recording takes
-    a buffer, one for a scalar as an argument of `CommandBuffer.dispatch` that is no
-    pointer, and one for a grid as its grid; each in as many commands as wanted.
-    `size` is the number of bytes that a buffer surely has: those asked for
-    when the recording began, or None. A fill or a copy of a slot without a size
-    gives its own; a kernel may use all that is bound there.
+    Taken from `CommandBuffer.slots`. A buffer slot is accepted wherever the recording takes a
+    buffer, a scalar slot as an argument of `CommandBuffer.dispatch` that is not a pointer, and a
+    grid slot as its grid; each in any number of commands. `size` is the number of bytes that a
+    bound buffer has at least, if it was given when the recording began, or None. A fill or a copy
+    of a slot without a size needs a size of its own; a kernel may use the whole bound buffer.
     """
 
     __slots__ = ("_dtype", "_index", "_life", "_offset", "_size", "_slots")
@@ -74,10 +78,10 @@ class Slot(OutputPlace):
 
     @property
     def kind(self) -> str:
-        """What it stands for: ``"buffer"``, ``"scalar"`` or ``"grid"``.
+        """The kind of value: ``"buffer"``, ``"scalar"`` or ``"grid"``.
 
-        A slot that was only counted (``slots=3``) is a scalar's from the first command on that
-        has it as an argument for a number.
+        A slot of ``slots=3``, without a declaration, becomes a scalar slot when the first command
+        passes it to a parameter that takes a number.
         """
         return self._slots._kinds[self._index] or "buffer"
 
@@ -152,6 +156,7 @@ class Slots(Sequence[Slot]):
         "_arena",
         "_count",
         "_device",
+        "_devices",
         "_direct",
         "_dtypes",
         "_elements",
@@ -168,7 +173,8 @@ class Slots(Sequence[Slot]):
         self._sizes: list[int] = []
         self._kinds: list[str | None] = []  # None as long as any will do
         self._values: dict[int, Scalars | Grids] = {}  # of the slots for numbers
-        for index, (dtype, size) in enumerate(_read_specs(specs)):
+        self._devices: list[DeviceCore] = []  # whose memory each stands for
+        for index, (dtype, size, owner) in enumerate(_read_specs(specs, device)):
             what = f"slot {index}"
             is_value = type(dtype) is str and size is None and dtype in _VALUES
             known = dtype if is_value else None if dtype is _COUNTED else "buffer"
@@ -176,6 +182,7 @@ class Slots(Sequence[Slot]):
             kind = as_dtype(dtype if known == "buffer" else np.uint8)
             shape_of(0, kind, what)
             self._dtypes.append(kind)
+            self._devices.append(owner)
             self._sizes.append(END if size is None else check_index(size, f"{what}: the size"))
         self._needed = [0 if size == END else size for size in self._sizes]
         self._alignments = [1] * len(self._sizes)
@@ -191,24 +198,27 @@ class Slots(Sequence[Slot]):
     def __len__(self) -> int:
         return self._count
 
-    def _take_temporary(self, size: int, dtype: np.dtype[Any], *, is_ordered: bool) -> Slot:
-        """Return a temporary; `is_ordered` as in `Arena`."""
+    def _take_temporary(self, size: int, dtype: np.dtype[Any]) -> Slot:
+        """Return a temporary."""
         arena = self._arena
         if arena is None:
-            arena = self._arena = Arena(is_ordered=is_ordered)
+            arena = self._arena = Arena()
             self._dtypes.append(np.dtype(np.uint8))
+            self._devices.append(self._device)
             self._sizes.append(END)
             self._needed.append(0)
             self._alignments.append(1)
             self._rights.append(0)
             self._elements.append(set())
             self._kinds.append("buffer")
-        start = arena.take(size or 1)
-        life = Life(self, start, size or 1, dtype)
-        return Slot(self, self._count, start, size, dtype, life)
+        life = arena.take(self, size or 1, dtype)
+        return Slot(self, self._count, life.start, size, dtype, life)
 
-    def _give_temporary(self, temporary: object) -> None:
-        """End a temporary; raise unless it is a whole one of this recording that has not ended."""
+    def _give_temporary(self, temporary: object, last: int) -> None:
+        """End a temporary, whose commands are up to `last`.
+
+        Raises unless it is a whole one of this recording that has not ended.
+        """
         life = temporary._life if isinstance(temporary, Slot) else None
         if not isinstance(temporary, Slot) or life is None:
             message = (
@@ -220,9 +230,8 @@ class Slots(Sequence[Slot]):
         if temporary._offset != life.start or (temporary._size or 1) != life.size:
             message = "dealloca takes the whole temporary that alloca returned, not a part of it"
             raise InvalidArgumentError(message)
-        assert self._arena is not None  # noqa: S101 - it has a temporary
         life.is_over = True
-        self._arena.give(life.start, life.size)
+        life.last = last
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -248,6 +257,24 @@ class Slots(Sequence[Slot]):
             raise ClosedError(message)
         if kind:
             self._check_kind(slot, what, kind)
+
+    def _check_device(self, slot: Slot, device: DeviceCore, what: str, rights: int) -> None:
+        """Raise unless commands of a device may use a slot for memory so."""
+        owner = self._devices[slot._index]
+        if owner is device or (rights & DISPATCH and owner._context in device._access):
+            return
+        if slot._life is not None:
+            message = (
+                f"{what}: the temporary is memory of {owner._name}, and this command is one of "
+                f"{device._name}; copy it there first, with copy()"
+            )
+        else:
+            message = (
+                f"{what}: slot {slot._index} stands for memory of {owner._name}, and this command "
+                f"is one of {device._name}; declare the slot for that device, with "
+                "device.record(slots=[(dtype, bytes or None, device), ...]), or copy() it there"
+            )
+        raise InvalidArgumentError(message)
 
     def _hold(self, storage: Transient) -> None:
         """Note memory of `Queue.alloca` that a command uses directly."""
@@ -297,11 +324,11 @@ class _SlotIndexError(InvalidArgumentError, IndexError):
     """The error for a missing slot; also an `IndexError`, which iterating relies on."""
 
 
-def _read_specs(specs: object) -> list[tuple[Any, object]]:
-    """Return the type or kind, and the size, or None, of each slot."""
+def _read_specs(specs: object, device: DeviceCore) -> list[tuple[Any, object, DeviceCore]]:
+    """Return the type or kind, the size, or None, and the device of each slot."""
     rule = (
-        "record: slots are a number, or a list that has a dtype, a (dtype, bytes), 'scalar' or "
-        "'grid' for each"
+        "record: slots are a number, or a list that has a dtype, a (dtype, bytes), a (dtype, bytes "
+        "or None, device), 'scalar' or 'grid' for each"
     )
     if isinstance(specs, (list, tuple, range)):
         given = as_items(specs, rule)
@@ -314,7 +341,16 @@ def _read_specs(specs: object) -> list[tuple[Any, object]]:
     if len(given) > _MOST:
         message = f"record: a recording has {_MOST} slots at most, not {shown(specs)}"
         raise InvalidArgumentError(message)
-    return [
-        each if isinstance(each, tuple) and len(each) == 2 else (each, None)  # noqa: PLR2004 - a pair
-        for each in given
-    ]
+    found = []
+    for each in given:
+        dtype, size, owner = each, None, device
+        if isinstance(each, tuple) and len(each) == 2:  # noqa: PLR2004 - a pair
+            dtype, size = each
+        elif isinstance(each, tuple) and len(each) == 3:  # noqa: PLR2004 - and a device
+            dtype, size, owner = each
+            if not isinstance(owner, DeviceCore):
+                message = f"{rule}; {type(owner).__name__} is no device"
+                raise ArgumentTypeError(message)
+            owner._live()
+        found.append((dtype, size, owner))
+    return found

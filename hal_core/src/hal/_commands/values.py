@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hal._base.failures import placed
 from hal._kernels.dispatch import check_grid
+from hal._kernels.packing import is_plain
 from hal._memory.extent import Extent
 from hal._programs.parameters import POINTERS, SIZED
 from hal.arguments import as_three
@@ -57,7 +58,7 @@ class ValuePatch(NamedTuple):
 
 
 class Scalars:
-    """What a slot of a scalar takes: a value for all parameters that it serves."""
+    """The checks of a scalar slot: its value must suit all parameters that it serves."""
 
     __slots__ = ("_forms", "_size")
 
@@ -87,6 +88,11 @@ class Scalars:
                 raise placed(f"execute: slot {slot}", error) from error
         return packed
 
+    def codes(self) -> str:
+        """Return the code of each form, in order; none if one is no plain number's."""
+        found = [kernel.signature.parameters[index] for _, kernel, index in self._forms.values()]
+        return "".join([each.code for each in found]) if all(map(is_plain, found)) else ""
+
     def _whose(self) -> str:
         for _, kernel, index in self._forms.values():
             return f"parameter {kernel.signature.parameters[index]} of kernel {kernel.name!r}"
@@ -94,7 +100,7 @@ class Scalars:
 
 
 class Grids:
-    """What a slot of a grid takes: one to three numbers."""
+    """The checks of a grid slot: one to three numbers within the limits of its kernels."""
 
     __slots__ = ("_kernels",)
 

@@ -8,12 +8,15 @@ from hal._backends import registry
 from hal._base.process import refuse_after_fork
 from hal._commands.recorder import check_mode
 from hal._devices.device import Device
+from hal._engine.memory_events import open_memory_events
 from hal._memory.settings import take_settings
-from hal.arguments import as_name, number_of, shown
+from hal.arguments import as_choice, as_name, number_of, shown
 from hal.errors import BackendUnavailableError, HalError, InvalidArgumentError
 from hal.native import FEATURES
 
 __all__ = ["create_device"]
+
+_SEMAPHORES = ("events", "memory")
 
 
 def create_device(spec: str = "cpu", **parameters: object) -> Device:
@@ -27,11 +30,14 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     ``async_allocations``, ``"true"`` (the default) or ``"false"``, and ``pool_reuse``, ``"any"``,
     ``"ordered"`` or ``"stream"`` (M1, M3, docs/memory.md); ``command_buffer``,
     ``"graph"``, ``"stream"`` or ``"auto"``, how recordings run that do not say
-    (C4); ``name``, which stands behind the device's own, as in ``"cuda:1/NAME"``. All others go
+    (C4); ``semaphores``, ``"events"`` (the default) or ``"memory"``, whether the ends of
+    operations are the driver's events or numbers that its streams write to memory
+    (docs/semaphores.md); ``name``, which stands behind the device's own, as in
+    ``"cuda:1/NAME"``. All others go
     to the backend. Raises `BackendNotFoundError`, `BackendUnavailableError` or
     `PluginError`, `NotFoundError` for an index or a UUID,
-    `InvalidArgumentError` for an unknown parameter, and
-    `UnimplementedError` for graphs on a device without them.
+    `InvalidArgumentError` for an unknown parameter, and `UnimplementedError` for graphs, or
+    semaphores in memory, on a device without them.
     """
     refuse_after_fork()
     backend, driver, index, given = registry.resolve(spec, parameters)
@@ -46,6 +52,7 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
     own = as_name(rest.pop("name", ""), "a device")
     mode = rest.pop("command_buffer", "auto")
     check_mode(mode, FEATURES, spec)
+    semaphores = as_choice(rest.pop("semaphores", "events"), _SEMAPHORES, "semaphores")
     settings = take_settings(rest)
     for name in rest:
         if name not in driver.parameters:
@@ -65,8 +72,10 @@ def create_device(spec: str = "cpu", **parameters: object) -> Device:
             message, native_name=error.native_name, native_code=error.native_code
         ) from error
     try:
-        check_mode(mode, native.features, f"{backend.name}:{index}")
-        device = Device(backend.name, native, limit, settings, own)
+        name = f"{backend.name}:{index}"
+        check_mode(mode, native.features, name)
+        memory_events = open_memory_events(native, name) if semaphores == "memory" else None
+        device = Device(backend.name, native, limit, settings, own, memory_events)
     except BaseException:
         with contextlib.suppress(HalError):  # the first error is the one to report
             native.close()

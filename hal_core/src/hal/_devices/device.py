@@ -6,27 +6,29 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from typing import TYPE_CHECKING, Final, Self, overload
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from hal._base import sync
 from hal._base.checks import check_index
 from hal._base.failures import fresh
+from hal._buffers import sharing
 from hal._buffers.buffer import Buffer
 from hal._buffers.imports import import_tensor
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.slots import SlotSpecs
 from hal._devices import lifecycle
-from hal._devices.queue import Queue, Queues
-from hal._engine import external, progress, steps, timelines
+from hal._devices.queue import Queue, Queues, add_queue
+from hal._engine import external, progress, steps
 from hal._engine.context import DeviceContext
-from hal._engine.semaphore import Semaphore, create_semaphore
+from hal._engine.semaphore import Semaphore
+from hal._engine.shared_semaphore import create_semaphore, open_semaphore
 from hal._engine.steps import Step
 from hal._engine.submitted import wait_idle
 from hal._engine.timestamps import TimerPool
-from hal._kernels.executable import Executable, check_signature, load_executable, read_image
+from hal._kernels.executable import Executable, load_executable
 from hal._memory import blocking, peers
 from hal._memory.core import DeviceCore
 from hal._memory.extent import check_allocation, shape_of
@@ -35,6 +37,7 @@ from hal._memory.report import MemoryHeap, MemoryQuery, MemoryStatistics, descri
 from hal._memory.settings import MemorySettings
 from hal._memory.usage import BufferUsage, check_memory, check_rights
 from hal._programs.compile import compile_for
+from hal._programs.images import check_signature, read_image
 from hal._programs.program import MAGIC, Program
 from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare
 from hal._programs.signature import Signature
@@ -54,13 +57,13 @@ from hal.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
-from hal.native import (
-    MemoryType,
-    NativeDevice,
-)
+from hal.native import MemoryType, NativeDevice
+from hal.tickets import BufferTicket, SemaphoreTicket
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
+
+    from hal._engine.memory_events import MemoryEvents
 
 __all__ = ["Device"]
 
@@ -88,11 +91,13 @@ class Device(DeviceCore):
         max_in_flight: int | None,
         settings: MemorySettings | None = None,
         own_name: str = "",
+        memory_events: MemoryEvents | None = None,
     ) -> None:
         progress.start()  # waiters need the progress thread
         name = f"{backend}:{native.info.index}"
-        name = _take_name(self, f"{name}/{own_name}" if own_name else name)
-        context = DeviceContext(native, name, max_in_flight or native.max_in_flight)
+        name = lifecycle.take_name(self, f"{name}/{own_name}" if own_name else name)
+        limit = max_in_flight or native.max_in_flight
+        context = DeviceContext(native, name, limit, memory_events)
         super().__init__(backend, name, context, settings or MemorySettings())
         self._closer: Step | None = None  # the step of the call that closes it
         self._queue_count = 0
@@ -162,18 +167,13 @@ class Device(DeviceCore):
         if stream is not None:
             external.check_features(self._context, "create_queue")
             borrowed = (external.check_stream(self._context, stream, "create_queue"), stream)
-        with timelines.lock:
-            self._queue_count += 1
-            count = self._queue_count
-        title = f"{self._name}/{name or f'queue{count}'}"
-        queue = Queue(self, self._context, title, ordered=ordered, borrowed=borrowed)
-        with timelines.lock:
-            self._context.queues = [*self._context.queues, queue]
-        return queue
+        return progress.act(add_queue, self, (name, ordered, borrowed))
 
-    def create_semaphore(self, initial: int = 0, *, name: str | None = None) -> Semaphore:
+    def create_semaphore(
+        self, initial: int = 0, *, name: str | None = None, shareable: bool = False
+    ) -> Semaphore:
         """Create a semaphore, as `hal.create_semaphore` does: it belongs to no device (S3)."""
-        return create_semaphore(initial, name=name)
+        return create_semaphore(initial, name=name, shareable=shareable)
 
     def allocate(
         self,
@@ -183,6 +183,7 @@ class Device(DeviceCore):
         memory: str | MemoryType = MemoryType.DEVICE,
         usage: BufferUsage = BufferUsage.ALL,
         access: str = "all",
+        shareable: bool = False,
     ) -> Buffer:
         """Allocate `size` bytes, whose content is undefined; may block.
 
@@ -191,7 +192,9 @@ class Device(DeviceCore):
         (pinned, reached by the device) or ``"managed"`` (M1). `usage` and
         `access` (``"all"``, ``"read"`` or ``"write"``) say what the buffer may be
         used for: anything else is refused when it is submitted, recorded or
-        mapped. Kernels may use any buffer with ``DISPATCH``.
+        mapped. Kernels may use any buffer with ``DISPATCH``. With `shareable`, other processes
+        can open it (`Buffer.share`): memory outside the cache, ``"device"`` where the feature
+        ``"memory_sharing"`` is, else `UnimplementedError`, or ``"host"``.
 
         The memory comes from the cache if it has a block of the size, without
         a native call. Raises `OutOfMemoryError` after finished work was
@@ -200,8 +203,36 @@ class Device(DeviceCore):
         self._live()
         length, index, element, shape = check_allocation(size, dtype, memory, "allocate")
         denied = check_rights(usage, access)
-        storage = self._heap.allocate(length or 1, index)
+        if as_flag(shareable, "allocate: shareable"):
+            storage = sharing.allocate_shareable(self, length or 1, index)
+        else:
+            storage = self._heap.allocate(length or 1, index)
         return Buffer(self, storage, 0, length, element, shape, denied)
+
+    @overload
+    def open(self, ticket: BufferTicket) -> Buffer: ...
+
+    @overload
+    def open(self, ticket: SemaphoreTicket) -> Semaphore: ...
+
+    def open(self, ticket: BufferTicket | SemaphoreTicket) -> Buffer | Semaphore:
+        """Open a buffer or a semaphore of another process, or of this one; may block.
+
+        `ticket` is what its `share` returned, in a process of the same user on this host. A buffer
+        is the same memory: what each process does with it is ordered by a shared semaphore.
+        Memory of the host is ``"host"`` memory on a GPU. Raises `ArgumentTypeError` for anything
+        else, `InvalidArgumentError` for a ticket of another host, boot or user, `ExchangeError`
+        for memory of another device, `ClosedError` if it was closed there or that process has
+        ended, and what `import_array` raises.
+        """
+        self._live()
+        if isinstance(ticket, SemaphoreTicket):
+            return open_semaphore(ticket)
+        if not isinstance(ticket, BufferTicket):
+            message = f"open takes what share() returned, not {type(ticket).__name__}"
+            raise ArgumentTypeError(message)
+        storage, dtype = sharing.open_shared(self, ticket), np.dtype(ticket.dtype)
+        return Buffer(self, storage, ticket.offset, ticket.size, dtype, ticket.shape, ticket.denied)
 
     def import_array(self, array: object, *, release: Callable[[], object] | None = None) -> Buffer:
         """Return a buffer over the memory of a C-contiguous host array, without a copy.
@@ -334,7 +365,7 @@ class Device(DeviceCore):
             parsed = {name: check_signature(name, each) for name, each in signatures.items()}
         if isinstance(image, Program):
             return self._load_program(image, parsed)
-        content = read_image(image)
+        content, _ = read_image(image, "load")
         if content.startswith(MAGIC):
             return self._load_program(Program.from_bytes(content), parsed)
         return load_executable(self, content, parsed)
@@ -387,7 +418,8 @@ class Device(DeviceCore):
         """Start to record a command buffer; end it with ``with`` or `CommandBuffer.end`.
 
         `slots` is how many buffers and scalars each execution binds (C3), or a list: for a buffer
-        its dtype, or the dtype and the bytes, ``"scalar"`` for an argument that is a number, and
+        its dtype, or that and the bytes, or that and the bytes or None and the device whose memory
+        it is (else this one), ``"scalar"`` for an argument that is a number, and
         ``"grid"`` for the grid of a dispatch. A `one_shot` recording
         is executed at most once. With ``hazards="auto"`` the commands are
         ordered by the bytes that they touch, with ``"manual"`` by barriers and
@@ -496,9 +528,11 @@ class Device(DeviceCore):
         least = check_index(keep, "trim: keep")
         context = self._context
         context.harvest()
-        for instances in list(self._instances):
-            instances.pool.trim()
-        context.trim_events(sync.monotonic() + _TRIM_SECONDS)
+        for reference in list(self._instances):
+            owner = reference()
+            if owner is not None:
+                owner.pool.trim()
+        context.trim_events(sync.monotonic() + _TRIM_SECONDS, self._heap.reaper.while_open)
         return self._heap.trim(least)
 
     def wait_idle(self, timeout: float | None = None) -> None:
@@ -521,7 +555,7 @@ class Device(DeviceCore):
     def _end(self, deadline: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Close the device; return lines for abandoned work, and for what views still show."""
         while True:
-            ended = progress.act(_end, self, deadline)
+            ended = progress.act(lifecycle.end, self, deadline)
             if ended is not None:
                 return ended
             if sync.monotonic() >= deadline:
@@ -536,62 +570,3 @@ class Device(DeviceCore):
         self._closed = True
         self._closer = step
         return True
-
-
-def _end(
-    step: Step, device: Device, deadline: float
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Close a device; None if another thread is about to. See `Device.close`.
-
-    Each call in here has a step of its own, and can be repeated: another close
-    completes what an interrupt leaves.
-    """
-    step.calm = True
-    if steps.is_mine(device._closer) and device._closer is not step:
-        return (), ()  # called by a finaliser, in the middle of our own close
-    with timelines.lock:
-        if device not in lifecycle.devices:
-            return (), ()
-        if not device._begin_end(step):
-            return None
-    context = device._context
-    abandoned = context.close_queues(list(context.queues), deadline)
-    abandoned += peers.end_visits(context, deadline)
-    closing = [queue.name for queue in context.queues if not queue._gone]
-    if closing and not abandoned:
-        # Another thread closes them, and their work has not ended in time.
-        abandoned = tuple(f"{name}, which is still being closed" for name in closing)
-        context.give_up(abandoned)
-    if not abandoned and not context.wait_for_calls(deadline):
-        abandoned = (f"a call of the driver's for {device._name} on another thread",)
-        context.give_up(abandoned)
-    if context.lost is None:
-        context.close_events()
-    device._timers.close()
-    device._external.close()
-    device._staging.close()
-    blocking.close(device)
-    # Work that goes on after a time-out keeps its context: it is left behind.
-    left = device._heap.close(release_context=not abandoned)
-    with timelines.lock:
-        context.keep_loss()
-    lifecycle.remove(device)
-    _names.pop(device._name, None)
-    return abandoned, left
-
-
-_names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
-"""Open devices, and those that are being opened, by their names."""
-
-_naming: Final = sync.OwnedLock()
-
-
-def _take_name(device: Device, name: str) -> str:
-    """Return a name that no other open device has."""
-    number, taken = 1, name
-    with steps.unheld(_naming):
-        while taken in _names:
-            number += 1
-            taken = f"{name} ({number})"
-        _names[taken] = device
-    return taken

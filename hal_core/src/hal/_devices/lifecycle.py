@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from hal._base import process, sync
-from hal._engine import explain, progress, timelines
-from hal._memory import reaper
+from hal._base import watch as watching
+from hal._engine import explain, progress, steps, timelines
+from hal._memory import blocking, peers, reaper
 
 if TYPE_CHECKING:
     from hal._devices.device import Device
+    from hal._engine.steps import Step
 
-__all__ = ["add", "devices", "install", "remove"]
+__all__ = ["add", "devices", "end", "install", "remove", "take_name"]
 
 devices: dict[Device, None] = {}
 """Every open device of this process; those that are not closed before are closed at exit."""
@@ -47,6 +51,21 @@ def install(public_classes: tuple[type, ...]) -> None:
     )
 
 
+_names: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
+"""Open devices, and those that are being opened, by their names."""
+
+_naming: Final = sync.OwnedLock()
+
+
+def take_name(device: Device, name: str) -> str:
+    """Return a name that no other open device has."""
+    numbered = (f"{name} ({number})" for number in itertools.count(2))
+    with steps.unheld(_naming):
+        taken = next(each for each in itertools.chain((name,), numbered) if each not in _names)
+        _names[taken] = device
+    return taken
+
+
 def add(device: Device) -> None:
     """Note an open device."""
     global _opened  # noqa: PLW0603 - one process, one flag
@@ -59,6 +78,50 @@ def remove(device: Device) -> None:
     """Forget a device that was closed."""
     devices.pop(device, None)
     explain.contexts.pop(device._context, None)
+    _names.pop(device._name, None)
+    for context in list(explain.contexts):
+        context.guests.pop(device._context, None)
+
+
+def end(
+    step: Step, device: Device, deadline: float
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Close a device; None if another thread is about to. See `Device.close`.
+
+    Each call in here has a step of its own, and can be repeated: another close
+    completes what an interrupt leaves.
+    """
+    step.calm = True
+    if steps.is_mine(device._closer) and device._closer is not step:
+        return (), ()  # called by a finaliser, in the middle of our own close
+    with timelines.lock:
+        if device not in devices:
+            return (), ()
+        if not device._begin_end(step):
+            return None
+    context = device._context
+    abandoned = context.close_queues(list(context.queues), deadline)
+    abandoned += peers.end_visits(context, deadline)
+    closing = [queue.name for queue in context.queues if not queue._gone]
+    if closing and not abandoned:
+        # Another thread closes them, and their work has not ended in time.
+        abandoned = tuple(f"{name}, which is still being closed" for name in closing)
+        context.give_up(abandoned)
+    if not abandoned and not context.wait_for_calls(deadline):
+        abandoned = (f"a call of the driver's for {device._name} on another thread",)
+        context.give_up(abandoned)
+    if context.lost is None:
+        context.close_events()
+    device._timers.close()
+    device._external.close()
+    device._staging.close()
+    blocking.close(device)
+    # Work that goes on after a time-out keeps its context: it is left behind.
+    left = device._heap.close(release_context=not abandoned)
+    with timelines.lock:
+        context.keep_loss()
+    remove(device)
+    return abandoned, left
 
 
 def _close_all() -> None:
@@ -70,6 +133,7 @@ def _close_all() -> None:
     except KeyboardInterrupt:
         _close_by(sync.monotonic())  # Ctrl-C means: do not wait
     finally:
+        watching.watch.leave()  # after the closes, whose failures others are to hear of
         reaper.process.is_ending = True
 
 
@@ -84,6 +148,7 @@ def _close_by(deadline: float) -> None:
 def _disable(public_classes: tuple[type, ...]) -> None:
     process.note_fork()
     atexit.unregister(_close_all)
+    reaper.process.is_ending = True  # finalisers have nothing to give back here
     # A thread that no longer exists may hold the lock: no thread may wait for it.
     timelines.replace_lock(_RefusingLock())
     for kind in {base for each in public_classes for base in each.__mro__[:-1]}:

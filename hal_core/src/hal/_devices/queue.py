@@ -17,8 +17,9 @@ from hal._buffers import alloca
 from hal._buffers.buffer import Buffer
 from hal._commands.bindings import Bindings
 from hal._commands.command_buffer import CommandBuffer
-from hal._commands.executions import check_execution
-from hal._engine import external
+from hal._commands.executions import check_execution, execute_parts, once
+from hal._devices.group_operations import GroupOperations
+from hal._engine import external, timelines
 from hal._engine.context import DeviceContext
 from hal._engine.fence import Waits
 from hal._engine.plan import NOTHING
@@ -44,10 +45,10 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._kernels.executable import Kernel
 
-__all__ = ["Queue", "Queues"]
+__all__ = ["Queue", "Queues", "add_queue"]
 
 
-class Queue(StreamQueue):
+class Queue(StreamQueue, GroupOperations):
     """A queue of operations for one native stream of a device.
 
     Every method that submits returns a `Submission` at once, whatever its
@@ -139,13 +140,13 @@ class Queue(StreamQueue):
         """Copy `size` bytes between buffers; None means all of the source's rest.
 
         The ranges must not overlap, unless they are the same, which is a no-op
-        that still orders. One of the two may be another device's of
-        the same driver, if this one has the feature ``"peer_access"``;
-        nothing has to be enabled for that, but until `Device.enable_access` the
-        driver may stage it through the host's memory. Closing that device cancels the
-        copy, if it was not issued, and waits for it otherwise. From pinned to
-        pinned memory it is a host operation (see `call`) on a device without
-        the feature ``"pageable_copies"``, which would block for it.
+        that still orders. One of the two buffers may belong to another device of
+        the same driver, if this device has the feature ``"peer_access"``. Nothing has to
+        be enabled, but before `Device.enable_access` the driver may stage the bytes
+        through host memory.
+        Closing the other device cancels an unissued copy, and waits for an issued one.
+        Between pinned memories the copy is a host operation (see `call`) on a device
+        without the feature ``"pageable_copies"``, whose driver would block.
         """
         device = self._device
         offsets = source_offset, target_offset
@@ -245,20 +246,20 @@ class Queue(StreamQueue):
         wait: Waits = (),
         signal: Signals = (),
     ) -> Submission:
-        """Call a host function, on a thread of ours, as an operation.
+        """Call a host function, on one of hal's threads, as an operation.
 
         It may block, submit and wait; it must not wait for operations behind
         it in an ordered queue, for its own submission, or for their
-        signals. At most 256 calls run at once, or as many as the
-        system starts threads for: beyond that a call that blocks until a later
-        one has run blocks for good. Return what to wait for instead.
+        signals. At most 256 calls run at once, fewer if the system starts
+        fewer threads. Beyond that, a call that blocks until a later one has run may
+        block forever: return what it waits for instead.
         Its exceptions fail the submission and its signals. Raises
         `OperationError` if there is no thread, and none can be started.
 
         If it returns a timepoint, a submission, a fence, or a list or tuple of
         them, the operation ends when all of that is reached, and fails with
-        the first failure among them, as if it had waited there, but holds no thread
-        meanwhile. A list that mixes them with other things fails it with
+        the first failure among them, as if it had waited for them, but
+        without holding a thread. A list that mixes them with other things fails it with
         `ArgumentTypeError`, and a wait for its own signals
         with `InvalidArgumentError` (S1). Any other result is dropped.
         """
@@ -287,15 +288,14 @@ class Queue(StreamQueue):
         `ArgumentTypeError`, for numbers that a parameter does not take; and
         `ClosedError` for a one-shot recording that was executed.
         """
-        payload, is_host = check_execution(self._device, commands, bindings)
+        device = self._device
+        parted = isinstance(commands, CommandBuffer) and commands._stages is not None
+        if parted and commands._only is not self:
+            return execute_parts(self, device, commands, bindings, wait, signal)
+        payload, is_host = check_execution(device, commands, bindings)
         if commands._runs is None:
             return submit(self, "execute", payload, wait, signal, is_host)
-        commands._take_run()
-        try:
-            return submit(self, "execute", payload, wait, signal, is_host)
-        except HalError:
-            commands._give_back_run()  # refused: nothing has changed
-            raise
+        return once(commands, lambda: submit(self, "execute", payload, wait, signal, is_host))
 
     def alloca(
         self,
@@ -313,8 +313,8 @@ class Queue(StreamQueue):
         earlier work has given enough back; it fails with `OutOfMemoryError`
         when no running or issued work on the device can. Operations on
         other queues that use the buffer must wait for the allocation: one that
-        is issued before fails, and one that is only not ordered behind it may
-        meet an earlier use of the same memory. If the allocation fails (out of
+        is issued before it fails, and one that is issued later without a wait may
+        overlap with an earlier use of the same memory. If the allocation fails (out of
         memory, a failed wait, cancelled), operations that use the buffer fail with the
         same error. `dtype` and `memory` as in `Device.allocate`; the content is
         undefined. Give the memory back with `dealloca`, or drop the buffer.
@@ -342,7 +342,7 @@ class Queue(StreamQueue):
         return alloca.dealloca(self._device, self, buffer, wait, signal)
 
     def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> Submission:
-        """Do nothing, after `wait` and what the queue's order demands, and signal."""
+        """Signal, after `wait` and after all work that the queue's order puts before it."""
         return submit(self, "barrier", NOTHING, wait, signal)
 
     def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> Timestamp:
@@ -370,13 +370,13 @@ class Queue(StreamQueue):
     ) -> Submission:
         """Make later operations wait for work of another library (docs/interop.md).
 
-        They wait for everything that is on its `stream` now, during this call: an object with
+        They wait for everything that is on its `stream` during this call: an object with
         ``__cuda_stream__``, or the vendor's handle as an int. Or they wait for its
         `event`, an object with ``.handle`` or the vendor's handle, as it was
         recorded when this operation is issued, which is at once unless it has
-        to wait; an event that was never recorded counts as complete. Both are
-        of this device, and stay alive until the call has returned (a stream)
-        or the operation was issued (an event's handle; an object is kept).
+        to wait; an event that was never recorded counts as complete. Both belong to this
+        device. A stream must live until the call returns, an event's handle until the
+        operation is issued; an event object is kept alive.
 
         Never waits on the host. Raises `UnimplementedError` on a device
         without the feature ``"external_streams"``, and `OperationError` if
@@ -403,7 +403,7 @@ class Queue(StreamQueue):
         was issued so far.
 
         No stream can wait for operations that are not issued, so this blocks until they
-        are: no time, unless they wait for a value that nobody has promised, for
+        are. That takes no time, unless they wait for a value that nobody has promised, for
         a host operation or for room on the native stream. Raises
         `DeadlineExceededError` after `timeout` seconds (0: never blocks), with
         no order established, and the failure of `wait`; the other errors are
@@ -486,3 +486,27 @@ class Queues:
 
     def __repr__(self) -> str:
         return f"<Queues {self.compute.name}, {self.upload.name}, {self.download.name}>"
+
+
+def add_queue(
+    step: Step, device: Device, given: tuple[str | None, bool, tuple[int, object] | None]
+) -> Queue:
+    """Make a queue of a device, whose close waits for the native call."""
+    name, ordered, borrowed = given
+    context = device._context
+    with timelines.lock:
+        device._live()
+        step.contexts = (context,)
+        device._queue_count += 1
+        name = name or f"queue{device._queue_count}"
+    step.calm = True  # no engine state in its hands: a signal handler may call anything
+    title = f"{device._name}/{name}"
+    queue = Queue(device, context, title, ordered=ordered, borrowed=borrowed)
+    with timelines.lock:
+        is_late = device._closed
+        if not is_late:
+            context.queues = [*context.queues, queue]
+    if is_late:
+        queue.close()
+        device._live()
+    return queue

@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from hal._base import speedups
+from hal._buffers.alloca import Deallocation, Give
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
-from hal._commands.instances import Instance, InstancePool, Lease
+from hal._commands.instances import Instance, InstancePool, Lease, Replica
 from hal._commands.playback import Playback
 from hal._devices.queue import Queue
 from hal._engine import progress, timelines
@@ -28,13 +29,14 @@ from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_re
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import MAX_GRID
-from hal._memory.blocks import ASYNC, GONE, NO_BUCKET, Block, Ticket
+from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, Ticket
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
 from hal._memory.driver_memory import DriverMemory
 from hal._memory.extent import DEALLOCATED, Extent
 from hal._memory.heap import Heap
 from hal._memory.reaper import Reaper
+from hal._memory.segment_pool import RECENT, Piece, Segment, SegmentPool
 from hal._memory.storage import MANY_USES, Handle, Storage, Transient
 from hal._memory.usage import DISPATCH, READ, TRANSFER_TARGET, WRITE
 from hal._transfers.transfers import CHUNK
@@ -44,7 +46,8 @@ __all__ = ["install"]
 
 _CLASSES: Final[tuple[type, ...]] = (
     *(DeviceContext, DeviceCore, Event, EventPool, Extent, Kernel, Operation, Queue, Semaphore),
-    *(Block, Books, Buffer, DriverMemory, Reaper, Ticket),
+    *(Block, Books, Buffer, Deallocation, DriverMemory, Give, Piece, Reaper, Segment, SegmentPool),
+    Ticket,
     *(
         CommandBuffer,
         Handle,
@@ -55,6 +58,7 @@ _CLASSES: Final[tuple[type, ...]] = (
         LaunchNode,
         Lease,
         Playback,
+        Replica,
     ),
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
 )
@@ -119,6 +123,8 @@ def install() -> None:
         "many_uses": MANY_USES,
         "bytes": np.dtype(np.uint8),
         "deallocated": DEALLOCATED,
+        "alignment": ALIGNMENT,
+        "recent": RECENT,
         "dtypes": dtypes,
         "types": tuple((dtype.type, code) for dtype, code in dtypes),
         "scalars": _SCALARS,

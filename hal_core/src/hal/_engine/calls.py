@@ -19,7 +19,7 @@ _STATUS_AT_MOST: Final = 2**31 - 1
 _NUMBERS: Final = frozenset({"not_ready", "most_launches"})
 _MAY_BE_ZERO: Final = frozenset(
     {"current", "context", "exchange_capture_mode", "most_launches"}
-    | {"allocate_async", "free_async", "pool"}
+    | {"allocate_async", "free_async", "pool", "update_launch", "write_value", "wait_value"}
 )
 
 
@@ -48,6 +48,17 @@ def table_of(native: NativeDevice, name: str) -> CallTable | None:
     return table
 
 
-def direct_calls(table: CallTable | None) -> Calls | None:
-    """Return a checked table as the C extension takes it; None if one of the two is missing."""
-    return None if table is None or speedups.module is None else speedups.module.Calls(*table)
+def direct_calls(table: CallTable | None, *, in_memory: bool) -> Calls | None:
+    """Return a checked table as the C extension takes it; None if one of the two is missing.
+
+    With `in_memory` events are those of `hal._engine.memory_events`, and the table has to have
+    what these need.
+    """
+    if table is None or speedups.module is None:
+        return None
+    if not in_memory:
+        table = table._replace(write_value=0, wait_value=0)
+    elif not (table.write_value and table.wait_value):
+        return None
+    calls: Calls = speedups.module.Calls(*table)
+    return calls

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
@@ -13,6 +13,7 @@ from hal._engine import progress, retiring, steps, timelines
 from hal._engine.calls import table_of
 from hal._engine.ending import call_off_all, lose
 from hal._engine.events import EventPool
+from hal._engine.memory_events import MemoryEvents
 from hal._engine.operation import ISSUED, PARTLY, STARVED, Operation
 from hal._engine.steps import Step
 from hal._engine.submission import Submission
@@ -21,8 +22,8 @@ from hal.errors import ClosedError, DeviceLostError, HalError
 from hal.native import NativeDevice
 
 if TYPE_CHECKING:
+    from hal._engine.events import Event
     from hal._engine.stream import StreamQueue
-    from hal._engine.visits import Visit
 
 __all__ = ["DeviceContext", "MemoryProvider"]
 
@@ -60,6 +61,7 @@ class DeviceContext:
         "calls",
         "epoch",
         "events",
+        "guests",
         "lost",
         "max_in_flight",
         "name",
@@ -69,26 +71,33 @@ class DeviceContext:
         "refuses_visits",
         "starved",
         "together",
-        "visits",
     )
 
-    def __init__(self, native: NativeDevice, name: str, max_in_flight: int) -> None:
+    def __init__(
+        self,
+        native: NativeDevice,
+        name: str,
+        max_in_flight: int,
+        memory: MemoryEvents | None = None,
+    ) -> None:
         self.native = native
         self.calls = table_of(native, name)
         self.name = name
         self.max_in_flight = max_in_flight
-        self.events = EventPool(native)
+        self.events = EventPool(native, memory)
         self.queues: list[StreamQueue] = []  # replaced, never changed in place
         self.lost: BaseException | None = None
         # The contexts that are lost at once, itself among them; replaced, never changed in place
         self.together: list[DeviceContext] = [self]
-        # Uses of our memory by operations of other devices, see `hal._engine.visits`
-        self.visits: dict[int, weakref.ref[Visit]] = {}
+        # Devices whose operations have used our memory and that are open, see `hal._engine.visits`
+        self.guests: dict[DeviceContext, None] = {}
         self.refuses_visits = False
         # Operations that wait for memory, and its provider from the first alloca on (M3)
         self.starved: dict[StreamQueue, dict[Operation, None]] = {}
         self.provider: MemoryProvider | None = None
-        self.epoch = 0  # changes whenever operations have dropped their resources
+        # Another one whenever operations have dropped their resources. No number: of two threads
+        # that count at once, one would be missed.
+        self.epoch = object()
         self._rotation = 0
 
     def refuse(self, what: str) -> NoReturn:
@@ -276,18 +285,26 @@ class DeviceContext:
         except HalError as error:
             self.lose(error)  # what cannot be freed goes with it, and close goes on
 
-    def trim_events(self, deadline: float) -> None:
-        """Destroy the events that nobody holds, unless other threads ask some until `deadline`."""
+    def trim_events(
+        self, deadline: float, while_open: Callable[[Callable[[], object]], object]
+    ) -> None:
+        """Destroy the events that nobody holds, unless other threads ask some until `deadline`.
+
+        `while_open` makes a call unless the device is being closed, which waits for it then.
+        """
         idle = self.events.take_idle()
         if self.lost is None and self.wait_for_calls(deadline):
-            self.native.bind()
-            self.events.destroy(idle)
+            while_open(functools.partial(self._destroy_events, idle))
         self.events.put_back(idle)
+
+    def _destroy_events(self, idle: list[Event]) -> None:
+        self.native.bind()
+        self.events.destroy(idle)
 
     def close_events(self) -> None:
         """Destroy the events; no thread is in a native call on one."""
         try:
-            if self.events.size:  # else another close has already been here
+            if not self.events.is_empty:  # else another close has already been here
                 self.native.bind()
                 self.events.close()
         except HalError as error:
@@ -339,9 +356,11 @@ def _share_loss(step: Step, context: DeviceContext, other: DeviceContext) -> Non
         together = list(dict.fromkeys((*context.together, *other.together)))
         for each in together:
             each.together = together
-        for each in together:
-            if each.lost is not None:
-                step.work.append((CHANGE, (lose, each, each.lost)))
+        step.work += _losses(together)
+
+
+def _losses(contexts: list[DeviceContext]) -> Work:
+    return [(CHANGE, (lose, each, each.lost)) for each in contexts if each.lost is not None]
 
 
 def _cancel(step: Step, queues: list[StreamQueue], _: None) -> None:
@@ -362,9 +381,7 @@ def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tup
     abandoned: tuple[str, ...] = ()
     while True:
         with timelines.lock:
-            ours = [queue for queue in queues if _may_close(queue, step)]
-            for queue in ours:
-                queue._closer = step
+            ours = _begin_close(queues, step)
         if ours:
             abandoned += ours[0]._context._close_ours(ours, deadline)
         # Another thread may be closing the others; all of them must be closed.
@@ -373,10 +390,16 @@ def _close_queues(step: Step, queues: list[StreamQueue], deadline: float) -> tup
         sync.nap(_NAP_SECONDS)
 
 
-def _may_close(queue: StreamQueue, step: Step) -> bool:
-    """Return whether a queue is open and nobody else is closing it; under the lock."""
-    closer = queue._closer
-    return not queue._gone and (closer is None or closer is step or not closer.mark.locked())
+def _begin_close(queues: list[StreamQueue], step: Step) -> list[StreamQueue]:
+    """Have the step close the open queues that nobody else is closing; under the lock."""
+    ours = []
+    for queue in queues:
+        closer = queue._closer
+        is_free = closer is None or closer is step or not closer.mark.locked()
+        if is_free and not queue._gone:
+            queue._closer = step
+            ours.append(queue)
+    return ours
 
 
 def _is_left(queue: StreamQueue) -> bool:

@@ -17,6 +17,7 @@ from hal._engine.operation import (
     DEFERRED,
     DONE,
     FAILED,
+    ISSUED,
     ISSUING,
     PARTLY,
     PENDING,
@@ -38,13 +39,15 @@ __all__ = [
     "disown",
     "end",
     "end_pending",
+    "fail",
     "finish",
+    "left_behind",
     "lose",
     "recall",
 ]
 
 
-_left_behind: list[object] = []
+left_behind: list[object] = []
 """Resources of operations that were abandoned while they ran: these can never be given back."""
 
 
@@ -113,6 +116,18 @@ def disown(operation: Operation) -> None:
         operation._state = CANCELLED
     operation._resources = None  # first: a dealloca that was refused gives no memory back
     operation._let_go()
+
+
+def fail(operation: Operation, error: BaseException, work: Work) -> None:
+    """Fail an operation with an error that is fit to be kept, whatever it waits for; the lock.
+
+    What is on a stream is followed until it has retired. One that is in a thread's hands is
+    left to it.
+    """
+    if operation._state == ISSUED:
+        finish(operation, FAILED, error, work)
+    elif operation._state in {PENDING, PARTLY, STARVED, SENT, DEFERRED}:
+        end(operation, FAILED, error, work)
 
 
 def call_off(operation: Operation, lost: BaseException | None, work: Work) -> None:
@@ -185,7 +200,7 @@ def abandon(queue: StreamQueue, error: BaseException, work: Work) -> None:
     is_running = isinstance(error, DeviceLostError) and error.given_up
     for operation in garbage:
         if is_running:
-            _left_behind.append(operation._resources)
+            left_behind.append(operation._resources)
         finish(operation, FAILED, error, work)
         operation._retired = True
     queue._ring.clear()

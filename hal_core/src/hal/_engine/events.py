@@ -9,12 +9,28 @@ if its operation has not retired meanwhile.
 
 from __future__ import annotations
 
-from typing import Final
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Final, Protocol
 
 from hal._engine import timelines
 from hal.native import NativeDevice
 
-__all__ = ["Event", "EventPool"]
+if TYPE_CHECKING:
+    from hal._engine.memory_events import MemoryEvents
+    from hal._engine.operation import Operation
+
+__all__ = ["Event", "EventPool", "Recorder"]
+
+
+class Recorder(Protocol):
+    """An object that records and awaits events on streams: a `NativeDevice` or its substitute."""
+
+    def record_event(self, event: int, stream: int, /) -> None:
+        """As `NativeDevice.record_event`."""
+
+    def wait_event(self, stream: int, event: int, /) -> None:
+        """As `NativeDevice.wait_event`."""
 
 
 class Event:
@@ -35,12 +51,39 @@ class Event:
 
 
 class EventPool:
-    """The events of one device, kept for reuse."""
+    """The events of one device, kept for reuse.
 
-    __slots__ = ("_all", "_free", "_native")
+    Attributes
+    ----------
+    query_event
+        Asks an event's handle, as `NativeDevice.query_event`.
+    own
+        Records and awaits events on the device's own streams.
+    record_foreign
+        Records an event on another library's stream, as `NativeDevice.record_event`.
+    let_wait
+        Makes any stream wait for an operation, one of another library or device of the domain
+        too. Takes the native device of the stream, the stream, and the operation.
+    """
 
-    def __init__(self, native: NativeDevice) -> None:
-        self._native = native
+    __slots__ = (
+        "_all",
+        "_free",
+        "_memory",
+        "_native",
+        "let_wait",
+        "own",
+        "query_event",
+        "record_foreign",
+    )
+
+    def __init__(self, native: NativeDevice, memory: MemoryEvents | None = None) -> None:
+        self._memory = memory
+        self._native = source = native if memory is None else memory
+        self.query_event = source.query_event
+        self.own: Recorder = source
+        self.record_foreign = native.record_event if memory is None else memory.record_natively
+        self.let_wait = _let_wait if memory is None else memory.let_wait
         self._free: list[Event] = []
         self._all: dict[Event, None] = {}
 
@@ -65,27 +108,42 @@ class EventPool:
         while self._all:
             self._native.destroy_event(self._all.popitem()[0].handle)
         self._free.clear()
+        memory, self._memory = self._memory, None  # closed once
+        if memory is not None:
+            memory.close()
 
     def take_idle(self) -> list[Event]:
         """Remove and return all events that nobody holds; a thread may be asking one still."""
-        with timelines.lock:
-            idle, self._free = self._free, []
+        idle: list[Event] = []
+        # One by one, and the list stays the same: finalisers append to it without a lock.
+        with contextlib.suppress(IndexError):
+            idle.extend(itertools.islice(iter(self._free.pop, None), len(self._free)))
         return idle
 
     def put_back(self, events: list[Event]) -> None:
         """Undo `take_idle`."""
-        with timelines.lock:
-            while events:  # one by one: a `take` that has begun may take of this list still
-                self._free.append(events.pop())
+        self._free.extend(events)
 
     def destroy(self, events: list[Event]) -> None:
-        """Destroy removed events; nobody asks one any more, and the device is bound."""
+        """Destroy those of removed events that a close has left; nobody asks one any more.
+
+        The device is bound.
+        """
         while events:
             event = events.pop()
-            del self._all[event]
-            self._native.destroy_event(event.handle)
+            if self._all.pop(event, event) is None:
+                self._native.destroy_event(event.handle)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing native is left to destroy."""
+        return not self._all and self._memory is None
 
     @property
     def size(self) -> int:
-        """The number of existing native events."""
+        """The number of existing events."""
         return len(self._all)
+
+
+def _let_wait(native: NativeDevice, stream: int, operation: Operation) -> None:
+    native.wait_event(stream, operation._event.handle)

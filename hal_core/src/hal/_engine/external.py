@@ -30,7 +30,7 @@ from hal.native import MemoryType, NativeDevice
 
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
-    from hal._engine.events import Event
+    from hal._engine.events import Event, Recorder
     from hal._engine.fence import Waits
     from hal._engine.operation import Operation
     from hal._engine.plan import Payload
@@ -84,9 +84,9 @@ class Captured:
     def __del__(self) -> None:
         self.event.release()
 
-    def payload(self, native: NativeDevice) -> Payload:
+    def payload(self, context: DeviceContext) -> Payload:
         """Return the payload that makes a queue wait for it."""
-        return _wait_captured, (native, self), self
+        return _wait_captured, (context.events.own, self), self
 
 
 class External:
@@ -112,7 +112,7 @@ class External:
 
     def let_all_wait(self, captured: Captured) -> None:
         """Make every queue of the device wait for a captured event."""
-        payload = captured.payload(self._context.native)
+        payload = captured.payload(self._context)
         for queue in self._context.queues:
             try:
                 submit(queue, "wait_external", payload, (), ())
@@ -134,8 +134,8 @@ class External:
                 if not self._outgoing:
                     self._outgoing = native.create_stream()
                     self._all.append(self._outgoing)
-                for event in points:
-                    native.wait_event(self._outgoing, event.handle)
+                for operation in points:
+                    self._context.events.let_wait(native, self._outgoing, operation)
             return native.export_stream(self._outgoing)
         finally:
             give_back(points)
@@ -165,7 +165,7 @@ class Intake:
         context = self._external._context
         context.native.bind()
         captured = Captured(context.events.take(), self)
-        context.native.record_event(captured.event.handle, self.stream)
+        context.events.record_foreign(captured.event.handle, self.stream)
         return captured
 
 
@@ -288,7 +288,7 @@ def wait_payload(context: DeviceContext, stream: object, event: object) -> Paylo
     if event is not None:
         return _wait_adopted, (native, _check_event(event, "wait_external"), event), None
     handle = check_stream(context, stream, "wait_external")
-    return capture(context, handle).payload(native)
+    return capture(context, handle).payload(context)
 
 
 def capture(context: DeviceContext, handle: int) -> Captured:
@@ -298,14 +298,14 @@ def capture(context: DeviceContext, handle: int) -> Captured:
     adopted = native.adopt_stream(handle)
     try:
         captured = Captured(context.events.take())
-        native.record_event(captured.event.handle, adopted)
+        context.events.record_foreign(captured.event.handle, adopted)
     finally:
         native.release_stream(adopted)
     return captured
 
 
-def _wait_captured(stream: int, native: NativeDevice, captured: Captured) -> None:
-    native.wait_event(stream, captured.event.handle)
+def _wait_captured(stream: int, events: Recorder, captured: Captured) -> None:
+    events.wait_event(stream, captured.event.handle)
 
 
 def _wait_adopted(stream: int, native: NativeDevice, handle: int, _owner: object) -> None:
@@ -354,45 +354,46 @@ def notify(
             "happen first, or pass a longer timeout"
         )
         raise DeadlineExceededError(message)
-    points: list[Event] = []
+    points: list[Operation] = []
     with timelines.lock:
         if marker._state > DONE:
             raise fresh(marker._error)
         if stream is not None and not marker._retired:
             marker._event.count += 1
-            points.append(marker._event)
-    _let_wait(native, handle, points)
+            points.append(marker)
+    _let_wait(context, handle, points)
     return marker
 
 
 def let_stream_wait(context: DeviceContext, handle: int) -> None:
     """Make a vendor's stream wait for all work of a device that needs no further action."""
     settle(context)
-    _let_wait(context.native, handle, issued(context))
+    _let_wait(context, handle, issued(context))
 
 
-def _let_wait(native: NativeDevice, handle: int, points: list[Event]) -> None:
-    """Make a vendor's stream wait for recorded events, and drop their counts."""
+def _let_wait(context: DeviceContext, handle: int, points: list[Operation]) -> None:
+    """Make a vendor's stream wait for issued operations, and drop the counts of their events."""
     if not points:
         return
+    native = context.native
     try:
         native.bind()
         adopted = native.adopt_stream(handle)
         try:
-            for event in points:
-                native.wait_event(adopted, event.handle)
+            for operation in points:
+                context.events.let_wait(native, adopted, operation)
         finally:
             native.release_stream(adopted)
     finally:
         give_back(points)
 
 
-def issued(context: DeviceContext) -> list[Event]:
-    """Return the newest event of each queue that has unretired work, counted."""
+def issued(context: DeviceContext) -> list[Operation]:
+    """Return the newest operation of each queue that has unretired work, its event counted."""
     with timelines.lock:
-        points = [operation._event for operation in _newest(context)]
-        for event in points:
-            event.count += 1
+        points = _newest(context)
+        for operation in points:
+            operation._event.count += 1
     return points
 
 
@@ -401,11 +402,11 @@ def _newest(context: DeviceContext) -> list[Operation]:
     return [queue._ring[-1] for queue in context.queues if queue._ring]
 
 
-def give_back(points: list[Event]) -> None:
-    """Drop the counts of events."""
+def give_back(points: list[Operation]) -> None:
+    """Drop the counts of operations' events."""
     with timelines.lock:
-        for event in points:
-            event.release()
+        for operation in points:
+            operation._event.release()
 
 
 def _await_issue(operations: list[Submission], deadline: float | None) -> bool:

@@ -84,7 +84,7 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
             native.bind()
         if waits:
             for point in waits:
-                native.wait_event(stream, point._event.handle)
+                _let_wait(queue, point)
                 queue._seen[point._queue._id] = point._sequence
             step.contexts = ()
         if function is None:
@@ -101,7 +101,7 @@ def _issue(operation: Operation, step: Step, more: bool) -> Operation | None:  #
             _enqueue(function, stream, arguments)
         if shared is None and not is_starved:
             event = queue._context.events.take()
-            native.record_event(event.handle, stream)
+            queue._record(event.handle, stream)
     except Exception as error:  # noqa: BLE001 - raised again in there if it is the user's
         failure = as_failure(error, "the operation was issued")
         return _break_off(operation, event, failure, step, more)
@@ -242,9 +242,11 @@ def _break_off(
         # event says nothing about its dependencies. It has failed anyway.
         work.append((DROP, operation._dependencies))
         operation._dependencies = None
-        finish(operation, FAILED, failure, work)
         if lost is not None:
+            # Who sees that it has failed sees that the device is lost; the rest fails after it.
+            queue._context.lost = queue._context.lost or lost
             work.append((CHANGE, (lose, queue._context, lost)))
+        finish(operation, FAILED, failure, work)
         if event is not None:
             enter(operation, event)
             return _publish(operation, step, more)
@@ -266,7 +268,7 @@ def _mark_end(
         native.bind()
         if event is None:
             event = queue._context.events.take()
-        native.record_event(event.handle, stream)
+        queue._record(event.handle, stream)
     except Exception as first:  # noqa: BLE001 - whatever a plugin raises there
         as_failure(first, "an event was recorded")
     else:
@@ -284,6 +286,15 @@ def _mark_end(
         lost.__cause__ = error
         return None, lost
     return None, None
+
+
+def _let_wait(queue: StreamQueue, point: Operation) -> None:
+    """Make a queue's stream wait for an operation of another queue; the device is bound."""
+    events = point._queue._context.events
+    if events is queue._context.events and queue._borrowed is None:
+        events.own.wait_event(queue._stream, point._event.handle)
+    else:
+        events.let_wait(queue._native, queue._stream, point)
 
 
 def _release_waits(operation: Operation) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from hal._engine import timelines
-from hal._engine.events import Event
+from hal._engine.events import Event, Recorder
 from hal.native import NativeDevice
 
 __all__ = ["Notifier"]
@@ -27,10 +27,11 @@ class Notifier:
     BEHIND: Final = 2
     """The driver will post too late or not at all: ask again soon."""
 
-    __slots__ = ("_native", "_stream", "armed", "arming")
+    __slots__ = ("_events", "_native", "_stream", "armed", "arming")
 
-    def __init__(self, native: NativeDevice) -> None:
+    def __init__(self, native: NativeDevice, events: Recorder) -> None:
         self._native = native
+        self._events = events
         self._stream = 0
         # The sequence that the driver was last asked to post for; under the lock.
         self.armed = 0
@@ -45,7 +46,7 @@ class Notifier:
             native.bind()
             if not self._stream:
                 self._stream = native.create_stream()
-            native.wait_event(self._stream, event.handle)
+            self._events.wait_event(self._stream, event.handle)
             native.notify(self._stream, function, argument)
             state = self.ARMED
         except Exception:  # noqa: BLE001, S110 - whatever a plugin raises there

@@ -75,7 +75,7 @@ class Reapable(Protocol):
 
 
 class Cancellable(Protocol):
-    """What stands in line, or is registered for a value."""
+    """An object that is queued, or registered for a value."""
 
     def _cancel(self, step: Step) -> object:
         """Cancel it inside a step."""
@@ -212,12 +212,14 @@ def _put_right(broken: Step, step: Step) -> None:
     if operation is not None:
         if not step.has_put_off(operation):
             error = CancelledError("the submission was interrupted")
-            end_pending(operation, CANCELLED, error, step.work)
+            for each in operation if isinstance(operation, tuple) else (operation,):
+                end_pending(each, CANCELLED, error, step.work)
         step.operation = None
     noted = step.noted
     if noted is not None:
         if not step.has_put_off(noted):
-            disown(noted)
+            for each in noted if isinstance(noted, tuple) else (noted,):
+                disown(each)
         step.noted = None
     drain(step)
     _do_later(step)
@@ -281,7 +283,7 @@ def _end_work(step: Step, budget: int) -> None:
                 operation._let_go()
             if item:
                 context = item[0]._queue._context  # the context of all of them
-                context.epoch += 1
+                context.epoch = object()
                 if context.starved:
                     hungry = context
     if hungry is None and not step.awaited:
@@ -294,7 +296,9 @@ def _end_work(step: Step, budget: int) -> None:
     with timelines.lock:
         if hungry is not None:
             hungry.feed_some(work)
-        while step.awaited:
+        while True:
+            if not step.awaited:
+                break
             operation = step.awaited[-1]
             operation._queue._context.post(operation, work)
             step.awaited.pop()

@@ -74,10 +74,10 @@ def ask(operation: Operation, step: Step) -> Answer:
 
 def query(operation: Operation) -> Answer:
     """Return whether an operation's event is complete, or the error from asking it."""
-    native = operation._queue._native
+    queue = operation._queue
     try:
-        native.bind()
-        return native.query_event(operation._event.handle)
+        queue._native.bind()
+        return queue._context.events.query_event(operation._event.handle)
     except Exception as error:  # noqa: BLE001 - whatever a plugin raises there
         return as_failure(error, "its event was asked")
 

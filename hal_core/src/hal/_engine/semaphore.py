@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import SupportsFloat, SupportsIndex, overload
+from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
 
 from hal._base import speedups
 from hal._base.failures import fresh, told, twin
@@ -13,10 +13,13 @@ from hal._engine.awaiting import Reached
 from hal._engine.retiring import harvest
 from hal._engine.steps import Step
 from hal._engine.timelines import MAX_VALUE, Timeline, Timepoint, Work, check_value
-from hal.arguments import as_function, as_name, as_seconds
+from hal.arguments import as_function, as_seconds
 from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, ReentrantCallError
 
-__all__ = ["Callback", "Semaphore", "create_semaphore", "signal_again", "signal_later"]
+if TYPE_CHECKING:
+    from hal.tickets import SemaphoreTicket
+
+__all__ = ["Callback", "Semaphore", "signal_again", "signal_later"]
 
 
 class Semaphore(Timeline):
@@ -103,9 +106,8 @@ class Semaphore(Timeline):
         """Fail for good: every wait, also for a reached value, raises a fresh copy of `error`.
 
         The first failure wins; a later one is dropped. `error` is kept
-        without its traceback; if it has one, a copy is kept. Raises `ArgumentTypeError` if it is
-        not
-        an exception.
+        without its traceback; if it has one, a copy is kept. Raises `ArgumentTypeError`
+        if it is not an exception.
         """
         if not isinstance(error, BaseException):
             message = f"fail() takes an exception, not {type(error).__name__}"
@@ -115,6 +117,20 @@ class Semaphore(Timeline):
             progress.act(_fail, self, error)
         except ReentrantCallError:
             progress.put_off(_fail, self, error)
+
+    def share(self) -> SemaphoreTicket:
+        """Return a ticket with which another process of the same user opens it (`Device.open`).
+
+        Only for a semaphore that was created with ``shareable=True``; raises
+        `InvalidArgumentError` for another. Its values, failures and rules are the same in all
+        processes. A process that is killed, or ends with an exception, fails it in the others
+        within a second, with `ProcessLostError`; one that ends well, or drops it, only leaves.
+        """
+        message = (
+            f"{self.name} is of this process alone; a semaphore that others open is made with "
+            "hal.create_semaphore(shareable=True)"
+        )
+        raise InvalidArgumentError(message)
 
     def on_reached(
         self, value: SupportsIndex, function: Callable[[HalError | None], object]
@@ -189,24 +205,6 @@ class Callback:
                 function(None if failure is None else fresh(failure))
             except BaseException as error:  # noqa: BLE001 - whatever user code raises
                 report(function, error)
-
-
-@overload
-def create_semaphore(initial: SupportsIndex = 0) -> Semaphore: ...
-
-
-@overload
-def create_semaphore(initial: SupportsIndex = 0, *, name: str | None) -> Semaphore: ...
-
-
-def create_semaphore(initial: SupportsIndex = 0, *, name: object = None) -> Semaphore:
-    """Create a timeline semaphore that belongs to no device (rule S3).
-
-    `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
-    pictures. Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else.
-    """
-    title = None if name is None else as_name(name, "a semaphore")
-    return Semaphore(check_value(initial), title)
 
 
 def _harvest(step: Step, semaphore: Semaphore, _: None) -> None:

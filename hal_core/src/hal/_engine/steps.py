@@ -72,10 +72,11 @@ class Step:
     work
         The follow-ups of the changes made so far, see `hal._engine.progress.drain`.
     operation
-        The operation that is being submitted, which only this step knows before it stands in line.
+        The operation that is being submitted, which only this step knows before it stands in line;
+        or all of those that are submitted together.
     noted
-        The operation that memory of `Queue.alloca` is being told of: until it is `operation`,
-        too, it may still be refused.
+        The operations that memory of `Queue.alloca` is being told of: until they are `operation`,
+        too, they may still be refused.
     queue
         The queue whose baton it holds, if `StreamQueue._owner` is this step.
     waiter
@@ -113,8 +114,8 @@ class Step:
         self.mark = sync.Mark()
         self.is_mended = False
         self.work: Work = []
-        self.operation: Operation | None = None
-        self.noted: Operation | None = None
+        self.operation: Operation | tuple[Operation, ...] | None = None
+        self.noted: Operation | tuple[Operation, ...] | None = None
         self.queue: StreamQueue | None = None
         self.waiter: HostWaiter | None = None
         self.contexts: tuple[DeviceContext, ...] = ()
@@ -135,7 +136,7 @@ class Step:
             or bool(self.later)
         )
 
-    def has_put_off(self, operation: Operation) -> bool:
+    def has_put_off(self, operation: object) -> bool:
         """Return whether a submission is one that was put off: it is repeated, not taken back."""
         return any(call.first is operation for call in self.later)
 

@@ -55,6 +55,7 @@ class StreamQueue:
         "_owner",
         "_pending",
         "_recalled",
+        "_record",
         "_retired",
         "_ring",
         "_seen",
@@ -78,8 +79,11 @@ class StreamQueue:
         self._context = context
         self._contexts = (context,)  # as `Step.contexts` takes it
         self._native = context.native
-        self._calls = direct_calls(context.calls)
+        in_memory = context.events.own is not context.native
+        self._calls = direct_calls(context.calls, in_memory=in_memory)
         self._domain = context.native.domain
+        events = context.events
+        self._record = events.own.record_event if borrowed is None else events.record_foreign
         self._limit = context.max_in_flight
         self._name = name
         self._ordered = ordered
@@ -118,7 +122,7 @@ class StreamQueue:
         self._leader: HostWaiter | None = None
         self._wanted: set[int] = set()
         self._watched = False
-        self._notifier = Notifier(context.native)
+        self._notifier = Notifier(context.native, context.events.own)
 
         # Its end
         self._closed = False  # it takes no more operations

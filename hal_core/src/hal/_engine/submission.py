@@ -128,7 +128,10 @@ class Submission(Operation):
 
     def _cancel(self, step: Step) -> None:
         """Cancel it, inside a step."""
-        _cancel(step, self, None)
+        with timelines.lock:
+            # Noted first: an interrupted call is repeated.
+            step.work.append((timelines.CHANGE, (recall, self, None)))
+            recall(self, None, step.work)
 
     def _explain_issued(self) -> str:
         """Return why it was not cancelled; empty if it has ended."""
@@ -188,10 +191,7 @@ class Submission(Operation):
 
 
 def _cancel(step: Step, submission: Submission, _: None) -> None:
-    with timelines.lock:
-        # Noted first: an interrupted call is repeated.
-        step.work.append((timelines.CHANGE, (recall, submission, None)))
-        recall(submission, None, step.work)
+    submission._cancel(step)
 
 
 def _make_timepoint(_: Step, submission: Submission, __: None) -> Timepoint:

@@ -71,14 +71,14 @@ def _unended(queues: list[StreamQueue]) -> list[Submission]:
     with timelines.lock:
         for queue in queues:
             # Usually nothing: this is on the way of every small transfer that blocks.
-            if (
-                queue._ring
-                or queue._hosts
-                or queue._backlog
-                or queue._pending
-                or queue._issuing is not None
-            ):
-                operations += _last_of(queue)
+            is_idle = (
+                not queue._ring
+                and not queue._hosts
+                and not queue._backlog
+                and not queue._pending
+                and queue._issuing is None
+            )
+            operations += () if is_idle else _last_of(queue)
     return cast("list[Submission]", operations)
 
 

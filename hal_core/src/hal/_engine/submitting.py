@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.wait_lists import Signals
 
-__all__ = ["HARVEST_MASK", "complete", "harvest_some", "pump_ready", "submit"]
+__all__ = [
+    "HARVEST_MASK",
+    "complete",
+    "harvest_some",
+    "pump_ready",
+    "start",
+    "submit",
+    "submit_together",
+]
 
 HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.
@@ -43,6 +51,11 @@ def submit(
     if is_host:
         progress.start_for(kind)
     operation = make(queue, kind, payload, signals, is_host)
+    return start(operation, waits)
+
+
+def start(operation: Submission, waits: CheckedWaits) -> Submission:
+    """Submit an operation that was made before."""
     try:
         progress.act(_start, operation, waits)
     except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
@@ -56,12 +69,9 @@ def submit(
 def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
     """Refuse an operation, or issue it or have it stand in line."""
     queue = operation._queue
-    provider = queue._context.provider
-    if provider is not None:
+    if queue._context.provider is not None:
         step.noted = operation
-        provider.note(operation, operation._resources)
-        if operation._is_host and operation._kind != "call":  # those arguments are the user's
-            provider.note(operation, operation._arguments)
+        _note(operation)
     with timelines.lock:
         if queue._closed:
             queue._context.refuse(queue._name)
@@ -98,6 +108,87 @@ def _start_late(step: Step, operation: Submission, waits: CheckedWaits) -> None:
             _start(step, operation, waits)
     except HalError as error:
         end_pending(operation, FAILED, error, step.work)
+
+
+def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]) -> None:
+    """Submit operations, of any queues, in one step: each stands in line, or none was submitted.
+
+    No other submission comes between, in any of the queues. Each may wait for those before it. What
+    `submit` says holds here, too.
+    """
+    for operation in operations:
+        if operation._is_host:
+            progress.start_for(operation._kind)
+    try:
+        progress.act(_start_together, operations, waits)
+    except ReentrantCallError:
+        progress.put_off(_start_together_late, operations, waits)
+    except HalError:
+        for operation in operations:
+            operation._let_go()
+        raise
+
+
+def _start_together(
+    step: Step, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
+) -> None:
+    """Have operations stand in line; idempotent."""
+    step.noted = operations
+    for operation in operations:
+        _note(operation)
+    with timelines.lock:
+        _refuse_together(operations)
+        step.operation = operations
+        step.noted = None
+        _stand_together(operations, waits, step)
+        step.operation = None
+    for queue in {operation._queue for operation in operations}:
+        if not queue._sequence & HARVEST_MASK:
+            queue._context.harvest_some(queue, step)
+
+
+def _refuse_together(operations: tuple[Submission, ...]) -> None:
+    """Raise if one of some operations is refused; under the lock."""
+    for operation in operations:
+        queue, signals = operation._queue, operation._signals
+        if queue._closed:
+            queue._context.refuse(queue._name)
+        if operation._state == PENDING and (error := not_above(signals)) is not None:
+            raise error
+
+
+def _stand_together(
+    operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...], step: Step
+) -> None:
+    """Have operations stand in line; under the lock."""
+    for operation, each in zip(operations, waits, strict=True):
+        lost = operation._queue._context.lost
+        if operation._state != PENDING:
+            continue  # it was put off, and this is a repeat; or its waits have failed
+        if lost is not None:
+            end(operation, FAILED, lost, step.work)
+        else:
+            stand_in_line(operation, each, step.work)
+
+
+def _start_together_late(
+    step: Step, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
+) -> None:
+    """Submit operations that were put off; their handles report a refusal."""
+    try:
+        _start_together(step, operations, waits)
+    except HalError as error:
+        for operation in operations:
+            end_pending(operation, FAILED, error, step.work)
+
+
+def _note(operation: Submission) -> None:
+    """Tell the memory of `Queue.alloca` that an operation is going to use it."""
+    provider = operation._queue._context.provider
+    if provider is not None:
+        provider.note(operation, operation._resources)
+        if operation._is_host and operation._kind != "call":  # those arguments are the user's
+            provider.note(operation, operation._arguments)
 
 
 def harvest_some(queue: StreamQueue) -> None:

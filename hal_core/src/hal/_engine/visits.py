@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import weakref
 from typing import TYPE_CHECKING
 
 from hal._engine import timelines
@@ -12,34 +10,43 @@ from hal.errors import CancelledError
 if TYPE_CHECKING:
     from hal._engine.context import DeviceContext
 
-__all__ = ["Visit", "closed_before"]
-
-_numbers = itertools.count()
+__all__ = ["Visit", "Visited", "closed_before", "visits_of"]
 
 
 class Visit:
     """One operation's use of the memory of `host`, another device's context."""
 
-    __slots__ = ("__weakref__", "_number", "begun", "guest", "host")
+    __slots__ = ("guest", "host")
 
     def __init__(self, host: DeviceContext, guest: DeviceContext) -> None:
         self.host = host
         self.guest = guest
-        self.begun = False
-        self._number = next(_numbers)
-        host.visits[self._number] = weakref.ref(self)
+        host.guests[guest] = None
 
     def begin(self) -> None:
-        """Begin the use; raise if the memory is gone. Called by the thread that issues."""
+        """Begin the use, or a part of it; raise if the memory is gone. By the thread that issues.
+
+        From here on the operation is being issued, in the ring, or run by the host.
+        """
         with timelines.lock:
             if not self.host.refuses_visits:
-                self.begun = True
                 return
         raise closed_before(self.host)
 
-    def __del__(self) -> None:
-        # One bytecode of the dictionary's own, and no lock (I10).
-        self.host.visits.pop(self._number, None)
+
+class Visited:
+    """The resources of an operation that visits other devices, and its visits."""
+
+    __slots__ = ("resources", "visits")
+
+    def __init__(self, resources: object, visits: tuple[Visit, ...]) -> None:
+        self.resources = resources
+        self.visits = visits
+
+
+def visits_of(resources: object) -> tuple[Visit, ...]:
+    """Return the visits of an operation that keeps `resources` alive."""
+    return resources.visits if isinstance(resources, Visited) else ()
 
 
 def closed_before(host: DeviceContext) -> CancelledError:

@@ -170,12 +170,15 @@ def _ask_all(step: Step, entries: Entries, _: None) -> None:
     queues: dict[StreamQueue, None] = {}
     for start in range(0, len(entries), _HOLD):
         with timelines.lock:
-            for timepoint in entries[start : start + _HOLD]:
-                operation = timepoint._semaphore._covering(timepoint._value)
-                if operation is not None:
-                    queues[operation._queue] = None
+            queues.update(_queues_for(entries[start : start + _HOLD]))
     for queue in queues:
         harvest(step, queue)
+
+
+def _queues_for(entries: Entries) -> dict[StreamQueue, None]:
+    """Return the queues that will signal `entries`, as far as that is known; under the lock."""
+    found = [timepoint._semaphore._covering(timepoint._value) for timepoint in entries]
+    return {operation._queue: None for operation in found if operation is not None}
 
 
 class HostWaiter:

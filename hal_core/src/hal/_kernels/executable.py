@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from hal._base.whole_files import read_whole
 from hal._buffers.buffer import Buffer
 from hal._kernels import launch_shape
 from hal._kernels.packing import packer_of
 from hal._memory.extent import shape_of
 from hal._memory.storage import Module
+from hal._programs.images import check_signature, check_sizes
 from hal._programs.scanner import read_type_table
-from hal._programs.signature import Parameter, Signature
+from hal._programs.signature import Signature
 from hal._programs.type_table import KernelEntry
-from hal.arguments import as_dtype, as_path, as_text, as_three, shown, shown_path
-from hal.errors import ArgumentTypeError, InvalidArgumentError, NotFoundError
+from hal.arguments import as_dtype, as_text, as_three, shown
+from hal.errors import InvalidArgumentError, NotFoundError
 from hal.native import MemoryType
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._memory.core import DeviceCore
 
-__all__ = ["Executable", "Kernel", "check_signature", "load_executable", "read_image"]
+__all__ = ["Executable", "Kernel", "load_executable"]
 
 
 _LONGEST_NAME: Final = 8192
@@ -96,7 +95,7 @@ class Kernel:
         if signature is None:
             signature = _sized_signature(name, info.parameter_sizes)
         elif info.parameter_sizes is not None:
-            _check_sizes(name, signature, info.parameter_sizes)
+            check_sizes(name, signature, info.parameter_sizes)
         self._signature = signature
         self._packer = packer_of(signature)
 
@@ -279,33 +278,6 @@ def load_executable(
     return Executable(device, image, module, kernels, lists_all=found)
 
 
-def read_image(image: object) -> bytes:
-    """Return an image's bytes, given as such or by a path; raise if they cannot be an image."""
-    where = "the image"
-    if isinstance(image, (str, os.PathLike)):
-        path = as_path(image, "load")
-        where = f"the file {shown_path(path)}"
-        content = read_whole(path, "load")
-    elif isinstance(image, (bytes, bytearray, memoryview)):
-        content = bytes(image)
-    else:
-        message = f"load takes an image's bytes or a path, not {type(image).__name__}"
-        raise ArgumentTypeError(message)
-    if not content:
-        message = f"load: {where} is empty"
-        raise InvalidArgumentError(message)
-    return content
-
-
-def check_signature(name: object, given: object) -> Signature:
-    """Return the signature that a user gives to a kernel; raise if it is malformed."""
-    title = as_text(name, "the name of a kernel is a str")
-    if isinstance(given, Signature):
-        return given
-    rule = f"the signature of kernel {shown(title)} is text such as '(f32 a, ptr x)'"
-    return Signature.parse(as_text(given, rule))
-
-
 def _check_symbol(name: object, what: str) -> str:
     """Return a name; raise if no image can contain it."""
     text = as_text(name, f"a {what}'s name is a str")
@@ -338,29 +310,3 @@ def _sized_signature(name: str, sizes: tuple[int, ...] | None) -> Signature:
         )
         raise InvalidArgumentError(message)
     return Signature.parse(",".join(f"any[{size}]" for size in sizes))
-
-
-def _check_sizes(name: str, signature: Signature, sizes: tuple[int, ...]) -> None:
-    """Raise unless the parameters have the sizes that the driver reports."""
-    if len(signature.parameters) != len(sizes):
-        message = (
-            f"kernel {name!r} has {len(sizes)} parameters in the image, of {_listed(sizes)} bytes, "
-            f"and {len(signature.parameters)} in the signature {signature}"
-        )
-        raise InvalidArgumentError(message)
-    for parameter, size in zip(signature.parameters, sizes, strict=True):
-        if parameter.size != size:
-            raise _wrong_size(name, parameter, size, signature)
-
-
-def _wrong_size(
-    name: str, parameter: Parameter, size: int, signature: Signature
-) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"kernel {name!r}: parameter {parameter.name!r} has {size} bytes in the image, and "
-        f"{parameter.size} in the signature {signature}"
-    )
-
-
-def _listed(sizes: tuple[int, ...]) -> str:
-    return ", ".join(map(str, sizes)) or "no"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hal._programs.signature import Parameter, Signature
     from hal._speedups import Packer
 
-__all__ = ["packer_of"]
+__all__ = ["is_plain", "packer_of"]
 
 _MOST: Final = 48
 """The most parameters that the extension packs."""
@@ -27,10 +27,15 @@ def packer_of(signature: Signature) -> Packer | None:
     parameters = signature.parameters
     if speedups.module is None or signature.output is not None or len(parameters) > _MOST:
         return None
-    if any(each.kind in SIZED.values() or each.kind == "bfloat" for each in parameters):
+    if not all(map(is_plain, parameters)):
         return None
     described = tuple(_described(signature, each) for each in parameters)
     return cast("Packer", speedups.module.Packer(described))
+
+
+def is_plain(parameter: Parameter) -> bool:
+    """Return whether the extension packs arguments of a parameter."""
+    return parameter.kind not in SIZED.values() and parameter.kind != "bfloat"
 
 
 def _described(signature: Signature, parameter: Parameter) -> tuple[str, object, int, int]:

@@ -98,8 +98,7 @@ def _move(step: Step, device: DeviceCore, request: _Request) -> None:
         raise no_address(storage, OperationError)
     view = None
     if storage.__class__ is Transient:
-        with storage._heap.books.lock:
-            view = view_of(storage)  # a dealloca waits for it with giving the memory back
+        view = view_of(storage)  # a dealloca waits for it with giving the memory back
     step.calm = True  # no engine state in its hands: a signal handler may call anything
     try:
         array = ctypes.addressof(_char.from_buffer(host))

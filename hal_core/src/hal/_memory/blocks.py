@@ -64,6 +64,8 @@ class Owner:
         What keeps the memory alive.
     imported
         The argument of `release_host`; 0 for none.
+    opened
+        The argument of `close_memory`; 0 for none.
     callback
         Called then.
     handle
@@ -71,7 +73,7 @@ class Owner:
         of, if it is.
     """
 
-    __slots__ = ("callback", "handle", "imported", "owner")
+    __slots__ = ("callback", "handle", "imported", "opened", "owner")
 
     def __init__(
         self, owner: object, imported: int = 0, callback: Callable[[], object] | None = None
@@ -80,6 +82,7 @@ class Owner:
         self.imported = imported
         self.callback = callback
         self.handle: tuple[int, int] | None = None
+        self.opened = 0
 
 
 class Block:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import ref
 
 from hal._engine.external import External
 from hal._memory.heap import Heap
@@ -78,8 +78,9 @@ class DeviceCore:
         self._external = External(context)
         # Contexts of the devices whose memory kernels may use, besides ours
         self._access: frozenset[DeviceContext] = frozenset()
-        # The owner of the graph instances of each living recording (`hal._commands.instances`)
-        self._instances: WeakSet[Any] = WeakSet()
+        # References to the owners of the graph instances of living recordings
+        # (`hal._commands.instances`). No `WeakSet`: others add to it while it is copied.
+        self._instances: dict[ref[Any], None] = {}
         self._pageable = "pageable_copies" in native.features
 
     @property

@@ -34,7 +34,7 @@ class DriverMemory:
     is_visible
         Whether the host sees that memory, at the same address.
     frees
-        How many blocks have been given back.
+        Another object whenever a block has been given back (see `DeviceContext.epoch`).
     at_hand
         The bytes of the driver's pool that may be in use without more memory of the device's: so
         many were, and the pool keeps them. The C extension allocates no further than that.
@@ -61,7 +61,7 @@ class DriverMemory:
         self.growing: Final = sync.OwnedLock()
         self.housekeeping: Final = sync.OwnedLock()
         self.is_closed = False
-        self.frees = 0
+        self.frees = object()
         self.at_hand = 0
         has_pool = "async_allocations" in context.native.features
         self.is_async = has_pool and settings.async_allocations
@@ -75,7 +75,10 @@ class DriverMemory:
             self._keep = keep
 
     def check_open(self) -> None:
-        """Raise `ClosedError` if the device is being closed; with the growing lock."""
+        """Raise `ClosedError` if the device is being closed.
+
+        With the growing lock, or with that of the books, which the close takes after it.
+        """
         if self.is_closed:
             message = f"{self._context.name} is closed; open it again with hal.create_device"
             raise ClosedError(message)
@@ -106,7 +109,7 @@ class DriverMemory:
             with self.housekeeping:
                 self.free_async(block)
             return
-        self.frees += 1
+        self.frees = object()
         if self._context.lost is None:
             with contextlib.suppress(HalError):  # nobody is left to report to
                 self._context.native.bind()
@@ -115,7 +118,7 @@ class DriverMemory:
     def free_async(self, block: Block) -> None:
         """Free memory of the driver's pool that nobody uses; with the housekeeping lock."""
         native = self._context.native
-        self.frees += 1
+        self.frees = object()
         if self._context.lost is None and block.address:  # 0: a Ctrl-C came before it was made
             with contextlib.suppress(HalError):
                 native.bind()
@@ -152,13 +155,14 @@ class DriverMemory:
             native.bind()
             self.at_hand = 0
             with contextlib.suppress(HalError):
-                for queue in self._context.queues:
-                    if not queue._ring and queue._stream:
-                        native.synchronize_stream(queue._stream)
-                if self._stream:
-                    native.synchronize_stream(self._stream)
+                for stream in self._streams_at_rest():
+                    native.synchronize_stream(stream)
                 # Bindings refuse numbers that the driver has no type for.
                 native.trim_pool(min(keep, native.info.total_memory))
+
+    def _streams_at_rest(self) -> list[int]:
+        streams = [queue._stream for queue in self._context.queues if not queue._ring]
+        return [stream for stream in (*streams, self._stream) if stream]
 
     def close(self) -> None:
         """Close the native device, once."""

@@ -82,6 +82,22 @@ class Heap:
         storage.publish()
         return storage
 
+    def allocate_apart(self, size: int) -> Storage:
+        """Return device memory that is a native allocation of its own, as `allocate` does."""
+        self.refuse_reentrance()
+        storage = Storage(self, None, size, MEMORY_TYPES[0], None)
+        try:
+            self._allocate_block(storage, size, 0, DIRECT)
+        except OutOfMemoryError:
+            self._context.harvest()
+            self.trim(0)
+            try:
+                self._allocate_block(storage, size, 0, DIRECT)
+            except OutOfMemoryError as error:
+                raise self.out_of_memory(storage, error) from error
+        storage.publish()
+        return storage
+
     def reserve(self, size: int, index: int) -> Storage:
         """Return a storage without an address, with a cached block if any; no native call."""
         self.refuse_reentrance()
@@ -113,10 +129,11 @@ class Heap:
                 except OutOfMemoryError as error:
                     raise self.out_of_memory(storage, error) from error
 
-    def _allocate_block(self, storage: Storage, size: int, index: int) -> None:
+    def _allocate_block(self, storage: Storage, size: int, index: int, way: int = CACHED) -> None:
         """Make a native allocation for a storage; raises `OutOfMemoryError`. May block."""
         need = block_size(size)
-        way = DIRECT if need > LARGE else CACHED
+        if need > LARGE:
+            way = DIRECT
         with self.driver.growing:
             self.driver.check_open()
             with self.books.lock:
@@ -176,7 +193,7 @@ class Heap:
         """
         cell = owner if isinstance(owner, Owner) else Owner(owner)
         if isinstance(owner, Handle):
-            cell.handle = (owner._kind, owner.handle)  # it lives as long as a view
+            cell.handle = (owner.kind, owner.handle)  # it lives as long as a view
         progress.start()  # a finaliser cannot
         storage = Adopted(self, None, size, memory, None)
         block = Block(address, size, memory, host_address, FOREIGN)

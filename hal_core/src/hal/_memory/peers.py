@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import sync
 from hal._engine import progress, timelines
-from hal._engine.ending import end
+from hal._engine.ending import end, left_behind
 from hal._engine.operation import CANCELLED
 from hal._engine.plan import Payload
-from hal._engine.visits import Visit, closed_before
-from hal._memory.replay import Housed, Replay
+from hal._engine.visits import Visit, Visited, closed_before, visits_of
+from hal._memory.replay import Replay
 from hal._memory.storage import Storage, lend
 from hal._memory.usage import DISPATCH, explain_refusal
 from hal.errors import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from hal._engine.context import DeviceContext
     from hal._engine.steps import Step
-    from hal._engine.submission import Submission
     from hal._engine.timelines import Work
     from hal._memory.core import DeviceCore
     from hal._memory.extent import Extent
@@ -148,9 +147,9 @@ def visit(
     visits = tuple([Visit(host, device._context) for host in hosts])
     if isinstance(function, Replay):
         function.visits = visits
-        return function, arguments, (resources, visits)
+        return function, arguments, Visited(resources, visits)
     run = _run_on_host if is_host else _run
-    return run, (visits, function, arguments), (resources, visits)
+    return run, (visits, function, arguments), Visited(resources, visits)
 
 
 def _run(
@@ -183,12 +182,7 @@ def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
     """
     progress.act(_refuse_visits, host, None)
     grace = min(deadline, sync.monotonic() + _GRACE_SECONDS)
-    while True:
-        begun = [each for each in _alive(host) if each.begun]
-        guests = {each.guest for each in begun}
-        del begun
-        if not guests:
-            return ()
+    while guests := progress.act(_find_guests, host, None):
         # The work of a lost device may never end.
         is_hopeless = all(guest.lost is not None for guest in guests)
         if sync.monotonic() >= (grace if is_hopeless else deadline):
@@ -196,6 +190,8 @@ def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
         for guest in guests:
             guest.harvest()
         sync.nap(_NAP_SECONDS)
+    else:
+        return ()
     abandoned = tuple(f"work on {guest.name} that uses memory of {host.name}" for guest in guests)
     host.give_up(abandoned)
     return abandoned
@@ -204,36 +200,42 @@ def end_visits(host: DeviceContext, deadline: float) -> tuple[str, ...]:
 def _refuse_visits(step: Step, host: DeviceContext, _: None) -> None:
     with timelines.lock:
         host.refuses_visits = True
-        for guest in {each.guest for each in _alive(host)}:
+        for guest in list(host.guests):
             _cancel(host, guest, step.work)
-
-
-def _alive(host: DeviceContext) -> list[Visit]:
-    """Return the visits of a device that have not ended."""
-    found = [reference() for reference in list(host.visits.values())]
-    return [each for each in found if each is not None]
 
 
 def _cancel(host: DeviceContext, guest: DeviceContext, work: Work) -> None:
     """Cancel the operations of `guest` that are to visit `host` and are not issued; the lock."""
     for queue in guest.queues:
         for operation in queue._unissued():
-            if _visits(operation, host):
+            if _guest_in(operation._resources, host) is not None:
                 end(operation, CANCELLED, closed_before(host), work)
 
 
-def _visits(operation: Submission, host: DeviceContext) -> bool:
-    """Return whether an operation that has not ended visits a device; under the lock."""
-    function, arguments = operation._function, operation._arguments
-    visits: tuple[Visit, ...] = ()
-    if isinstance(function, Housed):
-        arguments = function.arguments
-        function = function.inner
-    if isinstance(function, Replay):
-        visits = function.visits
-    elif function is _run or function is _run_on_host:
-        visits = arguments[0]
-    return any(each.host is host for each in visits)
+def _find_guests(_: Step, host: DeviceContext, __: None) -> set[DeviceContext]:
+    with timelines.lock:
+        return _guests_at_work(host)
+
+
+def _guests_at_work(host: DeviceContext) -> set[DeviceContext]:
+    """Return the contexts whose running operations visit a device; under the lock.
+
+    Not those whose `Visit` lives on: nobody knows when a finaliser runs.
+    """
+    kept = list(left_behind)
+    for guest in list(host.guests):
+        for queue in guest.queues:
+            kept += [operation._resources for operation in queue._running()]
+    found = [_guest_in(resources, host) for resources in kept]
+    return {guest for guest in found if guest is not None}
+
+
+def _guest_in(resources: object, host: DeviceContext) -> DeviceContext | None:
+    """Return the context whose operation keeps `resources` alive, if that visits `host`."""
+    for visit in visits_of(resources):
+        if visit.host is host:
+            return visit.guest
+    return None
 
 
 # Messages

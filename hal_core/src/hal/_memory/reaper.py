@@ -233,10 +233,16 @@ class Reaper:
         until they are done: the caller is about to ask for what they free.
         """
         for trim in self.trimmed:
-            trim()
+            self.while_open(trim)
         self._reap(keep)
         self._driver.trim_pool(keep)
         self.drop_owners()
+
+    def while_open(self, function: Callable[[], object]) -> None:
+        """Call what makes native calls, unless the device is being closed, which waits for them."""
+        with self.reaping:
+            if not self._driver.is_closed:
+                function()
 
     def _reap(self, keep: int) -> None:
         """Make the pending native frees; leaves owners to be dropped."""
@@ -282,11 +288,34 @@ class Reaper:
         if owner is None:
             self._driver.free(block)
             return
-        if owner.imported and self._context.lost is None:
+        native = self._context.native
+        if (owner.imported or owner.opened) and self._context.lost is None:
             with contextlib.suppress(HalError):  # nobody is left to report to
-                self._context.native.bind()
-                self._context.native.release_host(owner.imported)
+                native.bind()
+                if owner.imported:
+                    native.release_host(owner.imported)
+                else:
+                    native.close_memory(owner.opened)
         self._leaving.append(owner)
+
+    def _end_unless_viewed(
+        self, ticket: Ticket, shown: set[tuple[int, int]], *, release_context: bool
+    ) -> tuple[str, ...]:
+        """End a use at the close of the device; return a line if a numpy view keeps it."""
+        block = ticket.block
+        if block.is_viewed():
+            owner = block.owner
+            if owner is not None and owner.handle is not None:
+                shown.add(owner.handle)
+            line = f"{ticket.size:,} bytes at {block.address:#x} are shown by a numpy view, and"
+            return (f"{line} freed with it",)
+        if block.way == POOLED:
+            with self._books.lock:
+                self._books.give_piece(ticket, ())
+        elif block.way != FOREIGN or release_context:
+            # Abandoned work may go on in foreign memory.
+            self._end_use(ticket)
+        return ()
 
     def _return_async(self) -> None:
         """Free unused stream-ordered allocations; with the housekeeping lock."""
@@ -340,21 +369,7 @@ class Reaper:
                 books.close()
                 uses = books.uses()
             for ticket in uses:
-                block = ticket.block
-                if block.is_viewed():
-                    kept.append(
-                        f"{ticket.size:,} bytes at {block.address:#x} are shown by a numpy view, "
-                        "and freed with it"
-                    )
-                    owner = block.owner
-                    if owner is not None and owner.handle is not None:
-                        shown.add(owner.handle)
-                elif block.way == POOLED:
-                    with books.lock:
-                        books.give_piece(ticket, ())
-                elif block.way != FOREIGN or release_context:
-                    # Abandoned work may go on in foreign memory.
-                    self._end_use(ticket)
+                kept += self._end_unless_viewed(ticket, shown, release_context=release_context)
             for handle in list(self._handles - shown):
                 self._destroy(handle)
             self._release_context = release_context

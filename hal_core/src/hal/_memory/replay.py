@@ -35,9 +35,8 @@ class Replay(Plan):
 
     def issue(self, operation: Operation, most: int) -> int:
         """Make the next native calls, at most `most`, and return their number."""
-        if not self._done:
-            for visit in self.visits:
-                visit.begin()
+        for visit in self.visits:
+            visit.begin()
         count = min(self.left, most)
         self.replay(operation._queue._stream, self._done, self._done + count)
         self._done += count

@@ -210,7 +210,8 @@ def tell_holders(books: Books) -> str:
     """Describe what holds the memory, the largest first, and since when."""
     with books.lock:
         kinds = books.survey()
-        uses = [use for use in books.uses() if use.size and use.block.way != FOREIGN]
+        uses = books.uses()
+    uses = [use for use in uses if use.size and use.block.way != FOREIGN]
     uses.sort(key=lambda use: -use.size)
     now = sync.monotonic()
     largest = [

@@ -16,6 +16,10 @@ other queues have just given back. Free neighbours become one piece only if they
 list, or when nothing else is large enough: a settled piece that is joined with one
 that comes after a queue's work would be that queue's alone until then.
 
+What a queue has just given back it mostly takes again, in the same size. So such pieces are
+put aside as *recent* ones, neither joined nor searched, for that queue and size. The first search
+for anything else puts them among the free ones. The C extension knows recent pieces only.
+
 Only what is in use (`taken`) is the truth, and one store writes to it. The free pieces
 are what is left between; the books rebuild them from it after a Ctrl-C (`hal._memory.books`).
 """
@@ -35,12 +39,17 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._memory.storage import Transient
 
-__all__ = ["SEGMENT", "Piece", "Segment", "SegmentPool"]
+__all__ = ["RECENT", "SEGMENT", "Piece", "Segment", "SegmentPool"]
 
 _SETTLED: Final = -1
 """The key of the pieces that anybody may use; that of the others is their queue's id."""
 _MIXED: Final = -2
 """The key of the pieces after operations of several queues: nobody takes them yet."""
+_ISSUING: Final = 1 << 62
+"""Instead of the sequence number of an operation that is being issued: it is the latest one."""
+RECENT: Final = 40
+"""The bits of the size in the key of recent pieces, below the queue's id; larger ones are not put
+aside."""
 
 
 SEGMENT: Final = 2 << 20
@@ -151,11 +160,24 @@ class SegmentPool:
         Bytes of each segment; 0 in a pool of large ones, which are as large as the need.
     larger
         The pool of larger segments, whose pieces will do as well.
+    recent
+        By queue and size: pieces that come after one operation of that queue, the latest last, and
+        are in no list of free pieces.
     taken
         The pieces in use, each with the ticket of its use.
     """
 
-    __slots__ = ("_free", "_last", "_segments", "_unsettled", "index", "larger", "taken", "unit")
+    __slots__ = (
+        "_free",
+        "_last",
+        "_segments",
+        "_unsettled",
+        "index",
+        "larger",
+        "recent",
+        "taken",
+        "unit",
+    )
 
     def __init__(self, index: int, unit: int, larger: SegmentPool | None) -> None:
         self.index = index
@@ -167,6 +189,7 @@ class SegmentPool:
 
     def _begin(self) -> None:
         """Start without segments."""
+        self.recent: dict[int, list[Piece]] = {}
         self._segments: dict[Segment, None] = {}
         self._free: dict[int, _FreePieces] = {_SETTLED: _FreePieces()}
         # For each list the pieces added to it, in the order of their points, with those
@@ -178,12 +201,17 @@ class SegmentPool:
         Returns the piece.
         """
         need = aligned(storage.size)
-        piece = self.find(queue, need)
-        if piece is None:
-            return None
-        self._remove(piece)
-        if piece.size > need:
-            self._cut(piece, need)
+        recent = self.recent.get(queue._id << RECENT | need) if need >> RECENT == 0 else None
+        if recent:
+            piece = recent.pop()
+        else:
+            found = self.find(queue, need)
+            if found is None:
+                return None
+            piece = found
+            self._remove(piece)
+            if piece.size > need:
+                self._cut(piece, need)
         ticket = Ticket(piece, storage.size)
         storage._ticket = ticket
         piece.ticket = ticket
@@ -199,8 +227,12 @@ class SegmentPool:
             self._last[point._queue._id] = point
         del self.taken[piece]
         piece.ticket = None
-        self._add(piece, points)
-        self._settle(2)  # two per piece added, so that a loop of takes and gives leaves none
+        if len(points) == 1 and piece.size >> RECENT == 0:
+            piece.points = points
+            key = points[0]._queue._id << RECENT | piece.size
+            self.recent.setdefault(key, []).append(piece)
+        else:
+            self._add(piece, points)
         return True
 
     def forget_points(self) -> None:
@@ -224,6 +256,7 @@ class SegmentPool:
 
     def whole(self) -> list[Segment]:
         """Return the segments that anybody may have all of, the largest first."""
+        self._free_recent()
         self._settle()
         found = [segment for segment in self._segments if _is_whole(segment)]
         found.sort(key=_size_of, reverse=True)
@@ -233,6 +266,7 @@ class SegmentPool:
 
     def find(self, queue: StreamQueue, need: int) -> Piece | None:
         """Return a piece of at least `need` bytes that `queue` may use from now on, or None."""
+        self._free_recent()
         own, settled = self._free.get(queue._id), self._free[_SETTLED]
         best = None if own is None else own.find(need)
         other = settled.find(need)
@@ -282,6 +316,17 @@ class SegmentPool:
         return piece.is_free and (not piece.points or _key(piece.points) == key)
 
     # Free pieces
+
+    def _free_recent(self) -> None:
+        """Put recent pieces among the free ones."""
+        if not self.recent:
+            return
+        pieces = [piece for recent in self.recent.values() for piece in recent]
+        self.recent.clear()
+        pieces.sort(key=_sequence_of)  # what is joined takes the points of what comes last
+        for piece in pieces:
+            self._add(piece, piece.points)
+        self._settle(2 * len(pieces))  # two per piece added, so that a loop leaves none
 
     def _add(self, piece: Piece, points: tuple[Operation, ...]) -> None:
         """Add a piece to the free ones, joined with neighbours of the same list."""
@@ -410,6 +455,10 @@ def _address_of(block: Block) -> int:
     return block.address
 
 
+def _sequence_of(piece: Piece) -> int:
+    return getattr(piece.points[0], "_sequence", _ISSUING)
+
+
 def _key(points: tuple[Operation, ...]) -> int:
     """Return the list that pieces with these points are in."""
     if not points:
@@ -421,6 +470,5 @@ def _later(one: tuple[Operation, ...], other: tuple[Operation, ...]) -> tuple[Op
     """Return the later of the points of two pieces in the same queue's list, or settled ones."""
     if not one or not other or one is other:
         return one or other
-    # One without a sequence number is still being issued, so it is the later one.
-    first, second = getattr(one[0], "_sequence", 1 << 62), getattr(other[0], "_sequence", 1 << 62)
+    first, second = (getattr(each[0], "_sequence", _ISSUING) for each in (one, other))
     return one if first >= second else other

@@ -105,19 +105,14 @@ class Staging:
         """
         busy: deque[_Slot] = deque()
         native = self._context.native
-        done = 0
         with self._operation(busy):
-            while done < size:
-                slot = self._next(busy)
-                while slot is None:
-                    self._finish_oldest(busy)
-                    slot = self._next(busy)
+            for done in range(0, size, self._size):
+                slot = self._take(busy)
                 busy.append(slot)
                 count = min(self._size, size - done)
                 fill(slot.memory[:count], done)
                 native.bind()
                 native.copy_from_host(slot.stream, address + done, slot.address, count)
-                done += count
 
     def read(self, address: int, size: int, drain: Mover) -> None:
         """Copy `size` bytes from a device address; `drain` takes them out of slots, in order.
@@ -125,23 +120,26 @@ class Staging:
         Otherwise like `write`.
         """
         busy: deque[_Slot] = deque()
+        with self._operation(busy):
+            self._read(address, size, drain, busy)
+
+    def _read(self, address: int, size: int, drain: Mover, busy: deque[_Slot]) -> None:
         native = self._context.native
         asked = done = 0
-        with self._operation(busy):
-            while done < size:
-                slot = self._next(busy) if asked < size else None
-                if slot is not None:
-                    busy.append(slot)
-                    count = min(self._size, size - asked)
-                    native.bind()
-                    native.copy_to_host(slot.stream, slot.address, address + asked, count)
-                    asked += count
-                    continue
-                count = min(self._size, size - done)
-                self._context.finish(busy[0].stream)
-                drain(busy[0].memory[:count], done)
-                self._give(busy.popleft())
-                done += count
+        while done < size:
+            slot = self._next(busy) if asked < size else None
+            if slot is not None:
+                busy.append(slot)
+                count = min(self._size, size - asked)
+                native.bind()
+                native.copy_to_host(slot.stream, slot.address, address + asked, count)
+                asked += count
+                continue
+            count = min(self._size, size - done)
+            self._context.finish(busy[0].stream)
+            drain(busy[0].memory[:count], done)
+            self._give(busy.popleft())
+            done += count
 
     def prefetch(self, size: int) -> None:
         """Have the cache get a pinned block of this size; never blocks."""
@@ -206,6 +204,14 @@ class Staging:
                 self._active -= 1
             while busy:  # of a lost device
                 self._give(busy.popleft())
+
+    def _take(self, busy: deque[_Slot]) -> _Slot:
+        """Return a slot, the operation's own oldest one if need be, once its copy has ended."""
+        slot = self._next(busy)
+        while slot is None:
+            self._finish_oldest(busy)
+            slot = self._next(busy)
+        return slot
 
     def _next(self, busy: deque[_Slot]) -> _Slot | None:
         """Return a slot, or None if the operation must give back one of its own first."""

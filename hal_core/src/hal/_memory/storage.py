@@ -7,6 +7,8 @@ gives back what they release.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -35,9 +37,6 @@ __all__ = [
     "lend",
     "note_uses",
 ]
-
-_CLOSED: Final = 0
-"""The kind of a closed handle."""
 
 GIVEN_BACK: Final = "the buffer's memory was given back with dealloca; allocate another"
 
@@ -106,7 +105,7 @@ class Storage:
             if parts is None:
                 parts = self.parts = []
             elif len(parts) >= _MANY_PARTS:
-                parts[:] = [each for each in parts if each() is not None]
+                parts[:] = filter(_is_there, parts)
             parts.append(weakref.ref(part))
 
     def is_pinned(self) -> bool:
@@ -171,8 +170,8 @@ class Transient(Storage):
         self.pool = heap.books.pool_of(size, index)
         self.is_async = heap.driver.is_async and not index
         self.recordings: list[weakref.ref[Any]] = []
-        self.asked: tuple[int, int, int] | None = None
-        self.tried: tuple[int, int, int] | None = None
+        self.asked: tuple[object, int, object] | None = None
+        self.tried: tuple[object, int, object] | None = None
         self.uses: list[Operation] | None = []
         self.lent = False
         self.error: OutOfMemoryError | None = None
@@ -185,9 +184,16 @@ class Transient(Storage):
             if uses is None:
                 raise ClosedError(GIVEN_BACK)
             if len(uses) >= self._most:
-                uses[:] = [use for use in uses if not use._retired]
+                uses[:] = itertools.filterfalse(_is_retired, uses)
                 self._most = max(MANY_USES, 2 * len(uses))
             uses.append(operation)
+
+    def lend(self) -> None:
+        """Note that others use it, who are not noted; raises `ClosedError` as `note` does."""
+        with self._heap.books.lock:
+            if self.uses is None:
+                raise ClosedError(GIVEN_BACK)
+            self.lent = True
 
     def refuse(self, error: OutOfMemoryError) -> None:
         """Note why there was no memory for it; the frames of a traceback would hold the storage."""
@@ -219,6 +225,13 @@ class Transient(Storage):
         return (source is None or is_over(source)) and all(map(is_over, self.uses or ()))
 
 
+def _is_there(part: weakref.ref[Extent]) -> bool:
+    return part() is not None
+
+
+_is_retired: Final = operator.attrgetter("_retired")
+
+
 def note_uses(operation: Operation, used: object) -> None:
     """Note an operation as a user of the transient storages among its resources."""
     kind = used.__class__
@@ -233,7 +246,7 @@ def lend(used: object) -> None:
     """Mark the transient storages among the resources of a user that notes no operations."""
     kind = used.__class__
     if kind is Transient:
-        cast("Transient", used).lent = True
+        cast("Transient", used).lend()
     elif kind is tuple or kind is list:
         for each in cast("Sequence[object]", used):
             lend(each)
@@ -242,19 +255,22 @@ def lend(used: object) -> None:
 class Handle:
     """The owner of a native handle, which is destroyed some time after the last reference went."""
 
-    __slots__ = ("_heap", "_kind", "handle")
+    __slots__ = ("_heap", "_open", "handle", "kind")
 
     def __init__(self, heap: Heap, kind: int, handle: int) -> None:
         self._heap = heap
-        self._kind = kind
+        self.kind = kind
         self.handle = handle
+        self._open = [handle]  # until it is closed; of two that close it one finds it
         heap.reaper.own(kind, handle)
 
     def close(self) -> None:
         """Release it now. The handle must not be used afterwards."""
-        kind, self._kind = self._kind, _CLOSED
-        if kind != _CLOSED:
-            self._heap.reaper.doom((kind, self.handle))
+        try:
+            handle = self._open.pop()
+        except IndexError:
+            return
+        self._heap.reaper.doom((self.kind, handle))
 
     def __del__(self) -> None:
         self.close()

@@ -177,7 +177,7 @@ class StreamOrder:
         self._reaper.absorb()
         return (storage.asked if storage.is_async else storage.tried) != self._state()
 
-    def _state(self) -> tuple[int, int, int]:
+    def _state(self) -> tuple[object, int, object]:
         """Return a value that changes whenever memory has been given back; needs no lock."""
         return self._driver.frees, self._books.unused, self._context.epoch
 

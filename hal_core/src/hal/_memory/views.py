@@ -34,15 +34,20 @@ class Adopted(Storage):
 def view_of(storage: Storage) -> HostView:
     """Return the owner for a numpy view of a storage; its memory is host-visible.
 
-    Raises `ClosedError` if a dealloca on another thread has given it back meanwhile.
+    Raises `ClosedError` if a dealloca or a close on another thread has given it back meanwhile.
     """
-    ticket = storage._ticket
-    if ticket is None and isinstance(storage, Transient):
-        raise ClosedError(GIVEN_BACK)
-    block = None if ticket is None else ticket.block
-    view: HostView | None = block.view() if block is not None and block.view else None
-    if view is None:
-        view = HostView(storage, writable=block is None or block.writable)
-        if block is not None:
-            block.view = weakref.ref(view)
+    heap = storage._heap
+    # One owner for all views: the memory is given back when it is gone. A close that has begun
+    # may have looked for it already.
+    with heap.books.lock:
+        heap.driver.check_open()
+        ticket = storage._ticket
+        if ticket is None and isinstance(storage, Transient):
+            raise ClosedError(GIVEN_BACK)
+        block = None if ticket is None else ticket.block
+        view: HostView | None = block.view() if block is not None and block.view else None
+        if view is None:
+            view = HostView(storage, writable=block is None or block.writable)
+            if block is not None:
+                block.view = weakref.ref(view)
     return view

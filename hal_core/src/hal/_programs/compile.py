@@ -17,7 +17,9 @@ from hal._base.failures import placed
 from hal._base.process import refuse_after_fork
 from hal._programs.compile_errors import explained
 from hal._programs.image_tables import read_definitions, read_image_table
-from hal._programs.program import OpenDevice, Program, ProgramImage, is_device, target_of
+from hal._programs.images import check_distinct
+from hal._programs.program import OpenDevice, Program, is_device, target_of
+from hal._programs.program_image import ProgramImage
 from hal._programs.requests import Includes, Options, Source, Trace, check_options, prepare, suffix
 from hal.arguments import as_items, as_text
 from hal.errors import (
@@ -106,10 +108,7 @@ def compile_program(
         for compiler, (name, architecture) in zip(compilers, wanted, strict=True)
     ]
     images = _build_all(builds)
-    names = [each.name for each in images]
-    if len(set(names)) < len(names):
-        message = f"two of the targets are the same: {', '.join(names)}; give each once"
-        raise InvalidArgumentError(message)
+    check_distinct(images)
     metadata = {
         "filenames": "\n".join(each.filename for each in requests),
         "defines": "\n".join(

@@ -17,7 +17,6 @@ from hal.errors import InvalidArgumentError
 
 __all__ = ["read_definitions", "read_image_table"]
 
-_NOTHING_STORED: Final = 8
 _RESERVED: Final = 0xFF00  # section numbers from here on name no section
 _GLOBAL: Final = 1
 _MOST_STORED: Final = 1 << 24  # limit for a PTX constant, whose zeros need no text
@@ -34,7 +33,7 @@ def read_image_table(
     """
     names = [f"hal_{what}{suffix}" for suffix in suffixes for what in ("kernels", "parameters")]
     try:
-        found = _from_elf(image, names) if elf.is_readable(image) else _from_ptx(image)
+        found = elf.constants(image, names) if elf.is_readable(image) else _from_ptx(image)
     except (struct.error, IndexError, ValueError):
         return None
     if any(name not in found for name in names):
@@ -50,25 +49,10 @@ def read_image_table(
     return entries
 
 
-def _from_elf(image: bytes, names: Sequence[str]) -> dict[str, bytes]:
-    """Return the bytes of constants by name."""
-    found: dict[str, bytes] = {}
-    sections = elf.sections(image)
-    for symbol in elf.symbols(image, sections):
-        if symbol.name in names and 0 < symbol.section < _RESERVED:
-            section = sections[symbol.section]
-            # The symbol's value is an address; in relocatable files, an offset in its section.
-            first = section.start + symbol.value - section.address
-            content = image[first : first + symbol.size]
-            if section.kind != _NOTHING_STORED and len(content) == symbol.size:
-                found[symbol.name] = content
-    return found
-
-
 def read_definitions(image: bytes) -> set[str]:
     """Return the names that an image defines for everything it is linked with.
 
-    None for a file that is not ELF.
+    Empty for a file that is not ELF.
     """
     try:
         found = list(elf.symbols(image))

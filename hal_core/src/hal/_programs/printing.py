@@ -215,13 +215,13 @@ __device__ inline void hal_show(const char *hal_format, const char *hal_name, ha
   else HAL_SHOW("%llu", hal_of.hal_bits);
 }
 """
-"""What a trace without an output does if the whole program traces."""
+"""The code of a trace without an output, if the whole program traces."""
 
 _UNSHOWN: Final = "__device__ inline void hal_show(const char *, const char *, hal_item) {}\n"
 
 
 class Printing(NamedTuple):
-    """What becomes of the calls of a source.
+    """How the calls of a source that print are compiled.
 
     Attributes
     ----------

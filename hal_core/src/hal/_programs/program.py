@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import json
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from hal._backends import registry
 from hal._base.whole_files import read_whole, write_whole
-from hal._programs.signature import Parameter, Signature
-from hal._programs.type_table import KernelEntry
+from hal._programs.images import (
+    as_image,
+    check_distinct,
+    check_kernels,
+    read_image,
+)
+from hal._programs.program_image import (
+    ProgramImage,
+    pack_image,
+    texts,
+    texts_by_name,
+    unpack_images,
+)
+from hal._programs.signature import Signature
+from hal.arguments import as_items, as_mapping, shown
 from hal.errors import (
     ArgumentTypeError,
     BackendError,
@@ -28,7 +40,12 @@ from hal.errors import (
 )
 from hal.native import CompiledImage, DeviceInfo, NativeCompiler
 
-__all__ = ["MAGIC", "Program", "ProgramImage", "compiler_or_none", "is_device", "target_of"]
+__all__ = ["MAGIC", "Images", "Program", "compiler_or_none", "is_device", "target_of"]
+
+_Image: TypeAlias = (
+    "Program | ProgramImage | bytes | bytearray | memoryview | str | os.PathLike[str]"
+)
+Images: TypeAlias = "_Image | Sequence[_Image] | Mapping[str, _Image]"
 
 MAGIC: Final = b"\x89hal-program\n"
 _VERSION: Final = 1
@@ -36,44 +53,8 @@ _LENGTH_BYTES: Final = 8
 _DIGEST_BYTES: Final = 32
 
 
-class ProgramImage(NamedTuple):
-    """A program's image for one target.
-
-    Attributes
-    ----------
-    backend
-        The backend that compiled it: ``"cuda"``.
-    target
-        The architecture, in the backend's words: ``"sm_90"``.
-    image
-        The bytes, which `Device.load` takes as well.
-    kernels
-        What is known of its kernels, by name; None where only loading tells.
-    log
-        The compiler's messages.
-    properties
-        The backend's other notes: the compiler, the processor's features.
-    """
-
-    backend: str
-    target: str
-    image: bytes
-    kernels: Mapping[str, KernelEntry] | None
-    log: str
-    properties: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        """Backend and target, as in ``"cuda:sm_90"``."""
-        return f"{self.backend}:{self.target}"
-
-    def __repr__(self) -> str:
-        kernels = "unknown kernels" if self.kernels is None else ", ".join(self.kernels)
-        return f"<ProgramImage {self.name}, {len(self.image)} bytes: {kernels}>"
-
-
 class Program:
-    """Compiled kernels, for one or several targets; made by `hal.compile`.
+    """Compiled kernels, for one or several targets; made by `hal.compile` or of your images.
 
     ``device.load(program)`` loads the image that suits the device best, once
     while the program lives. Immutable; any thread may use it, any number of
@@ -92,6 +73,76 @@ class Program:
         self._entry_points = tuple(entry_points)
         self._metadata = MappingProxyType(dict(metadata))
 
+    @classmethod
+    def from_images(
+        cls, images: Images, *, kernels: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Self:
+        """Return a program of images that other compilers made: PTX, cubins, code objects, ...
+
+        What an image says of itself is read, and need not be said: which device it is for, its
+        kernels, the sizes of their parameters, the block that one needs. Blocks, and needs
+        no device, but the backends whose images they are.
+
+        Parameters
+        ----------
+        images
+            An image, as its bytes or the path of its file; or a program or one of its images,
+            which are taken over. Several are a list, or a mapping of their targets, as in
+            ``{"cuda:sm_90": cubin, "cuda:compute_80": ptx, "cpu": "scale.so"}``. A target may be a
+            backend alone, and must be whole where an image does not say its own.
+        kernels
+            What to add for kernels by name, as in ``{"scale": {"signature": "(ptr x, f32 a)",
+            "block": 128, "shared_memory": 4096}}``, each of the three only if needed: `block` and
+            the bytes of dynamic `shared_memory` are the defaults of a dispatch. It is for every
+            image but those of programs: join programs where it differs by target.
+
+        Raises
+        ------
+        ArgumentTypeError, FileError
+            Something else is given, or a file cannot be read.
+        InvalidArgumentError
+            No installed backend has such images; an image does not say its target, or contradicts
+            the one given; a description contradicts the image; or two images have one target.
+        NotFoundError
+            A kernel that is described is not in an image.
+        BackendNotFoundError, BackendUnavailableError, PluginError
+            The backend of a target is not installed, lacks its bindings, or is broken.
+        """
+        described = check_kernels(kernels)
+        entries: list[tuple[Any, Any]] = [("", images)]
+        if isinstance(images, Mapping):
+            named = as_mapping(images, "from_images: images by target are a mapping")
+            entries = list(named.items())
+        elif isinstance(images, (list, tuple)) and not isinstance(images, ProgramImage):
+            entries = [("", each) for each in as_items(images, "from_images: images are a list")]
+        taken: list[ProgramImage] = []
+        names: dict[str, None] = {}
+        inputs: dict[str, list[str]] = {}
+        for target, given in entries:
+            made = given
+            if not isinstance(given, (Program, ProgramImage)):
+                content, where = read_image(given, "from_images")
+                if not content.startswith(MAGIC):
+                    made = as_image(content, target, described, where)
+                else:
+                    made = cls.from_bytes(content)
+            if target and (made is given or isinstance(made, Program)):
+                message = (
+                    f"from_images: {shown(target)} is given a program, which has targets of its "
+                    "own; put it into a list, without a target"
+                )
+                raise InvalidArgumentError(message)
+            if isinstance(made, Program):
+                taken += made.images
+                names |= dict.fromkeys(made.entry_points)
+                for key, text in made.metadata.items():
+                    inputs.setdefault(key, []).append(text)
+            else:
+                taken.append(made)
+                names |= dict.fromkeys(made.kernels or ())
+        check_distinct(taken)
+        return cls(taken, list(names), {key: "\n".join(each) for key, each in inputs.items()})
+
     @property
     def images(self) -> tuple[ProgramImage, ...]:
         """The images, one per target, in the order of the targets that were asked for."""
@@ -99,12 +150,12 @@ class Program:
 
     @property
     def entry_points(self) -> tuple[str, ...]:
-        """The names of the kernels that the source defines, in its order."""
+        """The names of the kernels, in the order of the source or of the images."""
         return self._entry_points
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The inputs that made it: ``"filenames"``, ``"defines"`` and ``"options"``, as text."""
+        """The inputs of `hal.compile` as text: ``"filenames"``, ``"defines"``, ``"options"``."""
         return self._metadata
 
     @property
@@ -116,11 +167,12 @@ class Program:
     def signatures(self) -> Mapping[str, Signature]:
         """The kernels' parameters by name, from the first image that has them.
 
-        Empty where only loading tells. Sizes of the user's structures may
+        Without those that only loading tells. Sizes of the user's structures may
         differ from target to target: see `ProgramImage.kernels`.
         """
         known = next((each.kernels for each in self.images if each.kernels is not None), {})
-        return MappingProxyType({name: entry.signature for name, entry in known.items()})
+        given = {name: entry.signature for name, entry in known.items()}
+        return MappingProxyType({name: each for name, each in given.items() if each is not None})
 
     @property
     def log(self) -> str:
@@ -155,17 +207,7 @@ class Program:
                 "version": _VERSION,
                 "entry_points": self.entry_points,
                 "metadata": dict(self.metadata),
-                "images": [
-                    {
-                        "backend": each.backend,
-                        "target": each.target,
-                        "size": len(each.image),
-                        "kernels": None if each.kernels is None else _pack(each.kernels),
-                        "log": each.log,
-                        "properties": dict(each.properties),
-                    }
-                    for each in self.images
-                ],
+                "images": [pack_image(each) for each in self.images],
             }
         ).encode()
         body = len(head).to_bytes(_LENGTH_BYTES, "little") + head + contents
@@ -196,8 +238,8 @@ class Program:
             head = json.loads(body[_LENGTH_BYTES:position])
             version = head["version"]
             if version == _VERSION:
-                images = _unpack_images(head["images"], body, position)
-                return cls(images, _texts(head["entry_points"]), _unpack_texts(head["metadata"]))
+                images = unpack_images(head["images"], body, position)
+                return cls(images, texts(head["entry_points"]), texts_by_name(head["metadata"]))
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = (
                 "the bytes are a program's, but not as hal writes them "
@@ -239,7 +281,7 @@ class OpenDevice(Protocol):
 
     @property
     def _name(self) -> str:
-        """What errors call it: its name, and a number if it is open several times."""
+        """The name in errors, with a number if the device is open several times."""
 
     @property
     def backend(self) -> str:
@@ -296,66 +338,3 @@ def _rank(image: ProgramImage, device: OpenDevice) -> int:
         return int(image.target == device.info.architecture)
     compiled = CompiledImage(image.target, image.image, image.log, image.properties)
     return compiler.rank(compiled, device.info)
-
-
-def _pack(kernels: Mapping[str, KernelEntry]) -> list[Any]:
-    """Return what is known of kernels as rows for JSON."""
-    return [
-        [name, [list(each) for each in _rows(entry.signature)], entry.block, entry.shared_memory]
-        for name, entry in kernels.items()
-    ]
-
-
-def _rows(signature: Signature) -> list[tuple[str, str, int, int, bool, str]]:
-    return [
-        (each.name, each.kind, each.size, each.alignment, each.is_const, each.element)
-        for each in signature.parameters
-    ]
-
-
-def _unpack(rows: Sequence[Any]) -> Mapping[str, KernelEntry]:
-    """Return the kernels from the rows of `_pack`; raise any exception for malformed rows."""
-    kernels: dict[str, KernelEntry] = {}
-    for name, parameters, block, shared_memory in rows:
-        _texts([name, *(each[0] for each in parameters)])
-        x, y, z, _ = map(operator.index, (*(block or (1, 1, 1)), shared_memory))
-        signature = Signature([Parameter(*each) for each in parameters])
-        kernels[name] = KernelEntry(signature, (x, y, z) if block else None, shared_memory)
-    return MappingProxyType(kernels)
-
-
-def _unpack_images(rows: Sequence[Any], body: bytes, position: int) -> list[ProgramImage]:
-    """Return the images, which begin at an offset; raise any exception if they are malformed."""
-    images: list[ProgramImage] = []
-    for each in rows:
-        begin, kernels = position, each["kernels"]
-        position += operator.index(each["size"])
-        if not begin <= position <= len(body):
-            break
-        backend, target, log = _texts([each["backend"], each["target"], each["log"]])
-        images.append(
-            ProgramImage(
-                backend,
-                target,
-                body[begin:position],
-                None if kernels is None else _unpack(kernels),
-                log,
-                MappingProxyType(_unpack_texts(each["properties"])),
-            )
-        )
-    if position != len(body):
-        message = f"the images should end at byte {position}, and the bytes at {len(body)}"
-        raise ValueError(message)
-    return images
-
-
-def _unpack_texts(values: Mapping[str, str]) -> dict[str, str]:
-    return dict(zip(_texts(list(values)), _texts(list(values.values())), strict=True))
-
-
-def _texts(values: object) -> list[str]:
-    """Return the values, a list of strings; raise TypeError if they are something else."""
-    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-        message = f"{values!r} is no list of texts"
-        raise TypeError(message)
-    return values

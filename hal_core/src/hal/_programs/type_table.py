@@ -121,19 +121,19 @@ template <typename hal_t> struct hal_bare<hal_t &&> { using hal_type = hal_t; };
 
 
 class KernelEntry(NamedTuple):
-    """The entry of a kernel in its image's table.
+    """A kernel, as it is known before its image is loaded.
 
     Attributes
     ----------
     signature
-        Its parameters.
+        Its parameters; None where only loading tells.
     block
         The threads of a block in x, y and z that it is made for, or None.
     shared_memory
         The bytes of dynamic shared memory that it is made for.
     """
 
-    signature: Signature
+    signature: Signature | None
     block: tuple[int, int, int] | None = None
     shared_memory: int = 0
 

@@ -1,10 +1,10 @@
-"""Copies between the devices of one driver (rules Q4, Q5)."""
+"""Copies between the devices of one driver (rules C1, Q4, Q5)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hal._base.checks import check_range
+from hal._base.checks import check_copy, is_same_range
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal.native import NativeDevice
 
-__all__ = ["copy", "is_between_devices"]
+__all__ = ["copy", "is_between_devices", "on_neither_side", "owner"]
 
 
 def is_between_devices(device: DeviceCore, source: object, target: object) -> bool:
@@ -31,6 +31,22 @@ def is_between_devices(device: DeviceCore, source: object, target: object) -> bo
     )
 
 
+def owner(device: DeviceCore, thing: object) -> DeviceCore:
+    """Return the device that has a memory, if a copy of `device` reaches that, else `device`."""
+    if not isinstance(thing, Buffer):
+        return device
+    other = thing._device
+    return other if other is device or peers.is_peer(device, other) else device
+
+
+def on_neither_side(source: DeviceCore, target: DeviceCore, where: str) -> InvalidArgumentError:
+    """Return the error of a copy by a third device."""
+    return InvalidArgumentError(
+        f"copy: the source belongs to {source._name}, the target to {target._name}, and {where} "
+        "one of those"
+    )
+
+
 def copy(
     device: DeviceCore,
     source: Buffer,
@@ -39,28 +55,22 @@ def copy(
     size: object,
 ) -> tuple[Payload, bool]:
     """Check a copy from or to another device; like `hal._transfers.transfers.copy`."""
-    owners = (source._device, target._device)
+    owners = owner(device, source), owner(device, target)
     if device not in owners:
-        message = (
-            f"copy: the source belongs to {owners[0]._name}, the target to {owners[1]._name}, and "
-            f"this queue to {device._name}; submit it to a queue of one of those"
-        )
-        raise InvalidArgumentError(message)
+        raise on_neither_side(*owners, f"this queue to {device._name}; submit it to a queue of")
     other = owners[0] if owners[1] is device else owners[1]
-    if not peers.is_peer(device, other):
-        # One of the two raises: the one for the other device's buffer.
-        check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
-        check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
     source_storage = check_buffer(owners[0], source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(owners[1], target, "copy: the target", TRANSFER_TARGET)
-    source_start, length = check_range(source._size, offsets[0], size, "copy: the source")
-    target_start, _ = check_range(target._size, offsets[1], length, "copy: the target")
+    first, into, length = check_copy(source._size, target._size, offsets, size)
     if not length:
         return NOTHING, False
-    source_start += source._offset
-    target_start += target._offset
-    if _is_same(source_storage, source_start, target_storage, target_start, length):
-        return NOTHING, False
+    source_start = source._offset + first
+    target_start = target._offset + into
+    # Two devices may share memory.
+    if source_storage.address is not None and target_storage.address is not None:
+        distance = source_storage.address + source_start - target_storage.address - target_start
+        if is_same_range(distance, length, first, into):
+            return NOTHING, False
     if is_between_hosts(device, target_storage, source_storage):
         moved = move((target_start, target_storage), (source_start, source_storage), length)
         return peers.visit(device, moved, (other._context,), is_host=True), True
@@ -72,22 +82,6 @@ def copy(
     )
     resources = (source_storage, target_storage)
     return peers.visit(device, (_copy, arguments, resources), (other._context,)), False
-
-
-def _is_same(
-    source: Storage, source_start: int, target: Storage, target_start: int, length: int
-) -> bool:
-    """Return whether the ranges are one: two devices may share memory. Raise if they overlap."""
-    if source.address is None or target.address is None:
-        return False
-    distance = source.address + source_start - target.address - target_start
-    if distance and abs(distance) < length:
-        message = (
-            f"copy: {length} bytes overlap in the same memory, which both devices have; copy "
-            "through another buffer"
-        )
-        raise InvalidArgumentError(message)
-    return not distance
 
 
 def _copy(

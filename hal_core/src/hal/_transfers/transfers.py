@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from hal._base.checks import check_range
+from hal._base.checks import check_copy, check_range, is_same_range
 from hal._buffers.buffer import Buffer
 from hal._engine.plan import NOTHING, Payload
 from hal._memory import peers
@@ -156,25 +156,19 @@ def copy(
     source_storage = check_buffer(device, source, "copy: the source", TRANSFER_SOURCE)
     target_storage = check_buffer(device, target, "copy: the target", TRANSFER_TARGET)
     of, to = cast("Extent", source), cast("Extent", target)
-    source_start, length = check_range(of._size, offsets[0], size, "copy: the source")
-    target_start, _ = check_range(to._size, offsets[1], length, "copy: the target")
+    first, into, length = check_copy(of._size, to._size, offsets, size)
     if not length:
         return NOTHING, False
-    source_place = of._offset + source_start
-    target_place = to._offset + target_start
+    source_place = of._offset + first
+    target_place = to._offset + into
     # Only ranges of one storage can overlap, except in foreign memory.
     distance = target_place - source_place
-    if source_storage is not target_storage:
-        distance += (target_storage.address or 0) - (source_storage.address or 0)
-    known = source_storage.address is not None and target_storage.address is not None
-    if abs(distance) < length and (known or source_storage is target_storage):
-        if not distance:
-            return NOTHING, False
-        message = (
-            f"copy: {length} bytes from offset {source_start} to offset {target_start} overlap "
-            "in the same memory; copy through another buffer"
-        )
-        raise InvalidArgumentError(message)
+    known = source_storage is target_storage
+    if not known and source_storage.address is not None and target_storage.address is not None:
+        distance += target_storage.address - source_storage.address
+        known = True
+    if known and is_same_range(distance, length, first, into):
+        return NOTHING, False
     written, read = (target_place, target_storage), (source_place, source_storage)
     if is_between_hosts(device, target_storage, source_storage):
         return move(written, read, length), True

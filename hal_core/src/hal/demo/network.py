@@ -86,13 +86,15 @@ trace_back(const float* __restrict__ activity, const float* __restrict__ errors,
   blame[at] = activity[at] > 0.0f ? sum : 0.0f;
 }
 
-// The sum over the rows of the batch, a thread for each number that is learnt, and for the loss.
+// The sum over the rows of the batch, a thread for each number that is learnt, and for the loss:
+// those from first up to end.
 extern "C" __global__ void HAL_BLOCK(64)
 collect(const float* __restrict__ images, const int* __restrict__ rows,
         const float* __restrict__ activity, const float* __restrict__ blame,
         const float* __restrict__ errors, const float* __restrict__ losses,
-        float* __restrict__ gradient, int count) {
-  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float* __restrict__ gradient, int count, int first, int end) {
+  const int i = first + blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= end) return;
   double sum = 0.0;
   if (i < OFFSETS1) {
     const int pixel = i / HIDDEN, unit = i % HIDDEN;
@@ -105,10 +107,10 @@ collect(const float* __restrict__ images, const int* __restrict__ rows,
     for (int r = 0; r < count; ++r) sum += activity[r * HIDDEN + unit] * errors[r * CLASSES + c];
   } else if (i < SIZE) {
     for (int r = 0; r < count; ++r) sum += errors[r * CLASSES + i - OFFSETS2];
-  } else if (i == SIZE) {
+  } else {
     for (int r = 0; r < count; ++r) sum += losses[r];
   }
-  if (i <= SIZE) gradient[i] = (float)sum;
+  gradient[i] = (float)sum;
 }
 
 extern "C" __global__ void HAL_BLOCK(64)
@@ -179,7 +181,12 @@ class Replica(Context):
             Step("activate", count, buffers={"rows": None}),
             Step("judge", some, buffers={"rows": None}, scalars={"count": count}),
             Step("trace_back", count),
-            Step("collect", whole, buffers={"rows": None}, scalars={"count": count}),
+            Step(
+                "collect",
+                whole,
+                buffers={"rows": None},
+                scalars={"count": count, "first": 0, "end": SIZE + 1},
+            ),
         )
         self._merge = self.link(
             code,

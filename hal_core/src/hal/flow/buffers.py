@@ -29,7 +29,7 @@ class Result(Protocol):
 
 
 class Tracker(Protocol):
-    """What a tracked buffer asks its flow for; see the methods of `TrackedBuffer`."""
+    """The methods of a flow that its tracked buffers call; see `TrackedBuffer`."""
 
     def check(self, buffer: object, what: str) -> None:
         """Raise unless an object is a buffer that this flow tracks."""

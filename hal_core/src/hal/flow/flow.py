@@ -132,17 +132,29 @@ class Flow(Merges):
             size = None if size is None else index_of(size, "fill: size")
             start = buffer.start + offset
             part = part_of(history, start, buffer.stop if size is None else start + size)
-        accesses = ((history, part, True),)
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
         with self._lock:
             try:
-                waits = collect(accesses, lane, self, wait)
-                operation = lane.fill(
-                    raw, value, offset=offset, size=size, wait=waits, signal=signal
-                )
-                note(accesses, operation, lane)
+                if (
+                    part is None
+                    and wait is NOTHING
+                    and history.readers is None
+                    and history.intervals is None
+                    and not history.special
+                ):
+                    # As below, without the calls.
+                    waits = [] if history.writer is None else [history.writer]
+                    operation = lane.fill(raw, value, wait=waits, signal=signal)
+                    history.writer = operation
+                else:
+                    accesses = ((history, part, True),)
+                    waits = collect(accesses, lane, self, wait)
+                    operation = lane.fill(
+                        raw, value, offset=offset, size=size, wait=waits, signal=signal
+                    )
+                    note(accesses, operation, lane)
             except BaseException as error:
-                doubt(accesses, error)
+                doubt(((history, part, True),), error)
                 raise
         if self.trace is not None:
             self.trace(operation, waits)
@@ -174,28 +186,27 @@ class Flow(Merges):
             raise ArgumentTypeError(message)
         accesses: list[Access] = []
         given: Any
-        parameters = kernel.signature.parameters
+        signature = kernel.signature
         kind: type = args.__class__
         if (
             reads is not NOTHING
             or writes is not NOTHING
             or (kind is not tuple and kind is not list)
-            or len(args) > len(parameters)
+            or len(args) != len(signature.parameters)
         ):
             given, used = kernel_arguments(kernel, args, reads, writes)
             for key, value, is_written in used:
                 given[key] = self._use(value, kernel, accesses, is_written=is_written)
         else:
             values: list[Any] = [*args]
-            index = 0
-            for value in values:
+            for index, is_const in signature.pointers:
+                value = values[index]
                 kind = value.__class__
                 if kind is TrackedBuffer and value.flow is self:
-                    accesses.append(value.reading if parameters[index].is_const else value.writing)
+                    accesses.append(value.reading if is_const else value.writing)
                     values[index] = value.raw
                 elif kind is TrackedBuffer or kind is hal.Buffer:
                     values[index] = self._use(value, kernel, accesses, is_written=True)
-                index += 1  # noqa: SIM113 - enumerate costs more
             given = values
         where: Any = grid
         if grid.__class__ is not int and isinstance(grid, (TrackedBuffer, hal.Buffer)):
@@ -250,7 +261,7 @@ class Flow(Merges):
         written, whatever was recorded. A slot for the output of kernels takes a
         `hal.Output`, one for each run.
         """
-        recorded = commands.commands if isinstance(commands, Recording) else commands
+        recorded = commands.commands if commands.__class__ is Recording else commands
         if not isinstance(recorded, hal.CommandBuffer):
             message = f"execute takes a recording (flow.record()), not {type(commands).__name__}"
             raise ArgumentTypeError(message)

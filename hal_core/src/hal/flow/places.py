@@ -23,7 +23,7 @@ _MANY: Final = 64
 
 
 class Tracked(Protocol):
-    """What tracks a memory, as `hal.flow.tracking.History` does."""
+    """An object that tracks a memory, such as a `hal.flow.tracking.History`."""
 
     raw: hal.Buffer | None
 

@@ -15,7 +15,7 @@ from hal.flow.buffers import TrackedBuffer
 from hal.flow.tracking import Access
 
 if TYPE_CHECKING:
-    from hal.flow.scheduler import Scheduler
+    from hal.flow.scheduler import AnyDevice, Scheduler
 
 __all__ = [
     "Bindings",
@@ -127,7 +127,7 @@ class Recording:
         size: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Record a `Flow.copy` on one device."""
+        """Record a `Flow.copy`, of which one side is the device's that runs it (see `on`)."""
         self.commands.copy(
             self._raw(source, "copy: the source"),
             self._raw(target, "copy: the target"),
@@ -191,6 +191,16 @@ class Recording:
     def reset_event(self, event: hal.CommandEvent) -> None:
         """Reset an event to not signalled, so that it can be signalled again."""
         self.commands.reset_event(event)
+
+    def on(self, where: AnyDevice | str) -> AbstractContextManager[object]:
+        """Return a context whose commands another device of the flow runs, or another queue.
+
+        The latter is ``"compute"``, ``"upload"`` or ``"download"`` of the recording's device. See
+        `hal.CommandBuffer.on`.
+        """
+        if isinstance(where, str):
+            return self.commands.on(where)
+        return self.commands.on(self._scheduler.lanes_of(where).device)
 
     def group(self, name: str) -> AbstractContextManager[object]:
         """Return a context that prefixes `name` to the names of commands."""
@@ -290,7 +300,7 @@ def bound_accesses(
     reads: Iterable[int],
     writes: Iterable[int],
     accesses: list[Access],
-) -> tuple[object, ...] | dict[int, object]:
+) -> list[Any] | dict[int, object]:
     """Return the raw buffers and numbers to bind, and add an execution's accesses to them."""
     if isinstance(commands, Recording):
         uses = commands.uses
@@ -310,15 +320,19 @@ def bound_accesses(
             use = uses[index] if index in range(count) else _UNUSED
             named[index] = bound(scheduler, index, buffer, use, accesses)
         return named
-    table: list[object] = []
-    for index, buffer in enumerate(as_items(given, _BINDINGS, ordered=True)):
+    if kind is not tuple and kind is not list:
+        given = as_items(given, _BINDINGS, ordered=True)
+    table: list[Any] = [*given]
+    index = 0
+    for buffer in table:
         use = uses[index] if index < count else _UNUSED
-        if use and buffer.__class__ is TrackedBuffer and buffer.flow is scheduler:
+        if use > _UNUSED and buffer.__class__ is TrackedBuffer and buffer.flow is scheduler:
             accesses.append(buffer.writing if use == _WRITTEN else buffer.reading)
-            table.append(buffer.raw)
-        else:
-            table.append(bound(scheduler, index, buffer, use, accesses))
-    return tuple(table)
+            table[index] = buffer.raw
+        elif use != _NUMBER or buffer.__class__ is TrackedBuffer:
+            table[index] = bound(scheduler, index, buffer, use, accesses)
+        index += 1  # noqa: SIM113 - enumerate costs more
+    return table
 
 
 def direct_accesses(scheduler: Scheduler, recording: Recording) -> list[Access]:

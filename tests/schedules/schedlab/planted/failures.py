@@ -23,9 +23,10 @@ FAILURES = (
         (
             Patch(
                 "_engine.submission",
-                "    with timelines.lock:\n"
-                "        # Noted first: an interrupted call is repeated.\n",
-                "    if submission._state > STARVED:\n        return\n    with timelines.lock:\n",
+                "        with timelines.lock:\n"
+                "            # Noted first: an interrupted call is repeated.\n",
+                "        if self._state > STARVED:\n"
+                "            return\n        with timelines.lock:\n",
             ),
             Patch(
                 "_engine.submission",
@@ -72,7 +73,7 @@ FAILURES = (
         (
             Patch(
                 "_engine.ending",
-                "            _left_behind.append(operation._resources)\n",
+                "            left_behind.append(operation._resources)\n",
                 "            pass\n",
             ),
         ),
@@ -80,7 +81,7 @@ FAILURES = (
     Mutant(
         "a context that is released under abandoned work",
         "close abandons",
-        (Patch("_devices.device", "release_context=not abandoned", "release_context=True"),),
+        (Patch("_devices.lifecycle", "release_context=not abandoned", "release_context=True"),),
     ),
     Mutant(
         "a failure that is not passed on at retirement",

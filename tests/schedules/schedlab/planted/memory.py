@@ -23,8 +23,8 @@ MEMORY = (
         (
             Patch(
                 "_buffers.alloca",
-                "    payload = _payload(_Give(storage), storage)\n",
-                "    payload = _payload(_Give(storage), storage)\n"
+                "    payload = _payload(Give(storage), storage)\n",
+                "    payload = _payload(Give(storage), storage)\n"
                 "    storage.uses = []\n"
                 "    storage.source and storage._heap.order.give(storage, storage.source)\n",
             ),
@@ -123,8 +123,8 @@ MEMORY = (
         (
             Patch(
                 "_memory.staging",
-                "                self._context.finish(busy[0].stream)\n                drain(",
-                "                drain(",
+                "            self._context.finish(busy[0].stream)\n            drain(",
+                "            drain(",
             ),
         ),
     ),

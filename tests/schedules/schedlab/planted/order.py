@@ -94,14 +94,14 @@ ORDER = (
         (
             Patch(
                 "_engine.issuing",
-                "            native.record_event(event.handle, stream)\n"
+                "            queue._record(event.handle, stream)\n"
                 "    except Exception as error:  # noqa: BLE001 - raised again",
                 "            with timelines.lock:\n"
                 "                operation._event = event\n"
                 "                operation._sequence = queue._sequence + 1\n"
                 "                for s, v in operation._signals:\n"
                 "                    s._publish(v, operation, step.work)\n"
-                "            native.record_event(event.handle, stream)\n"
+                "            queue._record(event.handle, stream)\n"
                 "    except Exception as error:  # noqa: BLE001 - raised again",
             ),
         ),
@@ -258,10 +258,10 @@ ORDER = (
         (
             Patch(
                 "_engine.issuing",
-                "                native.wait_event(stream, point._event.handle)\n"
+                "                _let_wait(queue, point)\n"
                 "                queue._seen[point._queue._id] = point._sequence\n",
                 "                queue._seen[point._queue._id] = point._sequence\n"
-                "                native.wait_event(stream, point._event.handle)\n",
+                "                _let_wait(queue, point)\n",
             ),
         ),
     ),

@@ -6,15 +6,19 @@ A device without a table has nothing to compare: the tests compare its primitive
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 import pytest
 
 import hal
-from hal.native import FillNode, NativeDevice
+from hal.native import FillNode, LaunchNode, NativeDevice
 from hal_conformance.calls import Calls, Holds, arguments_of
 from hal_conformance.suite.support import pattern
+
+_GRID: Final = struct.Struct("=3I")
 
 
 class Streams:
@@ -204,6 +208,45 @@ def test_a_table_launches_graphs_c4(device: hal.Device, streams: Streams) -> Non
     native.destroy_graph(graph)
     assert list(buffer.numpy()) == [2] * 16 + [7] * 40 + [1] * 8
     buffer.close()
+
+
+@pytest.mark.feature("graphs")
+@pytest.mark.feature("kernels")
+def test_a_table_updates_launches_c4(
+    device: hal.Device, streams: Streams, program: hal.Executable
+) -> None:
+    """An update gives a launch other arguments, which are copied, and a grid, from then on (C4)."""
+    native, stream = streams.native, streams.stream()
+    module = native.load_module(program.image)
+    outputs = [device.upload(np.zeros(60, np.int32)) for _ in range(3)]
+    target, width, height = ctypes.c_uint64(outputs[0].address), ctypes.c_uint32(5), 4
+    address, kept = arguments_of(target, width, ctypes.c_uint32(height))
+    function = native.get_function(module, "write_block_ids")
+    launch = LaunchNode(function, (5, 4, 3), (2, 1, 1), 0, address)
+    graph = native.create_graph([launch], [()])
+    instance = native.instantiate_graph(graph)
+    streams.holds.hold(stream)
+    native.launch_graph(stream, instance)
+    target.value = outputs[1].address
+    if streams.calls and streams.calls.table.update_launch:
+        node, structure, place = native.launch_update(instance, 0, launch)
+        end = place + _GRID.size
+        changed = structure[:place] + _GRID.pack(5, 4, 1) + structure[end:]
+        assert _GRID.unpack(structure[place:end]) == launch.grid
+        assert streams.calls.update_launch(instance, node, changed) == 0
+    else:
+        native.update_graph(instance, 0, launch._replace(grid=(5, 4, 1)))
+    target.value = outputs[2].address
+    native.launch_graph(stream, instance)
+    streams.finish()
+    del kept
+    native.destroy_graph_instance(instance)
+    native.destroy_graph(graph)
+    native.unload_module(module)
+    written = [[int(each) for each in buffer.numpy() if each] for buffer in outputs]
+    assert written == [[*range(1, 61)], [*range(1, 21)], []]
+    for buffer in outputs:
+        buffer.close()
 
 
 def test_a_table_knows_the_current_context_q1(second_device: hal.Device, streams: Streams) -> None:

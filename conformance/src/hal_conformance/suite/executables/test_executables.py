@@ -235,6 +235,29 @@ def test_an_image_in_a_file_c5(
         device.load(tmp_path / "empty")
 
 
+def test_an_image_becomes_a_program_c5(
+    device: hal.Device, queue: hal.Queue, executable: hal.Executable, tmp_path: Path
+) -> None:
+    """C5: an image as another tool made it, with a description, is a program like ours."""
+    (compiled,) = hal.compile(SOURCE, target=device, defines={"WIDTH": 64}).images
+    described = {"reverse": {"signature": "(ptr mine)", "block": 16, "shared_memory": 64}}
+    program = hal.Program.from_images({compiled.name: compiled.image}, kernels=described)
+    assert program.targets == (compiled.name,)
+    assert program.entry_points == tuple(executable)
+    assert str(program.signatures["typed"]) == str(executable["typed"].signature)
+    program.save(tmp_path / "image.hal")
+    for loaded in (device.load(program), device.load(tmp_path / "image.hal")):
+        assert str(loaded["reverse"].signature) == "(ptr mine)"
+        data = device.upload(np.arange(64, dtype=np.int32))
+        queue.dispatch(loaded["reverse"], grid=1, args={"mine": data}).wait(LIMIT)
+        assert data.numpy(timeout=LIMIT)[:17].tolist() == [*range(15, -1, -1), 16]
+    wrong = {"reverse": {"signature": "(ptr mine, i32 n)"}}
+    with pytest.raises(InvalidArgumentError):
+        hal.Program.from_images({compiled.name: compiled.image}, kernels=wrong)
+    with pytest.raises(NotFoundError):
+        hal.Program.from_images({compiled.name: compiled.image}, kernels={"missing": {}})
+
+
 def test_headers_are_found_c5(device: hal.Device, queue: hal.Queue, tmp_path: Path) -> None:
     """C5: ``#include`` looks into the directories that were given."""
     (tmp_path / "answer.h").write_text("#define ANSWER 42\n", encoding="utf-8")

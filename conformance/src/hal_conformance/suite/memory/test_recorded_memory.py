@@ -176,6 +176,32 @@ def test_lives_that_do_not_overlap_share_bytes_m3(
 @pytest.mark.ordering
 @lowerings
 @kinds_of_hazards
+def test_places_follow_from_all_lives_m3(scarce: hal.Device, lowering: str, hazards: str) -> None:
+    """M3: a small one that lives on keeps no later one from the bytes beside it."""
+    unit = BLOCK
+    out = scarce.upload(np.zeros(64, np.uint8))
+    before = scarce.statistics(reset_peak=True).bytes_now
+    with scarce.record(command_buffer=lowering, hazards=hazards) as recording:
+        first, lasting = recording.alloca(unit), recording.alloca(unit)
+        recording.fill(first, 1)
+        recording.fill(lasting, 2)
+        recording.barrier()
+        recording.copy(first, out, size=16)
+        recording.dealloca(first)
+        recording.barrier()
+        large = recording.alloca(3 * unit)
+        recording.fill(large, 3)
+        recording.barrier()
+        recording.copy(large, out, source_offset=3 * unit - 16, target_offset=16, size=16)
+        recording.copy(large, out, target_offset=32, size=16)
+        recording.copy(lasting, out, target_offset=48, size=16)
+    run_thrice(scarce.queue, recording, out, np.repeat([1, 3, 3, 2], 16))
+    assert scarce.statistics().bytes_peak - before <= 4 * unit + 4096
+
+
+@pytest.mark.ordering
+@lowerings
+@kinds_of_hazards
 def test_lives_that_overlap_share_nothing_m3(
     scarce: hal.Device, lowering: str, hazards: str
 ) -> None:

@@ -94,7 +94,7 @@ def test_names_s3() -> None:
     first.fail(OSError("broken"))
     assert "broken" in repr(first)
     with pytest.raises(ArgumentTypeError):
-        hal.create_semaphore(name=7)  # type: ignore[call-overload]
+        hal.create_semaphore(name=7)  # type: ignore[arg-type]
 
 
 def test_timepoints_are_pairs_s3(make_semaphore: MakeSemaphore) -> None:

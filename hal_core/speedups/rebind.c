@@ -1,0 +1,336 @@
+/* An execution with new bindings: what stands for the slots, checked and written into the launches of
+ * a recording (rules C3, C4). hal._commands.rebinding describes the recording. */
+#include "arguments.h"
+
+#include <stddef.h>
+
+enum { BUFFER = 'P', GRID = 'G', MOST_FORMER = 3 };
+
+/* What a slot takes. */
+struct slot_rule {
+  char codes[MOST_FORMS + 1]; /* BUFFER, GRID, or a code of `struct` for each form of a scalar */
+  PyObject *dtype;            /* of a buffer that surely fits, or NULL */
+  long long needed, alignment;
+  long denied; /* the rights that its buffer needs */
+  Py_ssize_t first, end; /* its patches */
+};
+
+/* A place for what stands for a slot. */
+struct patch {
+  Py_ssize_t launch;
+  char *place; /* of a parameter's bytes; NULL for a grid */
+  uint64_t add;
+  unsigned size, form;
+};
+
+/* A launch that uses slots: a node of a graph, or the whole recording. */
+struct launch {
+  void *node;
+  char *structure; /* what CallTable.update_launch takes, or a `struct direct` */
+  Py_ssize_t grid; /* where its three numbers stand there */
+  bool is_changed;
+};
+
+struct direct { /* known to Python */
+  void *function;
+  unsigned grid[3], block[3];
+  void **parameters;
+};
+
+struct range {
+  uint64_t start, stop;
+};
+
+struct rebinder {
+  PyObject_HEAD
+  PyObject *kept;    /* what owns the parameters' memory */
+  PyObject *unknown; /* a None for each slot: in a replica's table it means that `now` is what counts */
+  bool is_known;
+  long long used; /* when it launched last, in its own time */
+  struct binding *now, *former[MOST_FORMER]; /* what stands for the slots, and what stood for them before */
+  Py_ssize_t slot_count, patch_count, launch_count, range_count; /* range_count < 0: no check */
+  struct slot_rule *slots;
+  struct patch *patches;
+  struct launch *launches;
+  struct range *ranges; /* of memory that is used directly */
+};
+
+static void rebinder_dealloc(PyObject *object) {
+  struct rebinder *self = (struct rebinder *)object;
+  for (Py_ssize_t i = 0; self->slots && i < self->slot_count; i++) Py_XDECREF(self->slots[i].dtype);
+  for (Py_ssize_t i = 0; self->launches && i < self->launch_count; i++) PyMem_Free(self->launches[i].structure);
+  PyMem_Free(self->slots);
+  PyMem_Free(self->patches);
+  PyMem_Free(self->launches);
+  PyMem_Free(self->ranges);
+  PyMem_Free(self->now);
+  for (int i = 0; i < MOST_FORMER; i++) PyMem_Free(self->former[i]);
+  Py_XDECREF(self->kept);
+  Py_XDECREF(self->unknown);
+  Py_TYPE(object)->tp_free(object);
+}
+
+static void *room(Py_ssize_t count, size_t size) {
+  void *found = PyMem_Calloc((size_t)(count > 0 ? count : 1), size);
+  if (!found) PyErr_NoMemory();
+  return found;
+}
+
+static bool read_slots(struct rebinder *self, PyObject *given) {
+  self->slot_count = PyTuple_GET_SIZE(given);
+  if (self->slot_count > MOST_SLOTS) {
+    PyErr_Format(PyExc_ValueError, "at most %d slots", MOST_SLOTS);
+    return false;
+  }
+  if (!(self->slots = room(self->slot_count, sizeof *self->slots))) return false;
+  if (!(self->unknown = PyTuple_New(self->slot_count))) return false;
+  if (!(self->now = room(self->slot_count, sizeof *self->now))) return false;
+  for (int i = 0; i < MOST_FORMER; i++)
+    if (!(self->former[i] = room(self->slot_count, sizeof *self->now))) return false;
+  for (Py_ssize_t i = 0; i < self->slot_count; i++) {
+    struct slot_rule *rule = &self->slots[i];
+    const char *codes;
+    PyObject *dtype;
+    PyTuple_SET_ITEM(self->unknown, i, Py_NewRef(Py_None));
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "sOLLl", &codes, &dtype, &rule->needed, &rule->alignment,
+                          &rule->denied))
+      return false;
+    if (strlen(codes) > MOST_FORMS || rule->alignment < 1) {
+      PyErr_SetString(PyExc_ValueError, "a slot has too many forms, or no alignment");
+      return false;
+    }
+    strcpy(rule->codes, codes);
+    rule->dtype = dtype == Py_None ? NULL : Py_NewRef(dtype);
+  }
+  return true;
+}
+
+/* (slot, launch, place, what to add, size, form), in the order of slots */
+static bool read_patches(struct rebinder *self, PyObject *given) {
+  self->patch_count = PyTuple_GET_SIZE(given);
+  if (!(self->patches = room(self->patch_count, sizeof *self->patches))) return false;
+  for (Py_ssize_t i = 0; i < self->patch_count; i++) {
+    struct patch *patch = &self->patches[i];
+    Py_ssize_t slot;
+    unsigned long long place, add;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "nnKKII", &slot, &patch->launch, &place, &add, &patch->size,
+                          &patch->form))
+      return false;
+    if (slot < 0 || slot >= self->slot_count || patch->launch < 0 || patch->launch >= self->launch_count ||
+        patch->form >= MOST_FORMS || patch->size > sizeof(uint64_t)) {
+      PyErr_SetString(PyExc_ValueError, "a patch is out of range");
+      return false;
+    }
+    patch->place = (char *)(uintptr_t)place;
+    patch->add = add;
+    if (!self->slots[slot].end) self->slots[slot].first = i;
+    self->slots[slot].end = i + 1;
+  }
+  return true;
+}
+
+/* (node, structure, place of the grid) */
+static bool read_launches(struct rebinder *self, PyObject *given) {
+  self->launch_count = PyTuple_GET_SIZE(given);
+  if (!(self->launches = room(self->launch_count, sizeof *self->launches))) return false;
+  for (Py_ssize_t i = 0; i < self->launch_count; i++) {
+    struct launch *launch = &self->launches[i];
+    unsigned long long node;
+    const char *structure;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "Ky#n", &node, &structure, &size, &launch->grid)) return false;
+    if (launch->grid < 0 || launch->grid > size - (Py_ssize_t)(3 * sizeof(unsigned))) {
+      PyErr_SetString(PyExc_ValueError, "a grid is outside of its structure");
+      return false;
+    }
+    launch->node = (void *)(uintptr_t)node;
+    if (!(launch->structure = room(size, 1))) return false;
+    memcpy(launch->structure, structure, (size_t)size);
+  }
+  return true;
+}
+
+static bool read_ranges(struct rebinder *self, PyObject *given) {
+  self->range_count = -1;
+  if (given == Py_None) return true;
+  self->range_count = PyTuple_GET_SIZE(given);
+  if (!(self->ranges = room(self->range_count, sizeof *self->ranges))) return false;
+  for (Py_ssize_t i = 0; i < self->range_count; i++) {
+    unsigned long long start, stop;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "KK", &start, &stop)) return false;
+    self->ranges[i] = (struct range){start, stop};
+  }
+  return true;
+}
+
+/* Rebinder(slots, launches, patches, ranges or None, kept) */
+static PyObject *rebinder_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+  PyObject *slots, *launches, *patches, *ranges, *kept;
+  if (has_keywords(type, keywords)) return NULL;
+  if (!PyArg_ParseTuple(args, "O!O!O!OO", &PyTuple_Type, &slots, &PyTuple_Type, &launches, &PyTuple_Type, &patches,
+                        &ranges, &kept))
+    return NULL;
+  struct rebinder *self = (struct rebinder *)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  self->kept = Py_NewRef(kept);
+  if (!read_slots(self, slots) || !read_launches(self, launches) || !read_patches(self, patches) ||
+      !read_ranges(self, ranges))
+    Py_CLEAR(self);
+  return (PyObject *)self;
+}
+
+PyTypeObject rebinder_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.Rebinder",
+    .tp_basicsize = sizeof(struct rebinder),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = PyDoc_STR("The launches of a recording that use slots, and what stands for these now."),
+    .tp_new = rebinder_new,
+    .tp_dealloc = rebinder_dealloc,
+};
+
+/* As SlotRules.check does for one slot; `*size` is that of a buffer. */
+static bool read_binding(const struct slot_rule *rule, PyObject *device, PyObject *given, struct binding *binding,
+                         uint64_t *size, PyObject **storage) {
+  if (rule->codes[0] == GRID) {
+    unsigned grid[3];
+    if (!read_grid(given, grid)) return false;
+    for (int i = 0; i < 3; i++) binding->values[i] = grid[i];
+    return true;
+  }
+  if (rule->codes[0] != BUFFER) {
+    for (const char *code = rule->codes; *code; code++)
+      if (!pack_number(*code, given, (unsigned char *)&binding->values[code - rule->codes])) return false;
+    return true;
+  }
+  uintptr_t address = address_of(device, given, rule->denied, storage);
+  if (!address || number(given, Extent__offset) % rule->alignment) return false;
+  long long whole = number(given, Extent__size);
+  if (whole < rule->needed || (rule->dtype && get(given, Extent__dtype) != rule->dtype)) return false;
+  binding->values[0] = address;
+  *size = (uint64_t)whole;
+  return true;
+}
+
+static bool meet(struct range one, struct range other) { return one.start < other.stop && other.start < one.stop; }
+
+/* Return whether no two of the buffers share bytes, with each other or with what is used directly. */
+static bool are_apart(const struct rebinder *self, const struct range *bound, Py_ssize_t count) {
+  for (Py_ssize_t i = 0; i < count; i++) {
+    for (Py_ssize_t j = 0; j < i; j++)
+      if (meet(bound[i], bound[j])) return false;
+    for (Py_ssize_t j = 0; j < self->range_count; j++)
+      if (meet(bound[i], self->ranges[j])) return false;
+  }
+  return true;
+}
+
+bool read_bindings(PyObject *rebinder, PyObject *device, PyObject *bindings, Py_ssize_t count,
+                   struct binding *found, PyObject **used) {
+  const struct rebinder *self = (struct rebinder *)rebinder;
+  bool is_tuple = PyTuple_CheckExact(bindings);
+  Py_ssize_t given = is_tuple ? PyTuple_GET_SIZE(bindings) : PyList_GET_SIZE(bindings);
+  if (given != self->slot_count || given != count) return false; /* the collector may have changed a list */
+  PyObject **items = is_tuple ? ((PyTupleObject *)bindings)->ob_item : ((PyListObject *)bindings)->ob_item;
+  struct range bound[MOST_SLOTS];
+  Py_ssize_t buffers = 0;
+  for (Py_ssize_t i = 0; i < given; i++) {
+    PyObject *storage = NULL;
+    uint64_t size = 0;
+    found[i] = (struct binding){{0}};
+    if (!read_binding(&self->slots[i], device, items[i], &found[i], &size, &storage)) return false;
+    if (!storage) continue;
+    bound[buffers++] = (struct range){found[i].values[0], found[i].values[0] + size};
+    Py_SETREF(used[i], Py_NewRef(storage)); /* that was None */
+  }
+  return self->range_count < 0 || are_apart(self, bound, buffers);
+}
+
+static void write_patch(struct rebinder *self, const struct patch *patch, const struct binding *binding) {
+  struct launch *launch = &self->launches[patch->launch];
+  launch->is_changed = true;
+  if (!patch->place) {
+    unsigned grid[3];
+    for (int i = 0; i < 3; i++) grid[i] = (unsigned)binding->values[i];
+    memcpy(launch->structure + launch->grid, grid, sizeof grid);
+    return;
+  }
+  uint64_t value = binding->values[patch->form] + patch->add;
+  memcpy(patch->place, &value, patch->size); /* little-endian */
+}
+
+/* Write what has changed into the launches. */
+static void write_all(struct rebinder *self, const struct binding *bindings) {
+  for (Py_ssize_t i = 0; i < self->slot_count; i++) {
+    const struct slot_rule *rule = &self->slots[i];
+    if (self->is_known && !memcmp(&self->now[i], &bindings[i], sizeof *bindings)) continue;
+    self->now[i] = bindings[i];
+    for (Py_ssize_t j = rule->first; j < rule->end; j++) write_patch(self, &self->patches[j], &bindings[i]);
+  }
+  self->is_known = true;
+}
+
+int launch_rebound(const struct calls *calls, PyObject *rebinder, const struct binding *bindings, void *stream) {
+  struct rebinder *self = (struct rebinder *)rebinder;
+  write_all(self, bindings);
+  struct direct direct;
+  memcpy(&direct, self->launches[0].structure, sizeof direct);
+  return calls->launch(direct.function, direct.grid[0], direct.grid[1], direct.grid[2], direct.block[0],
+                       direct.block[1], direct.block[2], 0, stream, direct.parameters, NULL);
+}
+
+static bool are_same(const struct rebinder *self, const struct binding *one, const struct binding *other) {
+  return !memcmp(one, other, (size_t)self->slot_count * sizeof *one);
+}
+
+static bool knows(const struct rebinder *self, PyObject *instance) {
+  return self->is_known && get(get(instance, Instance_replica), Replica_table) == self->unknown;
+}
+
+struct held what_is_held(PyObject *instance, const struct binding *bindings) {
+  PyObject *found = get(instance, Instance_rebinder);
+  if (Py_TYPE(found) != &rebinder_type) return (struct held){HELD_NOTHING, 0};
+  const struct rebinder *self = (struct rebinder *)found;
+  struct held held = {HELD_OTHER, self->used};
+  if (!knows(self, instance)) {
+    held.what = HELD_UNKNOWN;
+  } else if (are_same(self, self->now, bindings)) {
+    held.what = HELD_NOW;
+  } else {
+    for (int i = 0; i < MOST_FORMER; i++)
+      if (are_same(self, self->former[i], bindings)) held.what = HELD_BEFORE;
+  }
+  return held;
+}
+
+/* Keep what stands for the slots among what has stood for them. */
+static void keep_now(struct rebinder *self) {
+  struct binding *oldest = self->former[MOST_FORMER - 1];
+  for (int i = MOST_FORMER - 1; i > 0; i--) self->former[i] = self->former[i - 1];
+  self->former[0] = oldest;
+  memcpy(oldest, self->now, (size_t)self->slot_count * sizeof *oldest);
+}
+
+int launch_updated(const struct calls *calls, PyObject *rebinder, PyObject *instance, const struct binding *bindings,
+                   void *stream) {
+  struct rebinder *self = (struct rebinder *)rebinder;
+  if (get(instance, Instance_rebinder) != rebinder || is_true(instance, Instance_broken)) return -1;
+  void *graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
+  PyObject *replica = get(instance, Instance_replica);
+  static long long launches;
+  self->used = ++launches;
+  self->is_known = knows(self, instance);
+  if (self->is_known && !are_same(self, self->now, bindings)) keep_now(self);
+  write_all(self, bindings);
+  put(replica, Replica_table, Py_NewRef(self->unknown)); /* Python's engine is to write all of it anew */
+  for (Py_ssize_t i = 0; i < self->launch_count; i++) {
+    struct launch *launch = &self->launches[i];
+    if (!launch->is_changed) continue;
+    int status = calls->update_launch(graph, launch->node, launch->structure);
+    if (status) {
+      self->is_known = false;
+      return status;
+    }
+    launch->is_changed = false;
+  }
+  return calls->launch_graph(graph, stream);
+}

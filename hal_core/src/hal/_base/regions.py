@@ -1,0 +1,427 @@
+"""Regions: files in memory that several processes of one user map.
+
+A region is Linux's memory file (``memfd_create``), which has no name in any file system and is
+gone with the last process that uses it, however that ends. Another process opens it through
+``/proc``, where the kernel checks the user; no process listens anywhere. POSIX's named shared
+memory was rejected, because what a killed process leaves of it stays until the next boot.
+
+The first page says what the region is and which processes are its *members*. Every word of it
+has one writer at a time: a member writes its own slot, and what is common is written under a
+lock of the file. So a reader needs no lock, and the value of a timeline is the highest of those
+in the slots.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import functools
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from hal._base import futex
+from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
+from hal.tickets import Ticket
+
+__all__ = ["BELL_WORD", "PAGE", "Member", "Region", "before_first", "boot", "started_at"]
+
+PAGE: Final = 4096
+"""The bytes of the first page; the data is behind it."""
+
+_MAGIC: Final = b"hal-1.0\0"
+_KINDS: Final = {"bell": 1, "buffer": 2, "semaphore": 3}
+
+# The first page: what it is, which kind, the secret, the bytes behind; then words of eight bytes
+_HEAD: Final = struct.Struct("8sQ16sQ")
+_TOP: Final = 5
+"""The number of slots that were ever taken."""
+_COUNT: Final = 6
+"""How often a slot was taken or given back: who reads the slots looks at this first."""
+_FAILED: Final = 7
+_IS_SHUT: Final = 8
+_SLOTS: Final = 16
+_MEMBERS: Final = 32
+_TEXT: Final = 8 * (_SLOTS + 8 * _MEMBERS)  # its offset in bytes
+BELL_WORD: Final = 8 * _SLOTS
+"""The offset of the word of a bell, which has no members."""
+
+# A slot: eight words, one line of the processor's cache
+_PROCESS: Final = 0
+_STARTED: Final = 1
+_BELL: Final = 2
+_VALUE: Final = 3
+_STATE: Final = 4
+_AWAKE: Final = 5
+
+_JOINED: Final = 1
+_LEFT: Final = 2
+"""States of a slot; 0 is one that was never taken."""
+
+
+before_first: Final[list[Callable[[], None]]] = []
+"""Called once each, before this process makes a region: what only programs that share need."""
+
+
+class Member:
+    """A process that uses a region, as its slot says."""
+
+    __slots__ = ("bell", "number", "process", "started")
+
+    def __init__(self, number: int, process: int, started: int, bell: int) -> None:
+        self.number = number
+        self.process = process
+        self.started = started
+        self.bell = bell
+
+    def is_alive(self) -> bool:
+        """Return whether the process still runs; reads one file of ``/proc``."""
+        return started_at(self.process) == self.started
+
+
+class Region:
+    """One process's mapping of a region.
+
+    Attributes
+    ----------
+    fd
+        Its file.
+    kind, size, secret
+        What it is, the bytes behind its first page, and what a ticket must name.
+    address
+        The address of its first page in this process.
+    slot
+        The number of this process's slot; -1 before `join`.
+    """
+
+    __slots__ = (
+        "_map",
+        "_others",
+        "_seen",
+        "_words",
+        "address",
+        "fd",
+        "kind",
+        "secret",
+        "size",
+        "slot",
+    )
+
+    def __init__(self, fd: int, kind: str, size: int, secret: bytes) -> None:
+        """Map a file, and own it from then on; if that fails, the caller closes it."""
+        self.kind = kind
+        self.size = size
+        self.secret = secret
+        self.slot = -1
+        self._map = mmap.mmap(fd, PAGE + size)
+        self._words = memoryview(self._map)[:PAGE].cast("Q")
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._others: tuple[Member, ...] = ()
+        self._seen = 0
+        self.fd = fd
+
+    @classmethod
+    def create(cls, kind: str, size: int) -> Region:
+        """Create a region with `size` bytes of data, all zero.
+
+        Raises `UnimplementedError` on a system without what it needs, and `OutOfMemoryError`.
+        """
+        if not futex.is_available() or not hasattr(os, "memfd_create"):
+            message = (
+                "sharing between processes needs Linux on a 64-bit machine; elsewhere, send the "
+                "bytes, as in buffer.numpy()"
+            )
+            raise UnimplementedError(message)
+        while before_first:
+            before_first.pop()()
+        if size > _available():  # the system promises more than it has, and kills processes later
+            message = (
+                f"{size:,} bytes of shared memory were asked for, and the system has "
+                f"{_available():,} available; close other buffers, or ask for less"
+            )
+            raise OutOfMemoryError(message)
+        secret = os.urandom(16)
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        try:
+            fd = os.memfd_create(f"hal-{kind}", flags)
+            try:
+                os.ftruncate(fd, PAGE + size)
+                # No process can cut it short and have the others die of a bus error.
+                fcntl.fcntl(
+                    fd,
+                    fcntl.F_ADD_SEALS,
+                    fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+                )
+                region = cls(fd, kind, size, secret)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            message = (
+                f"{size:,} bytes of shared memory were asked for, and the system gives none "
+                f"({error.strerror}); close other buffers, or raise the limits of memory and of "
+                "open files"
+            )
+            raise OutOfMemoryError(message) from error
+        head = _HEAD.pack(_MAGIC, _KINDS[kind], secret, size)
+        region._map[: len(head)] = head
+        return region
+
+    @classmethod
+    def open(cls, ticket: Ticket, kind: str, size: int) -> Region:
+        """Open the region of another process, or of this one.
+
+        Raises `InvalidArgumentError` for a ticket of another host, boot or user, and
+        `ClosedError` if its process has ended or closed what it shared.
+        """
+        what = f"the ticket of a {kind} of process {ticket.process}"
+        if ticket.boot != boot():
+            message = (
+                f"{what} is of another host, or of this one before its last boot; make one here"
+            )
+            raise InvalidArgumentError(message)
+        if ticket.user != os.geteuid():
+            message = (
+                f"{what} is of user {ticket.user}, and this process runs as user {os.geteuid()}; "
+                "share between processes of one user"
+            )
+            raise InvalidArgumentError(message)
+        if started_at(ticket.process) != ticket.started:
+            message = (
+                f"{what} cannot be opened: that process has ended; share again from one that runs"
+            )
+            raise ClosedError(message)
+        return cls.open_file(ticket.process, ticket.file, kind, size, ticket.secret, what)
+
+    @classmethod
+    def open_file(
+        cls, process: int, file: int, kind: str, size: int, secret: bytes | None, what: str
+    ) -> Region:
+        """Open a process's file by its number, if it is a region of that kind and secret."""
+        closed = ClosedError(
+            f"{what} cannot be opened: it was closed there; keep it until it was opened"
+        )
+        path = f"/proc/{process}/fd/{file}"
+        try:
+            if not os.readlink(path).startswith(f"/memfd:hal-{kind}"):
+                raise closed
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except (FileNotFoundError, ProcessLookupError):
+            raise closed from None
+        except OSError as error:
+            message = (
+                f"{what} cannot be opened: the system refuses it ({error.strerror}); both "
+                "processes must be of one user, in one container"
+            )
+            raise InvalidArgumentError(message) from error
+        region = None
+        try:
+            found, there = _head_of(fd, kind)
+            if there >= size and secret in {None, found}:
+                region = cls(fd, kind, there, found)
+        finally:
+            if region is None:
+                os.close(fd)
+        if region is None:
+            raise closed
+        return region
+
+    def names(self) -> dict[str, Any]:
+        """Return the fields of a ticket that names this region."""
+        return {
+            "process": os.getpid(),
+            "started": started_at(os.getpid()) or 0,
+            "boot": boot(),
+            "user": os.geteuid(),
+            "file": self.fd,
+            "secret": self.secret,
+        }
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the file's lock, which the kernel takes from a process that dies."""
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+    # Members
+
+    def join(self, bell: int) -> None:
+        """Take a slot for this process, whose bell is the file of that number.
+
+        Raises `InvalidArgumentError` if there is none, and `ClosedError` if it was shut.
+        """
+        words, own = self._words, os.getpid()
+        with self._locked():
+            if words[_IS_SHUT]:
+                message = f"the {self.kind} was closed by the process that shared it"
+                raise ClosedError(message)
+            number = self._free_slot()
+            base = _SLOTS + 8 * number
+            words[base + _PROCESS] = own
+            words[base + _STARTED] = started_at(own) or 0
+            words[base + _BELL] = bell
+            words[base + _VALUE] = max(self.value(), words[base + _VALUE])
+            words[base + _AWAKE] = 0
+            words[base + _STATE] = _JOINED
+            words[_TOP] = max(words[_TOP], number + 1)
+            words[_COUNT] += 1
+            self.slot = number
+
+    def shut(self) -> None:
+        """Let no process join any more."""
+        with self._locked():
+            self._words[_IS_SHUT] = 1
+
+    def _free_slot(self) -> int:
+        """Return the number of a slot that no process has; raise if there is none."""
+        for number in range(_MEMBERS):
+            if self._words[_SLOTS + 8 * number + _STATE] != _JOINED:
+                return number
+        message = (
+            f"a shared {self.kind} has at most {_MEMBERS} users at a time, and it has them; close "
+            "it elsewhere, or share another"
+        )
+        raise InvalidArgumentError(message)
+
+    def leave(self) -> None:
+        """Give the slot back; its value stays. May be called twice."""
+        if self.slot >= 0:
+            self._words[_SLOTS + 8 * self.slot + _STATE] = _LEFT
+            with self._locked():
+                self._words[_COUNT] += 1
+            self.slot = -1
+
+    def members(self) -> tuple[Member, ...]:
+        """Return the other members, those that have died included."""
+        words = self._words
+        if words[_COUNT] != self._seen:
+            seen = words[_COUNT]
+            found = []
+            for number in range(_MEMBERS):
+                base = _SLOTS + 8 * number
+                if number != self.slot and words[base + _STATE] == _JOINED:
+                    found.append(
+                        Member(
+                            number,
+                            words[base + _PROCESS],
+                            words[base + _STARTED],
+                            words[base + _BELL],
+                        )
+                    )
+            self._others, self._seen = tuple(found), seen
+        return self._others
+
+    def expel_dead(self) -> list[Member]:
+        """Give back the slots of members that have died, and return those; their values stay."""
+        dead = [member for member in self.members() if not member.is_alive()]
+        for member in dead:
+            self._expel(member)
+        return dead
+
+    def _expel(self, member: Member) -> None:
+        with self._locked():
+            base = _SLOTS + 8 * member.number
+            if self._words[base + _STARTED] == member.started:
+                self._words[base + _STATE] = _LEFT
+                self._words[_COUNT] += 1
+
+    def is_sleeping(self, member: Member) -> bool:
+        """Return whether a member looks only when its bell rings."""
+        return not self._words[_SLOTS + 8 * member.number + _AWAKE]
+
+    def set_awake(self, count: int) -> None:
+        """Say how many threads of this process look at the values all the time."""
+        self._words[_SLOTS + 8 * self.slot + _AWAKE] = count
+
+    def bell(self) -> int:
+        """Return the last ring of a bell."""
+        return self._words[_SLOTS]
+
+    def set_bell(self, ring: int) -> None:
+        """Note a ring of a bell."""
+        self._words[_SLOTS] = ring
+
+    # A timeline's value and failure
+
+    def value(self) -> int:
+        """Return the highest value of any member, past or present; takes no lock."""
+        words = self._words
+        return max(words[_SLOTS + _VALUE : _SLOTS + 8 * words[_TOP] : 8], default=0)
+
+    def raise_to(self, value: int) -> None:
+        """Note the value that this process has reached."""
+        self._words[_SLOTS + 8 * self.slot + _VALUE] = value
+
+    def failure(self) -> tuple[str, str] | None:
+        """Return the class and the message of the first failure, or None."""
+        if not self._words[_FAILED]:
+            return None
+        text = bytes(self._map[_TEXT:PAGE]).rstrip(b"\0").decode(errors="ignore")
+        kind, _, message = text.partition("\n")
+        return kind, message
+
+    def fail(self, kind: str, message: str) -> None:
+        """Note a failure, whose message may be cut short; the first one stays."""
+        text = f"{kind}\n{message}".encode(errors="replace")[: PAGE - _TEXT]
+        with self._locked():
+            if not self._words[_FAILED]:
+                self._map[_TEXT : _TEXT + len(text)] = text
+                self._words[_FAILED] = 1
+
+    # The end
+
+    def __del__(self) -> None:
+        """Close the file; the mapping goes with its last user."""
+        fd, self.fd = getattr(self, "fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+
+@functools.cache
+def boot() -> str:
+    """Return the name of this host's present boot."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _head_of(fd: int, kind: str) -> tuple[bytes, int]:
+    """Return a file's secret and the bytes of its data; -1 of those if it is no such region."""
+    status = os.fstat(fd)
+    head = os.pread(fd, _HEAD.size, 0)
+    if len(head) == _HEAD.size:
+        magic, number, secret, size = _HEAD.unpack(head)
+        told = magic, number, status.st_uid, status.st_size
+        if told == (_MAGIC, _KINDS[kind], os.geteuid(), PAGE + size):
+            return secret, size
+    return b"", -1
+
+
+def _available() -> int:
+    """Return the bytes of memory that new pages can have; many if the system does not tell."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError), open("/proc/meminfo", encoding="ascii") as file:
+        lines = file.readlines()
+    for line in lines:
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return sys.maxsize
+
+
+def started_at(process: int) -> int | None:
+    """Return when a process began, in ticks since the boot; None if it has ended."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {b"Z", b"X"} else int(fields[19])

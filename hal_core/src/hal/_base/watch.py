@@ -1,0 +1,128 @@
+"""The thread that looks at what other processes have done with what is shared with them.
+
+It sleeps at this process's *bell*, a word of shared memory. Who changes something shared rings
+the bells of the other members. The thread also looks some times a second by itself, for members
+that have died; no ring can tell that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from typing import Final, Protocol
+
+from hal._base import futex, sync
+from hal._base.regions import BELL_WORD, Member, Region, started_at
+from hal.errors import HalError
+
+__all__ = ["Watch", "Watched", "watch"]
+
+_LOOK_SECONDS: Final = 0.25
+"""How long the thread sleeps at most: how late a death is noticed."""
+
+
+class Watched(Protocol):
+    """Something shared."""
+
+    def look(self) -> bool:
+        """Take over what others have changed; return whether there is more to look for."""
+
+    def look_for_dead(self) -> None:
+        """Notice the members that have died."""
+
+    def leave(self) -> None:
+        """Tell the others that this process uses it no more; when the process ends."""
+
+
+class Watch:
+    """The objects that this process shares with others, and the thread that watches them."""
+
+    def __init__(self) -> None:
+        self._lock = sync.Lock()  # held while the bell is hung up
+        self._bell: Region | None = None
+        self._watched: dict[Watched, None] = {}
+        self._bells: dict[tuple[int, int, int], Region | None] = {}
+        # No two rings leave the same number, whoever makes them.
+        self._rings = itertools.count(int.from_bytes(os.urandom(4), "little"))
+
+    def bell(self) -> int:
+        """Return the number of the bell's file, which the region's slot names; starts the thread.
+
+        Raises `OperationError` if the system starts none.
+        """
+        with self._lock:
+            if self._bell is None:
+                bell = Region.create("bell", 0)
+                self._bell = bell
+                try:
+                    sync.start_thread("hal-sharing", self._run)
+                except HalError:
+                    self._bell = None
+                    raise
+            return self._bell.fd
+
+    def add(self, watched: Watched) -> None:
+        """Look at something from now on."""
+        self._watched[watched] = None
+
+    def ring(self, region: Region) -> None:
+        """Wake the other members of a region that sleep."""
+        for member in region.members():
+            if region.is_sleeping(member):
+                bell = self._bell_of(member)
+                if bell is not None:
+                    self._ring(bell)
+
+    def leave(self) -> None:
+        """Tell all others that this process ends."""
+        for watched in list(self._watched):
+            with contextlib.suppress(Exception):
+                watched.leave()
+
+    def _ring(self, bell: Region) -> None:
+        bell.set_bell(next(self._rings) & 0xFFFFFFFF)
+        futex.wake(bell.address + BELL_WORD)
+
+    def _bell_of(self, member: Member) -> Region | None:
+        """Return the bell of a member; None if it has taken it down."""
+        key = (member.process, member.started, member.bell)
+        with contextlib.suppress(KeyError):  # the watching thread may just have removed it
+            return self._bells[key]
+        found = None
+        if member.is_alive():
+            with contextlib.suppress(HalError, OSError):
+                found = Region.open_file(member.process, member.bell, "bell", 0, None, "a bell")
+        return self._bells.setdefault(key, found)
+
+    def _run(self) -> None:
+        bell = self._bell
+        assert bell is not None  # noqa: S101 - it is hung up before the thread starts
+        due = sync.monotonic() + _LOOK_SECONDS
+        while self._bell is bell:
+            seen = bell.bell()
+            for watched in list(self._watched):
+                if not watched.look():
+                    self._watched.pop(watched, None)
+            now = sync.monotonic()
+            if now >= due:
+                for watched in list(self._watched):
+                    watched.look_for_dead()
+                for key in list(self._bells):
+                    if started_at(key[0]) != key[1]:
+                        self._bells.pop(key, None)
+                due = now + _LOOK_SECONDS
+            futex.sleep(bell.address + BELL_WORD, seen, max(due - now, 0.001))
+
+
+watch: Watch = Watch()
+"""That of this process."""
+
+
+def _renew() -> None:
+    """Start over in a forked child, which shares nothing: its parent's objects refuse."""
+    global watch  # noqa: PLW0603 - one process, one watch
+    watch = Watch()
+
+
+os.register_at_fork(after_in_child=_renew)

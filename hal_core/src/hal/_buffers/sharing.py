@@ -1,0 +1,208 @@
+"""Buffers that other processes open (rules M1, M2).
+
+Memory of the host is a region that each process maps (`hal._base.regions`) and pins for its
+device; it lives as long as any of them uses it. Device memory belongs to the process that allocated
+it, and the others open the driver's handle. No driver says what becomes of them if the owner frees
+the memory first, so it keeps the memory until the last has left or died, or the device is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, cast
+from weakref import WeakValueDictionary
+
+from hal._base import watch as watching
+from hal._base.regions import PAGE, Region
+from hal._buffers.dlpack import HOST_DEVICE
+from hal._memory.blocks import Owner
+from hal._memory.extent import Extent
+from hal._memory.usage import MEMORY_TYPES
+from hal._memory.views import Adopted
+from hal.errors import ClosedError, ExchangeError, InvalidArgumentError, UnimplementedError
+from hal.native import MemoryType
+from hal.tickets import BufferTicket
+
+if TYPE_CHECKING:
+    from hal._memory.core import DeviceCore
+    from hal._memory.storage import Storage
+
+__all__ = ["allocate_shareable", "open_shared", "ticket_of"]
+
+
+_FEATURE: Final = "memory_sharing"
+
+
+class _Shared:
+    """The owner of shared memory.
+
+    Attributes
+    ----------
+    region
+        The memory, behind the region's first page; of device memory, what knows its users.
+    inner
+        The device memory, where it was allocated; else None.
+    handle
+        The driver's handle of that, once there is a ticket.
+    """
+
+    __slots__ = ("handle", "inner", "region")
+
+    def __init__(self, region: Region, inner: Storage | None = None) -> None:
+        self.region = region
+        self.inner = inner
+        self.handle = b""
+
+
+class _Lent:
+    """Device memory that this process uses no more, while others may."""
+
+    __slots__ = ("_shared",)
+
+    def __init__(self, shared: _Shared) -> None:
+        self._shared: _Shared | None = shared
+
+    def look(self) -> bool:
+        """Give the memory back once all have left."""
+        if self._shared is not None and not self._shared.region.members():
+            self._shared = None
+        return self._shared is not None
+
+    def look_for_dead(self) -> None:
+        """Go on without the members that have died."""
+        if self._shared is not None:
+            self._shared.region.expel_dead()
+
+    def leave(self) -> None:
+        """Do nothing: the process ends, and its memory with it."""
+
+
+_own: Final[WeakValueDictionary[bytes, Adopted]] = WeakValueDictionary()
+"""This process's device memory that others may open, by the secrets of its tickets: no driver opens
+a handle of the same process."""
+
+
+def allocate_shareable(device: DeviceCore, size: int, index: int) -> Storage:
+    """Return `size` > 0 bytes that other processes can open; see `Device.allocate`."""
+    memory = MEMORY_TYPES[index]
+    if memory is MemoryType.HOST or _is_host(device):
+        return _map(device, Region.create("buffer", size), memory)
+    if memory is not MemoryType.DEVICE or _FEATURE not in device._native.features:
+        message = (
+            f"shareable {memory.value} memory was asked for, and {device._name} cannot share it "
+            'with other processes; give memory="host", and copy'
+        )
+        raise UnimplementedError(message)
+    region = Region.create("buffer", 0)
+    region.join(watching.watch.bell())  # others leave with a ring
+    shared = _Shared(region, device._heap.allocate_apart(size))
+    assert shared.inner is not None  # noqa: S101 - for the type checker
+    assert shared.inner.address is not None  # noqa: S101 - it was published
+    owner = Owner(shared, callback=lambda: _lend(shared))
+    storage = device._heap.adopt(shared.inner.address, size, memory, None, owner)
+    _own[region.secret] = cast("Adopted", storage)
+    return storage
+
+
+def _lend(shared: _Shared) -> None:
+    """Keep device memory while other processes use it; nobody else opens it from now on."""
+    shared.region.shut()
+    lent = _Lent(shared)
+    if lent.look():
+        watching.watch.add(lent)
+
+
+def ticket_of(buffer: Extent) -> BufferTicket:
+    """Return a ticket for a buffer; see `Buffer.share`."""
+    storage = buffer._live()
+    shared = _shared_of(storage)
+    if shared is None:
+        message = (
+            "the buffer's memory is of this process alone; one that others open is made with "
+            "device.allocate(size, shareable=True)"
+        )
+        raise InvalidArgumentError(message)
+    device, inner = buffer._device, shared.inner
+    if inner is not None and not shared.handle:
+        assert inner.address is not None  # noqa: S101 - it was published
+        device._native.bind()
+        shared.handle = device._native.export_memory(inner.address)
+    return BufferTicket(
+        **shared.region.names(),
+        device="" if inner is None else device.info.uuid,
+        handle=shared.handle,
+        offset=buffer._offset,
+        size=buffer._size,
+        dtype=buffer._dtype.str,
+        shape=buffer._shape,
+        denied=buffer._denied,
+    )
+
+
+def open_shared(device: DeviceCore, ticket: BufferTicket) -> Storage:
+    """Return the memory of a buffer's ticket; see `Device.open`."""
+    if ticket.device:
+        return _open_device(device, ticket)
+    region = Region.open(ticket, "buffer", ticket.offset + ticket.size)
+    return _map(device, region, MemoryType.DEVICE if _is_host(device) else MemoryType.HOST)
+
+
+def _open_device(device: DeviceCore, ticket: BufferTicket) -> Storage:
+    """Return a storage over device memory, of another process as a rule."""
+    native, watch = device._native, watching.watch
+    if ticket.device != device.info.uuid:
+        message = (
+            f"the ticket is of memory of the device {ticket.device}, and {device._name} is "
+            f"{device.info.uuid}; open it with that device, and copy from there"
+        )
+        raise ExchangeError(message)
+    size = ticket.offset + ticket.size
+    if ticket.process == os.getpid():
+        own = _own.get(ticket.secret)
+        if own is None or own.address is None:
+            message = "the buffer of the ticket was closed; keep it until it was opened"
+            raise ClosedError(message)
+        return device._heap.adopt(own.address, size, MemoryType.DEVICE, None, own)
+    region = Region.open(ticket, "buffer", 0)
+    region.join(watch.bell())
+    try:
+        native.bind()
+        address = native.open_memory(ticket.handle)
+    except BaseException:
+        region.leave()
+        raise
+
+    def leave() -> None:
+        region.leave()
+        watch.ring(region)
+
+    owner = Owner(_Shared(region), callback=leave)
+    owner.opened = address
+    return device._heap.adopt(address, size, MemoryType.DEVICE, None, owner)
+
+
+def _is_host(device: DeviceCore) -> bool:
+    """Return whether all memory of a device is the host's."""
+    return device._native.dlpack_device(MemoryType.DEVICE) == HOST_DEVICE
+
+
+def _map(device: DeviceCore, region: Region, memory: MemoryType) -> Storage:
+    """Return a storage over the data of a region, which stays mapped as long."""
+    heap, address, shared = device._heap, region.address + PAGE, _Shared(region)
+    if _is_host(device):
+        return heap.adopt(address, region.size, memory, address, shared)
+    if "host_import" not in device._native.features:
+        message = (
+            f"{device._name} cannot use host memory that it has not allocated; copy the bytes with "
+            "device.upload()"
+        )
+        raise UnimplementedError(message)
+    return heap.import_host(address, region.size, shared, None, writable=True)
+
+
+def _shared_of(storage: Storage) -> _Shared | None:
+    """Return the owner of a storage's memory if that is shared."""
+    ticket = storage._ticket
+    cell = None if ticket is None else ticket.block.owner
+    shared = None if cell is None else cell.owner
+    return shared if isinstance(shared, _Shared) else None

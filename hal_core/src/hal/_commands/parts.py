@@ -1,0 +1,161 @@
+"""Cut a recording into parts, which several queues run (rules C1, C2).
+
+Commands recorded under `CommandBuffer.on` have a *place*, the queue that is named there; the others
+are the executing queue's, place 0. The commands of one place run in runs of neighbours, the
+parts. One ends behind a command that another place waits for, and one begins before a
+command that waits for another place. So a place waits no longer than its commands do, and as
+few operations are submitted as that allows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from hal._commands.lowering import Join, Order, lower
+
+if TYPE_CHECKING:
+    from hal._commands.instances import Patch
+    from hal._commands.values import ValuePatch
+    from hal._programs.parameters import ParameterBlock
+    from hal.native import Node
+
+__all__ = ["Part", "Recorded", "cut"]
+
+
+class Part(NamedTuple):
+    """Commands of one place that are submitted together.
+
+    Attributes
+    ----------
+    place
+        Whose they are.
+    commands
+        Their numbers in the recording.
+    after
+        The indices of the parts, all of them earlier ones, that this one waits for: of its own
+        place the one before, and of others those whose last command one of these comes after.
+    """
+
+    place: int
+    commands: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+class Recorded(NamedTuple):
+    """The commands of a recording, or of a part of it, by the numbers that they have in it."""
+
+    functions: Sequence[Callable[..., object]]
+    nodes: Sequence[Node]
+    resources: Sequence[object]
+    patches: Sequence[Patch]
+    values: Sequence[ValuePatch]
+    blocks: dict[int, ParameterBlock]
+    host_copies: Sequence[tuple[int, tuple[int, ...]]]
+    order: Order
+
+    def only(self, commands: Sequence[int]) -> Recorded:
+        """Return some of the commands, numbered anew."""
+        numbers = {command: number for number, command in enumerate(commands)}
+        return Recorded(
+            [self.functions[each] for each in commands],
+            [self.nodes[each] for each in commands],
+            [self.resources[each] for each in commands],
+            [(numbers[each[0]], *each[1:]) for each in self.patches if each[0] in numbers],
+            [
+                each._replace(command=numbers[each.command])
+                for each in self.values
+                if each.command in numbers
+            ],
+            {numbers[each]: block for each, block in self.blocks.items() if each in numbers},
+            [(numbers[each], slots) for each, slots in self.host_copies if each in numbers],
+            _narrow(self.order, commands),
+        )
+
+
+def cut(order: Order, places: Sequence[int]) -> list[Part]:
+    """Return the parts of a recording whose commands have `places`, in an order to submit them."""
+    awaited = _find_waits(order, places)
+    ends = {each for waits in awaited.values() for each in waits}
+    last: dict[int, int] = {}  # of each place, its last part
+    found: list[tuple[list[int], list[int]]] = []
+    whose: list[int] = []  # of each command, its part
+    for command, place in enumerate(places):
+        part = last.get(place)
+        if part is None or command in awaited or found[part][0][-1] in ends:
+            after = [] if part is None else [part]
+            after += [whose[each] for each in awaited.get(command, ())]
+            part = last[place] = len(found)
+            found.append(([], after))
+        found[part][0].append(command)
+        whose.append(part)
+    return [Part(places[commands[0]], tuple(commands), tuple(after)) for commands, after in found]
+
+
+def _find_waits(order: Order, places: Sequence[int]) -> dict[int, list[int]]:
+    """Return, for each command that its place waits at, the other places' commands to wait for.
+
+    A command that an earlier wait of its place covers is left out. A wait for a command covers all
+    before it in its place, and whatever that place had waited for by then.
+    """
+    lowering = lower(order)
+    command_at = {node: command for command, node in enumerate(lowering.positions)}
+    nothing = (-1,) * (max(places) + 1)
+    # Of each node, the last command of each place that it comes after, or is
+    reached: list[tuple[int, ...]] = []
+    # Of each place, what it has waited for so far; of each command, what its place had by then
+    waited = [nothing] * len(nothing)
+    known: list[tuple[int, ...]] = []
+    found: dict[int, list[int]] = {}
+    for node, before in enumerate(lowering.dependencies):
+        needs = nothing
+        for each in before:
+            needs = _latest(needs, reached[each])
+        command = command_at.get(node)
+        if command is not None:
+            place = places[command]
+            for other in sorted(range(len(nothing)), key=needs.__getitem__, reverse=True):
+                last = needs[other]
+                if other != place and last > waited[place][other]:
+                    found.setdefault(command, []).append(last)
+                    waited[place] = _latest(waited[place], known[last], _only(nothing, other, last))
+            known.append(waited[place])
+            needs = _latest(needs, _only(nothing, place, command))
+        reached.append(needs)
+    return found
+
+
+def _latest(*several: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(max, *several))
+
+
+def _only(nothing: tuple[int, ...], place: int, command: int) -> tuple[int, ...]:
+    return (*nothing[:place], command, *nothing[place + 1 :])
+
+
+def _narrow(order: Order, commands: Sequence[int]) -> Order:
+    """Return the order of one part's commands among themselves.
+
+    What orders two of them by way of another place has cut the part between the two. So it is
+    enough to leave the others out of each join.
+    """
+    numbers = {command: number for number, command in enumerate(commands)}
+    known: dict[Join | None, Join | None] = {None: None}
+    narrowed = Order()
+    for command in commands:
+        base = order.bases[command]
+        chain: list[Join] = []
+        join = base
+        while join is not None and join not in known:
+            chain.append(join)
+            join = join.earlier
+        for each in reversed(chain):
+            own = [numbers[number] for number in each.commands if number in numbers]
+            earlier = known[each.earlier]
+            stop = bisect_left(commands, each.stop)
+            known[each] = Join(stop, own, earlier) if own else earlier
+        narrowed.bases.append(known[base])
+        if order.accesses:
+            narrowed.accesses.append(order.accesses[command])
+    return narrowed

@@ -1,0 +1,128 @@
+"""Describe a recording to the C extension, which executes it with new bindings (rules C3, C4).
+
+The extension writes what stands for the slots into the launches that use them: into the nodes of a
+graph instance, or into the only launch of a recording that is none.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._base import speedups
+from hal._commands.slots import DIRECT
+from hal._commands.values import Scalars
+from hal.native import LaunchNode
+
+if TYPE_CHECKING:
+    from hal._commands.bindings import SlotRules
+    from hal._commands.instances import Instance, Replica, SlotUses
+    from hal._speedups import Rebinder
+    from hal.native import NativeDevice, Node
+
+__all__ = ["Plan", "plan_of"]
+
+_MOST_SLOTS: Final = 32
+_MOST_FORMS: Final = 4
+_MOST_RANGES: Final = 64
+
+_BUFFER: Final = "P"
+_GRID: Final = "G"
+_pack_direct: Final = struct.Struct("=Q3I3IQ").pack
+"""``struct direct`` of rebind.c."""
+_DIRECT_GRID: Final = 8
+
+_Slot = tuple[str, Any, int, int, int]
+_Patch = tuple[int, int, int, int, int, int]
+
+
+class Plan:
+    """The part of a recording that the C extension uses: slots, and the launches that use them."""
+
+    __slots__ = ("_commands", "_ranges", "_slots", "_uses")
+
+    def __init__(
+        self,
+        slots: tuple[_Slot, ...],
+        uses: SlotUses,
+        commands: Sequence[int],
+        ranges: tuple[tuple[int, int], ...] | None,
+    ) -> None:
+        self._slots = slots
+        self._uses = uses
+        self._commands = commands
+        self._ranges = ranges
+
+    def is_whole(self, instance: Instance) -> bool:
+        """Return whether none of an instance's launches is switched off, for an empty grid."""
+        nodes = instance.replica.nodes
+        return not any(0 in nodes[command].grid for command in self._uses.sized)
+
+    def of_instance(
+        self, native: NativeDevice, instance: Instance, positions: Sequence[int]
+    ) -> Rebinder:
+        """Return what binds an instance anew, which is whole."""
+        nodes, handle = instance.replica.nodes, instance.graph.handle
+        launches = [
+            native.launch_update(handle, positions[command], nodes[command])
+            for command in self._commands
+        ]
+        return self._make(launches, instance.replica)
+
+    def of_launch(self, replica: Replica) -> Rebinder:
+        """Return what binds the only launch of a recording; the replica is its own."""
+        function, grid, block, _, parameters = replica.nodes[0]
+        structure = _pack_direct(function, *grid, *block, parameters)
+        return self._make([(0, structure, _DIRECT_GRID)], replica)
+
+    def _make(self, launches: Sequence[tuple[int, bytes, int]], replica: Replica) -> Rebinder:
+        assert speedups.module is not None  # noqa: S101 - else there is no plan
+        patches = self._patches(replica)
+        found: Rebinder = speedups.module.Rebinder(
+            self._slots, tuple(launches), tuple(patches), self._ranges, replica
+        )
+        return found
+
+    def _patches(self, replica: Replica) -> list[_Patch]:
+        """Return (slot, launch, address of its place, what to add, size, form); 0 for a grid."""
+        uses, found = self._uses, list[_Patch]()
+        launch = {command: index for index, command in enumerate(self._commands)}
+        for slot in range(uses.count):
+            for command, place, offset in uses.parameters[slot]:
+                found.append((slot, launch[command], replica.place(command, place), offset, 8, 0))
+            starts = sorted({each.start for each in uses.numbers[slot]})
+            for command, _, place, start, size in uses.numbers[slot]:
+                address, form = replica.place(command, place), starts.index(start)
+                found.append((slot, launch[command], address, 0, size, form))
+            found += [(slot, launch[command], 0, 0, 0, 0) for command in uses.grids[slot]]
+        return found
+
+
+def plan_of(rules: SlotRules, uses: SlotUses, nodes: Sequence[Node]) -> Plan | None:
+    """Return the plan of a recording with slots; None if only Python can bind them.
+
+    That is so for fills, copies and launches over a grid in memory that use slots, for what kernels
+    print to, and for numbers that `hal._kernels.packing` leaves to Python.
+    """
+    if speedups.module is None or not 0 < rules.count <= _MOST_SLOTS:
+        return None
+    if rules.outputs or rules.is_mixed or any(uses.fields):
+        return None
+    commands = sorted({command for each in uses.commands for command in each})
+    if not all(isinstance(nodes[command], LaunchNode) for command in commands):
+        return None
+    slots = tuple(_described(rules, slot) for slot in range(rules.count))
+    ranges = rules.ranges(DIRECT)
+    if not all(slot[0] for slot in slots) or (ranges is not None and len(ranges) > _MOST_RANGES):
+        return None
+    return Plan(slots, uses, commands, ranges)
+
+
+def _described(rules: SlotRules, slot: int) -> _Slot:
+    """Return codes, the dtype that surely fits, bytes, alignment and rights of a slot."""
+    value = rules.values.get(slot)
+    if value is None:
+        return (_BUFFER, *rules.buffer_rule(slot))
+    codes = value.codes() if isinstance(value, Scalars) else _GRID
+    return codes if len(codes) <= _MOST_FORMS else "", None, 0, 1, 0

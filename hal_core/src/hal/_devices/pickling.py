@@ -1,0 +1,51 @@
+"""Shared buffers and semaphores as arguments of `multiprocessing`: they travel as tickets.
+
+Only its own pickler learns of them. An ordinary pickle, which may be read on another day or
+another host, is refused as for every object of hal (`hal._base.process`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hal._buffers.buffer import Buffer
+from hal._devices import lifecycle
+from hal._devices.create import create_device
+from hal._engine.shared_semaphore import SharedSemaphore, open_semaphore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hal._devices.device import Device
+    from hal.tickets import BufferTicket
+
+__all__ = ["register"]
+
+_opened: Final[dict[tuple[str, int], Device]] = {}
+"""The devices that were opened for buffers of other processes, by backend and index."""
+
+
+def register() -> None:
+    """Teach the pickler of `multiprocessing`; imports that."""
+    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 - of programs that share
+
+    ForkingPickler.register(Buffer, _reduce_buffer)
+    ForkingPickler.register(SharedSemaphore, _reduce_semaphore)
+
+
+def _reduce_semaphore(semaphore: SharedSemaphore) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return open_semaphore, (semaphore.share(),)
+
+
+def _reduce_buffer(buffer: Buffer) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    device = buffer.device
+    return _open_buffer, (buffer.share(), device.backend, device.info.index)
+
+
+def _open_buffer(ticket: BufferTicket, backend: str, index: int) -> Buffer:
+    """Open a buffer with the first open device like the one it is of, or with a new one."""
+    for device in list(lifecycle.devices):
+        if (device.backend, device.info.index, device.closed) == (backend, index, False):
+            return device.open(ticket)
+    device = _opened[backend, index] = create_device(f"{backend}:{index}")
+    return device.open(ticket)

@@ -1,0 +1,299 @@
+"""Semaphores that several processes share, with the same values and rules in each (S1 to S9).
+
+Each process has a semaphore of its own, and a *link* that carries values and failures between it
+and a region of shared memory (`hal._base.regions`): what is signalled here is published there, and
+what others have published raises the semaphore here. So the engine and its queues know nothing of
+other processes. The rejected alternative, values in shared memory for every semaphore, would have
+made each signal of a program that shares nothing dearer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import TYPE_CHECKING, Final, SupportsFloat, SupportsIndex
+
+from hal import errors
+from hal._base import process, sync
+from hal._base import watch as watching
+from hal._base.failures import told
+from hal._base.regions import Region
+from hal._engine import progress, timelines
+from hal._engine.semaphore import Semaphore, signal_again
+from hal._engine.timelines import CALLBACK, MAX_VALUE, Timepoint, Work, check_value
+from hal.arguments import as_flag, as_name
+from hal.errors import HalError, ProcessLostError, ReentrantCallError, SemaphoreFailedError
+from hal.tickets import SemaphoreTicket
+
+if TYPE_CHECKING:
+    from hal._engine.steps import Step
+
+__all__ = ["SharedSemaphore", "create_semaphore", "open_semaphore"]
+
+_SPINS: Final = 40
+"""How often a wait looks before it sleeps: for some 50 microseconds, about what a sleep costs."""
+
+
+class SharedSemaphore(Semaphore):
+    """A semaphore that other processes may open; all of them signal it and wait for it.
+
+    A value is reached here once any process has signalled it. Values rise as in one process: a
+    signal here must exceed all that this process knows of, and one that comes from
+    another process, and is not above the value here by then, changes nothing.
+    """
+
+    __slots__ = ("_link",)
+
+    def __init__(self, region: Region, initial: int, name: str | None) -> None:
+        super().__init__(initial, name)
+        self._link = Link(self, region)
+
+    def share(self) -> SemaphoreTicket:
+        """Return a ticket with which a process of the same user opens it; see `Semaphore.share`."""
+        self._link.check()
+        return SemaphoreTicket(**self._link.region.names())
+
+    def at(self, value: SupportsIndex) -> Timepoint:
+        """Return the timepoint of `value`; see `Semaphore.at`."""
+        self._link.expect()
+        return super().at(value)
+
+    def query(self) -> int:
+        """Return the value; see `Semaphore.query`."""
+        self._link.take()
+        return super().query()
+
+    def poll(self, value: SupportsIndex) -> bool:
+        """Return whether `value` has been reached; see `Semaphore.poll`."""
+        self._link.take()
+        return super().poll(value)
+
+    def wait(self, value: SupportsIndex, timeout: SupportsFloat | None = None) -> None:
+        """Block until `value` is reached; see `Semaphore.wait`.
+
+        Looks for some 50 microseconds before it sleeps.
+        """
+        self._link.spin(check_value(value))
+        super().wait(value, timeout)
+
+    def signal(self, value: SupportsIndex) -> None:
+        """Raise the value to `value` in every process; see `Semaphore.signal`."""
+        link = self._link
+        link.take()
+        try:
+            super().signal(value)
+        finally:
+            link.publish()
+
+    def fail(self, error: BaseException) -> None:
+        """Fail for good, in every process; see `Semaphore.fail`.
+
+        The others get an error of the same class if it is one of hal's, with the same message.
+        """
+        self._link.check()
+        super().fail(error)
+        self._link.publish()
+
+
+class Link:
+    """The connection of a semaphore of this process with its region.
+
+    Attributes
+    ----------
+    region
+        The region.
+    """
+
+    __slots__ = ("_is_expected", "_lock", "_name", "_semaphore", "_watch", "region")
+
+    def __init__(self, semaphore: SharedSemaphore, region: Region) -> None:
+        progress.start()
+        progress.dispatcher.start()
+        self.region = region
+        self._name = semaphore.name
+        self._semaphore = weakref.ref(semaphore)
+        self._lock = sync.OwnedLock()  # held while this process's value is written
+        self._is_expected = False  # a signal of an operation is to be published
+        self._watch = watching.watch
+        region.join(self._watch.bell())
+        self._watch.add(self)
+
+    def check(self) -> None:
+        """Raise `ClosedError` in a forked child."""
+        if self._watch is not watching.watch:
+            process.refuse()
+
+    # From the region to the semaphore
+
+    def take(self) -> None:
+        """Take over what other processes have signalled. Any thread, no lock held."""
+        self.check()
+        semaphore = self._semaphore()
+        if semaphore is None or semaphore._failure is not None:
+            return
+        failure = self.region.failure()
+        value = 0 if failure else self.region.value()
+        try:
+            if failure is not None:
+                Semaphore.fail(semaphore, _error(*failure))
+            elif value > semaphore._value:
+                signal_again(semaphore, value)
+        except ReentrantCallError:
+            pass  # in a signal handler (O3): the watching thread takes it over
+
+    def spin(self, value: int) -> None:
+        """Look for `value` for a short time."""
+        self.take()
+        semaphore, region = self._semaphore(), self.region
+        if semaphore is None or semaphore._value >= value or semaphore._failure is not None:
+            return
+        region.set_awake(1)  # spares the other process a ring; a second thread's end is no harm
+        try:
+            for _ in range(_SPINS):
+                if region.value() >= value:
+                    break
+        finally:
+            region.set_awake(0)
+        with self._lock:  # a barrier: who has seen the thread awake has published before
+            pass
+        self.take()
+
+    # From the semaphore to the region
+
+    def publish(self) -> None:
+        """Tell the other processes the value or the failure. Any thread, no engine lock held."""
+        semaphore, region = self._semaphore(), self.region
+        if semaphore is None or region.slot < 0:
+            return
+        is_news = False
+        failure = semaphore._failure
+        if failure is not None:
+            if region.failure() is None:
+                region.fail(*_words(failure))
+                is_news = True
+        else:
+            with self._lock:
+                is_news = self._raise(semaphore)
+        if is_news:
+            self._watch.ring(region)
+
+    def _raise(self, semaphore: SharedSemaphore) -> bool:
+        """Write the value if it is above all that processes have written; with the lock."""
+        is_news = False
+        while (value := semaphore._value) > self.region.value():
+            self.region.raise_to(value)
+            is_news = True
+        return is_news
+
+    def expect(self) -> None:
+        """Publish what an operation signals, once that is reached: somebody makes a timepoint."""
+        if not self._is_expected:
+            self.check()
+            try:
+                progress.act(_expect, self, None)
+            except ReentrantCallError:
+                progress.put_off(_expect, self, None)
+
+    def _expect(self, step: Step) -> None:
+        semaphore = self._semaphore()
+        with timelines.lock:
+            if semaphore is None or self._is_expected or semaphore._failure is not None:
+                return
+            value = semaphore._value + 1
+            if value <= MAX_VALUE:
+                self._is_expected = True
+                semaphore._until_reached(value, step.work).watch(value, self, 0)
+
+    def _notice(self, index: int, work: Work) -> None:  # noqa: ARG002 - one wait only
+        """Note that the value has risen; a watcher's method, under the timeline lock."""
+        self._is_expected = False
+        progress.dispatcher.append(self._go_on)
+        work.append((CALLBACK, None))
+
+    def _go_on(self) -> None:
+        """Publish, and wait for the next value; on the dispatcher."""
+        self.expect()
+        self.publish()
+
+    # Called by the watching thread
+
+    def look(self) -> bool:
+        """Take over what others have signalled; return False once the semaphore is gone."""
+        if self._semaphore() is None:
+            self.region.leave()
+            return False
+        self.take()
+        self.publish()
+        return True
+
+    def look_for_dead(self) -> None:
+        """Fail the semaphore if a member has died."""
+        semaphore = self._semaphore()
+        if semaphore is None:
+            return  # the others notice
+        for member in self.region.expel_dead():
+            self.look()  # it may have signalled something last
+            message = (
+                f"process {member.process} has ended without closing {self._name}, which it "
+                "shared; its signals will never come: share a new semaphore with the processes "
+                "that are left"
+            )
+            if semaphore._failure is None:
+                semaphore.fail(ProcessLostError(message))
+
+    def leave(self) -> None:
+        """Publish for the last time, and leave; an uncaught exception of the program fails it."""
+        semaphore, error = self._semaphore(), getattr(sys, "last_value", None)
+        if semaphore is not None and error is not None:
+            message = f"process {os.getpid()}, which shared it, has ended with {told(error)}"
+            Semaphore.fail(semaphore, ProcessLostError(message))
+        self.publish()
+        self.region.leave()
+
+
+def _expect(step: Step, link: Link, _: None) -> None:
+    link._expect(step)
+
+
+def _words(error: BaseException) -> tuple[str, str]:
+    """Return the class and the message of an error that another process can make again."""
+    if isinstance(error, HalError) and vars(errors).get(type(error).__name__) is type(error):
+        return type(error).__name__, str(error)
+    return SemaphoreFailedError.__name__, f"the semaphore was failed with {told(error)}"
+
+
+def _error(kind: str, message: str) -> HalError:
+    """Return the error that another process has described."""
+    found = vars(errors).get(kind)
+    if isinstance(found, type) and issubclass(found, HalError):
+        return found(message)
+    return SemaphoreFailedError(message)
+
+
+def create_semaphore(
+    initial: SupportsIndex = 0, *, name: str | None = None, shareable: bool = False
+) -> Semaphore:
+    """Create a timeline semaphore that belongs to no device (rule S3).
+
+    `initial` is its value, 0 to 2**63 - 1; `name` is for error texts and
+    pictures. With `shareable`, other processes can open it (`Semaphore.share`), and signals cost
+    some microseconds more. Raises `ArgumentTypeError` or `InvalidArgumentError` for anything else,
+    and for `shareable` `UnimplementedError` on a system that is not Linux.
+    """
+    title = None if name is None else as_name(name, "a semaphore")
+    value = check_value(initial)
+    if not as_flag(shareable, "create_semaphore: shareable"):
+        return Semaphore(value, title)
+    region = Region.create("semaphore", 0)
+    semaphore = SharedSemaphore(region, value, title)
+    region.raise_to(value)
+    return semaphore
+
+
+def open_semaphore(ticket: SemaphoreTicket) -> SharedSemaphore:
+    """Return this process's semaphore for a ticket; see `hal.Device.open`."""
+    region = Region.open(ticket, "semaphore", 0)
+    semaphore = SharedSemaphore(region, region.value(), None)
+    semaphore._link.take()
+    return semaphore

@@ -1,0 +1,16 @@
+"""Collectives over ranks, as operations of queues: all-reduce, broadcast, send and the others.
+
+``group = hal.collectives.join(device)``, then ``queue.all_reduce(buffer, group=group)``;
+docs/collectives.md describes all of it.
+"""
+
+from __future__ import annotations
+
+from hal.collectives.group import Group as Group
+from hal.collectives.joining import join as join
+from hal.collectives.joining import join_all as join_all
+from hal.collectives.launchers import find_place as find_place
+from hal.collectives.plugins import providers as providers
+from hal.native_collectives import Place as Place
+
+__all__ = ["Group", "Place", "find_place", "join", "join_all", "providers"]

@@ -1,0 +1,451 @@
+"""Groups: the order, the batches, the time-outs and the failure of a rank's collectives."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, Self, SupportsFloat
+
+import hal
+from hal.arguments import as_int, as_items, as_seconds
+from hal.collectives import watch
+from hal.collectives.texts import RECORDS, again, timed_out, withdrawn
+from hal.errors import (
+    ClosedError,
+    CollectiveError,
+    HalError,
+    InvalidArgumentError,
+    OperationError,
+)
+from hal.native_collectives import (
+    MESSAGES,
+    Collective,
+    Launch,
+    NativeGroup,
+    Participant,
+    Step,
+)
+
+__all__ = ["Group"]
+
+_MOST: Final = 2**31 - 1
+"""The highest color and key; MPI takes no more."""
+
+
+class _Flight:
+    """A submission of the group that has not ended. It holds no buffer."""
+
+    __slots__ = ("begun", "ended", "fail", "ordered", "queue", "step", "submission", "turn")
+
+    def __init__(self, turn: int, launch: Launch) -> None:
+        self.turn = turn
+        self.queue = launch.queue
+        self.ordered = launch.ordered
+        self.fail = launch.fail
+        self.step: Step = launch.work[0].step
+        self.submission: hal.Submission
+        self.begun: float | None = None
+        self.ended: hal.Semaphore | None = None
+
+
+class Group(Participant):
+    """One rank's membership in a group of ranks; made by `join`, `join_all` and `split`.
+
+    Queues take it: ``queue.all_reduce(buffer, group=group)``. All ranks submit the same
+    collectives in the same order; a rank's run in that order, one after the other, on whatever
+    queues. Any thread may submit.
+
+    A group breaks if a rank does not run an operation (a failed wait, a cancel, an error), submits
+    another one than the others, or does not come within `timeout` seconds after the first: all
+    unended operations fail on every rank, with a `CollectiveError` that names ranks and operations,
+    and so do later ones. The device goes on; `rebuild` makes a new group.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_batch",
+        "_batcher",
+        "_broken",
+        "_closed",
+        "_counts",
+        "_device",
+        "_flights",
+        "_generation",
+        "_lock",
+        "_name",
+        "_native",
+        "_provider",
+        "_records",
+        "_timeout",
+        "_turn",
+        "_turns",
+    )
+
+    def __init__(
+        self, native: NativeGroup, device: hal.Device, provider: str, name: str, timeout: float
+    ) -> None:
+        self._native = native
+        self._device = device
+        self._provider = provider
+        self._name = name
+        self._timeout = timeout
+        self._lock = threading.RLock()  # a finaliser may submit, too
+        self._flights: deque[_Flight] = deque()
+        self._counts: dict[tuple[int, bool], int] = {}
+        self._turns = 0  # submissions so far
+        self._turn = 0  # those that were issued
+        self._records: deque[Step] = deque(maxlen=RECORDS)
+        self._broken: CollectiveError | None = None
+        self._closed = False
+        self._batch: tuple[Launch, _Flight] | None = None
+        self._batcher: int | None = None  # the thread that has a batch open
+        self._generation = 0
+
+    @property
+    def rank(self) -> int:
+        """The number of this member, from 0 on."""
+        return self._native.rank
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return self._native.size
+
+    @property
+    def device(self) -> hal.Device:
+        """The device of this member."""
+        return self._device
+
+    @property
+    def name(self) -> str:
+        """Its name in errors."""
+        return self._name
+
+    @property
+    def provider(self) -> str:
+        """The name of the provider that moves the data: ``"embedded"``, ``"mpi"``, ``"nccl"``."""
+        return self._provider
+
+    @property
+    def timeout(self) -> float:
+        """The seconds that an operation may take from its issue on, before the group breaks."""
+        return self._timeout
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
+    def error(self) -> CollectiveError | None:
+        """Why the group is broken, as a fresh exception; None if it is not."""
+        self.look()
+        broken = self._broken
+        return None if broken is None else again(broken)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ", broken" if self._broken else ""
+        return f"<Group {self._name!r} rank {self.rank} of {self.size}, {self._provider}{state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Submission
+
+    def enter(self, launch: Launch) -> hal.Submission:
+        """Submit an operation in the order of the group; for queues."""
+        for work in launch.work:
+            self._native.check(work)
+        with self._lock:
+            self._live()
+            if self._batcher == threading.get_ident():
+                return self._collect(launch)
+            flight = self._made(launch)
+            return self._start(launch, flight)
+
+    def _collect(self, launch: Launch) -> hal.Submission:
+        """Add an operation to the open batch."""
+        if self._batch is None:
+            flight = self._made(launch)
+            self._batch = launch, flight
+            return flight.submission
+        first, flight = self._batch
+        if first.queue is not launch.queue:
+            message = (
+                f"the batch of {self._name} is on {first.queue!r}, and {launch.work[0].step.kind} "
+                f"on {launch.queue!r}: a batch is one launch on one queue"
+            )
+            raise InvalidArgumentError(message)
+        first.absorb(launch)
+        return flight.submission
+
+    def _made(self, launch: Launch) -> _Flight:
+        flight = _Flight(0, launch)
+        run: Callable[..., object] = partial(self._run, flight)
+        if self._native.on_stream:
+            run = partial(self._enqueue, flight)
+        flight.submission = launch.make(run, on_stream=self._native.on_stream)
+        return flight
+
+    def _start(self, launch: Launch, flight: _Flight) -> hal.Submission:
+        """Submit a launch behind the group's others; with the lock."""
+        before = self._flights[-1] if self._flights else None
+        also: tuple[hal.Submission, ...] = ()
+        if before is not None and not (before.queue is flight.queue and before.ordered):
+            also = (before.submission,)  # one after the other, also across queues
+        counts = dict(self._counts)
+        for work in launch.work:
+            work.step = self._numbered(work.step, counts)
+        flight.step = launch.work[0].step
+        flight.turn = self._turns
+        if self._broken is None:
+            self._turns += 1
+        self._flights.append(flight)
+        try:
+            launch.start(also)
+        except BaseException:
+            if not flight.submission.done:  # refused: nothing has changed
+                self._flights.remove(flight)
+                self._turns = flight.turn
+                launch.fail(flight.submission, OperationError("the submission was refused"))
+            raise
+        self._counts = counts
+        self._records.extend(work.step for work in launch.work)
+        watch.watch.add(self)
+        if self._broken is not None:
+            launch.fail(flight.submission, again(self._broken))
+        return flight.submission
+
+    def _numbered(self, step: Step, counts: dict[tuple[int, bool], int]) -> Step:
+        """Return a step with its number: of collectives, or of the messages to or from a rank."""
+        key = (step.root, step.kind == "send") if step.kind in MESSAGES else (-1, False)
+        counts[key] = counts.get(key, 0) + 1
+        return Step(step.kind, counts[key], *step[2:])
+
+    def _live(self) -> None:
+        if self._closed:
+            message = f"{self._name} is closed; join a group again"
+            raise ClosedError(message)
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """Fuse the operations that this thread submits inside ``with`` into one launch.
+
+        They are on one queue, wait together for all their waits, and make all their signals at
+        the end of all. Each call returns the same submission, which is in the queue at the end
+        of ``with``: do not wait for it before. Sends and receives between two ranks in both
+        directions need a batch. If the body raises nothing is submitted, and that
+        submission fails.
+        """
+        thread = threading.get_ident()
+        with self._lock:
+            self._live()
+            if self._batcher is not None:
+                message = f"a batch of {self._name} is open already; end it first"
+                raise InvalidArgumentError(message)
+            self._batcher = thread
+        try:
+            yield
+        except BaseException as error:
+            with self._lock:
+                batch, self._batch, self._batcher = self._batch, None, None
+            if batch is not None:
+                reason = OperationError(f"the batch of {self._name} was left by {error!r}")
+                batch[0].fail(batch[1].submission, reason)
+            raise
+        with self._lock:
+            batch, self._batch, self._batcher = self._batch, None, None
+            if batch is None:
+                return
+            if self._closed:
+                batch[0].fail(batch[1].submission, ClosedError(f"{self._name} is closed"))
+                self._live()
+            self._start(*batch)
+
+    # Issue
+
+    def _take_turn(self, flight: _Flight) -> None:
+        """Raise unless it is an operation's turn; one that did not run has broken the group.
+
+        Takes no lock, since it may run inside the submission of another group. No two threads
+        get here at once: each operation waits for the one before it.
+        """
+        if self._broken is not None:
+            raise again(self._broken)
+        if flight.turn != self._turn:
+            raise self._out_of_turn(flight)
+        self._turn += 1
+        flight.begun = time.monotonic()
+
+    def _out_of_turn(self, flight: _Flight) -> CollectiveError:
+        """Return why one before an operation did not run."""
+        for other in list(self._flights):
+            error = other.submission.error if other.turn < flight.turn else None
+            if error is not None:
+                return withdrawn(self._name, self.rank, other.step, error, self._told())
+        words = "an operation before it did not run"
+        return withdrawn(self._name, self.rank, flight.step, CollectiveError(words), self._told())
+
+    def _enqueue(self, flight: _Flight, stream: int, work: Sequence[Collective]) -> None:
+        """Put operations on a native stream."""
+        self._take_turn(flight)
+        self._native.enqueue(stream, work)
+
+    def _run(self, flight: _Flight, work: Sequence[Collective]) -> object:
+        """Begin operations on a thread of hal's; return what their end waits for."""
+        ended = hal.create_semaphore(name=f"{self._name}: {flight.step}")
+        flight.ended = ended
+        self._take_turn(flight)
+        self._native.begin(work, partial(_finish, ended))
+        return (ended.at(1),)
+
+    # Failure
+
+    def look(self) -> bool:
+        """Look for failures and time-outs; return whether work is in flight."""
+        now = time.monotonic()
+        with self._lock:
+            flights = [*self._flights]
+        failed: tuple[_Flight, HalError] | None = None
+        for flight in flights:
+            if flight.submission.done:
+                error = flight.submission.error
+                if error is not None and failed is None:
+                    failed = flight, error
+        broken = self._broken
+        if broken is None:
+            broken = self._native.failure() or self._told_of(failed)
+        if broken is None and (late := self._late(flights, now)) is not None:
+            missing, records = self._native.report()
+            known = records or self._told()
+            if not late.submission.done:
+                broken = timed_out(self._name, self.rank, late.step, self._timeout, missing, known)
+        if broken is not None:
+            self._break(broken)
+        with self._lock:
+            flights_left = [each for each in self._flights if not each.submission.done]
+            self._flights = deque(flights_left)
+            return bool(flights_left)
+
+    def _late(self, flights: Sequence[_Flight], now: float) -> _Flight | None:
+        for flight in flights:
+            if not flight.submission.done:
+                begun = flight.begun
+                return flight if begun is not None and now - begun > self._timeout else None
+        return None
+
+    def _told_of(self, failed: tuple[_Flight, HalError] | None) -> CollectiveError | None:
+        """Return the group's failure for that of an operation."""
+        if failed is None:
+            return None
+        flight, error = failed
+        if isinstance(error, CollectiveError):
+            return error
+        return withdrawn(self._name, self.rank, flight.step, error, self._told())
+
+    def _told(self) -> dict[int, tuple[str, ...]]:
+        return {self.rank: tuple(map(str, self._records))}
+
+    def _break(self, error: CollectiveError) -> None:
+        """Break the group, or fail what was submitted since it broke."""
+        with self._lock:
+            is_first = self._broken is None
+            broken = self._broken = self._broken or error
+            flights = [*self._flights]
+        # First: what an abort ends on a stream would count as done.
+        for flight in flights:
+            if flight.ended is not None:
+                flight.ended.fail(again(broken))
+            flight.fail(flight.submission, again(broken))
+        if is_first:
+            self._native.abort(broken)
+
+    # Other groups, and the end
+
+    def split(
+        self, color: int | None, *, key: int = 0, timeout: SupportsFloat | None = None
+    ) -> Group | None:
+        """Return a group of the ranks with the same `color`, in the order of `key`, then rank.
+
+        Every rank calls it, and it blocks until they have; None for those whose `color` is None.
+        At most `timeout` seconds, by default the group's. Raises `RendezvousError` then, and the
+        group's failure.
+        """
+        chosen = None if color is None else as_int(color, "split: color is an int or None")
+        place = as_int(key, "split: key is an int")
+        if abs(place) > _MOST or not 0 <= (chosen or 0) <= _MOST:
+            message = f"split: color is from 0 to {_MOST}, and key at most that, either way"
+            raise InvalidArgumentError(message)
+        seconds = self._timeout if timeout is None else as_seconds(timeout)
+        name = self._derived()
+        made = self._native.split(chosen, place, name, seconds)
+        if made is None:
+            return None
+        return Group(made, self._device, self._provider, f"{name}:{chosen}", self._timeout)
+
+    def rebuild(self, ranks: Iterable[int], *, timeout: SupportsFloat | None = None) -> Group:
+        """Return a new group of the `ranks` that are left, also of a group that is broken.
+
+        All of those call it, with the same ranks of this group, and it blocks until they have, for
+        at most `timeout` seconds. `CollectiveError.ranks` says who is not left. Their order is
+        that of the list. Raises `RendezvousError` at the time-out.
+        """
+        rule = "rebuild takes the ranks that are left"
+        left = tuple([as_int(each, rule) for each in as_items(ranks, rule)])
+        if self.rank not in left or len(set(left)) < len(left):
+            message = f"{rule}, this one, {self.rank}, among them, and each once; not {left}"
+            raise InvalidArgumentError(message)
+        if not all(0 <= each < self.size for each in left):
+            message = f"{rule}, from 0 to {self.size - 1}, not {left}"
+            raise InvalidArgumentError(message)
+        seconds = self._timeout if timeout is None else as_seconds(timeout)
+        name = self._derived()
+        made = self._native.rebuild(left, name, seconds)
+        return Group(made, self._device, self._provider, name, self._timeout)
+
+    def _derived(self) -> str:
+        """Return the name of a group that is made of this one; the same on all ranks."""
+        with self._lock:
+            self._live()
+            self._generation += 1
+            return f"{self._name}/{self._generation}"
+
+    def close(self, timeout: SupportsFloat = 10.0) -> None:
+        """Wait for the work in flight, and free the provider's objects.
+
+        What is not issued is cancelled; what has not ended after `timeout` seconds
+        fails. May be called twice. Every rank closes the group: one that others wait for fails
+        them.
+        """
+        seconds = as_seconds(timeout)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            flights = [*self._flights]
+        deadline = time.monotonic() + seconds
+        for flight in reversed(flights):
+            flight.submission.cancel()
+        for flight in flights:
+            with contextlib.suppress(HalError):
+                flight.submission.wait(max(deadline - time.monotonic(), 0.0))
+        if self.look():
+            words = f"rank {self.rank} has closed {self._name} before its work had ended"
+            self._break(CollectiveError(words, ranks=(self.rank,), records=self._told()))
+        self._native.close(max(deadline - time.monotonic(), 0.0))
+
+
+def _finish(ended: hal.Semaphore, error: BaseException | None) -> None:
+    """End what waits for an operation's end."""
+    with contextlib.suppress(HalError):  # it has failed meanwhile
+        if error is None:
+            ended.signal(1)
+        else:
+            ended.fail(again(error) if isinstance(error, CollectiveError) else error)

@@ -1,0 +1,77 @@
+"""The one thread that watches over groups with work in flight: time-outs and failures."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final, Protocol
+
+from hal.errors import OperationError
+
+__all__ = ["SLICE", "watch"]
+
+SLICE: Final = 0.02
+"""Seconds between two looks at groups that have work in flight."""
+
+
+class Watched(Protocol):
+    """A group."""
+
+    def look(self) -> bool:
+        """Look for failures; return whether work is in flight."""
+
+
+class _Watch:
+    """The groups that have work in flight, and the thread."""
+
+    def __init__(self) -> None:
+        self._groups: set[Watched] = set()
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._is_running = False
+
+    def add(self, group: Watched) -> None:
+        """Look at a group until it has no work in flight; any thread, also again and again."""
+        if group in self._groups:
+            return
+        with self._lock:
+            self._groups.add(group)
+            if not self._is_running:
+                try:
+                    threading.Thread(target=self._run, name="hal-collectives", daemon=True).start()
+                except RuntimeError as error:
+                    message = f"the thread that watches over groups cannot be started: {error}"
+                    raise OperationError(message) from error
+                self._is_running = True
+        self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            with self._lock:
+                groups = list(self._groups)
+                if not groups:
+                    self._wake.clear()
+                    continue
+            for group in groups:
+                if not group.look():
+                    # Removed first: one that is submitted meanwhile adds it again.
+                    with self._lock:
+                        self._groups.discard(group)
+                    if group.look():
+                        self.add(group)
+            del groups[:]
+            group = None  # type: ignore[assignment] # dropped groups are free
+            _pause.wait(SLICE)
+
+
+_pause: Final = threading.Event()
+watch: _Watch = _Watch()
+
+
+def _renew() -> None:
+    global watch  # noqa: PLW0603 - the parent's thread is not in the child
+    watch = _Watch()
+
+
+os.register_at_fork(after_in_child=_renew)

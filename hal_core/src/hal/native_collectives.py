@@ -1,0 +1,367 @@
+"""The interface of a provider of collectives, and its arguments (docs/collectives.md).
+
+A provider is an entry point in the group ``hal.collectives`` whose object is a function, marked
+with `hal.plugin.hookimpl` and called ``hal_collectives``, that returns a `Provider`. The core
+checks arguments, keeps the order, and watches over time-outs and failures; a provider moves
+the data. Every method may assume valid input.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pluggy
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hal.errors import CollectiveError, HalError
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "MESSAGES",
+    "OPERATIONS",
+    "REDUCTIONS",
+    "Collective",
+    "HookSpecification",
+    "Join",
+    "Launch",
+    "NativeGroup",
+    "Participant",
+    "Place",
+    "Provider",
+    "Region",
+    "Step",
+]
+
+ENTRY_POINT_GROUP: Final = "hal.collectives"
+
+REDUCTIONS: Final = ("sum", "product", "min", "max", "average")
+"""The values of ``op``."""
+
+MESSAGES: Final = frozenset({"send", "receive"})
+"""The kinds that only two ranks take part in."""
+
+OPERATIONS: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "all_to_all",
+    "send",
+    "receive",
+    "barrier",
+)
+"""Every kind of operation of a group."""
+
+
+class Step(NamedTuple):
+    """The part of an operation that all ranks must agree on.
+
+    Attributes
+    ----------
+    kind
+        One of `OPERATIONS`.
+    number
+        Its place, from 1 on, in the order of the group's collectives; of a message, in that of
+        the messages from the one rank to the other.
+    op
+        One of `REDUCTIONS`, or empty.
+    dtype
+        The name of the elements' type.
+    elements
+        How many elements one rank gives or, in a ``reduce_scatter``, gets; in an ``all_to_all``,
+        what it gives to one other.
+    root
+        The root, or the other rank of a message; -1 for none.
+    """
+
+    kind: str
+    number: int
+    op: str = ""
+    dtype: str = ""
+    elements: int = 0
+    root: int = -1
+
+    def __str__(self) -> str:
+        words = f"{self.kind} #{self.number}"
+        if self.kind != "barrier":
+            words += f" of {self.elements} {self.dtype}"
+        if self.op:
+            words += f", {self.op}"
+        if self.root >= 0:
+            role = {"send": "to", "receive": "from"}.get(self.kind, "root")
+            words += f", {role} rank {self.root}"
+        return words
+
+
+class Region(ABC):
+    """The bytes of a buffer that an operation reads or writes."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of bytes."""
+
+    @abstractmethod
+    def address(self) -> int:
+        """Return the device's address, once the operation is issued."""
+
+    @abstractmethod
+    def read(self) -> NDArray[np.uint8]:
+        """Return the bytes on the host: the memory itself where the host sees it, else a copy.
+
+        Blocks while the device copies. A copy is not written back: see `write`.
+        """
+
+    @abstractmethod
+    def write(self, data: NDArray[np.uint8]) -> None:
+        """Copy bytes in, and block until they are there; nothing if `data` is the memory itself."""
+
+    @property
+    @abstractmethod
+    def is_visible(self) -> bool:
+        """Whether `read` returns the memory itself."""
+
+
+class Collective:
+    """One operation of one rank. A source or target that has no part in it is None."""
+
+    __slots__ = ("dtype", "source", "step", "target")
+
+    def __init__(
+        self, step: Step, dtype: np.dtype[Any] | None, source: Region | None, target: Region | None
+    ) -> None:
+        self.step = step
+        self.dtype = dtype
+        self.source = source
+        self.target = target
+
+
+class Launch(ABC):
+    """One submission to be: an operation, or a batch of them, with its queue and lists.
+
+    Attributes
+    ----------
+    queue, ordered
+        The queue, and whether it is an ordered one.
+    work
+        The operations, whose numbers the group gives.
+    """
+
+    __slots__ = ("ordered", "queue", "work")
+
+    queue: object
+    ordered: bool
+    work: list[Collective]
+
+    @abstractmethod
+    def make(self, run: Callable[..., object], *, on_stream: bool) -> Any:  # noqa: ANN401 - hal.Submission
+        """Make the submission whose issue calls `run`, and return it; it is in no queue yet.
+
+        On a stream ``run(stream, work)``; else on a thread of ours ``run(work)``, which may
+        return timepoints to wait for, as the function of `hal.Queue.call`.
+        """
+
+    @abstractmethod
+    def absorb(self, other: Launch) -> None:
+        """Take in the work and the lists of another launch on the same queue."""
+
+    @staticmethod
+    @abstractmethod
+    def fail(submission: object, error: BaseException) -> None:
+        """Fail a submission, also one that is issued: what it has on a stream goes on."""
+
+    @abstractmethod
+    def start(self, also: Sequence[object]) -> None:
+        """Submit it; it waits for the submissions in `also`, too."""
+
+
+class Participant(ABC):
+    """A group as queues see it: `hal.collectives.Group`."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """The number of this member, from 0 on."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of members."""
+
+    @property
+    @abstractmethod
+    def device(self) -> Any:  # noqa: ANN401 - hal.Device
+        """The device of this member."""
+
+    @abstractmethod
+    def enter(self, launch: Launch) -> Any:  # noqa: ANN401 - hal.Submission
+        """Submit an operation in the order of the group."""
+
+
+class NativeGroup(ABC):
+    """A provider's end of one rank's group. Any thread may call; no two calls of `enqueue` at once.
+
+    Attributes
+    ----------
+    on_stream
+        Whether work is put on a native stream, by `enqueue`; else `begin` runs it.
+    """
+
+    __slots__ = ()
+
+    on_stream: bool = False
+
+    def check(self, work: Collective) -> None:  # noqa: B027 - most have nothing to refuse
+        """Raise `UnimplementedError` for an operation or a dtype that the provider lacks."""
+
+    def enqueue(self, stream: int, work: Sequence[Collective]) -> None:
+        """Put operations on a stream, as one launch; never waits for peers or the device.
+
+        `stream` is the vendor's handle (`NativeDevice.export_stream`); the device's context is
+        current.
+        """
+        raise NotImplementedError
+
+    def begin(
+        self, work: Sequence[Collective], finish: Callable[[BaseException | None], None]
+    ) -> None:
+        """Begin operations; never waits for peers.
+
+        Calls `finish` once, on any thread, at the end of all of them or with the error of one.
+        """
+        raise NotImplementedError
+
+    def failure(self) -> CollectiveError | None:
+        """Return why the group is broken, if a peer or the library says so; never blocks."""
+        return None
+
+    @abstractmethod
+    def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:
+        """Return the ranks that the group waits for, and each rank's last operations.
+
+        As far as they are known. May ask the peers, for a second at most.
+        """
+
+    @abstractmethod
+    def abort(self, error: HalError) -> None:
+        """End what runs, and tell the peers if there is a way; the group is not used again.
+
+        Returns within seconds. What runs on a stream ends; what `begin` was given need not
+        be finished.
+        """
+
+    @abstractmethod
+    def split(self, color: int | None, key: int, name: str, timeout: float) -> NativeGroup | None:
+        """Return this rank's part: the ranks of its color, by key and rank; None without a color.
+
+        All ranks call it; blocks. Raises `RendezvousError` at the time-out.
+        """
+
+    @abstractmethod
+    def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
+        """Return a group of some ranks, this one among them, of one that is broken; blocks.
+
+        Those ranks call it. Raises `RendezvousError` at the time-out.
+        """
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """The rank of this end."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of ranks."""
+
+    @abstractmethod
+    def close(self, timeout: float) -> None:
+        """Free what it has; nothing runs. Never waits longer for peers than `timeout` seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process stands among those that were launched together.
+
+    Attributes
+    ----------
+    rank, size
+        Its number, and how many there are.
+    local_rank
+        Its number among those of its host, to choose a device by; None if that is unknown.
+    rendezvous
+        How the ranks find each other: ``"tcp://HOST:PORT"``, ``"file:///PATH"``, another text,
+        the name of a group of threads in one process; or None.
+    launcher
+        Who started it: ``"torchrun"``, ``"mpi"``, ``"slurm"``, ``"given"``, ``"alone"``.
+    """
+
+    rank: int
+    size: int
+    local_rank: int | None = None
+    rendezvous: str | None = None
+    launcher: str = "alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The arguments of `Provider.join`.
+
+    `exchange` gives every rank the bytes of rank 0, once for each name of a group, and is None
+    where only `place` tells how ranks meet.
+    """
+
+    device: Any
+    place: Place
+    name: str
+    timeout: float
+    exchange: Callable[[bytes | None], bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """The record of one provider.
+
+    Attributes
+    ----------
+    name
+        The same as its entry point's: ``"nccl"``.
+    summary
+        One line.
+    suits
+        Return why it cannot serve a `Join`, or an empty text; loads no more than it must.
+    join
+        Return a rank's group; blocks until all ranks have come. Raises `RendezvousError` at the
+        time-out.
+    backends
+        The backends on whose streams it puts work; empty for one that serves any device.
+    priority
+        Of several that suit, the one with the highest is taken.
+    """
+
+    name: str
+    summary: str
+    suits: Callable[[Join], str]
+    join: Callable[[Join], NativeGroup]
+    backends: tuple[str, ...] = field(default=())
+    priority: int = 0
+
+
+class HookSpecification:
+    """The hook of a provider."""
+
+    @pluggy.HookspecMarker("hal")
+    def hal_collectives(self) -> Provider:
+        """Return the record of the provider; load nothing."""
+        raise NotImplementedError

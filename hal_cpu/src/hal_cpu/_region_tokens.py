@@ -1,0 +1,243 @@
+"""The words and brackets of a kernel's body, as its division into regions sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from hal.cpp_tokens import Token
+
+__all__ = [
+    "ASSIGNMENTS",
+    "BARRIER",
+    "BUILT_IN",
+    "CONTROL",
+    "NOT_TAKEN",
+    "TYPES",
+    "Edit",
+    "RefusedError",
+    "Words",
+    "merge",
+    "pairs_of",
+    "without_comments",
+]
+
+BARRIER: Final = ("__syncthreads", "(", ")", ";")
+OPERATORS: Final = re.compile(r"<<=|>>=|\+\+|--|[-+*/%&|^=!<>]=|\|\||>>")
+ASSIGNMENTS: Final = frozenset(
+    ["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>=", "++", "--"]
+)
+TYPES: Final = frozenset(
+    [
+        "bool",
+        "char",
+        "short",
+        "int",
+        "long",
+        "float",
+        "double",
+        "signed",
+        "unsigned",
+        "size_t",
+        "int8_t",
+        "int16_t",
+        "int32_t",
+        "int64_t",
+        "uint8_t",
+        "uint16_t",
+        "uint32_t",
+        "uint64_t",
+    ]
+)
+BUILT_IN: Final = frozenset(
+    [
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "x",
+        "y",
+        "z",
+        "min",
+        "max",
+        "sizeof",
+        "const",
+        "true",
+        "false",
+    ]
+)
+# What may hide an effect or a declaration that is not seen here.
+NOT_TAKEN: Final = frozenset(
+    [
+        "goto",
+        "switch",
+        "case",
+        "default",
+        "typedef",
+        "using",
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "template",
+        "static",
+        "volatile",
+        "asm",
+        "__asm__",
+        "__asm",
+        "try",
+        "catch",
+        "auto",
+        "constexpr",
+        "decltype",
+        "operator",
+        "new",
+        "delete",
+    ]
+)
+CONTROL: Final = frozenset(["if", "for", "while", "do", "else", "return", "break", "continue"])
+
+
+class Edit(NamedTuple):
+    """The replacement of a range of the source."""
+
+    start: int
+    end: int
+    text: str
+
+
+class RefusedError(Exception):
+    """The kernel has something that is not understood."""
+
+
+def merge(tokens: Sequence[Token]) -> list[Token]:
+    """Join the signs of an operator."""
+    merged: list[Token] = []
+    for token in tokens:
+        last = merged[-1] if merged else None
+        if last and last.kind == token.kind == "sign" and last.end == token.start:
+            text = last.text + token.text
+            if OPERATORS.fullmatch(text):
+                merged[-1] = Token("sign", text, last.start, token.end)
+                continue
+        merged.append(token)
+    return merged
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL).replace("\n", " ")
+
+
+def pairs_of(texts: Sequence[str]) -> dict[int, int]:
+    """Return the index of each opening bracket's partner."""
+    pairs: dict[int, int] = {}
+    stack: list[int] = []
+    closing = {")": "(", "]": "[", "}": "{"}
+    for index, text in enumerate(texts):
+        if text in {"(", "[", "{"}:
+            stack.append(index)
+        elif text in closing:
+            if not stack or texts[stack[-1]] != closing[text]:
+                raise RefusedError
+            pairs[stack.pop()] = index
+    if stack:
+        raise RefusedError
+    return pairs
+
+
+class Words:
+    """A kernel's body, and what may be asked about its words."""
+
+    def __init__(
+        self,
+        tokens: list[Token],
+        macros: Mapping[str, Sequence[Token] | None],
+        users: frozenset[str],
+    ) -> None:
+        self._tokens = tokens
+        self._texts = [token.text for token in tokens]
+        self._macros = macros
+        self._users = users
+        self._pair = pairs_of(self._texts)
+
+    def _is_operand(self, index: int) -> bool:
+        token = self._tokens[index]
+        is_name = token.kind == "word" and token.text not in CONTROL
+        return is_name or token.kind == "number" or token.text in {")", "]"}
+
+    def _is_changed(self, name: str, ranges: Sequence[tuple[int, int]] = ()) -> bool:
+        """Return whether a variable may change outside of ranges, its declaration aside."""
+        for index, text in enumerate(self._texts):
+            if text != name or any(first <= index < last for first, last in ranges):
+                continue
+            before, after = self._texts[index - 1], self._texts[index + 1]
+            if after in {".", "->"} or before in {".", "->"}:
+                if before not in {".", "->"}:
+                    return True
+                continue
+            if after in ASSIGNMENTS or before in {"++", "--"}:
+                return True
+            if before == "&" and not self._is_operand(index - 2):
+                return True
+            if before in {"(", ","} and after in {",", ")"} and self._may_refer(index):
+                return True
+        return False
+
+    def _is_written(self, name: str) -> bool:
+        """Return whether a parameter may change; refuse one of which a member may."""
+        for index, text in enumerate(self._texts):
+            if text != name or self._texts[index - 1] in {".", "->"}:
+                continue
+            end = index + 1
+            while self._texts[end] == "." or (end > index + 1 and self._texts[end] == "["):
+                end = end + 2 if self._texts[end] == "." else self._pair[end] + 1
+            if end == index + 1:
+                others = [(0, index), (end, len(self._texts))]
+                if self._texts[end] != "->" and self._is_changed(name, others):
+                    return True
+            elif self._texts[end] in {*ASSIGNMENTS, "(", "->"} or (
+                self._texts[index - 1] in {"++", "--"}
+                or (self._texts[index - 1] == "&" and not self._is_operand(index - 2))
+            ):
+                raise RefusedError
+        return False
+
+    def _may_refer(self, index: int) -> bool:
+        """Return whether a name is the whole argument of a function that the source defines."""
+        depth = 0
+        for place in range(index - 1, -1, -1):
+            depth += (self._texts[place] == ")") - (self._texts[place] == "(")
+            if depth < 0:
+                callee = self._tokens[place - 1]
+                return callee.kind == "word" and callee.text in self._users
+        return True
+
+    def _is_free(self, first: int, last: int, known: set[str]) -> bool:
+        """Return whether an expression is made of known names and pure operations alone."""
+        for index in range(first, last):
+            token = self._tokens[index]
+            text = token.text
+            if token.kind == "word":
+                if text in TYPES or text in BUILT_IN or text in self._macros or text in known:
+                    if self._texts[index + 1] == "(" and text not in {"min", "max", "sizeof"}:
+                        return False
+                    continue
+                return False
+            if (
+                token.kind in {"string", "directive"}
+                or text in ASSIGNMENTS
+                or text in {"[", "{", "->"}
+            ):
+                return False
+            if text in {"*", "&"} and not self._is_operand(index - 1):
+                return False
+            if text in {"/", "%"} and self._tokens[index + 1].kind != "number":
+                divisor = self._texts[index + 1]
+                # Nobody may be left whose division it is.
+                if (
+                    divisor not in self._macros
+                    and divisor != "blockDim"
+                    and "threadIdx" not in known
+                ):
+                    return False
+        return True

@@ -1,0 +1,177 @@
+"""The only module that touches mpi4py."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from hal.errors import BackendUnavailableError, OperationError, RendezvousError
+
+__all__ = ["HEADER", "Communicator", "Request", "meet", "world"]
+
+HEADER: Final = 96
+"""Bytes of the header of an operation."""
+
+_MEETING: Final = 22_000
+_TELLING: Final = 21_999
+_SPIN: Final = 0.2
+"""Seconds that a wait asks over and over before it naps between."""
+_NAP: Final = 0.0005
+_OPS: Final = {
+    "sum": MPI.SUM,
+    "average": MPI.SUM,
+    "product": MPI.PROD,
+    "min": MPI.MIN,
+    "max": MPI.MAX,
+}
+
+Request = Any
+Array = NDArray[Any]
+
+
+def world() -> MPI.Intracomm:
+    """Return the communicator of all ranks; raise if MPI cannot be used by several threads."""
+    if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+        message = (
+            "MPI was initialised without MPI_THREAD_MULTIPLE, which hal needs: leave "
+            "mpi4py.rc.thread_level as it is, and use an MPI that was built with threads"
+        )
+        raise BackendUnavailableError(message)
+    return MPI.COMM_WORLD
+
+
+def wait(request: Request, is_broken: Callable[[], bool]) -> None:
+    """Wait for a request; raise `OperationError` once the group is broken."""
+    begin: float | None = None
+    while not request.Test():
+        if is_broken():
+            message = "the group is broken"
+            raise OperationError(message)
+        now = time.monotonic()
+        begin = begin or now
+        time.sleep(0 if now - begin < _SPIN else _NAP)
+
+
+class Communicator:
+    """Two communicators of the same ranks: for data, and for what they tell each other."""
+
+    def __init__(self, parent: MPI.Intracomm, ranks: Sequence[int], name: str) -> None:
+        group = parent.Get_group().Incl(list(ranks))
+        tag = _tag(name)
+        self._data = parent.Create_group(group, tag)
+        self.control = parent.Create_group(group, tag)
+        group.Free()
+        self.rank: int = self._data.Get_rank()
+        self.size: int = self._data.Get_size()
+
+    def free(self) -> None:
+        """Free both."""
+        self._data.Free()
+        self.control.Free()
+
+    # Data
+
+    def headers(self, header: bytes) -> tuple[Request, NDArray[np.uint8]]:
+        """Exchange headers; return the request, and where they will stand."""
+        mine = np.frombuffer(header.ljust(HEADER)[:HEADER], np.uint8)
+        every = np.empty((self.size, HEADER), np.uint8)
+        return self._data.Iallgather(mine, every), every
+
+    def all_reduce(self, source: Array, target: Array, op: str) -> Request:
+        """Reduce; the two may be the same memory."""
+        is_same = source.ctypes.data == target.ctypes.data
+        return self._data.Iallreduce(MPI.IN_PLACE if is_same else source, target, _OPS[op])
+
+    def reduce(self, source: Array, target: Array | None, op: str, root: int) -> Request:
+        """Reduce to the root, which alone has a target; the two may be the same memory."""
+        is_same = target is not None and source.ctypes.data == target.ctypes.data
+        return self._data.Ireduce(MPI.IN_PLACE if is_same else source, target, _OPS[op], root)
+
+    def reduce_scatter(self, source: Array, target: Array, op: str) -> Request:
+        """Reduce, and get this rank's part."""
+        return self._data.Ireduce_scatter_block(source, target, _OPS[op])
+
+    def broadcast(self, array: Array, root: int) -> Request:
+        """Send the root's array to all."""
+        return self._data.Ibcast(array, root)
+
+    def all_gather(self, source: Array | None, target: Array) -> Request:
+        """Gather the sources; None stands for this rank's part of the target."""
+        return self._data.Iallgather(MPI.IN_PLACE if source is None else source, target)
+
+    def all_to_all(self, source: Array, target: Array) -> Request:
+        """Exchange parts."""
+        return self._data.Ialltoall(source, target)
+
+    def send(self, array: Array, peer: int, tag: int) -> Request:
+        """Send to a rank."""
+        return self._data.Isend(array, peer, tag)
+
+    def receive(self, array: Array, peer: int, tag: int) -> Request:
+        """Receive from a rank."""
+        return self._data.Irecv(array, peer, tag)
+
+    # What ranks tell each other
+
+    def tell(self, peers: Sequence[int], message: dict[str, Any]) -> list[tuple[Request, bytes]]:
+        """Send a message to some ranks; return what is to be kept until they have it."""
+        data = json.dumps(message).encode()
+        return [(self.control.Isend(data, peer, _TELLING), data) for peer in peers]
+
+    def hear(self) -> tuple[int, dict[str, Any]] | None:
+        """Return a message and its sender, if one has come."""
+        return _take(self.control, MPI.ANY_SOURCE, _TELLING)
+
+
+def meet(
+    comm: MPI.Intracomm, ranks: Sequence[int], name: str, brings: object, timeout: float
+) -> dict[int, Any]:
+    """Have some ranks meet, and return what each has brought, by rank; blocks.
+
+    Raises `RendezvousError` at the time-out, with those that did not come.
+    """
+    tag, rank = _tag(name), comm.Get_rank()
+    deadline = time.monotonic() + timeout
+    data = json.dumps(brings).encode()
+    sent = [comm.Isend(data, peer, tag) for peer in ranks if peer != rank]
+    found = {rank: brings}
+    while len(found) < len(ranks) or not MPI.Request.Testall(sent):
+        heard = _take(comm, MPI.ANY_SOURCE, tag)
+        if heard is not None:
+            found[heard[0]] = heard[1]
+            continue
+        if time.monotonic() > deadline:
+            missing = sorted(set(ranks) - found.keys())
+            _left.append((sent, data))
+            message = (
+                f"rank {rank} waited {timeout:g} s for ranks {missing} to come to {name}; every "
+                "rank must join, split and rebuild the same groups in the same order"
+            )
+            raise RendezvousError(message, ranks=missing)
+        time.sleep(0.0002)
+    return found
+
+
+_left: list[object] = []
+"""Messages that nobody took in time, which MPI may still read."""
+
+
+def _take(comm: MPI.Intracomm, source: int, tag: int) -> tuple[int, Any] | None:
+    status = MPI.Status()
+    if not comm.Iprobe(source, tag, status):
+        return None
+    found = bytearray(status.Get_count(MPI.BYTE))
+    sender = status.Get_source()
+    comm.Recv(found, sender, tag)
+    return sender, json.loads(bytes(found))
+
+
+def _tag(name: str) -> int:
+    return _MEETING + zlib.crc32(name.encode()) % 8_000

@@ -1,0 +1,385 @@
+"""A group over MPI: one thread makes its calls, in the order of the group.
+
+Before a collective the ranks exchange headers. A rank that waits too long asks the others where
+they are: those that are in an operation of the group answer, so that the others are known. An error
+is told to all.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from hal.collectives.numerics import narrow, wide_type, widen
+from hal.collectives.texts import RECORDS, mismatch
+from hal.errors import CollectiveError, HalError, OperationError, RendezvousError
+from hal.native_collectives import MESSAGES, Collective, Join, NativeGroup, Step
+from hal_mpi import _mpi
+
+__all__ = ["join"]
+
+_HEADERS: Final = 1
+_DATA: Final = 2
+_ANSWERS: Final = 0.5
+"""Seconds that a rank waits for answers before it calls the others missing."""
+_IDLE: Final = 0.05
+_BUSY: Final = 0.005
+"""Seconds between two looks for messages of the others, without work and with it."""
+_LAST: Final = 3
+"""Operations of each rank that an error tells the others."""
+
+_Finish = Callable[[BaseException | None], None]
+
+
+def join(request: Join) -> MpiGroup:
+    """Meet the other ranks of MPI's world."""
+    world, place = _mpi.world(), request.place
+    if world.Get_size() != place.size or world.Get_rank() != place.rank:
+        message = (
+            f"the launcher says rank {place.rank} of {place.size}, and mpi4py's MPI rank "
+            f"{world.Get_rank()} of {world.Get_size()}: mpiexec is of another MPI than mpi4py; "
+            "use the one that mpi4py was built for"
+        )
+        raise RendezvousError(message)
+    ranks = range(place.size)
+    _mpi.meet(world, ranks, request.name, place.rank, request.timeout)
+    return MpiGroup(_mpi.Communicator(world, ranks, request.name), request.name)
+
+
+class MpiGroup(NativeGroup):
+    """One rank's end of a group."""
+
+    def __init__(self, comm: _mpi.Communicator, name: str) -> None:
+        self._comm = comm
+        self._name = name
+        self._peers = [rank for rank in range(comm.size) if rank != comm.rank]
+        self._jobs: queue.SimpleQueue[tuple[Sequence[Collective], _Finish] | None]
+        self._jobs = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._records: dict[int, deque[str]] = {
+            rank: deque(maxlen=RECORDS) for rank in range(comm.size)
+        }
+        self._begun = 0  # collectives that this rank has come to
+        self._is_waiting = False
+        self._failure: CollectiveError | None = None
+        self._was_told = False  # the failure is another rank's, which has told all
+        self._is_over = False
+        self._answers: dict[int, list[str]] = {}
+        self._hearing = threading.Lock()
+        self._heard = 0.0  # when it last looked for messages
+        self._told: list[object] = []  # messages that may be on their way
+        self._checks = os.environ.get("HAL_MPI_CHECK", "1") != "0"
+
+    @property
+    def rank(self) -> int:
+        return self._comm.rank
+
+    @property
+    def size(self) -> int:
+        return self._comm.size
+
+    # Work
+
+    def begin(self, work: Sequence[Collective], finish: _Finish) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._work, name=f"hal-mpi {self._name}", daemon=True
+            )
+            self._thread.start()
+        self._jobs.put((work, finish))
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            work, finish = job
+            error: BaseException | None = None
+            self._is_waiting = True
+            try:
+                self._run(work)
+            except Exception as raised:  # noqa: BLE001 - it fails the operation
+                error = self._failure or raised
+                if not isinstance(error, HalError):
+                    error = OperationError(f"{work[0].step} of {self._name}: MPI said: {raised}")
+                    error.__cause__ = raised
+            self._is_waiting = False
+            finish(error)
+            del job, work, finish, error
+
+    def _next(self) -> tuple[Sequence[Collective], _Finish] | None:
+        """Return the next launch; hear what the others tell meanwhile."""
+        while not self._is_over:
+            try:
+                return self._jobs.get(timeout=_IDLE)
+            except queue.Empty:
+                self._hear()
+        return self._jobs.get()
+
+    def _wait(self, request: _mpi.Request) -> None:
+        _mpi.wait(request, self._has_ended)
+
+    def _has_ended(self) -> bool:
+        now = time.monotonic()
+        if now - self._heard > _BUSY:
+            self._heard = now
+            self._hear()
+        return self._is_over or self._failure is not None
+
+    def _run(self, work: Sequence[Collective]) -> None:
+        """Run the operations of one launch: messages are on their way while collectives run."""
+        sent: list[_mpi.Request] = []
+        keep: list[object] = []
+        heads: list[tuple[Collective, _mpi.Request, np.ndarray[Any, Any]]] = []
+        for each in work:
+            step = each.step
+            if step.kind in MESSAGES:
+                self._records[self.rank].append(str(step))
+            if step.kind == "send":
+                data, head = _bytes_of(each), np.frombuffer(_essence(step), np.uint8)
+                sent += [
+                    self._comm.send(head, step.root, _HEADERS),
+                    self._comm.send(data, step.root, _DATA),
+                ]
+                keep += [data, head]
+            elif step.kind == "receive":
+                head = np.empty(_mpi.HEADER, np.uint8)
+                heads.append((each, self._comm.receive(head, step.root, _HEADERS), head))
+        for each in work:
+            if each.step.kind not in MESSAGES:
+                self._collective(each)
+        for each, request, head in heads:
+            self._receive(each, request, head)
+        for request in sent:
+            self._wait(request)
+
+    def _receive(self, work: Collective, request: _mpi.Request, head: np.ndarray[Any, Any]) -> None:
+        step, target = work.step, work.target
+        assert target is not None  # noqa: S101 - the core has checked it
+        self._wait(request)
+        if head.tobytes() != _essence(step):
+            theirs = f"send of {head.tobytes().decode().strip()}, to rank {self.rank}"
+            said = {step.root: theirs, self.rank: str(step)}
+            raise self._fail(mismatch(self._name, said, self._all_records()))
+        data = target.read() if target.is_visible else np.empty(target.size, np.uint8)
+        self._wait(self._comm.receive(data, step.root, _DATA))
+        target.write(data)
+
+    def _collective(self, work: Collective) -> None:
+        step = work.step
+        self._begun = step.number
+        if self._checks or step.kind == "barrier":
+            self._agree(step)
+        else:
+            self._records[self.rank].append(str(step))
+        if not step.elements or work.dtype is None:
+            return
+        if step.op:
+            self._reduce(work)
+        else:
+            self._move(work)
+
+    def _agree(self, step: Step) -> None:
+        """Exchange headers; raise if the ranks differ."""
+        mine = str(step).encode()
+        self._records[self.rank].append(str(step))
+        if not self._peers:
+            return
+        request, every = self._comm.headers(mine)
+        self._wait(request)
+        said = {rank: every[rank].tobytes().decode().strip() for rank in range(self.size)}
+        for rank in self._peers:
+            self._records[rank].append(said[rank])
+        if len(set(said.values())) > 1:
+            raise self._fail(mismatch(self._name, said, self._all_records()))
+
+    def _reduce(self, work: Collective) -> None:
+        step, dtype, source, target = work.step, work.dtype, work.source, work.target
+        assert dtype is not None and source is not None  # noqa: PT018, S101 - checked by the core
+        given = widen(source.read(), dtype)
+        is_same = wide_type(dtype) == dtype
+        if step.kind == "reduce_scatter":
+            array = np.empty(step.elements, given.dtype)
+            self._wait(self._comm.reduce_scatter(given, array, step.op))
+        else:
+            # Where the result belongs if nothing has to be converted, else in memory of its own
+            array = np.empty_like(given)
+            if is_same and target is not None and target.is_visible:
+                array = target.read().view(dtype)
+            if step.kind == "reduce":
+                result = None if target is None else array
+                self._wait(self._comm.reduce(given, result, step.op, step.root))
+            else:
+                self._wait(self._comm.all_reduce(given, array, step.op))
+        if target is None:
+            return
+        if step.op == "average":
+            np.divide(array, array.dtype.type(self.size), out=array)
+        target.write(array.view(np.uint8) if is_same else narrow(array, dtype))
+
+    def _move(self, work: Collective) -> None:
+        step, source, target = work.step, work.source, work.target
+        assert target is not None  # noqa: S101 - the core has checked it
+        given = None if source is None else source.read()
+        array = target.read() if target.is_visible else np.empty(target.size, np.uint8)
+        if step.kind == "broadcast":
+            if given is not None and given.ctypes.data != array.ctypes.data:
+                np.copyto(array, given)
+            self._wait(self._comm.broadcast(array, step.root))
+        elif step.kind == "all_gather":
+            assert given is not None  # noqa: S101
+            place = self.rank * given.size
+            is_in_place = array[place : place + 1].ctypes.data == given.ctypes.data
+            self._wait(self._comm.all_gather(None if is_in_place else given, array))
+        else:
+            assert given is not None  # noqa: S101
+            self._wait(self._comm.all_to_all(given, array))
+        target.write(array)
+
+    # Failure
+
+    def _all_records(self) -> dict[int, tuple[str, ...]]:
+        return {rank: tuple(steps) for rank, steps in self._records.items()}
+
+    def _fail(self, error: CollectiveError) -> CollectiveError:
+        """Keep the first failure, and return it."""
+        self._failure = self._failure or error
+        return self._failure
+
+    def failure(self) -> CollectiveError | None:
+        return self._failure
+
+    def _hear(self) -> None:
+        """Take what the others have told; answer those that ask."""
+        if not self._hearing.acquire(blocking=False):
+            return
+        try:
+            while not self._is_over and (heard := self._comm.hear()) is not None:
+                self._take(*heard)
+        finally:
+            self._hearing.release()
+
+    def _take(self, sender: int, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "ask" and self._is_waiting:
+            self._tell([sender], {"kind": "here", "records": [*self._records[self.rank]]})
+        elif kind == "here":
+            self._answers[sender] = message["records"]
+        elif kind == "failed":
+            records = {int(rank): steps for rank, steps in message["records"].items()}
+            classes = {each.__name__: each for each in _classes()}
+            made = classes.get(message["class"], CollectiveError)
+            self._was_told = self._was_told or self._failure is None
+            self._fail(made(message["text"], ranks=message["ranks"], records=records))
+        elif kind == "closed" and self._is_waiting and self._begun > message["begun"]:
+            text = f"rank {sender} has closed {self._name}, and others wait for it"
+            self._fail(CollectiveError(text, ranks=(sender,), records=self._all_records()))
+
+    def _tell(self, peers: Sequence[int], message: dict[str, Any]) -> None:
+        self._told += self._comm.tell(peers, message)
+
+    def _apart(self, function: Callable[..., object], *arguments: object) -> None:
+        """Call a function that uses MPI after a failure, which may hang if a process is gone."""
+        thread = threading.Thread(target=function, args=arguments, name="hal-mpi", daemon=True)
+        thread.start()
+        thread.join(2 * _ANSWERS)
+
+    def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:
+        """Ask all where they are, and wait for the answers of those that are in an operation."""
+        self._answers.clear()
+        self._apart(self._ask)
+        records = self._all_records()
+        records |= {rank: tuple(steps) for rank, steps in list(self._answers.items())}
+        # One that answers from an operation before this one is late, too.
+        latest = [*self._records[self.rank]][-1:]
+        missing = [
+            rank
+            for rank in self._peers
+            if list(records[rank][-1:]) != latest or rank not in self._answers
+        ]
+        return tuple(missing), records
+
+    def _ask(self) -> None:
+        self._tell(self._peers, {"kind": "ask"})
+        deadline = time.monotonic() + _ANSWERS
+        while time.monotonic() < deadline and len(self._answers) < len(self._peers):
+            self._hear()
+            time.sleep(0.002)
+
+    def abort(self, error: HalError) -> None:
+        """Tell all, and let the thread leave what it waits for."""
+        if self._is_over:
+            return
+        if isinstance(error, CollectiveError):
+            self._fail(error)
+            if not self._was_told:
+                text, _, _ = str(error).partition("\nThe last operations")
+                self._apart(
+                    self._tell,
+                    self._peers,
+                    {
+                        "kind": "failed",
+                        "class": type(error).__name__,
+                        "text": text,
+                        "ranks": list(error.ranks),
+                        "records": {
+                            str(rank): list(steps[-_LAST:]) for rank, steps in error.records.items()
+                        },
+                    },
+                )
+        self._is_over = True
+        _abandoned.append(self)
+
+    # Other groups, and the end
+
+    def split(self, color: int | None, key: int, name: str, timeout: float) -> NativeGroup | None:
+        table = _mpi.meet(self._comm.control, range(self.size), name, [color, key], timeout)
+        if color is None:
+            return None
+        chosen = sorted((pair[1], rank) for rank, pair in table.items() if pair[0] == color)
+        return self._part(tuple(rank for _, rank in chosen), name)
+
+    def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
+        _mpi.meet(self._comm.control, ranks, name, list(ranks), timeout)
+        return self._part(ranks, name)
+
+    def _part(self, ranks: tuple[int, ...], name: str) -> NativeGroup:
+        return MpiGroup(_mpi.Communicator(self._comm.control, ranks, name), name)
+
+    def close(self, timeout: float) -> None:
+        self._jobs.put(None)
+        if self._is_over:
+            return  # what was abandoned may still use the communicators
+        self._tell(self._peers, {"kind": "closed", "begun": self._begun})
+        deadline = time.monotonic() + min(timeout, 1.0)
+        thread = self._thread
+        if thread is not None:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        self._is_over = True
+        _abandoned.append(self._told)
+
+
+_abandoned: list[object] = []
+"""What MPI may still use at the end of the process."""
+
+
+def _classes() -> list[type[CollectiveError]]:
+    found = [CollectiveError]
+    for each in found:
+        found += each.__subclasses__()
+    return found
+
+
+def _essence(step: Step) -> bytes:
+    """Return what a message's two ends must agree on, as a header."""
+    text = f"{step.elements} {step.dtype}"
+    return text.encode().ljust(_mpi.HEADER)[: _mpi.HEADER]
+
+
+def _bytes_of(work: Collective) -> np.ndarray[Any, Any]:
+    assert work.source is not None  # noqa: S101 - the core has checked it
+    return work.source.read()

@@ -1,0 +1,1 @@
+"""Collectives of hal over NCCL, and over RCCL, which has the same interface."""

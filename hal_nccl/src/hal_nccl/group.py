@@ -1,0 +1,221 @@
+"""A group over NCCL: work on the queue's own stream, like a kernel.
+
+The library compares nothing between ranks: those that differ hang, and the time-out ends them by
+aborting the communicator. What waits for other ranks (to make, to split) runs on a thread of its
+own, so that it can be given up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from hal.collectives.texts import not_all_came
+from hal.errors import CollectiveError, HalError, UnimplementedError
+from hal.native_collectives import Collective, Join, NativeGroup
+from hal_nccl import _nccl
+from hal_nccl.provider import Flavour, find_library
+from hal_nccl.rendezvous import Exchange, exchange_of
+
+__all__ = ["join"]
+
+_Result = TypeVar("_Result")
+_ABORT_SECONDS: Final = 5.0
+
+
+def join(flavour: Flavour, request: Join) -> NativeGroup:
+    """Make a communicator with the other ranks."""
+    # Else the first collective would connect, and its submission wait for the other ranks.
+    os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
+    library = _nccl.load(find_library(flavour) or flavour.files[0], flavour.name)
+    place = request.place
+    exchange = exchange_of(request)
+    return _make(
+        library, request.device, exchange, request.name, place.rank, place.size, request.timeout
+    )
+
+
+def _make(
+    library: _nccl.Library,
+    device: Any,  # noqa: ANN401 - hal.Device
+    exchange: Exchange,
+    name: str,
+    rank: int,
+    size: int,
+    timeout: float,
+) -> NcclGroup:
+    identity = exchange(name, rank, library.unique_id, timeout)
+    comm = _apart(device, lambda: library.init(size, identity, rank), name, rank, timeout)
+    return NcclGroup(library, device, exchange, comm, name, rank, size)
+
+
+def _apart(
+    device: Any,  # noqa: ANN401
+    function: Callable[[], _Result],
+    name: str,
+    rank: int,
+    timeout: float,
+) -> _Result:
+    """Call a function on a thread of its own, where the device's context is current."""
+    results: list[_Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            _ = device.queue.stream_handle  # makes the context current
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=f"hal-nccl {name}", daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise not_all_came(name, rank, (), timeout)
+    return results[0]
+
+
+class NcclGroup(NativeGroup):
+    """One rank's communicator."""
+
+    on_stream = True
+
+    def __init__(
+        self,
+        library: _nccl.Library,
+        device: Any,  # noqa: ANN401
+        exchange: Exchange,
+        comm: int,
+        name: str,
+        rank: int,
+        size: int,
+    ) -> None:
+        self._library = library
+        self._device = device
+        self._exchange = exchange
+        self._comm = comm
+        self._name = name
+        self._rank, self._size = rank, size
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._scratch = device.upload(np.zeros(1, np.uint8))  # barriers reduce it
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def check(self, work: Collective) -> None:
+        step = work.step
+        if step.op and step.dtype not in _nccl.TYPES:
+            message = f"{step.kind}: {self._library.name.upper()} does not reduce {step.dtype}"
+            raise UnimplementedError(message)
+
+    def enqueue(self, stream: int, work: Sequence[Collective]) -> None:
+        call = self._library.call
+        if len(work) == 1 and work[0].step.kind != "all_to_all":
+            self._put(work[0], stream)
+            return
+        call("ncclGroupStart")
+        try:
+            for each in work:
+                self._put(each, stream)
+        finally:
+            call("ncclGroupEnd")
+
+    def _put(self, work: Collective, stream: int) -> None:
+        """Put one operation on a stream."""
+        call, comm, step = self._library.call, self._comm, work.step
+        kind = step.kind
+        if kind == "barrier":
+            place = self._scratch.address
+            call("ncclAllReduce", place, place, 1, 1, 0, comm, stream)
+            return
+        if not step.elements or work.dtype is None:
+            return
+        source = None if work.source is None else work.source.address()
+        target = None if work.target is None else work.target.address()
+        # What is only moved is moved as bytes, of any type.
+        count, dtype = step.elements * work.dtype.itemsize, 1
+        if step.op:
+            count, dtype = step.elements, _nccl.TYPES[step.dtype]
+            op = _nccl.OPS[step.op]
+        if kind == "all_reduce":
+            call("ncclAllReduce", source, target, count, dtype, op, comm, stream)
+        elif kind == "reduce":
+            call("ncclReduce", source, target, count, dtype, op, step.root, comm, stream)
+        elif kind == "reduce_scatter":
+            call("ncclReduceScatter", source, target, count, dtype, op, comm, stream)
+        elif kind == "broadcast":
+            given = target if source is None else source
+            call("ncclBroadcast", given, target, count, dtype, step.root, comm, stream)
+        elif kind == "all_gather":
+            call("ncclAllGather", source, target, count, dtype, comm, stream)
+        elif kind == "send":
+            call("ncclSend", source, count, dtype, step.root, comm, stream)
+        elif kind == "receive":
+            call("ncclRecv", target, count, dtype, step.root, comm, stream)
+        else:
+            for peer in range(self._size):
+                place = peer * count
+                call("ncclSend", (source or 0) + place, count, dtype, peer, comm, stream)
+                call("ncclRecv", (target or 0) + place, count, dtype, peer, comm, stream)
+
+    # Failure
+
+    def failure(self) -> CollectiveError | None:
+        with self._lock:
+            if self._is_over:
+                return None
+            found = self._library.failure(self._comm)
+        return found if isinstance(found, CollectiveError) else None
+
+    def report(self) -> tuple[tuple[int, ...], Mapping[int, tuple[str, ...]]]:
+        return (), {}  # no rank knows where the others are
+
+    def abort(self, error: HalError) -> None:  # noqa: ARG002 - the library tells nobody why
+        self._end("ncclCommAbort", _ABORT_SECONDS)
+
+    def _end(self, function: str, timeout: float) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            self._is_over = True
+        with contextlib.suppress(HalError):  # a device that is lost, or a library that hangs
+            _apart(
+                self._device,
+                lambda: self._library.call(function, self._comm),
+                self._name,
+                self._rank,
+                timeout,
+            )
+
+    # Other groups, and the end
+
+    def split(self, color: int | None, key: int, name: str, timeout: float) -> NativeGroup | None:
+        def split() -> tuple[int, int, int]:
+            made = self._library.split(self._comm, color, key)
+            return (made, *self._library.rank_of(made)) if made else (0, 0, 0)
+
+        comm, rank, size = _apart(self._device, split, name, self._rank, timeout)
+        if not comm:
+            return None
+        return NcclGroup(self._library, self._device, self._exchange, comm, name, rank, size)
+
+    def rebuild(self, ranks: tuple[int, ...], name: str, timeout: float) -> NativeGroup:
+        rank = ranks.index(self._rank)
+        return _make(self._library, self._device, self._exchange, name, rank, len(ranks), timeout)
+
+    def close(self, timeout: float) -> None:
+        self._end("ncclCommDestroy", timeout)
+        self._scratch.close()

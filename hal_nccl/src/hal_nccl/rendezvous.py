@@ -1,0 +1,158 @@
+"""How the ranks get the identity that rank 0 has made: a way for each kind of rendezvous."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import threading
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hal.errors import InvalidArgumentError, RendezvousError
+from hal.native_collectives import Join
+from hal_nccl._nccl import ID_BYTES
+
+__all__ = ["Exchange", "exchange_of"]
+
+Exchange = Callable[[str, int, Callable[[], bytes], float], bytes]
+"""Called with the group's name, the rank, what makes the identity, and seconds; returns it."""
+
+_NAP: Final = 0.005
+
+
+def exchange_of(request: Join) -> Exchange:
+    """Return the way in which the ranks of a request meet."""
+    place = request.place
+    if request.exchange is not None:
+        return _Given(request.exchange)
+    if place.size == 1:
+        return lambda _, __, make, ___: make()
+    address = place.rendezvous
+    if address is None:
+        return _over_mpi
+    parts = urlsplit(address)
+    if parts.scheme == "tcp":
+        # A launcher's own store listens at its port.
+        return _Listening(parts.hostname, parts.port, after=place.launcher == "torchrun")
+    if parts.scheme == "file":
+        return _Files(parts.path)
+    if "://" in address:
+        message = f"rendezvous {address!r} is not tcp://HOST:PORT, file:///PATH or a name"
+        raise InvalidArgumentError(message)
+    return _Threads(address)
+
+
+class _Given:
+    """The user's function."""
+
+    def __init__(self, function: Callable[[bytes | None], bytes]) -> None:
+        self._function = function
+
+    def __call__(self, name: str, rank: int, make: Callable[[], bytes], _: float) -> bytes:
+        found = self._function(make() if rank == 0 else None)
+        if not isinstance(found, bytes) or len(found) != ID_BYTES:
+            message = f"the rendezvous of {name} did not return the {ID_BYTES} bytes of rank 0"
+            raise InvalidArgumentError(message)
+        return found
+
+
+class _Listening:
+    """The library's own: rank 0 listens at an address that all know."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, host: str | None, port: int | None, *, after: bool) -> None:
+        if not host or not port:
+            message = "a tcp rendezvous has a host and a port: tcp://HOST:PORT"
+            raise InvalidArgumentError(message)
+        self._address = f"{host}:{port + after}"
+
+    def __call__(self, _: str, __: int, make: Callable[[], bytes], ___: float) -> bytes:
+        with self._lock:
+            before = os.environ.get("NCCL_COMM_ID")
+            os.environ["NCCL_COMM_ID"] = self._address
+            try:
+                return make()
+            finally:
+                if before is None:
+                    del os.environ["NCCL_COMM_ID"]
+                else:
+                    os.environ["NCCL_COMM_ID"] = before
+
+
+class _Files:
+    """A file that rank 0 writes, for its user alone, in a folder that all ranks see."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self, name: str, rank: int, make: Callable[[], bytes], timeout: float) -> bytes:
+        path = f"{self._path}.{re.sub(r'[^0-9A-Za-z_-]', '_', name)}"
+        if rank == 0:
+            data, part = make(), f"{path}.part"
+            try:
+                descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                os.link(part, path)
+                os.unlink(part)
+            except OSError as error:
+                message = (
+                    f"rank 0 cannot write {path} ({error.strerror}); give each run a path of its "
+                    "own, in a folder that exists"
+                )
+                raise RendezvousError(message) from error
+            return data
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                with open(path, "rb") as file:
+                    status = os.fstat(file.fileno())
+                    data = file.read()
+            except FileNotFoundError:
+                if time.monotonic() > deadline:
+                    message = f"rank 0 of {name} did not write {path} within {timeout:g} s"
+                    raise RendezvousError(message, ranks=[0]) from None
+                time.sleep(_NAP)
+                continue
+            if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+                message = f"{path} is not this user's file"
+                raise RendezvousError(message)
+            if len(data) != ID_BYTES:
+                message = f"{path} has {len(data)} bytes, and not the {ID_BYTES} of an identity"
+                raise RendezvousError(message)
+            return data
+
+
+class _Threads:
+    """The ranks are threads of this process."""
+
+    _changed = threading.Condition()
+    _found: Final[dict[tuple[str, str], bytes]] = {}
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def __call__(self, name: str, rank: int, make: Callable[[], bytes], timeout: float) -> bytes:
+        key = (self._address, name)
+        with self._changed:
+            if rank == 0:
+                self._found[key] = make()
+                self._changed.notify_all()
+            elif not self._changed.wait_for(lambda: key in self._found, timeout):
+                message = f"rank 0 of {name} did not come to {self._address!r} in {timeout:g} s"
+                raise RendezvousError(message, ranks=[0])
+            return self._found[key]
+
+
+def _over_mpi(name: str, rank: int, make: Callable[[], bytes], _: float) -> bytes:
+    world: Any = import_module("mpi4py.MPI").COMM_WORLD
+    found = world.bcast(make() if rank == 0 else None, 0)
+    if not isinstance(found, bytes):
+        message = f"mpi4py's rank 0 is another one than that of {name}"
+        raise RendezvousError(message)
+    return found

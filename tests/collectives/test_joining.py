@@ -1,0 +1,230 @@
+"""Groups by what launched the ranks, by what is given, and by providers that are plugins (G4)."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+import hal
+import hal.collectives
+from hal.collectives import plugins
+from hal.collectives.embedded import PROVIDER
+from hal.errors import (
+    BackendNotFoundError,
+    BackendUnavailableError,
+    InvalidArgumentError,
+    PluginError,
+    RendezvousError,
+)
+from hal.plugin import hookimpl
+
+LIMIT = 20.0
+
+
+@pytest.fixture
+def device():
+    with hal.create_device("cpu") as made:
+        yield made
+
+
+@pytest.fixture
+def entries(monkeypatch):
+    """Entry points of providers, which a test adds."""
+    added = []
+    monkeypatch.setattr(metadata, "entry_points", lambda group: added)
+    plugins._load.cache_clear()
+    yield added
+    plugins._load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, (0, 1, None, None, "alone")),
+        (
+            {
+                "RANK": "3",
+                "WORLD_SIZE": "8",
+                "LOCAL_RANK": "1",
+                "MASTER_ADDR": "node-1",
+                "MASTER_PORT": "29500",
+                "PMI_RANK": "0",
+                "PMI_SIZE": "2",
+            },
+            (3, 8, 1, "tcp://node-1:29500", "torchrun"),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2, None, None, "mpi")),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "4",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+            },
+            (1, 4, 0, None, "mpi"),
+        ),
+        # A batch script, which srun has not started, is alone.
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, (0, 1, None, None, "alone")),
+        (
+            {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "0"},
+            (2, 4, 0, None, "slurm"),
+        ),
+    ],
+)
+def test_the_environment_gives_the_place_g4(variables, place):
+    assert hal.collectives.find_place(variables) == hal.collectives.Place(*place)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": "2", "WORLD_SIZE": "2"},
+        {"RANK": "x", "WORLD_SIZE": "2"},
+        {"RANK": "", "WORLD_SIZE": "1"},
+    ],
+)
+def test_an_environment_that_makes_no_sense_is_refused_g4(variables):
+    with pytest.raises(InvalidArgumentError, match="in the environment"):
+        hal.collectives.find_place(variables)
+
+
+def test_a_process_alone_is_a_group_g4(device, monkeypatch):
+    for name in ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    with hal.collectives.join(device, provider="embedded") as group:
+        assert (group.rank, group.size, group.provider) == (0, 1, "embedded")
+        buffer = device.upload(np.arange(4))
+        device.queue.all_reduce(buffer, group=group).wait(LIMIT)
+        assert buffer.numpy().tolist() == [0, 1, 2, 3]
+    assert group.closed
+
+
+@pytest.mark.parametrize(("rank", "size"), [(0, None), (2, 2), (-1, 2), (0, 0)])
+def test_places_that_make_no_sense_are_refused_g4(device, rank, size):
+    with pytest.raises(InvalidArgumentError):
+        hal.collectives.join(device, rank=rank, size=size, rendezvous="x", timeout=0.1)
+
+
+def test_ranks_that_do_not_agree_on_their_number_g4(device):
+    second = hal.create_device("cpu")
+    errors = []
+
+    def join(place, size):
+        try:
+            hal.collectives.join(place, rank=size - 2, size=size, rendezvous="odd", timeout=0.3)
+        except hal.HalError as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=join, args=arguments) for arguments in [(device, 2), (second, 3)]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    second.close()
+    assert len(errors) == 2
+    assert all(isinstance(each, (InvalidArgumentError, RendezvousError)) for each in errors)
+
+
+def test_a_rank_comes_once_g4(device):
+    started = threading.Event()
+    errors = []
+
+    def join():
+        started.set()
+        try:
+            hal.collectives.join(device, rank=0, size=2, rendezvous="twice", timeout=1.0)
+        except hal.HalError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=join) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert sorted(type(each).__name__ for each in errors) == [
+        "InvalidArgumentError",
+        "RendezvousError",
+    ]
+
+
+class Entry:
+    """An entry point."""
+
+    def __init__(self, name, loaded):
+        self.name, self.value, self._loaded = name, f"x.{name}", loaded
+
+    def load(self):
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+
+class Plugin:
+    """A plugin with one provider."""
+
+    def __init__(self, record):
+        self._record = record
+
+    @hookimpl
+    def hal_collectives(self):
+        return self._record
+
+
+def provider(name, reason="", **fields):
+    return hal.native_collectives.Provider(
+        name, name, lambda _: reason, PROVIDER.join, **{"priority": 5, **fields}
+    )
+
+
+def test_the_best_provider_that_suits_is_taken_g4(device, entries):
+    entries += [
+        Entry("good", Plugin(provider("good", priority=7))),
+        Entry("lacking", Plugin(provider("lacking", "its library is missing", priority=9))),
+        Entry("other", Plugin(provider("other", priority=9, backends=("cuda",)))),
+        Entry("torn", ImportError("torn")),
+    ]
+    assert hal.collectives.providers() == ("embedded", "good", "lacking", "other", "torn")
+    with hal.collectives.join(device, rank=0, size=1, rendezvous="a") as group:
+        assert group.provider == "good"
+    with pytest.raises(BackendUnavailableError, match="its library is missing"):
+        hal.collectives.join(device, provider="lacking")
+    with pytest.raises(BackendUnavailableError, match="streams of cuda, not of cpu"):
+        hal.collectives.join(device, provider="other")
+    with pytest.raises(PluginError, match="torn"):
+        hal.collectives.join(device, provider="torn")
+    with pytest.raises(BackendNotFoundError, match="embedded, good"):
+        hal.collectives.join(device, provider="nothing")
+
+
+def test_without_a_provider_each_one_says_why_g4(device, entries):
+    entries += [Entry("bad", Plugin(object())), Entry("lacking", Plugin(provider("lacking", "no")))]
+    with pytest.raises(BackendUnavailableError) as caught:
+        hal.collectives.join(device, rank=0, size=2, rendezvous="file:///x", timeout=0.1)
+    text = str(caught.value)
+    assert "embedded: " in text
+    assert "lacking: no" in text
+    assert "bad: hal_collectives of x.bad returned" in text
+
+
+def test_a_group_in_a_dropped_program_leaves_nothing_g3(device):
+    """A group that nobody closes is collected once its work has ended."""
+    group = hal.collectives.join_all([device])[0]
+    buffer = device.upload(np.ones(4))
+    device.queue.all_reduce(buffer, group=group).wait(LIMIT)
+    while group.look():
+        pass
+    dropped = weakref.ref(group)
+    del group
+    deadline = threading.Event()
+    for _ in range(1000):
+        gc.collect()
+        if dropped() is None:
+            break
+        deadline.wait(0.01)
+    assert dropped() is None

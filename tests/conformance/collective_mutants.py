@@ -1,0 +1,218 @@
+"""List mutants of collectives: their order, their results, their failure.
+
+Each is one mistake; `mutants.py` makes them, and says what they are for.
+"""
+
+# ruff: noqa: E501 - patches quote lines as they stand
+
+from __future__ import annotations
+
+__all__ = ["COLLECTIVES"]
+
+RESULTS = "collectives/test_results.py::"
+FAILURES = "collectives/test_failures.py::"
+GROUP = "hal.collectives.group"
+EMBEDDED = "hal.collectives.embedded"
+NUMERICS = "hal.collectives.numerics"
+CHECKS = "hal._transfers.collectives"
+
+COLLECTIVES = (
+    # Name, tests, patches
+    (
+        "the last rank is left out of a reduction",
+        [f"{RESULTS}test_reductions_g2[2]", f"{RESULTS}test_many_elements_g2[3]"],
+        (NUMERICS, "        for part in parts[1:]:\n", "        for part in parts[1:-1]:\n"),
+    ),
+    (
+        "a reduction writes into the first rank's source",
+        [f"{RESULTS}test_reductions_g2[2]"],
+        (NUMERICS, "            result = result.copy()\n", "            pass\n"),
+    ),
+    (
+        "bfloat16 is cut off, and not rounded",
+        [f"{RESULTS}test_reductions_g2[3]", f"{RESULTS}test_rounding_g2[2]"],
+        (NUMERICS, "(bits + 0x7FFF + (bits >> 16 & 1)) >> 16", "bits >> 16"),
+    ),
+    (
+        "ranks are gathered in the opposite order",
+        [f"{RESULTS}test_moves_g2[2]", f"{RESULTS}test_groups_are_split_g4[4]"],
+        (
+            NUMERICS,
+            "    return np.concatenate(parts)\n",
+            "    return np.concatenate(parts[::-1])\n",
+        ),
+    ),
+    (
+        "a scatter gives every rank the first part",
+        [f"{RESULTS}test_moves_g2[3]"],
+        (EMBEDDED, 'rank * length if step.kind == "reduce_scatter" else 0', "0"),
+    ),
+    (
+        "all broadcasts come from rank 0",
+        [f"{RESULTS}test_moves_g2[2]", f"{RESULTS}test_a_batch_is_one_launch_g1[2]"],
+        (
+            EMBEDDED,
+            "        data = _read(sources[step.root])\n",
+            "        data = _read(sources[0] or sources[step.root])\n",
+        ),
+        (CHECKS, 'and not (kind == "broadcast" and group.rank != other)', "and True"),
+    ),
+    (
+        "messages are not numbered",
+        [f"{RESULTS}test_messages_g2[2]"],
+        (
+            GROUP,
+            "        return Step(step.kind, counts[key], *step[2:])\n",
+            "        return Step(step.kind, 1 if step.kind in MESSAGES else counts[key], *step[2:])\n",
+        ),
+    ),
+    (
+        "a batch forgets the waits of its operations",
+        ["collectives/test_failures.py::test_a_failed_wait_of_one_rank_fails_all_g3"],
+        (
+            CHECKS,
+            "check_lists([*self._waits, *also], self._signals)\n",
+            "check_lists([*also], self._signals)\n",
+        ),
+    ),
+    (
+        "collectives do not wait for those on other queues",
+        [f"{RESULTS}test_collectives_are_ordered_with_other_work_g1[2]"],
+        (GROUP, "            also = (before.submission,)", "            also = ()"),
+    ),
+    (
+        "operations on nothing never end",
+        [f"{RESULTS}test_no_elements_order_and_signal_g1[2]"],
+        (
+            EMBEDDED,
+            "    if dtype is None or not step.elements:\n        return\n",
+            '    if not step.elements:\n        raise OperationError("nothing to do")\n',
+        ),
+    ),
+    (
+        "the key of a split is ignored",
+        [f"{RESULTS}test_groups_are_split_g4[4]"],
+        (
+            EMBEDDED,
+            "sorted((pair[1], rank) for rank, pair in table.items() if pair[0] == color)",
+            "sorted((0, rank) for rank, pair in table.items() if pair[0] == color)",
+        ),
+    ),
+    (
+        "ranks may differ",
+        [f"{FAILURES}test_ranks_that_differ_fail_g3"],
+        (
+            EMBEDDED,
+            "            if _essence(theirs.step) != _essence(step):\n",
+            "            if False:\n",
+        ),
+    ),
+    (
+        "no rank is named in a time-out",
+        [f"{FAILURES}test_a_rank_that_does_not_come_fails_the_others_g3"],
+        (
+            EMBEDDED,
+            "                missing = set(oldest.needed) - oldest.came.keys()\n",
+            "                missing = set()\n",
+        ),
+    ),
+    (
+        "a group's time begins at the submission",
+        [f"{FAILURES}test_the_time_of_a_wait_is_not_counted_g3"],
+        (
+            GROUP,
+            "        self.begun: float | None = None\n",
+            "        self.begun: float | None = time.monotonic()\n",
+        ),
+    ),
+    (
+        "a rank's failure is its own affair",
+        [
+            f"{FAILURES}test_a_failed_wait_of_one_rank_fails_all_g3",
+            f"{FAILURES}test_a_cancelled_collective_fails_the_others_g3",
+        ],
+        (
+            GROUP,
+            "                if error is not None and failed is None:\n",
+            "                if False:\n",
+        ),
+    ),
+    (
+        "a new group keeps the old order",
+        [f"{FAILURES}test_ranks_that_are_left_go_on_g3"],
+        (
+            EMBEDDED,
+            "        return EmbeddedGroup(worlds[ranks[0]], ranks.index(self._rank))\n",
+            "        return EmbeddedGroup(worlds[ranks[0]], sorted(ranks).index(self._rank))\n",
+        ),
+    ),
+    (
+        "a closed group is open",
+        [f"{FAILURES}test_a_closed_group_is_refused_g3"],
+        (
+            GROUP,
+            '        if self._closed:\n            message = f"{self._name} is closed; join a group again"\n            raise ClosedError(message)\n',
+            "        return\n",
+        ),
+    ),
+    (
+        "a rendezvous does not say who is missing",
+        [f"{FAILURES}test_no_rendezvous_is_waited_for_without_end_g4"],
+        (
+            EMBEDDED,
+            "                missing = sorted(set(ranks) - brought.keys())\n",
+            "                missing = []\n",
+        ),
+    ),
+    (
+        "source and target of a collective may overlap",
+        [f"{FAILURES}test_bad_arguments_are_refused_g1"],
+        (
+            CHECKS,
+            "    if distance != in_place and -target._size < distance < source._size:\n",
+            "    if False:\n",
+        ),
+    ),
+    (
+        "a collective keeps no buffer alive",
+        [f"{FAILURES}test_buffers_live_until_the_end_q5"],
+        (
+            EMBEDDED,
+            "        meeting.came[rank] = (work, part)\n",
+            "        meeting.came[rank] = (work, part)\n        _kept.append(work)\n",
+        ),
+        (
+            EMBEDDED,
+            "_changed: Final = threading.Condition()\n",
+            "_changed: Final = threading.Condition()\n_kept = []\n",
+        ),
+    ),
+    (
+        "a barrier is passed alone",
+        [f"{FAILURES}test_a_barrier_waits_for_all_g1"],
+        (
+            EMBEDDED,
+            "        if len(meeting.came) == len(needed):\n",
+            '        if len(meeting.came) == len(needed) or step.kind == "barrier":\n',
+        ),
+        (
+            EMBEDDED,
+            "        works = [meeting.came[rank][0] for rank in meeting.needed]\n",
+            "        works = [each for each, _ in meeting.came.values()]\n",
+        ),
+        (
+            EMBEDDED,
+            "            del self._meetings[key]\n",
+            "            self._meetings.pop(key, None)\n",
+        ),
+    ),
+    (
+        "a batch that is left is submitted",
+        [f"{FAILURES}test_a_batch_that_is_left_submits_nothing_g1"],
+        (
+            GROUP,
+            "                batch, self._batch, self._batcher = self._batch, None, None\n            if batch is not None:\n                reason",
+            "                batch, self._batch, self._batcher = self._batch, None, None\n            if batch is not None:\n                self._start(*batch)\n            if batch is not None:\n                reason",
+        ),
+    ),
+)

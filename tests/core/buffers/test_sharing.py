@@ -1,0 +1,257 @@
+"""Buffers and semaphores that several processes open: their tickets, and what is refused (M1)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import hal
+from hal._base import futex
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    InvalidArgumentError,
+    OperationError,
+    OutOfMemoryError,
+    SemaphoreFailedError,
+    UnimplementedError,
+)
+
+pytestmark = pytest.mark.skipif(not futex.is_available(), reason="sharing needs Linux")
+
+
+@pytest.fixture
+def device():
+    with hal.create_device("cpu") as opened:
+        yield opened
+
+
+@pytest.fixture
+def pair(device):
+    """Return a shareable semaphore and another one of the same values, as of another process."""
+    first = hal.create_semaphore(3, name="first", shareable=True)
+    return first, device.open(first.share())
+
+
+def test_a_part_is_opened_as_it_is_m2(device):
+    whole = device.allocate(400, dtype=np.float32, shareable=True)
+    whole.map()[:] = np.arange(100)
+    ticket = pickle.loads(pickle.dumps(whole[10:20].share()))
+    opened = device.open(ticket)
+    assert (opened.size, opened.dtype, opened.shape) == (40, np.float32, (10,))
+    assert opened.numpy().tolist() == list(range(10, 20))
+    opened.map()[0] = -1
+    assert whole.map()[10] == -1
+    read_only = device.allocate(16, access="read", shareable=True)
+    assert device.open(read_only.share()).access == "read"
+
+
+def test_memory_lives_as_long_as_anybody_uses_it_m2(device):
+    first = device.allocate(16, shareable=True)
+    first.map()[:] = 7
+    second = device.open(first.share())
+    ticket = first.share()
+    del first
+    gc.collect()
+    assert (second.numpy() == 7).all()
+    device.trim()
+    with pytest.raises(ClosedError, match="was closed there"):
+        device.open(ticket)
+
+
+def test_only_what_was_made_for_it_is_shared_m1(device):
+    with pytest.raises(InvalidArgumentError, match=r"allocate\(size, shareable=True\)"):
+        device.allocate(16).share()
+    with pytest.raises(InvalidArgumentError, match=r"create_semaphore\(shareable=True\)"):
+        hal.create_semaphore().share()
+    for what in (7, None, b"ticket", device):
+        with pytest.raises(ArgumentTypeError, match="open takes what share"):
+            device.open(what)
+    with pytest.raises(ArgumentTypeError):
+        device.allocate(16, shareable="yes")
+    shared = device.allocate(16, shareable=True)
+    with pytest.raises(ArgumentTypeError, match="neither copied nor pickled"):
+        copy.copy(shared)
+    shared.close()
+    with pytest.raises(ClosedError):
+        shared.share()
+
+
+def test_more_than_there_is_is_refused_m3(device):
+    with pytest.raises(OutOfMemoryError, match="35,184,372,088,832 bytes of shared memory"):
+        device.allocate(1 << 45, shareable=True)
+
+
+def test_device_memory_is_refused_by_name_m1(open_probe):
+    device, probe = open_probe()
+    probe.dlpack_device = lambda memory: (2, 0)
+    with pytest.raises(UnimplementedError, match='memory="host"'):
+        device.allocate(16, shareable=True)
+
+
+@pytest.mark.parametrize("kind", ["buffer", "semaphore"])
+def test_a_ticket_of_somewhere_else_is_refused_m1(device, kind):
+    if kind == "buffer":
+        shared = device.allocate(16, shareable=True)
+    else:
+        shared = hal.create_semaphore(shareable=True)
+    ticket = shared.share()
+    assert repr(ticket.secret) not in repr(ticket)
+    for changes, error, words in (
+        ({"boot": "another"}, InvalidArgumentError, "another host"),
+        ({"user": os.geteuid() + 1}, InvalidArgumentError, "users? "),
+        ({"started": ticket.started + 1}, ClosedError, "has ended"),
+        ({"secret": bytes(16)}, ClosedError, "was closed there"),
+        ({"file": 0}, ClosedError, "was closed there"),
+        ({"file": 1 << 20}, ClosedError, "was closed there"),
+    ):
+        with pytest.raises(error, match=words):
+            device.open(dataclasses.replace(ticket, **changes))
+    if kind == "buffer":
+        with pytest.raises(ClosedError):
+            device.open(dataclasses.replace(ticket, size=1 << 40))
+
+
+def test_a_ticket_of_a_process_that_has_ended_m1(device):
+    program = (
+        "import hal, pickle, sys; shared = hal.create_semaphore(shareable=True)\n"
+        "sys.stdout.buffer.write(pickle.dumps(shared.share()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+    with pytest.raises(ClosedError, match="has ended"):
+        device.open(pickle.loads(done.stdout))
+
+
+PARENT = """
+import multiprocessing, pickle, hal
+
+def double(buffer, turn, answers):
+    turn.wait(1, 60)
+    buffer.map()[:] *= 2
+    answers.put(str(buffer.device.backend))
+    turn.signal(2)
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    device = hal.create_device("cpu")
+    buffer = device.allocate(40, dtype="i4", shareable=True)
+    turn, answers = hal.create_semaphore(shareable=True), multiprocessing.Queue()
+    child = multiprocessing.Process(target=double, args=(buffer, turn, answers))
+    child.start()
+    device.queue.fill(buffer, 21, signal=turn.at(1))
+    turn.wait(2, 60)
+    assert set(buffer.numpy()) == {42} and answers.get(timeout=60) == "cpu"
+    for shared in (buffer, turn):
+        try:
+            pickle.dumps(shared)
+        except hal.errors.ArgumentTypeError:
+            continue
+        raise AssertionError
+    child.join()
+"""
+
+
+def test_arguments_of_multiprocessing_are_shared_m2(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, timeout=120, check=False, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_values_go_both_ways_s1(pair, device):
+    first, second = pair
+    assert second.query() == 3
+    first.signal(4)
+    second.wait(4, 20)
+    second.signal(9)
+    assert first.poll(9)
+    with pytest.raises(InvalidArgumentError, match="9 is the highest value"):
+        first.signal(9)
+    buffer = device.allocate(16)
+    device.queue.fill(buffer, 1, wait=second.at(10), signal=second.at(11))
+    first.signal(10)
+    first.wait(11, 20)
+    assert (buffer.numpy() == 1).all()
+
+
+def test_promises_in_both_are_kept_in_any_order_s1(pair, device):
+    """S1: a value from elsewhere is reached though a higher one is promised here."""
+    first, second = pair
+    buffer = device.allocate(16)
+    late = device.queue.fill(buffer, 1, wait=first.at(5), signal=first.at(10))
+    waiting = device.create_queue().fill(buffer, 2, wait=first.at(4))
+    second.signal(4)
+    waiting.wait(20)
+    assert not late.done
+    second.signal(5)
+    second.wait(10, 20)
+    late.wait(20)
+
+
+def test_failures_go_both_ways_s4(device):
+    first = hal.create_semaphore(shareable=True)
+    second = device.open(first.share())
+    second.fail(CancelledError("the user left"))
+    with pytest.raises(CancelledError, match="the user left"):
+        first.wait(1, 20)
+    first = hal.create_semaphore(shareable=True)
+    second = device.open(first.share())
+    first.fail(ZeroDivisionError("x" * 5000))
+    with pytest.raises(SemaphoreFailedError, match="ZeroDivisionError"):
+        second.wait(1, 20)
+    with pytest.raises(SemaphoreFailedError):
+        device.open(first.share()).query()
+
+
+def test_operations_that_fail_tell_the_others_s4(device):
+    first = hal.create_semaphore(shareable=True)
+    second = device.open(first.share())
+
+    def refuse():
+        raise OperationError("no such file")
+
+    device.queue.call(refuse, signal=first.at(1))
+    with pytest.raises(OperationError, match="no such file"):
+        second.wait(1, 20)
+
+
+def test_who_is_gone_gives_its_place_back_s3(device):
+    first = hal.create_semaphore(shareable=True)
+    others = [device.open(first.share()) for _ in range(31)]
+    with pytest.raises(InvalidArgumentError, match="at most 32"):
+        device.open(first.share())
+    others[7].signal(5)
+    del others
+    gc.collect()
+    first._link._watch.ring(first._link.region)
+    last = None
+    while last is None:  # the watching thread has to come by first
+        try:
+            last = device.open(first.share())
+        except InvalidArgumentError:
+            first._link._watch.ring(first._link.region)
+    assert last.query() == 5
+
+
+def test_callbacks_and_any_waits_see_values_of_others_s8(pair):
+    first, second = pair
+    reached = hal.create_semaphore()
+    first.on_reached(4, lambda error: reached.signal(1))
+    second.signal(4)
+    reached.wait(1, 20)
+    never = hal.create_semaphore()
+    second.signal(5)
+    assert hal.wait_any([never.at(1), first.at(5)], 20) == 1

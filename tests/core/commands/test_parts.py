@@ -1,0 +1,430 @@
+"""Recordings that several queues run: what their executions do (C1, C2)."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+from core_harness import LIMIT, Latch
+
+import hal
+from hal._memory.settings import MemorySettings
+from hal.errors import (
+    ArgumentTypeError,
+    CancelledError,
+    ClosedError,
+    InvalidArgumentError,
+    OperationError,
+    OutOfMemoryError,
+)
+
+NUMBERS = np.arange(64, dtype=np.int32)
+
+
+def stages_of(recording):
+    return [(len(each.playback._functions), each.after) for each in recording._stages.stages]
+
+
+@pytest.fixture
+def pair(open_probe):
+    (first, one), (second, two) = open_probe(), open_probe()
+    return first, one, second, two
+
+
+def test_copies_and_kernels_take_turns_in_parts_c2(pair, image):
+    """C2: while one chunk is computed the next one is copied: each waits for its own alone."""
+    first, _, second, _ = pair
+    sources = [second.upload(NUMBERS * factor) for factor in (1, 2, 3)]
+    targets = [first.allocate(256, dtype=np.int32) for _ in sources]
+    with first.record(hazards="auto") as recording:
+        for source, target in zip(sources, targets, strict=True):
+            with recording.on("upload"):
+                recording.copy(source, target)
+            recording.fill(target, 7, size=4)
+    found = stages_of(recording)
+    assert [count for count, _ in found] == [1] * 6
+    assert [after for _, after in found] == [(), (0,), (0,), (1, 2), (2,), (3, 4)]
+    first.queue.execute(recording).wait(LIMIT)
+    for factor, target in enumerate(targets, 1):
+        assert target.numpy().tolist() == [7, *NUMBERS[1:] * factor]
+
+
+def test_what_needs_no_other_place_is_one_part_c4(device):
+    buffers = [device.allocate(64) for _ in "abcd"]
+    with device.record(hazards="auto") as recording:
+        for number, buffer in enumerate(buffers):
+            with recording.on("upload" if number % 2 else device.queue):
+                recording.fill(buffer, 1)
+    assert stages_of(recording) == [(2, ()), (2, ())]
+    assert recording.lowering == "parts"
+
+
+@pytest.mark.parametrize("mode", ["graph", "stream"])
+def test_the_only_queue_runs_it_as_if_it_were_not_named_c4(device, mode):
+    """C4: in one operation; another queue has it run there, between two of its own."""
+    buffer, other = device.allocate(64), device.queues.upload
+    with device.record(slots=1, command_buffer=mode) as recording, recording.on("upload"):
+        recording.fill(recording.slots[0], 1, size=32)
+    assert recording.lowering == mode
+    before = other._sequence, device.queue._sequence
+    for _ in range(2):
+        other.execute(recording, bindings=[buffer]).wait(LIMIT)
+    assert (other._sequence, device.queue._sequence) == (before[0] + 2, before[1])
+    device.queue.execute(recording, bindings=[buffer.subspan(32, 32)]).wait(LIMIT)
+    assert (other._sequence, device.queue._sequence) == (before[0] + 3, before[1] + 2)
+    assert buffer.numpy().tolist() == [1] * 64
+
+
+def test_no_part_is_no_other_way_c4(device):
+    """C4: contexts without commands change nothing."""
+    buffer = device.allocate(64)
+    with device.record(command_buffer="stream") as recording:
+        with recording.on("upload"):
+            recording.fill(buffer, 1, size=0)
+        recording.fill(buffer, 1)
+    assert recording.lowering == "stream"
+
+
+def test_parts_run_beside_each_other_q3(pair):
+    """Q3: one device is held up, and the other's part ends; the submission ends with both."""
+    first, one, second, _ = pair
+    x, y = first.allocate(64), second.upload(np.zeros(64, np.uint8))
+    with first.record() as recording:
+        recording.fill(x, 1)
+        with recording.on(second):
+            recording.fill(y, 2)
+    latch, done = Latch(), hal.create_semaphore()
+    one.hold(latch)
+    submission = first.queue.execute(recording, signal=done.at(1))
+    second.queue.barrier().wait(LIMIT)
+    assert (y.numpy() == 2).all()
+    assert not submission.done
+    assert done.query() == 0
+    latch.open()
+    submission.wait(LIMIT)
+    assert done.query() == 1
+
+
+def test_parts_begin_when_the_executing_queue_gets_there_q2(pair):
+    """Q2: earlier work of the queue comes before all parts, later work after them."""
+    first, one, second, two = pair
+    x, y = first.upload(np.zeros(64, np.uint8)), second.allocate(64)
+    with first.record() as recording, recording.on(second):
+        recording.copy(x, y)
+    latch, other = Latch(), Latch()
+    one.hold(latch)
+    first.queue.fill(x, 1)
+    executed = first.queue.execute(recording)
+    two.hold(other)
+    first.queue.fill(x, 2)
+    latch.open()
+    other.open()
+    executed.wait(LIMIT)
+    assert (y.numpy() == 1).all()
+
+
+def test_one_recording_twice_in_flight_c1(pair, mode):
+    """C1: two executions run one after the other, each with its own bindings."""
+    first, one, second, _ = pair
+    between = second.allocate(256, dtype=np.int32)
+    sources = [first.upload(NUMBERS * factor) for factor in (1, 2, 3)]
+    results = [first.allocate(256, dtype=np.int32) for _ in sources]
+    slots = [(np.int32, 256), (np.int32, 256)]
+    with first.record(slots=slots, hazards="auto", command_buffer=mode) as recording:
+        source, result = recording.slots
+        with recording.on(second):
+            recording.copy(source, between)
+        recording.copy(between, result)
+    latch = Latch()
+    one.hold(latch)
+    made = [
+        first.queue.execute(recording, bindings=pair) for pair in zip(sources, results, strict=True)
+    ]
+    latch.open()
+    hal.wait_all(made, LIMIT)
+    for factor, result in enumerate(results, 1):
+        assert result.numpy().tolist() == (NUMBERS * factor).tolist()
+
+
+@pytest.fixture
+def eager_switches():
+    """Threads that take turns as often as the interpreter lets them."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+def test_two_threads_execute_one_recording_q2(pair, eager_switches):
+    """Q2: on one queue, all parts of one execution come before all of the other, so that memory
+    which both use between their parts is each one's own meanwhile."""
+    first, _, second, _ = pair
+    between = second.allocate(256, dtype=np.int32)
+    slots = [(np.int32, 256), (np.int32, 256)]
+    with first.record(slots=slots, hazards="auto") as recording:
+        source, result = recording.slots
+        with recording.on(second):
+            recording.copy(source, between)
+        recording.copy(between, result)
+    results = [[], []]
+
+    def execute(number):
+        for factor in range(100):
+            source = first.upload(NUMBERS + 1000 * factor + number)
+            result = first.allocate(256, dtype=np.int32)
+            first.queue.execute(recording, bindings=[source, result])
+            results[number].append(result)
+
+    threads = [threading.Thread(target=execute, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    for number in (0, 1):
+        for factor, result in enumerate(results[number]):
+            assert result.numpy()[0] == 1000 * factor + number
+
+
+def test_executions_in_opposite_directions_end_q2(pair):
+    """Q2: each waits for what was submitted before it, whatever queues they share."""
+    first, _, second, _ = pair
+    x, y = first.allocate(64), second.allocate(64)
+    recordings = []
+    for device, other in ((first, second), (second, first)):
+        with device.record() as recording:
+            recording.fill(x if device is first else y, 1)
+            recording.barrier()
+            with recording.on(other):
+                recording.fill(y if device is first else x, 1)
+            recording.barrier()
+            recording.fill(x if device is first else y, 1)
+        recordings.append(recording)
+    gate = hal.create_semaphore()
+    made = [[], []]
+
+    def execute(number):
+        queue = (first, second)[number].queue
+        for _ in range(50):
+            made[number].append(queue.execute(recordings[number], wait=gate.at(1)))
+
+    threads = [threading.Thread(target=execute, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    gate.signal(1)
+    for thread in threads:
+        thread.join(LIMIT)
+    hal.wait_all(made[0] + made[1], LIMIT)
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_part_that_fails_fails_the_submission_s5(pair, where):
+    """S5: with its cause, and what comes after it does not count; the next execution is well."""
+    first, one, second, two = pair
+    x, y = first.upload(np.zeros(64, np.uint8)), second.upload(np.zeros(64, np.uint8))
+    with first.record(command_buffer="stream") as recording:
+        recording.fill(x, 1, name="here")
+        recording.barrier()
+        with recording.on(second):
+            recording.copy(x, y, name="there")
+        recording.barrier()
+        recording.fill(x, 2)
+    done = hal.create_semaphore()
+    (one if where == "first" else two).fail_call(1, None, ("fill", "copy_peer"))
+    failed = first.queue.execute(recording, signal=done.at(1))
+    with pytest.raises(
+        OperationError, match={"first": "0 of 3.*here", "second": "1 of 3.*there"}[where]
+    ):
+        failed.wait(LIMIT)
+    with pytest.raises(OperationError, match="injected"):
+        done.wait(1, LIMIT)
+    assert not (x.numpy() == 2).any()
+    first.queue.execute(recording).wait(LIMIT)
+    assert (y.numpy() == 1).all()
+
+
+def test_a_failed_wait_runs_no_part_s5(pair):
+    first, one, second, two = pair
+    x, y = first.allocate(64), second.allocate(64)
+    gate = hal.create_semaphore()
+    with first.record() as recording:
+        recording.fill(x, 1)
+        with recording.on(second):
+            recording.fill(y, 1)
+    pending = first.queue.execute(recording, wait=gate.at(1))
+    gate.fail(ValueError("no"))
+    for execution in (pending, first.queue.execute(recording, wait=gate.at(1))):
+        with pytest.raises(hal.errors.SemaphoreFailedError):
+            execution.wait(LIMIT)
+    assert one.calls["fill"] == two.calls["fill"] == 0
+
+
+def test_cancel_takes_all_of_it_back_q7(pair):
+    first, one, second, two = pair
+    x, y = first.allocate(64), second.allocate(64)
+    gate = hal.create_semaphore()
+    with first.record() as recording:
+        recording.fill(x, 1)
+        with recording.on(second):
+            recording.fill(y, 1)
+    pending = first.queue.execute(recording, wait=gate.at(1))
+    behind = second.queue.fill(y, 2)
+    assert pending.cancel()
+    assert pending.state == "cancelled"
+    behind.wait(LIMIT)
+    gate.signal(1)
+    first.queue.barrier().wait(LIMIT)
+    assert one.calls["fill"] == 0
+    assert two.calls["fill"] == 1
+    latch = Latch()
+    one.hold(latch)
+    issued = first.queue.execute(recording)
+    assert not issued.cancel()
+    latch.open()
+    issued.wait(LIMIT)
+
+
+def test_the_other_device_is_closed_q6(pair):
+    """Q6: before: what is in line is cancelled, and later executions are refused."""
+    first, _, second, _ = pair
+    x, y = first.allocate(64), second.allocate(64)
+    gate, done = hal.create_semaphore(), hal.create_semaphore()
+    with first.record() as recording:
+        recording.fill(x, 1)
+        with recording.on(second):
+            recording.fill(y, 1)
+    pending = first.queue.execute(recording, wait=gate.at(1), signal=done.at(1))
+    assert second.close(LIMIT) == ()
+    with pytest.raises(CancelledError):
+        done.wait(1, LIMIT)
+    gate.signal(1)
+    with pytest.raises(CancelledError):
+        pending.wait(LIMIT)
+    with pytest.raises(ClosedError, match=r"cpu:0 \(2\)"):
+        first.queue.execute(recording)
+    with pytest.raises(ClosedError), first.record().on(second):
+        pass
+
+
+def test_slots_of_other_devices_c3(pair, mode):
+    """C3: a slot is of one device, the recording's unless it says so."""
+    first, _, second, _ = pair
+    slots = [(np.int32, 256), (np.int32, None, second), "scalar"]
+    with first.record(slots=slots, hazards="auto", command_buffer=mode) as recording:
+        mine, other, _ = recording.slots
+        with pytest.raises(
+            InvalidArgumentError, match=r"slot 1.*cpu:0 \(2\).*bytes or None, device"
+        ):
+            recording.fill(other, 1, size=16)
+        with recording.on(second):
+            with pytest.raises(InvalidArgumentError, match=r"slot 0 stands for memory of cpu:0,"):
+                recording.fill(mine, 1)
+            recording.copy(mine, other)
+            recording.fill(other, 9, size=4)
+        recording.copy(other, mine, size=8)
+    for factor in (1, 2):
+        x, y = first.upload(NUMBERS * factor), second.allocate(256, dtype=np.int32)
+        first.queue.execute(recording, bindings=[x, y, 0]).wait(LIMIT)
+        assert x.numpy()[:3].tolist() == [9, factor, 2 * factor]
+        assert y.numpy()[1:].tolist() == (NUMBERS[1:] * factor).tolist()
+    with pytest.raises(InvalidArgumentError, match=r"slot 1.*belongs to cpu:0,"):
+        first.queue.execute(recording, bindings=[x, x, 0])
+    with pytest.raises(ArgumentTypeError, match="int is no device"):
+        first.record(slots=[(np.int32, 4, 4)])
+
+
+def test_temporaries_live_from_the_first_part_to_the_last_m3(device):
+    """M3: all parts share one block, which later executions use again."""
+    x = device.upload(NUMBERS)
+    with device.record(hazards="auto") as recording:
+        one = recording.alloca(256, dtype=np.int32)
+        recording.copy(x, one)
+        with recording.on("upload"):
+            two = recording.alloca(256, dtype=np.int32)
+            recording.copy(one, two)
+        recording.dealloca(one)
+        recording.fill(x, 0)
+        with recording.on("download"):
+            recording.copy(two, x)
+    for _ in range(20):
+        device.queue.execute(recording)
+    assert x.numpy().tolist() == NUMBERS.tolist()
+    device.wait_idle(LIMIT)
+
+
+def test_no_memory_for_temporaries_fails_all_parts_m3(open_probe):
+    device, probe = open_probe(settings=MemorySettings(memory_limit=1 << 20))
+    x = device.allocate(64)
+    with device.record() as recording:
+        block = recording.alloca(1 << 19)
+        recording.fill(block, 1)
+        with recording.on("upload"):
+            recording.fill(x, 1)
+    kept = device.allocate(3 << 18)
+    before = probe.calls["fill"]
+    with pytest.raises(OutOfMemoryError):
+        device.queue.execute(recording).wait(LIMIT)
+    assert probe.calls["fill"] == before
+    kept.close()
+    device.queue.execute(recording).wait(LIMIT)
+
+
+def test_devices_of_two_drivers_take_turns_s3(open_probe):
+    """S3: copies between them go through the host, but their order is the recording's."""
+    first, _ = open_probe(domain=object())
+    second, _ = open_probe(domain=object())
+    x, y = first.allocate(64), second.allocate(64)
+    with first.record() as recording:
+        recording.fill(x, 1)
+        recording.barrier()
+        with recording.on(second):
+            recording.fill(y, 2)
+            with pytest.raises(InvalidArgumentError, match="through the host"):
+                recording.copy(x, y)
+        recording.barrier()
+        recording.fill(x, 3)
+    for _ in range(3):
+        first.queue.execute(recording).wait(LIMIT)
+    assert (x.numpy()[0], y.numpy()[0]) == (3, 2)
+
+
+def test_a_one_shot_recording_of_parts_runs_once_c1(device):
+    x = device.allocate(64)
+    with device.record(slots=1, one_shot=True) as recording, recording.on("upload"):
+        recording.fill(recording.slots[0], 1, size=4)
+    with pytest.raises(InvalidArgumentError, match="1 slots, and 0 bindings"):
+        device.queue.execute(recording)
+    device.queue.execute(recording, bindings=[x]).wait(LIMIT)
+    with pytest.raises(ClosedError, match="one-shot"):
+        device.queue.execute(recording, bindings=[x])
+
+
+def test_places_that_are_none_are_refused(device, second_device):
+    recording = device.record()
+    for wrong, error, words in (
+        ("transfer", InvalidArgumentError, "'compute', 'upload', 'download', not 'transfer'"),
+        (7, ArgumentTypeError, "a queue, a device"),
+        (None, ArgumentTypeError, "not NoneType"),
+    ):
+        with pytest.raises(error, match=words):
+            recording.on(wrong)
+    closed_queue = device.create_queue()
+    closed_queue.close(LIMIT)
+    with pytest.raises(ClosedError, match="create_queue"):
+        recording.on(closed_queue)
+    inner, outer = recording.on("upload"), recording.on(second_device)
+    with outer:
+        with inner, pytest.raises(InvalidArgumentError, match="end: a context of on"):
+            recording.end()
+        with pytest.raises(InvalidArgumentError, match="open already"), outer:
+            pass
+        x = second_device.allocate(64)
+        recording.fill(x, 1)
+    with pytest.raises(InvalidArgumentError, match="belongs to"):
+        recording.fill(x, 1)
+    recording.end()
+    with pytest.raises(InvalidArgumentError, match="has ended"):
+        recording.on("upload")
+    with pytest.raises(InvalidArgumentError, match="recorded for"):
+        second_device.queue.execute(recording)

@@ -1,0 +1,102 @@
+"""Collectives over MPI: several processes of this host, which mpiexec starts (G1 to G4)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hal_conformance.ranks import PROGRAMS
+
+MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+FAILURES = Path(__file__).with_name("ranks_that_fail.py")
+LIMIT = 60.0
+
+
+def launch(size, *command):
+    """Run a program on so many ranks, and return what each has printed, by rank."""
+    assert MPIEXEC, "no mpiexec beside the interpreter: pip install mpich mpi4py"
+    done = subprocess.run(
+        [MPIEXEC, "-n", str(size), sys.executable, *map(str, command)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(found) == size, done.stdout + done.stderr
+    return {each["rank"]: each for each in found}
+
+
+def fail(case, size, seconds=30.0):
+    return launch(size, FAILURES, case, seconds)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_results_over_mpi_g2(size):
+    """Every program of the suite's, on each rank, against numpy."""
+    found = launch(size, "-m", "hal_conformance.ranks", "--provider", "mpi")
+    assert found[0]["programs"] == dict.fromkeys(PROGRAMS)
+    assert all(each["programs"] == found[0]["programs"] for each in found.values())
+
+
+def test_mpi_is_taken_where_mpiexec_has_started_the_ranks_g4():
+    found = launch(2, "-m", "hal_conformance.ranks", "moves")
+    assert {each["provider"] for each in found.values()} == {"mpi"}
+
+
+@pytest.mark.parametrize(
+    ("case", "size", "told"),
+    [
+        ("size", 3, {0: "all_reduce #1 of 8 float32, sum", 2: "all_reduce #1 of 9 float32, sum"}),
+        ("dtype", 2, {0: "all_reduce #1 of 8 float32, sum", 1: "all_reduce #1 of 8 int32, sum"}),
+        ("kind", 2, {0: "barrier #1", 1: "all_reduce #1 of 8 float32, sum"}),
+    ],
+)
+def test_ranks_that_differ_fail_over_mpi_g3(case, size, told):
+    """On every rank, before data has moved."""
+    for each in fail(case, size).values():
+        assert each["error"] == "CollectiveMismatchError"
+        for rank, words in told.items():
+            assert f"rank {rank}: {words}" in each["text"]
+
+
+def test_a_message_of_another_size_fails_both_ends_over_mpi_g3():
+    found = fail("message", 2)
+    assert [found[rank]["error"] for rank in (0, 1)] == ["CollectiveMismatchError"] * 2
+    assert "send of 4 float64" in found[0]["text"]
+
+
+def test_a_late_rank_fails_the_others_in_time_over_mpi_g3():
+    """The error names it and what it did last; the others make a new group, and it learns of it."""
+    found = fail("late", 3, 2.0)
+    for rank in (0, 2):
+        each = found[rank]
+        assert each["error"] == "CollectiveTimeoutError", each
+        assert each["ranks"] == [1]
+        assert each["records"]["1"][-1] == "all_reduce #1 of 8 float32, sum"
+        assert each["records"][str(rank)][-1] == "all_reduce #2 of 8 float32, sum"
+        assert each["goes on"]
+    assert found[0]["rebuilt"] == [1, 2, 2.0]
+    assert found[2]["rebuilt"] == [0, 2, 2.0]
+    assert found[1]["error"] == "CollectiveTimeoutError"
+    assert found[1]["goes on"]
+
+
+def test_a_failed_wait_of_one_rank_fails_all_over_mpi_g3():
+    found = fail("wait", 2)
+    assert found[0]["error"] == "OperationError"
+    assert found[1]["error"] == "CollectiveError"
+    assert found[1]["ranks"] == [0]
+    assert "broken on purpose" in found[1]["text"]
+
+
+def test_who_closes_its_group_is_not_waited_for_over_mpi_g3():
+    found = fail("close", 2)
+    assert found[1]["error"] == "CollectiveError"
+    assert found[1]["ranks"] == [0]

@@ -1,0 +1,56 @@
+"""Build the fake library, and run programs on it over the software drivers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gpusim
+
+HERE = Path(__file__).resolve().parent
+FACES = {
+    "nccl": ("libcuda.so.1", "cuLaunchHostFunc", "HAL_NCCL_LIBRARY"),
+    "rccl": ("libamdhip64.so", "hipLaunchHostFunc", "HAL_RCCL_LIBRARY"),
+}
+LIMIT = 120
+
+
+def build(folder, provider):
+    """Return the library with the interface of NCCL, over one of the two drivers."""
+    driver, function, _ = FACES[provider]
+    made = folder / f"lib{provider}.so"
+    if not made.exists():
+        command = [
+            *gpusim.build.find_compiler(),
+            "-std=gnu11",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+        ]
+        command += ["-fPIC", "-shared", "-pthread", "-fvisibility=hidden"]
+        command += [f'-DDRIVER="{driver}"', f'-DFUNCTION="{function}"']
+        command += [str(HERE / "fake_nccl.c"), "-o", str(made), "-ldl"]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    return made
+
+
+def run(folder, provider, *arguments):
+    """Run the ranks' script over a driver; return what it has printed."""
+    library = build(folder, provider)
+    environment = gpusim.environment(devices=4)
+    if provider == "rccl":
+        environment["ROCM_PATH"] = str(gpusim.rocm_folder())
+    environment[FACES[provider][2]] = str(library)
+    environment["PYTHONFAULTHANDLER"] = "1"
+    done = subprocess.run(
+        [sys.executable, str(HERE / "ranks_in_threads.py"), provider, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
