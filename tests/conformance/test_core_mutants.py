@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from core_mutants import CORE
-from mutants import Patch, patched
+from mutants import ATTEMPTS, Patch, patched
 
 TESTS = Path(__file__).parents[1] / "core"
 
@@ -38,9 +38,12 @@ def run(patches, tests, haste=HASTE):
 
 @pytest.mark.parametrize("mutant", CORE, ids=lambda mutant: mutant[0])
 def test_caught(mutant):
-    """The tests fail, or the process dies of it; no test is missing."""
+    """In one of a few attempts the tests fail, or the process dies of it; no test is missing."""
     _, tests, *patches = mutant
-    status, output = run(tuple(Patch(*each) for each in patches), tests)
+    for _ in range(ATTEMPTS):
+        status, output = run(tuple(Patch(*each) for each in patches), tests)
+        if status != 0:
+            break
     assert status == 1 or status < 0, output
 
 
