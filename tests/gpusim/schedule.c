@@ -52,9 +52,12 @@ void sim_run_item(struct sim_item item) {
   }
   int status = SIM_OK;
   if (!sim.devices[stream->device].error) {
-    sim_unlock();
+    /* Who has read the number that a stream writes finds its operation ended. */
+    bool is_seen = op->kind == SIM_OP_WRITE_VALUE;
+    if (!is_seen) sim_unlock();
     status = sim_execute(op, stream);
-    sim_lock();
+    if (!is_seen && sim.jitter_us && !sim.stepped) usleep(sim.jitter_us);
+    if (!is_seen) sim_lock();
     if (op->kind == SIM_OP_RECORD && op->record.event->record <= op->record.record)
       op->record.event->time = sim.stepped ? sim.steps * 1000 : sim_now();
     if (op->kind == SIM_OP_FREE) sim_pool_ran(op);

@@ -232,6 +232,22 @@ def test_a_full_stream_blocks_the_next_launch(mode):
     )
 
 
+def test_a_number_that_is_seen_has_left_its_stream():
+    """Who has read what a stream wrote has room in it for the next write."""
+    run(
+        """
+        cu = Driver(); s = cu.stream(); word = cu.pinned(8).view("uint64"); word[:] = 0
+        for number in range(1, 31):
+            cu.call("cuStreamWriteValue64_v2", s, word.ctypes.data, c_uint64(number), 0)
+            while word[0] < number: pass
+        assert cu.library.gpusim_blocked() == 0
+        """,
+        mode="free",
+        launch_limit=1,
+        jitter_us=1000,
+    )
+
+
 def test_leaks_are_told_when_a_context_goes():
     program = """
         cu = Driver(); s = cu.stream(); e = cu.event(); a = cu.allocate(100)
