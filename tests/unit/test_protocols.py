@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 import numpy as np
 import pytest
@@ -69,16 +69,20 @@ def public_members(kind: type) -> dict[str, object]:
 
 
 def parameters(member: object) -> list[tuple[str, object, object]]:
-    """Return the names, kinds and defaults of a method's parameters."""
+    """Return the names, kinds and defaults of a method's parameters, those of `Order` included."""
     assert callable(member)
-    return [
-        (parameter.name, parameter.kind, parameter.default)
-        for parameter in inspect.signature(member).parameters.values()
-    ]
+    found: list[tuple[str, object, object]] = []
+    for parameter in inspect.signature(member).parameters.values():
+        if parameter.annotation == "Unpack[Order]":
+            keywords = get_type_hints(protocols.Order)
+            found += [(name, inspect.Parameter.KEYWORD_ONLY, ()) for name in keywords]
+        else:
+            found.append((parameter.name, parameter.kind, parameter.default))
+    return found
 
 
 def test_every_protocol_has_its_class() -> None:
-    aliases = {"Signals", "Waits"}
+    aliases = {"Order", "Signals", "Waits"}
     foreign = {"CudaArray", "CudaStream", "ExternalEvent", "Tensor"}  # of other libraries
     own = set(protocols.__all__) - aliases - foreign
     assert {protocol.__name__ for protocol in CLASSES} == own

@@ -14,7 +14,17 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsIndex, SupportsInt, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Protocol,
+    Self,
+    SupportsIndex,
+    SupportsInt,
+    TypedDict,
+    Unpack,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -43,6 +53,7 @@ __all__ = [
     "Driver",
     "Executable",
     "ExternalEvent",
+    "Order",
     "Queue",
     "Queues",
     "Semaphore",
@@ -238,6 +249,13 @@ class CommandBuffer(Protocol):
     def end(self) -> None: ...
 
 
+class Order(TypedDict, total=False):
+    """The keyword arguments of all that a queue submits: what it waits for, and what it signals."""
+
+    wait: Waits
+    signal: Signals
+
+
 @runtime_checkable
 class Queue(Protocol):
     """A queue of operations for one native stream of a device (Q1 to Q6)."""
@@ -259,17 +277,10 @@ class Queue(Protocol):
         *,
         offset: int = 0,
         size: int | None = None,
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def update(
-        self,
-        buffer: hal.Buffer,
-        data: object,
-        *,
-        offset: int = 0,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, data: object, *, offset: int = 0, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def copy(
         self,
@@ -279,26 +290,13 @@ class Queue(Protocol):
         source_offset: int = 0,
         target_offset: int = 0,
         size: int | None = None,
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def write(
-        self,
-        buffer: hal.Buffer,
-        array: object,
-        *,
-        offset: int = 0,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, array: object, *, offset: int = 0, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def read(
-        self,
-        buffer: hal.Buffer,
-        array: object,
-        *,
-        offset: int = 0,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, array: object, *, offset: int = 0, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def dispatch(
         self,
@@ -308,23 +306,17 @@ class Queue(Protocol):
         block: int | Sequence[int] | None = None,
         args: Sequence[object] | Mapping[str, object] = (),
         shared_memory: int | None = None,
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def call(
-        self,
-        function: Callable[..., object],
-        *arguments: object,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, function: Callable[..., object], *arguments: object, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def execute(
         self,
         commands: hal.CommandBuffer,
         *,
         bindings: Bindings | None = None,
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def alloca(
         self,
@@ -332,13 +324,10 @@ class Queue(Protocol):
         *,
         dtype: DTypeLike = np.uint8,
         memory: str | MemoryType = MemoryType.DEVICE,
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Buffer: ...
-    def dealloca(
-        self, buffer: hal.Buffer, *, wait: Waits = (), signal: Signals = ()
-    ) -> hal.Submission: ...
-    def barrier(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Submission: ...
+    def dealloca(self, buffer: hal.Buffer, **order: Unpack[Order]) -> hal.Submission: ...
+    def barrier(self, **order: Unpack[Order]) -> hal.Submission: ...
     def all_reduce(
         self,
         buffer: hal.Buffer,
@@ -346,8 +335,7 @@ class Queue(Protocol):
         *,
         group: Participant,
         op: str = "sum",
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def reduce(
         self,
@@ -357,8 +345,7 @@ class Queue(Protocol):
         group: Participant,
         root: SupportsIndex = 0,
         op: str = "sum",
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def broadcast(
         self,
@@ -367,17 +354,10 @@ class Queue(Protocol):
         *,
         group: Participant,
         root: SupportsIndex = 0,
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def all_gather(
-        self,
-        buffer: hal.Buffer,
-        target: hal.Buffer,
-        *,
-        group: Participant,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, target: hal.Buffer, *, group: Participant, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def reduce_scatter(
         self,
@@ -386,48 +366,23 @@ class Queue(Protocol):
         *,
         group: Participant,
         op: str = "sum",
-        wait: Waits = (),
-        signal: Signals = (),
+        **order: Unpack[Order],
     ) -> hal.Submission: ...
     def all_to_all(
-        self,
-        buffer: hal.Buffer,
-        target: hal.Buffer,
-        *,
-        group: Participant,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, target: hal.Buffer, *, group: Participant, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def send(
-        self,
-        buffer: hal.Buffer,
-        *,
-        group: Participant,
-        peer: SupportsIndex,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, *, group: Participant, peer: SupportsIndex, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def receive(
-        self,
-        buffer: hal.Buffer,
-        *,
-        group: Participant,
-        peer: SupportsIndex,
-        wait: Waits = (),
-        signal: Signals = (),
+        self, buffer: hal.Buffer, *, group: Participant, peer: SupportsIndex, **order: Unpack[Order]
     ) -> hal.Submission: ...
-    def group_barrier(
-        self,
-        *,
-        group: Participant,
-        wait: Waits = (),
-        signal: Signals = (),
-    ) -> hal.Submission: ...
-    def timestamp(self, *, wait: Waits = (), signal: Signals = ()) -> hal.Timestamp: ...
+    def group_barrier(self, *, group: Participant, **order: Unpack[Order]) -> hal.Submission: ...
+    def timestamp(self, **order: Unpack[Order]) -> hal.Timestamp: ...
     @property
     def stream_handle(self) -> int: ...
     def wait_external(
-        self, stream: object = None, *, event: object = None, wait: Waits = (), signal: Signals = ()
+        self, stream: object = None, *, event: object = None, **order: Unpack[Order]
     ) -> hal.Submission: ...
     def notify_external(
         self,
