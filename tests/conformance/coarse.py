@@ -137,11 +137,11 @@ COARSE = (
         (
             CPU,
             (
-                '        """Enqueue a copy."""\n'
+                "    def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
                 "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)"
             ),
             (
-                '        """Enqueue a copy."""\n'
+                "    def copy(self, stream: int, target: int, source: int, size: int) -> None:\n"
                 "        _pack_three(self._mail, stream << 6, _driver.COPY, target, source, 0)"
             ),
         ),

@@ -399,6 +399,30 @@ class NativeDevice(OptionalPrimitives, ABC):
         they are copied during the call.
         """
 
+    # Points in time: the feature "timestamps"
+
+    def create_timer(self) -> int:
+        """Create a timer, by default an event with timing."""
+        raise missing("timestamps")
+
+    def destroy_timer(self, timer: int) -> None:
+        """Destroy a timer whose last record is complete; by default as an event."""
+        self.destroy_event(timer)
+
+    def record_timer(self, timer: int, stream: int) -> None:
+        """Take the time when all work enqueued on the stream so far has ended; overwrites.
+
+        By default as `record_event`.
+        """
+        self.record_event(timer, stream)
+
+    def elapsed(self, first: int, second: int) -> float:
+        """Return the seconds from one timer's time to another's, negative if it was earlier.
+
+        Both are this device's, recorded and complete, on any streams.
+        """
+        raise missing("timestamps")
+
     # Other devices: the feature "peer_access"
 
     def can_access_peer(self, other: NativeDevice) -> bool:

@@ -48,27 +48,6 @@ class OptionalPrimitives:
         """
         raise missing("occupancy")
 
-    # Points in time: the feature "timestamps"
-
-    def create_timer(self) -> int:
-        """Create an event with timing."""
-        raise missing("timestamps")
-
-    def destroy_timer(self, timer: int) -> None:
-        """Destroy a timer whose last record is complete."""
-        raise missing("timestamps")
-
-    def record_timer(self, timer: int, stream: int) -> None:
-        """Take the time when all work enqueued on the stream so far has ended; overwrites."""
-        raise missing("timestamps")
-
-    def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds from one timer's time to another's, negative if it was earlier.
-
-        Both are this device's, recorded and complete, on any streams.
-        """
-        raise missing("timestamps")
-
     # Numbers in memory: the feature "stream_values"
 
     def write_value(self, stream: int, address: int, value: int) -> None:
@@ -107,8 +86,10 @@ class OptionalPrimitives:
         raise missing("external_streams")
 
     def release_stream(self, stream: int) -> None:
-        """Forget what `adopt_stream` returned; its owner's stream stays as it is."""
-        raise missing("external_streams")
+        """Forget what `adopt_stream` returned; its owner's stream stays as it is.
+
+        By default this does nothing, and neither does `release_event`.
+        """
 
     def adopt_event(self, handle: int) -> int:
         """Return an event for `record_event` and `wait_event` over another library's.
@@ -120,7 +101,6 @@ class OptionalPrimitives:
 
     def release_event(self, event: int) -> None:
         """Forget what `adopt_event` returned; its owner's event stays as it is."""
-        raise missing("external_streams")
 
     # Graphs: the feature "graphs"
 

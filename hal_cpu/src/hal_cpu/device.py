@@ -147,7 +147,6 @@ class CpuDevice(NativeDevice):
             pass
 
     def create_event(self) -> int:
-        """Create an event that counts as complete."""
         return self._all_events.create()
 
     def destroy_event(self, event: int) -> None:
@@ -264,13 +263,11 @@ class CpuDevice(NativeDevice):
     # Transfers
 
     def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
-        """Enqueue a fill."""
         _pack_four(self._mail, stream << 6, _driver.FILL, address, pattern, width, count)
         if error := self._enqueue(stream):
             self._check(error)
 
     def copy(self, stream: int, target: int, source: int, size: int) -> None:
-        """Enqueue a copy."""
         _pack_three(self._mail, stream << 6, _driver.COPY, target, source, size)
         if error := self._enqueue(stream):
             self._check(error)
@@ -301,7 +298,6 @@ class CpuDevice(NativeDevice):
         return handle
 
     def unload_module(self, module: int) -> None:
-        """Unload a shared object."""
         self._modules.pop(module).close()
 
     def get_function(self, module: int, name: str) -> int:
@@ -309,11 +305,9 @@ class CpuDevice(NativeDevice):
         return self._modules[module].function(name)
 
     def function_info(self, function: int) -> FunctionInfo:
-        """Describe a kernel."""
         return _module.describe(function)
 
     def get_global(self, module: int, name: str) -> tuple[int, int]:
-        """Return the address and size of an exported variable."""
         return self._modules[module].variable(name)
 
     def launch(
@@ -388,7 +382,6 @@ class CpuDevice(NativeDevice):
         source_device: NativeDevice,  # noqa: ARG002 - all one
         size: int,
     ) -> None:
-        """Enqueue a copy."""
         self.copy(stream, target, source, size)
 
     # Points in time
@@ -448,9 +441,6 @@ class CpuDevice(NativeDevice):
             message = f"{handle} is no event of the cpu runtime"
             raise OperationError(message, native_name="ENOENT", native_code=errno.ENOENT)
         return handle
-
-    def release_event(self, event: int) -> None:
-        """Do nothing: the event is its owner's."""
 
     # Graphs
 

@@ -139,7 +139,6 @@ class ContextDevice(NativeDevice):
     # Streams and events
 
     def create_stream(self) -> int:
-        """Create a stream that does not synchronise with the default ones."""
         self._enter()
         stream = call(cuda.cuStreamCreate, _NON_BLOCKING)
         streams[int(stream)] = stream
@@ -160,7 +159,6 @@ class ContextDevice(NativeDevice):
         call(cuda.cuStreamSynchronize, streams[stream])
 
     def create_event(self) -> int:
-        """Create an event without timing."""
         self._enter()
         return _keep(call(cuda.cuEventCreate, _NO_TIMING))
 
@@ -173,7 +171,6 @@ class ContextDevice(NativeDevice):
         call(cuda.cuEventDestroy, _events.pop(event))
 
     def record_event(self, event: int, stream: int) -> None:
-        """Let the event stand for all work enqueued on the stream so far."""
         try:
             error = _record(_events[event], streams[stream])[0]
         except ValueError as problem:
@@ -182,7 +179,6 @@ class ContextDevice(NativeDevice):
             self._again(error, _record, event, stream)
 
     def wait_event(self, stream: int, event: int) -> None:
-        """Make later work of the stream wait for the event's last record."""
         try:
             error = _wait(streams[stream], _events[event], 0)[0]
         except ValueError as problem:
@@ -191,7 +187,6 @@ class ContextDevice(NativeDevice):
             self._again(error, _wait, stream, event, 0)
 
     def query_event(self, event: int) -> bool:
-        """Return whether the event's last record has completed."""
         error = _query(_events[event])
         if not error:
             return True
@@ -211,7 +206,6 @@ class ContextDevice(NativeDevice):
         self._enqueue(cuda.cuStreamWriteValue64, stream, address, value)
 
     def wait_value(self, stream: int, address: int, value: int) -> None:
-        """Make later work of the stream wait for a number."""
         self._enqueue(cuda.cuStreamWaitValue64, stream, address, value)
 
     def _enqueue(self, function: Callable[..., Any], stream: int, address: int, value: int) -> None:
@@ -223,7 +217,6 @@ class ContextDevice(NativeDevice):
             self._again(error, function, stream, address, value, 0)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
-        """Call a plain C function on the driver's thread after the stream's work so far."""
         _driver.launch_host_function(stream, function, argument)
 
     # Other devices
@@ -274,17 +267,8 @@ class ContextDevice(NativeDevice):
     # Points in time
 
     def create_timer(self) -> int:
-        """Create an event with timing."""
         self._enter()
         return _keep(call(cuda.cuEventCreate, 0))
-
-    def destroy_timer(self, timer: int) -> None:
-        """Destroy an event with timing."""
-        self.destroy_event(timer)
-
-    def record_timer(self, timer: int, stream: int) -> None:
-        """Take the time when the stream gets there."""
-        self.record_event(timer, stream)
 
     def elapsed(self, first: int, second: int) -> float:
         """Return the seconds between two times, in the driver's steps of about 0.5 us."""
@@ -305,16 +289,10 @@ class ContextDevice(NativeDevice):
         streams[stream]
         return stream
 
-    def release_stream(self, stream: int) -> None:
-        """Do nothing: it is its owner's."""
-
     def adopt_event(self, handle: int) -> int:
         """Return the event itself, which is a ``CUevent``."""
         _events[handle] = cuda.CUevent(handle)
         return handle
-
-    def release_event(self, event: int) -> None:
-        """Do nothing: it is its owner's."""
 
 
 def _failed(error: DeviceLostError, what: str) -> DeviceLostError:

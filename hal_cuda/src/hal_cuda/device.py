@@ -153,7 +153,6 @@ class CudaDevice(ContextDevice):
         return self._own_host_addresses.get(address, address)
 
     def memory_info(self) -> tuple[int, int]:
-        """Return the free memory, for all processes, and the total, as the driver reports them."""
         self._enter()
         free, total = call(cuda.cuMemGetInfo)
         return int(free), int(total)
@@ -179,7 +178,6 @@ class CudaDevice(ContextDevice):
             return None
 
     def import_host(self, address: int, size: int) -> int:
-        """Pin host memory for this device."""
         self._enter()
         return _host.pins.pin(
             self.token,
@@ -190,18 +188,15 @@ class CudaDevice(ContextDevice):
         )
 
     def release_host(self, address: int) -> None:
-        """Unpin what `import_host` was given."""
         _host.pins.unpin(self.token, address)
 
     # Memory of other processes
 
     def export_memory(self, address: int) -> bytes:
-        """Return CUDA's handle of an allocation."""
         self._enter()
         return ctypes.string_at(call(cuda.cuIpcGetMemHandle, address).getPtr(), _IPC_BYTES)
 
     def open_memory(self, handle: bytes) -> int:
-        """Open the memory behind a handle."""
         self._enter()
         given = cuda.CUipcMemHandle()
         ctypes.memmove(given.getPtr(), handle, _IPC_BYTES)
@@ -215,7 +210,6 @@ class CudaDevice(ContextDevice):
     # Stream-ordered allocation
 
     def configure_pool(self, keep: int, reuse: str) -> None:
-        """Set the pool's release threshold and what it reuses."""
         self._own_pool.configure(keep, reuse)
 
     def allocate_async(self, stream: int, size: int) -> int:
@@ -223,15 +217,12 @@ class CudaDevice(ContextDevice):
         return self._own_pool.allocate(streams[stream], size)
 
     def free_async(self, stream: int, address: int) -> None:
-        """Give memory back to the pool, in the order of the stream."""
         self._own_pool.free(streams[stream], address)
 
     def pool_statistics(self) -> tuple[int, int]:
-        """Return what the driver counts for the pool."""
         return self._own_pool.statistics()
 
     def trim_pool(self, keep: int) -> None:
-        """Give what is free in the pool back to the device."""
         self._own_pool.trim(keep)
 
     @property
@@ -242,7 +233,6 @@ class CudaDevice(ContextDevice):
     # Transfers
 
     def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
-        """Enqueue a fill."""
         function = _fills[width]
         pattern &= _masks[width]
         try:
@@ -296,13 +286,11 @@ class CudaDevice(ContextDevice):
         return module
 
     def unload_module(self, module: int) -> None:
-        """Unload a module."""
         for function in self._functions.pop(module, ()):
             del self._kernels[function], self._shared[function]
         call(cuda.cuModuleUnload, module)
 
     def get_function(self, module: int, name: str) -> int:
-        """Return a kernel of the module."""
         function = _module.find_function(module, name)
         if function not in self._kernels:
             # By default the driver loads code at the first launch, which may wait for running work.
@@ -316,11 +304,9 @@ class CudaDevice(ContextDevice):
         return function
 
     def function_info(self, function: int) -> FunctionInfo:
-        """Describe a kernel."""
         return _module.describe(function)
 
     def get_global(self, module: int, name: str) -> tuple[int, int]:
-        """Return a variable's address and size."""
         return _module.find_global(module, name)
 
     def launch(
@@ -332,7 +318,6 @@ class CudaDevice(ContextDevice):
         shared_memory: int,
         parameters: int,
     ) -> None:
-        """Launch a kernel; the driver copies the arguments."""
         if shared_memory and shared_memory > self._shared[function]:
             self._allow_shared(function, shared_memory)
         # Unpacked by hand: a call with a star is twice as slow.
@@ -389,7 +374,6 @@ class CudaDevice(ContextDevice):
             self._graphs.pop(graph).release()
 
     def instantiate_graph(self, graph: int) -> int:
-        """Make an instance."""
         self._enter()
         with self._lock:
             instance = _graph.Instance(self._graphs[graph])
@@ -398,21 +382,17 @@ class CudaDevice(ContextDevice):
         return handle
 
     def destroy_graph_instance(self, instance: int) -> None:
-        """Destroy an instance that no stream runs."""
         with self._lock:
             self._instances.pop(instance).destroy()
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
-        """Replace a node's parameters; launches that were enqueued before keep theirs."""
         self._allow_node(node)
         self._instances[instance].update(index, node)
 
     def launch_update(self, instance: int, index: int, node: LaunchNode) -> LaunchUpdate:
-        """Return the structure of a launch in an instance."""
         return self._instances[instance].launch_update(index, node)
 
     def launch_graph(self, stream: int, instance: int) -> None:
-        """Enqueue a launch of an instance."""
         executable = self._instances[instance].executable
         try:
             error = _launch_graph(executable, streams[stream])[0]

@@ -120,11 +120,9 @@ class ContextDevice(NativeDevice):
     # Streams and events
 
     def create_stream(self) -> int:
-        """Create a non-blocking stream."""
         return int(call(hip.hipStreamCreateWithFlags, hip.hipStreamNonBlocking))
 
     def destroy_stream(self, stream: int) -> None:
-        """Destroy an idle stream."""
         call(hip.hipStreamDestroy, stream)
 
     def synchronize_stream(self, stream: int) -> None:
@@ -132,25 +130,20 @@ class ContextDevice(NativeDevice):
         _pool.wait_for_stream(stream)
 
     def create_event(self) -> int:
-        """Create an event without timing."""
         return int(call(hip.hipEventCreateWithFlags, hip.hipEventDisableTiming))
 
     def destroy_event(self, event: int) -> None:
-        """Destroy an event."""
         call(hip.hipEventDestroy, event)
 
     def record_event(self, event: int, stream: int) -> None:
-        """Record the event on the stream."""
         if status := _record(event, stream):
             fail(status, _record)
 
     def wait_event(self, stream: int, event: int) -> None:
-        """Make later work of the stream wait for the event's last record."""
         if status := _wait(stream, event, 0):
             fail(status, _wait)
 
     def query_event(self, event: int) -> bool:
-        """Return whether the event's last record has completed."""
         status = _query(event)
         if not status:
             return True
@@ -159,24 +152,20 @@ class ContextDevice(NativeDevice):
         raise _driver.error_of(status, "hipEventQuery")
 
     def write_value(self, stream: int, address: int, value: int) -> None:
-        """Write a number behind the stream's work."""
         if status := _write_value(stream, address, value, 0):
             fail(status, _write_value)
 
     def wait_value(self, stream: int, address: int, value: int) -> None:
-        """Make later work of the stream wait for a number."""
         if status := _wait_value(stream, address, value, 0, _ALL_BITS):
             fail(status, _wait_value)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
-        """Call a plain C function on a thread of HIP's after the stream's work so far."""
         if status := _host_function(stream, function, argument):
             fail(status, _host_function)
 
     # Other devices
 
     def can_access_peer(self, other: NativeDevice) -> bool:
-        """Return whether kernels of this device could use memory of `other`."""
         peer, index = other.info.index, self.info.index
         return peer == index or bool(call(hip.hipDeviceCanAccessPeer, index, peer))
 
@@ -202,7 +191,6 @@ class ContextDevice(NativeDevice):
         source_device: NativeDevice,
         size: int,
     ) -> None:
-        """Enqueue a copy between two devices' memories."""
         to, from_ = target_device.info.index, source_device.info.index
         if status := _copy_peer(target, to, source, from_, size, stream):
             fail(status, _copy_peer)
@@ -210,19 +198,9 @@ class ContextDevice(NativeDevice):
     # Points in time
 
     def create_timer(self) -> int:
-        """Create an event with timing."""
         return int(call(hip.hipEventCreateWithFlags, hip.hipEventDefault))
 
-    def destroy_timer(self, timer: int) -> None:
-        """Destroy a timer."""
-        self.destroy_event(timer)
-
-    def record_timer(self, timer: int, stream: int) -> None:
-        """Take the time on a stream."""
-        self.record_event(timer, stream)
-
     def elapsed(self, first: int, second: int) -> float:
-        """Return the seconds between two timers' times."""
         return float(call(hip.hipEventElapsedTime, first, second)) / 1000
 
     # Foreign streams and events
@@ -253,12 +231,6 @@ class ContextDevice(NativeDevice):
             raise OperationError(message)
         return stream
 
-    def release_stream(self, stream: int) -> None:
-        """Do nothing: it owns nothing."""
-
     def adopt_event(self, handle: int) -> int:
         """Return the ``hipEvent_t`` itself."""
         return handle
-
-    def release_event(self, event: int) -> None:
-        """Do nothing: it owns nothing."""

@@ -147,7 +147,6 @@ class HipDevice(ContextDevice):
         return None if memory is MemoryType.DEVICE else address
 
     def memory_info(self) -> tuple[int, int]:
-        """Return the free and the total bytes of device memory."""
         free, total = call(hip.hipMemGetInfo)
         return int(free), int(total)
 
@@ -173,7 +172,6 @@ class HipDevice(ContextDevice):
     # Transfers
 
     def fill(self, stream: int, address: int, pattern: int, width: int, count: int) -> None:
-        """Enqueue a fill."""
         if status := _fills[width](address, pattern, count, stream):
             fail(status, _fills[width])
 
@@ -205,14 +203,12 @@ class HipDevice(ContextDevice):
         return handle
 
     def unload_module(self, module: int) -> None:
-        """Unload a module that no work uses."""
         loaded, functions = self._modules.pop(module)
         for function in functions:
             del self._kernels[function]
         loaded.unload()
 
     def get_function(self, module: int, name: str) -> int:
-        """Return a kernel of the module."""
         loaded, functions = self._modules[module]
         kernel = loaded.function(name)
         # Once for each function, whichever thread is first.
@@ -221,11 +217,9 @@ class HipDevice(ContextDevice):
         return kernel.native
 
     def function_info(self, function: int) -> FunctionInfo:
-        """Describe a kernel."""
         return self._kernels[function].info
 
     def get_global(self, module: int, name: str) -> tuple[int, int]:
-        """Return the address and size of a variable."""
         return self._modules[module][0].variable(name)
 
     def launch(
@@ -237,7 +231,6 @@ class HipDevice(ContextDevice):
         shared_memory: int,
         parameters: int,
     ) -> None:
-        """Enqueue a launch; HIP copies the arguments."""
         # Unpacked by hand: a call with a star is slower.
         x, y, z = grid
         i, j, k = block
@@ -246,14 +239,12 @@ class HipDevice(ContextDevice):
             fail(status, _launch)
 
     def occupancy(self, function: int, threads: int, shared_memory: int) -> int:
-        """Return how many blocks of a kernel one compute unit holds at once."""
         ask = hip.hipModuleOccupancyMaxActiveBlocksPerMultiprocessor
         return int(call(ask, function, threads, shared_memory))
 
     # Graphs
 
     def create_graph(self, nodes: Sequence[Node], dependencies: Sequence[Sequence[int]]) -> int:
-        """Return a graph of `nodes`."""
         handle = next(_handles)
         self._graphs[handle] = _graph.Graph(nodes, dependencies)
         return handle
@@ -264,7 +255,6 @@ class HipDevice(ContextDevice):
             self._graphs.pop(graph).release()
 
     def instantiate_graph(self, graph: int) -> int:
-        """Return an executable instance of a graph."""
         with self._lock:
             source = self._graphs[graph]
             instance = source.instantiate()
@@ -272,27 +262,22 @@ class HipDevice(ContextDevice):
         return instance
 
     def destroy_graph_instance(self, instance: int) -> None:
-        """Destroy an instance that no stream runs."""
         with self._lock:
             self._instances.pop(instance).destroy(instance)
 
     def update_graph(self, instance: int, index: int, node: Node) -> None:
-        """Replace a node's parameters; raises `OperationError` if HIP refuses that."""
         self._instances[instance].update(instance, index, node)
 
     def launch_update(self, instance: int, index: int, node: LaunchNode) -> LaunchUpdate:
-        """Return the structure of a launch in an instance."""
         return self._instances[instance].launch_update(index, node)
 
     def launch_graph(self, stream: int, instance: int) -> None:
-        """Enqueue a launch of an instance."""
         if status := _launch_graph(instance, stream):
             fail(status, _launch_graph)
 
     # Foreign host memory
 
     def import_host(self, address: int, size: int) -> int:
-        """Pin host memory, and return the device's address of it."""
         return _host.pins.pin(
             self,
             address,
@@ -308,40 +293,32 @@ class HipDevice(ContextDevice):
     # Memory of other processes
 
     def export_memory(self, address: int) -> bytes:
-        """Return HIP's handle of an allocation."""
         handle = call(hip.hipIpcGetMemHandle, address)
         return ctypes.string_at(int(handle.as_c_void_p().value), _IPC_BYTES)
 
     def open_memory(self, handle: bytes) -> int:
-        """Open the memory behind a handle."""
         given = hip.hipIpcMemHandle_st()
         ctypes.memmove(given.as_c_void_p(), handle, _IPC_BYTES)
         return int(call(hip.hipIpcOpenMemHandle, given, _LAZY_PEER_ACCESS))
 
     def close_memory(self, address: int) -> None:
-        """Close it."""
         call(hip.hipIpcCloseMemHandle, address)
 
     # Stream-ordered allocation
 
     def configure_pool(self, keep: int, reuse: str) -> None:
-        """Set the pool's release threshold and what it reuses."""
         self._own_pool.configure(keep, reuse)
 
     def allocate_async(self, stream: int, size: int) -> int:
-        """Return the address of `size` bytes of the pool."""
         return self._own_pool.allocate(stream, size)
 
     def free_async(self, stream: int, address: int) -> None:
-        """Give memory back to the pool once the stream gets there."""
         self._own_pool.free(stream, address)
 
     def pool_statistics(self) -> tuple[int, int]:
-        """Return the runtime's statistics of the pool."""
         return self._own_pool.statistics()
 
     def trim_pool(self, keep: int) -> None:
-        """Return the pool's free memory to the device."""
         self._own_pool.trim(keep)
 
     @property
