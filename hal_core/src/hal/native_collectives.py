@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -101,14 +102,11 @@ class Step(NamedTuple):
 
 
 class Region(ABC):
-    """The bytes of a buffer that an operation reads or writes."""
+    """The bytes of a buffer that an operation reads or writes, `size` of them."""
 
-    __slots__ = ()
+    __slots__ = ("size",)
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """The number of bytes."""
+    size: int
 
     @abstractmethod
     def address(self) -> int:
@@ -146,48 +144,72 @@ class Collective:
 
 
 class Launch(ABC):
-    """One submission to be: an operation, or a batch of them, with its queue and lists.
+    """One submission of a group: an operation, or a batch of them, with its queue and lists.
 
     Attributes
     ----------
     queue, ordered
         The queue, and whether it is an ordered one.
     work
-        The operations, whose numbers the group gives.
+        The operations, whose numbers the group gives; empty once it is submitted, so that whoever
+        watches over it holds no buffer.
+    submission
+        The handle, once `make` has made it.
+    step, turn
+        Its first operation, and its place among the group's submissions; set by the group.
+    begun, ended
+        When it was issued, by ``time.monotonic``, and, where the end is signalled by a semaphore,
+        that; None before.
     """
 
-    __slots__ = ("ordered", "queue", "work")
+    __slots__ = ("begun", "ended", "ordered", "queue", "step", "submission", "turn", "work")
 
     queue: object
     ordered: bool
     work: list[Collective]
+    submission: Any  # hal.Submission
+    step: Step
+    turn: int
+    begun: float | None
+    ended: Any  # hal.Semaphore | None
 
     @abstractmethod
-    def make(self, run: Callable[..., object], *, on_stream: bool) -> Any:  # noqa: ANN401 - hal.Submission
-        """Make the submission whose issue calls `run`, and return it; it is in no queue yet.
+    def make(self, run: Callable[..., object], *, on_stream: bool) -> None:
+        """Make the submission whose issue calls `run`; it is in no queue yet.
 
-        On a stream ``run(stream, work)``; else on a thread of ours ``run(work)``, which may
-        return timepoints to wait for, as the function of `hal.Queue.call`.
+        On a stream ``run(stream, launch, work)``; else on a thread of ours ``run(launch, work)``,
+        which may return timepoints to wait for, as the function of `hal.Queue.call`.
         """
 
     @abstractmethod
     def absorb(self, other: Launch) -> None:
         """Take in the work and the lists of another launch on the same queue."""
 
-    @staticmethod
-    @abstractmethod
-    def fail(submission: object, error: BaseException) -> None:
-        """Fail a submission, also one that is issued: what it has on a stream goes on."""
-
     @abstractmethod
     def start(self, also: Sequence[object]) -> None:
         """Submit it; it waits for the submissions in `also`, too."""
 
+    @abstractmethod
+    def fail(self, error: BaseException) -> None:
+        """Fail the submission, also one that is issued: what it has on a stream goes on."""
+
+    @abstractmethod
+    def outcome(self) -> bool | None:
+        """Return whether it has ended well, or None before its end; asks no device."""
+
 
 class Participant(ABC):
-    """A group as queues see it: `hal.collectives.Group`."""
+    """A group as queues and recordings see it: `hal.collectives.Group`.
 
-    __slots__ = ()
+    Attributes
+    ----------
+    lock
+        Held while launches are lined up and submitted; the same thread may take it again.
+    """
+
+    __slots__ = ("lock",)
+
+    lock: AbstractContextManager[object]
 
     @property
     @abstractmethod
@@ -208,6 +230,31 @@ class Participant(ABC):
     def enter(self, launch: Launch) -> Any:  # noqa: ANN401 - hal.Submission
         """Submit an operation in the order of the group."""
 
+    # Recordings, which submit several launches in one step
+
+    @abstractmethod
+    def check(self, step: Step) -> object:
+        """Check an operation; return the batch that this thread has open, or None."""
+
+    @abstractmethod
+    def make(self, launch: Launch) -> None:
+        """Make a launch's submission; it is in no queue yet."""
+
+    @abstractmethod
+    def line_up(self, launch: Launch) -> tuple[Any, ...]:
+        """Make a launch the next of the group; return the submissions that it waits for.
+
+        With the lock, which is kept until `withdraw` or `settle`.
+        """
+
+    @abstractmethod
+    def withdraw(self, launch: Launch) -> None:
+        """Undo `line_up`, of the last launch first: the submission was refused."""
+
+    @abstractmethod
+    def settle(self, launch: Launch) -> None:
+        """Watch over a launch that was submitted."""
+
 
 class NativeGroup(ABC):
     """A provider's end of one rank's group. Any thread may call; no two calls of `enqueue` at once.
@@ -222,7 +269,7 @@ class NativeGroup(ABC):
 
     on_stream: bool = False
 
-    def check(self, work: Collective) -> None:  # noqa: B027 - most have nothing to refuse
+    def check(self, step: Step) -> None:  # noqa: B027 - most have nothing to refuse
         """Raise `UnimplementedError` for an operation or a dtype that the provider lacks."""
 
     def enqueue(self, stream: int, work: Sequence[Collective]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from hal.collectives.texts import not_all_came
 from hal.errors import CollectiveError, HalError, UnimplementedError
-from hal.native_collectives import Collective, Join, NativeGroup
+from hal.native_collectives import Collective, Join, NativeGroup, Step
 from hal_nccl import _nccl
 from hal_nccl.provider import Flavour, find_library
 from hal_nccl.rendezvous import Exchange, exchange_of
@@ -115,8 +115,7 @@ class NcclGroup(NativeGroup):
     def size(self) -> int:
         return self._size
 
-    def check(self, work: Collective) -> None:
-        step = work.step
+    def check(self, step: Step) -> None:
         if step.op and step.dtype not in _nccl.TYPES:
             message = f"{step.kind}: {self._library.name.upper()} does not reduce {step.dtype}"
             raise UnimplementedError(message)
@@ -144,7 +143,9 @@ class NcclGroup(NativeGroup):
         if not step.elements or work.dtype is None:
             return
         source = None if work.source is None else work.source.address()
-        target = None if work.target is None else work.target.address()
+        target = source
+        if work.target is not work.source:
+            target = None if work.target is None else work.target.address()
         # What is only moved is moved as bytes, of any type.
         count, dtype = step.elements * work.dtype.itemsize, 1
         if step.op:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from hal._engine.fence import Waits
 from hal._engine.submission import Submission
@@ -171,15 +171,5 @@ class GroupOperations:
         wait: Waits,
         signal: Signals,
     ) -> Submission:
-        return enter(
-            self,  # type: ignore[arg-type] # a queue
-            self._device,
-            group,
-            kind,
-            source,
-            target,
-            op=op,
-            root=root,
-            wait=wait,
-            signal=signal,
-        )
+        queue: Any = self
+        return enter(queue, self._device, group, kind, source, target, op, root, wait, signal)

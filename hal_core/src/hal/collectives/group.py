@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, Self, SupportsFloat
 
@@ -36,20 +36,17 @@ _MOST: Final = 2**31 - 1
 """The highest color and key; MPI takes no more."""
 
 
-class _Flight:
-    """A submission of the group that has not ended. It holds no buffer."""
+_ALL: Final = (-1, False)
 
-    __slots__ = ("begun", "ended", "fail", "ordered", "queue", "step", "submission", "turn")
 
-    def __init__(self, turn: int, launch: Launch) -> None:
-        self.turn = turn
-        self.queue = launch.queue
-        self.ordered = launch.ordered
-        self.fail = launch.fail
-        self.step: Step = launch.work[0].step
-        self.submission: hal.Submission
-        self.begun: float | None = None
-        self.ended: hal.Semaphore | None = None
+class _Batch:
+    """What a thread submits between the two ends of a ``with group.batch()``."""
+
+    __slots__ = ("launch", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.launch: Launch | None = None
 
 
 class Group(Participant):
@@ -68,18 +65,18 @@ class Group(Participant):
     __slots__ = (
         "__weakref__",
         "_batch",
-        "_batcher",
         "_broken",
         "_closed",
         "_counts",
         "_device",
         "_flights",
         "_generation",
-        "_lock",
         "_name",
         "_native",
         "_provider",
+        "_rank",
         "_records",
+        "_size",
         "_timeout",
         "_turn",
         "_turns",
@@ -93,27 +90,28 @@ class Group(Participant):
         self._provider = provider
         self._name = name
         self._timeout = timeout
-        self._lock = threading.RLock()  # a finaliser may submit, too
-        self._flights: deque[_Flight] = deque()
+        self._rank, self._size = native.rank, native.size
+        self.lock = threading.RLock()  # a finaliser may submit, too
+        # What has not ended well, or was not seen to, oldest first
+        self._flights: deque[Launch] = deque()
         self._counts: dict[tuple[int, bool], int] = {}
         self._turns = 0  # submissions so far
         self._turn = 0  # those that were issued
         self._records: deque[Step] = deque(maxlen=RECORDS)
         self._broken: CollectiveError | None = None
         self._closed = False
-        self._batch: tuple[Launch, _Flight] | None = None
-        self._batcher: int | None = None  # the thread that has a batch open
+        self._batch: _Batch | None = None
         self._generation = 0
 
     @property
     def rank(self) -> int:
         """The number of this member, from 0 on."""
-        return self._native.rank
+        return self._rank
 
     @property
     def size(self) -> int:
         """The number of members."""
-        return self._native.size
+        return self._size
 
     @property
     def device(self) -> hal.Device:
@@ -161,22 +159,33 @@ class Group(Participant):
 
     def enter(self, launch: Launch) -> hal.Submission:
         """Submit an operation in the order of the group; for queues."""
-        for work in launch.work:
-            self._native.check(work)
-        with self._lock:
-            self._live()
-            if self._batcher == threading.get_ident():
-                return self._collect(launch)
-            flight = self._made(launch)
-            return self._start(launch, flight)
+        self._native.check(launch.work[0].step)
+        with self.lock:
+            batch = self._batch
+            if batch is None or batch.thread != threading.get_ident():
+                self.make(launch)
+                self._start(launch)
+            else:
+                launch = self._collect(batch, launch)
+        made: hal.Submission = launch.submission
+        return made
 
-    def _collect(self, launch: Launch) -> hal.Submission:
-        """Add an operation to the open batch."""
-        if self._batch is None:
-            flight = self._made(launch)
-            self._batch = launch, flight
-            return flight.submission
-        first, flight = self._batch
+    def check(self, step: Step) -> object:
+        """Check an operation; return the batch that this thread has open; for recordings."""
+        self._native.check(step)
+        with self.lock:
+            self._live()
+            batch = self._batch
+            return batch if batch is not None and batch.thread == threading.get_ident() else None
+
+    def _collect(self, batch: _Batch, launch: Launch) -> Launch:
+        """Add an operation to the open batch; return the launch of that."""
+        self._live()
+        first = batch.launch
+        if first is None:
+            self.make(launch)
+            batch.launch = launch
+            return launch
         if first.queue is not launch.queue:
             message = (
                 f"the batch of {self._name} is on {first.queue!r}, and {launch.work[0].step.kind} "
@@ -184,50 +193,66 @@ class Group(Participant):
             )
             raise InvalidArgumentError(message)
         first.absorb(launch)
-        return flight.submission
+        return first
 
-    def _made(self, launch: Launch) -> _Flight:
-        flight = _Flight(0, launch)
-        run: Callable[..., object] = partial(self._run, flight)
-        if self._native.on_stream:
-            run = partial(self._enqueue, flight)
-        flight.submission = launch.make(run, on_stream=self._native.on_stream)
-        return flight
+    def make(self, launch: Launch) -> None:
+        """Make a launch's submission."""
+        on_stream = self._native.on_stream
+        launch.make(self._enqueue if on_stream else self._run, on_stream=on_stream)
 
-    def _start(self, launch: Launch, flight: _Flight) -> hal.Submission:
+    def _start(self, launch: Launch) -> None:
         """Submit a launch behind the group's others; with the lock."""
-        before = self._flights[-1] if self._flights else None
-        also: tuple[hal.Submission, ...] = ()
-        if before is not None and not (before.queue is flight.queue and before.ordered):
-            also = (before.submission,)  # one after the other, also across queues
-        counts = dict(self._counts)
-        for work in launch.work:
-            work.step = self._numbered(work.step, counts)
-        flight.step = launch.work[0].step
-        flight.turn = self._turns
-        if self._broken is None:
-            self._turns += 1
-        self._flights.append(flight)
+        also = self.line_up(launch)
         try:
             launch.start(also)
         except BaseException:
-            if not flight.submission.done:  # refused: nothing has changed
-                self._flights.remove(flight)
-                self._turns = flight.turn
-                launch.fail(flight.submission, OperationError("the submission was refused"))
+            self.withdraw(launch)
             raise
-        self._counts = counts
-        self._records.extend(work.step for work in launch.work)
+        self.settle(launch)
+
+    def line_up(self, launch: Launch) -> tuple[hal.Submission, ...]:
+        """Make a launch the next of the group; return the submissions that it waits for."""
+        self._live()
+        flights = self._flights
+        while flights and flights[0].outcome():
+            flights.popleft()
+        also: tuple[hal.Submission, ...] = ()
+        if flights:
+            before = flights[-1]
+            if before.queue is not launch.queue or not before.ordered:
+                also = (before.submission,)  # one after the other, also across queues
+        for work in launch.work:
+            work.step = step = self._numbered(work.step)
+            self._records.append(step)
+        launch.step = launch.work[0].step
+        launch.turn = self._turns
+        if self._broken is None:
+            self._turns += 1
+        flights.append(launch)
+        return also
+
+    def withdraw(self, launch: Launch) -> None:
+        """Undo `line_up`, unless the submission has ended, and is known to others."""
+        if launch.outcome() is not None:
+            return
+        self._flights.remove(launch)
+        self._turns = launch.turn
+        for work in launch.work:
+            self._counts[_line_of(work.step)] -= 1
+            self._records.pop()
+        launch.fail(OperationError("the submission was refused"))
+
+    def settle(self, launch: Launch) -> None:
+        """Watch over a launch that was submitted."""
         watch.watch.add(self)
         if self._broken is not None:
-            launch.fail(flight.submission, again(self._broken))
-        return flight.submission
+            launch.fail(again(self._broken))
 
-    def _numbered(self, step: Step, counts: dict[tuple[int, bool], int]) -> Step:
-        """Return a step with its number: of collectives, or of the messages to or from a rank."""
-        key = (step.root, step.kind == "send") if step.kind in MESSAGES else (-1, False)
-        counts[key] = counts.get(key, 0) + 1
-        return Step(step.kind, counts[key], *step[2:])
+    def _numbered(self, step: Step) -> Step:
+        """Return a step with its number."""
+        line = _line_of(step)
+        number = self._counts[line] = self._counts.get(line, 0) + 1
+        return Step(step.kind, number, *step[2:])
 
     def _live(self) -> None:
         if self._closed:
@@ -244,34 +269,33 @@ class Group(Participant):
         directions need a batch. If the body raises nothing is submitted, and that
         submission fails.
         """
-        thread = threading.get_ident()
-        with self._lock:
+        with self.lock:
             self._live()
-            if self._batcher is not None:
+            if self._batch is not None:
                 message = f"a batch of {self._name} is open already; end it first"
                 raise InvalidArgumentError(message)
-            self._batcher = thread
+            self._batch = batch = _Batch()
         try:
             yield
         except BaseException as error:
-            with self._lock:
-                batch, self._batch, self._batcher = self._batch, None, None
-            if batch is not None:
+            with self.lock:
+                self._batch = None
+            if batch.launch is not None:
                 reason = OperationError(f"the batch of {self._name} was left by {error!r}")
-                batch[0].fail(batch[1].submission, reason)
+                batch.launch.fail(reason)
             raise
-        with self._lock:
-            batch, self._batch, self._batcher = self._batch, None, None
-            if batch is None:
+        with self.lock:
+            self._batch = None
+            if batch.launch is None:
                 return
             if self._closed:
-                batch[0].fail(batch[1].submission, ClosedError(f"{self._name} is closed"))
+                batch.launch.fail(ClosedError(f"{self._name} is closed"))
                 self._live()
-            self._start(*batch)
+            self._start(batch.launch)
 
     # Issue
 
-    def _take_turn(self, flight: _Flight) -> None:
+    def _take_turn(self, launch: Launch) -> None:
         """Raise unless it is an operation's turn; one that did not run has broken the group.
 
         Takes no lock, since it may run inside the submission of another group. No two threads
@@ -279,30 +303,30 @@ class Group(Participant):
         """
         if self._broken is not None:
             raise again(self._broken)
-        if flight.turn != self._turn:
-            raise self._out_of_turn(flight)
+        if launch.turn != self._turn:
+            raise self._out_of_turn(launch)
         self._turn += 1
-        flight.begun = time.monotonic()
+        launch.begun = time.monotonic()
 
-    def _out_of_turn(self, flight: _Flight) -> CollectiveError:
+    def _out_of_turn(self, launch: Launch) -> CollectiveError:
         """Return why one before an operation did not run."""
         for other in list(self._flights):
-            error = other.submission.error if other.turn < flight.turn else None
+            error = other.submission.error if other.turn < launch.turn else None
             if error is not None:
-                return withdrawn(self._name, self.rank, other.step, error, self._told())
+                return withdrawn(self._name, self._rank, other.step, error, self._told())
         words = "an operation before it did not run"
-        return withdrawn(self._name, self.rank, flight.step, CollectiveError(words), self._told())
+        return withdrawn(self._name, self._rank, launch.step, CollectiveError(words), self._told())
 
-    def _enqueue(self, flight: _Flight, stream: int, work: Sequence[Collective]) -> None:
+    def _enqueue(self, stream: int, launch: Launch, work: Sequence[Collective]) -> None:
         """Put operations on a native stream."""
-        self._take_turn(flight)
+        self._take_turn(launch)
         self._native.enqueue(stream, work)
 
-    def _run(self, flight: _Flight, work: Sequence[Collective]) -> object:
+    def _run(self, launch: Launch, work: Sequence[Collective]) -> object:
         """Begin operations on a thread of hal's; return what their end waits for."""
-        ended = hal.create_semaphore(name=f"{self._name}: {flight.step}")
-        flight.ended = ended
-        self._take_turn(flight)
+        ended = hal.create_semaphore(name=f"{self._name}: {launch.step}")
+        launch.ended = ended
+        self._take_turn(launch)
         self._native.begin(work, partial(_finish, ended))
         return (ended.at(1),)
 
@@ -311,51 +335,49 @@ class Group(Participant):
     def look(self) -> bool:
         """Look for failures and time-outs; return whether work is in flight."""
         now = time.monotonic()
-        with self._lock:
+        with self.lock:
             flights = [*self._flights]
-        failed: tuple[_Flight, HalError] | None = None
+        ended: set[Launch] = set()
+        failed: Launch | None = None
+        oldest: Launch | None = None
         for flight in flights:
-            if flight.submission.done:
-                error = flight.submission.error
-                if error is not None and failed is None:
-                    failed = flight, error
-        broken = self._broken
-        if broken is None:
-            broken = self._native.failure() or self._told_of(failed)
-        if broken is None and (late := self._late(flights, now)) is not None:
+            # They end in their order. So the device is asked about the oldest alone.
+            if flight.outcome() is not None or (oldest is None and flight.submission.done):
+                ended.add(flight)
+                failed = failed or (None if flight.outcome() else flight)
+            else:
+                oldest = oldest or flight
+        broken = self._broken or self._native.failure()
+        if broken is None and failed is not None:
+            broken = self._told_of(failed)
+        if broken is None and oldest is not None and self._is_late(oldest, now):
             missing, records = self._native.report()
             known = records or self._told()
-            if not late.submission.done:
-                broken = timed_out(self._name, self.rank, late.step, self._timeout, missing, known)
+            if not oldest.submission.done:
+                step, seconds = oldest.step, self._timeout
+                broken = timed_out(self._name, self._rank, step, seconds, missing, known)
         if broken is not None:
             self._break(broken)
-        with self._lock:
-            flights_left = [each for each in self._flights if not each.submission.done]
-            self._flights = deque(flights_left)
-            return bool(flights_left)
+        with self.lock:
+            self._flights = deque([each for each in self._flights if each not in ended])
+            return bool(self._flights)
 
-    def _late(self, flights: Sequence[_Flight], now: float) -> _Flight | None:
-        for flight in flights:
-            if not flight.submission.done:
-                begun = flight.begun
-                return flight if begun is not None and now - begun > self._timeout else None
-        return None
+    def _is_late(self, launch: Launch, now: float) -> bool:
+        return launch.begun is not None and now - launch.begun > self._timeout
 
-    def _told_of(self, failed: tuple[_Flight, HalError] | None) -> CollectiveError | None:
+    def _told_of(self, failed: Launch) -> CollectiveError:
         """Return the group's failure for that of an operation."""
-        if failed is None:
-            return None
-        flight, error = failed
+        error: HalError = failed.submission.error
         if isinstance(error, CollectiveError):
             return error
-        return withdrawn(self._name, self.rank, flight.step, error, self._told())
+        return withdrawn(self._name, self._rank, failed.step, error, self._told())
 
     def _told(self) -> dict[int, tuple[str, ...]]:
-        return {self.rank: tuple(map(str, self._records))}
+        return {self._rank: tuple(map(str, self._records))}
 
     def _break(self, error: CollectiveError) -> None:
         """Break the group, or fail what was submitted since it broke."""
-        with self._lock:
+        with self.lock:
             is_first = self._broken is None
             broken = self._broken = self._broken or error
             flights = [*self._flights]
@@ -363,7 +385,7 @@ class Group(Participant):
         for flight in flights:
             if flight.ended is not None:
                 flight.ended.fail(again(broken))
-            flight.fail(flight.submission, again(broken))
+            flight.fail(again(broken))
         if is_first:
             self._native.abort(broken)
 
@@ -412,7 +434,7 @@ class Group(Participant):
 
     def _derived(self) -> str:
         """Return the name of a group that is made of this one; the same on all ranks."""
-        with self._lock:
+        with self.lock:
             self._live()
             self._generation += 1
             return f"{self._name}/{self._generation}"
@@ -425,7 +447,7 @@ class Group(Participant):
         them.
         """
         seconds = as_seconds(timeout)
-        with self._lock:
+        with self.lock:
             if self._closed:
                 return
             self._closed = True
@@ -438,8 +460,13 @@ class Group(Participant):
                 flight.submission.wait(max(deadline - time.monotonic(), 0.0))
         if self.look():
             words = f"rank {self.rank} has closed {self._name} before its work had ended"
-            self._break(CollectiveError(words, ranks=(self.rank,), records=self._told()))
+            self._break(CollectiveError(words, ranks=(self._rank,), records=self._told()))
         self._native.close(max(deadline - time.monotonic(), 0.0))
+
+
+def _line_of(step: Step) -> tuple[int, bool]:
+    """Return what a step is numbered in: the collectives, or the messages to or from a rank."""
+    return (step.root, step.kind == "send") if step.kind in MESSAGES else _ALL
 
 
 def _finish(ended: hal.Semaphore, error: BaseException | None) -> None:
