@@ -11,7 +11,7 @@ FLOATS = "kernels/test_float16.py::test_"
 WARPS = "kernels/test_warps.py::test_"
 BARRIERS = "kernels/test_barriers.py::test_"
 TEXTS = "kernels/test_generated.py::test_"
-HEADER = '    return (Path(__file__).parent / "headers" / name).read_text(encoding="utf-8")\n'
+HEADER = "        return file.read()\n"
 OWN = '(resources.files("hal_cpu") / name).read_bytes()'
 
 

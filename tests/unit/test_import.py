@@ -12,8 +12,9 @@ import hal
 print(*sorted(set(sys.modules) - before))
 """
 LATER = {
-    *("asyncio", "concurrent.futures", "email", "hashlib", "importlib.metadata", "multiprocessing"),
-    *("numpy.typing", "socket", "subprocess", "tempfile", "zipfile"),
+    *("asyncio", "concurrent.futures", "difflib", "email", "hal.protocols", "hal.tickets"),
+    *("hashlib", "importlib.metadata", "json", "multiprocessing", "numpy.typing", "pathlib"),
+    *("socket", "subprocess", "sysconfig", "tempfile", "zipfile"),
 }
 
 
@@ -24,6 +25,11 @@ def test_what_only_some_programs_need_is_loaded_when_it_is_used():
     loaded = set(done.stdout.split())
     assert {"hal", "hal.native", "pluggy"} <= loaded
     assert not loaded & LATER
+
+
+def test_what_is_loaded_later_is_there():
+    program = "import hal; assert hal.protocols.Device; assert not hasattr(hal, 'missing')"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
 
 
 def test_the_version_is_that_of_the_installed_core():

@@ -6,12 +6,12 @@ rules (S1, Q1, C1, M1, I1 ...) that docstrings name.
 
 from __future__ import annotations
 
+import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from hal import errors as errors
 from hal import native as native
 from hal import plugin as plugin
-from hal import protocols as protocols
 from hal._backends.registry import BackendStatus as BackendStatus
 from hal._backends.registry import DeviceDescription as DeviceDescription
 from hal._backends.registry import backends as backends
@@ -55,6 +55,9 @@ from hal._programs.signature import Signature as Signature
 from hal._transfers.files import File as File
 from hal.errors import HalError as HalError
 from hal.native import MemoryType as MemoryType
+
+if _TYPE_CHECKING:
+    from hal import protocols as protocols
 
 __all__ = [
     "BackendStatus",
@@ -101,19 +104,21 @@ __all__ = [
 ]
 
 __version__: str
-"""The version of hal-core, looked up when it is asked for: importing hal needs no metadata."""
+"""The version of hal-core."""
 if not _TYPE_CHECKING:
 
-    def __getattr__(name: str) -> str:
-        if name != "__version__":
-            message = f"module 'hal' has no attribute {name!r}"
-            raise AttributeError(message)
-        from importlib import metadata  # noqa: PLC0415
-
-        try:
-            return metadata.version("hal-core")
-        except metadata.PackageNotFoundError:  # run from a source tree that is not installed
-            return "0"
+    def __getattr__(name: str) -> object:
+        """Load what most programs never ask for, and `import hal` should not wait for."""
+        if name == "protocols":
+            return _importlib.import_module("hal.protocols")
+        if name == "__version__":
+            metadata = _importlib.import_module("importlib.metadata")
+            try:
+                return metadata.version("hal-core")
+            except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+                return "0"
+        message = f"module 'hal' has no attribute {name!r}"
+        raise AttributeError(message)
 
 
 _kinds = (

@@ -22,6 +22,8 @@ __all__ = [
     "without_splices",
 ]
 
+# These are compiled when a source is read: it takes milliseconds, and `import hal` waits for none.
+#
 # A line splice may stand inside any token except a raw string.
 _SPLICE: Final = r"(?:\\[ \t\v\f]*\r?\n)"
 _COMMENT: Final = (
@@ -38,16 +40,15 @@ _QUOTED: Final = (
     rf"|'(?:{_SPLICE}|\\[^\n]|[^'\\\n])*+'?"
 )  # fmt: skip
 
-_TOKEN: Final = re.compile(
+_TOKEN: Final = (
     rf"(?P<newline>\n)|(?P<space>(?:[ \t\r\v\f\ufeff]|{_SPLICE})++|{_COMMENT})"
     rf"|(?P<string>{_RAW_STRING}|{_QUOTED})"
     rf"|(?P<number>\.?[0-9](?:{_SPLICE}|[eEpP][+-]|'\w|[\w.])*+)"
     rf"|(?P<word>(?:[^\W\d]|\$)(?:{_SPLICE}|[\w$])*+)"
     r"|(?P<sign><:(?!:(?![:>]))|:>|<%|%>|%:|::|->|&&|<<|<=|\.\.\.|[\s\S])"
 )
-_REST_OF_DIRECTIVE: Final = re.compile(rf"(?:{_SPLICE}|{_COMMENT}|{_RAW_STRING}|{_QUOTED}|[^\n])*+")
-_INVISIBLE: Final = re.compile(rf"{_COMMENT}|{_SPLICE}")
-_SPLICES: Final = re.compile(_SPLICE)
+_REST_OF_DIRECTIVE: Final = rf"(?:{_SPLICE}|{_COMMENT}|{_RAW_STRING}|{_QUOTED}|[^\n])*+"
+_INVISIBLE: Final = rf"{_COMMENT}|{_SPLICE}"
 _DIGRAPHS: Final = {"<:": "[", ":>": "]", "<%": "{", "%>": "}", "%:": "#"}
 _ATTRIBUTES: Final = frozenset({"__attribute__", "__attribute", "__declspec"})
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
@@ -75,8 +76,9 @@ class Token(NamedTuple):
 
 def tokenize(source: str) -> Iterator[Token]:
     """Yield the tokens in order; never fails: text that is not C++ comes out as signs."""
+    token, rest_of_directive = re.compile(_TOKEN), re.compile(_REST_OF_DIRECTIVE)
     position, at_line_start = 0, True
-    while match := _TOKEN.match(source, position):
+    while match := token.match(source, position):
         kind, start, position = match.lastgroup, match.start(), match.end()
         if kind == "newline":
             at_line_start = True
@@ -84,9 +86,9 @@ def tokenize(source: str) -> Iterator[Token]:
             text = without_splices(match[0]) if kind == "word" else match[0]
             text = _DIGRAPHS.get(text, text)
             if at_line_start and text == "#":
-                if rest := _REST_OF_DIRECTIVE.match(source, position):
+                if rest := rest_of_directive.match(source, position):
                     position = rest.end()
-                    text += _INVISIBLE.sub(_visible, rest[0])
+                    text += re.sub(_INVISIBLE, _visible, rest[0])
                 yield Token("directive", text, start, position)
             else:
                 at_line_start = False
@@ -99,7 +101,7 @@ def _visible(match: re.Match[str]) -> str:
 
 def without_splices(text: str) -> str:
     """Return the text with its spliced lines joined."""
-    return _SPLICES.sub("", text) if "\\" in text else text
+    return re.sub(_SPLICE, "", text) if "\\" in text else text
 
 
 def matching_parentheses(texts: Iterable[str]) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pluggy
@@ -337,8 +336,7 @@ class NativeGroup(ABC):
         """Free what it has; nothing runs. Never waits longer for peers than `timeout` seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a process stands among those that were launched together.
 
     Attributes
@@ -361,8 +359,7 @@ class Place:
     launcher: str = "alone"
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(NamedTuple):
     """The arguments of `Provider.join`.
 
     `exchange` gives every rank the bytes of rank 0, once for each name of a group, and is None
@@ -376,8 +373,7 @@ class Join:
     exchange: Callable[[bytes | None], bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(NamedTuple):
     """The record of one provider.
 
     Attributes
@@ -401,7 +397,7 @@ class Provider:
     summary: str
     suits: Callable[[Join], str]
     join: Callable[[Join], NativeGroup]
-    backends: tuple[str, ...] = field(default=())
+    backends: tuple[str, ...] = ()
     priority: int = 0
 
 

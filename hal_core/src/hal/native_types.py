@@ -112,8 +112,7 @@ class DeviceInfo:
     properties: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPoint:
+class EntryPoint(NamedTuple):
     """A ``__global__`` function as the core's scanner finds it.
 
     Attributes
@@ -221,8 +220,7 @@ class CompileRequest:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledImage:
+class CompiledImage(NamedTuple):
     """The result of a `NativeCompiler`.
 
     Attributes
@@ -241,7 +239,7 @@ class CompiledImage:
     target: str
     image: bytes
     log: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = MappingProxyType({})
 
 
 class KernelInfo(NamedTuple):
@@ -281,8 +279,7 @@ class ImageInfo(NamedTuple):
     properties: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionInfo:
+class FunctionInfo(NamedTuple):
     """The driver's description of a loaded kernel.
 
     Attributes

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pluggy
 
@@ -35,8 +34,7 @@ hookspec = pluggy.HookspecMarker("hal")
 hookimpl = pluggy.HookimplMarker("hal")
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(NamedTuple):
     """The record of one backend, which the hook returns.
 
     Attributes

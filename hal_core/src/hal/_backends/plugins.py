@@ -14,8 +14,7 @@ import errno
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import pluggy
 
@@ -34,8 +33,7 @@ _Result = TypeVar("_Result")
 _State = Literal["installed", "available", "unavailable", "broken"]
 
 
-@dataclass(frozen=True, slots=True)
-class BackendStatus:
+class BackendStatus(NamedTuple):
     """The status of one installed plugin.
 
     Attributes
@@ -66,8 +64,7 @@ _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.E
 """Errors of a working plugin in a process or system that has run out of a resource."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceDescription:
+class DeviceDescription(NamedTuple):
     """A device that can be opened.
 
     Attributes

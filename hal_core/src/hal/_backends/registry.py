@@ -10,7 +10,6 @@ publishes.
 
 from __future__ import annotations
 
-import difflib
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -266,6 +265,8 @@ def _parse_index(spec: str, text: str) -> int:
 
 def _raise_not_found(name: str, installed: list[str]) -> NoReturn:
     """Raise that no installed backend has this name, with the next step if it is known."""
+    import difflib  # noqa: PLC0415 - of errors
+
     message = f"asked for {shown(name)}; installed: {', '.join(installed) or 'no backend at all'}"
     close = difflib.get_close_matches(name.lower(), {*installed, *_FIRST_PARTY}, n=1)
     if name in _FIRST_PARTY:

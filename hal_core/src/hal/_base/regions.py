@@ -22,11 +22,13 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hal._base import futex
 from hal.errors import ClosedError, InvalidArgumentError, OutOfMemoryError, UnimplementedError
-from hal.tickets import Ticket
+
+if TYPE_CHECKING:
+    from hal.tickets import Ticket
 
 __all__ = ["BELL_WORD", "PAGE", "Member", "Region", "before_first", "boot", "started_at"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sysconfig
 from types import ModuleType
 from typing import Final
 
@@ -29,6 +28,8 @@ def _load() -> tuple[ModuleType | None, str]:
     try:
         return importlib.import_module(_NAME), ""
     except ImportError as error:
+        import sysconfig  # noqa: PLC0415 - here alone
+
         if error.name != _NAME or error.path is not None:
             reason = f"the C extension cannot be loaded: {error}"
         elif sysconfig.get_config_var("Py_GIL_DISABLED"):

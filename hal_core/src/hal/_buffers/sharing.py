@@ -21,11 +21,11 @@ from hal._memory.usage import MEMORY_TYPES
 from hal._memory.views import Adopted
 from hal.errors import ClosedError, ExchangeError, InvalidArgumentError, UnimplementedError
 from hal.native import MemoryType
-from hal.tickets import BufferTicket
 
 if TYPE_CHECKING:
     from hal._memory.core import DeviceCore
     from hal._memory.storage import Storage
+    from hal.tickets import BufferTicket
 
 __all__ = ["allocate_shareable", "open_shared", "ticket_of"]
 
@@ -114,6 +114,8 @@ def _lend(shared: _Shared) -> None:
 
 def ticket_of(buffer: Extent) -> BufferTicket:
     """Return a ticket for a buffer; see `Buffer.share`."""
+    from hal.tickets import BufferTicket  # noqa: PLC0415 - of processes that share
+
     storage = buffer._live()
     shared = _shared_of(storage)
     if shared is None:

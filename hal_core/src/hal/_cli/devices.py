@@ -31,7 +31,7 @@ def devices(
     found = hal.devices()
     if as_json:
         record = {
-            "backends": [dataclasses.asdict(backend) for backend in backends],
+            "backends": [backend._asdict() for backend in backends],
             "devices": [
                 {"spec": device.spec, "backend": device.backend} | _info_record(device)
                 for device in found

@@ -85,7 +85,7 @@ def doctor(
             {
                 "passed": passed,
                 "engine": speedups.engine(),
-                "backends": [dataclasses.asdict(backend) for backend in backends],
+                "backends": [backend._asdict() for backend in backends],
                 "devices": records,
             }
         )

@@ -58,12 +58,12 @@ from hal.errors import (
     UnimplementedError,
 )
 from hal.native import MemoryType, NativeDevice
-from hal.tickets import BufferTicket, SemaphoreTicket
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from hal._engine.memory_events import MemoryEvents
+    from hal.tickets import BufferTicket, SemaphoreTicket
 
 __all__ = ["Device"]
 
@@ -226,6 +226,8 @@ class Device(DeviceCore):
         ended, and what `import_array` raises.
         """
         self._live()
+        from hal.tickets import BufferTicket, SemaphoreTicket  # noqa: PLC0415 - of processes that share
+
         if isinstance(ticket, SemaphoreTicket):
             return open_semaphore(ticket)
         if not isinstance(ticket, BufferTicket):

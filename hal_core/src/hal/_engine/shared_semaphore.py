@@ -24,10 +24,10 @@ from hal._engine.semaphore import Semaphore, signal_again
 from hal._engine.timelines import CALLBACK, MAX_VALUE, Timepoint, Work, check_value
 from hal.arguments import as_flag, as_name
 from hal.errors import HalError, ProcessLostError, ReentrantCallError, SemaphoreFailedError
-from hal.tickets import SemaphoreTicket
 
 if TYPE_CHECKING:
     from hal._engine.steps import Step
+    from hal.tickets import SemaphoreTicket
 
 __all__ = ["SharedSemaphore", "create_semaphore", "open_semaphore"]
 
@@ -51,6 +51,8 @@ class SharedSemaphore(Semaphore):
 
     def share(self) -> SemaphoreTicket:
         """Return a ticket with which a process of the same user opens it; see `Semaphore.share`."""
+        from hal.tickets import SemaphoreTicket  # noqa: PLC0415 - of processes that share
+
         self._link.check()
         return SemaphoreTicket(**self._link.region.names())
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -42,8 +41,7 @@ _NUMBERS: Final = "diouxXaAeEfFgG"
 _Value = int | float | str
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedLine:
+class PrintedLine(NamedTuple):
     """The output of one call of printf, or of one trace.
 
     Attributes
@@ -59,8 +57,7 @@ class PrintedLine:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(NamedTuple):
     """The output of a run; ``str()`` is the whole text.
 
     Attributes

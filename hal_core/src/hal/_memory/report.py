@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hal._base import sync
 from hal._memory.blocks import ALIGNMENT, ASYNC, FOREIGN, POOLED, block_size
@@ -82,8 +82,7 @@ class MemoryStatistics(MemoryUse):
     graph_instances: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryHeap:
+class MemoryHeap(NamedTuple):
     """One kind of memory of a device.
 
     Attributes
@@ -112,8 +111,7 @@ class MemoryHeap:
     largest_allocation: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryQuery:
+class MemoryQuery(NamedTuple):
     """The possible uses of memory of one kind, usage and size.
 
     Attributes

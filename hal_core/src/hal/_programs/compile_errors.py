@@ -18,22 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = ["explained"]
 
-_OURS: Final = re.compile(r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b")
+_OURS: Final = r"(?:hal_cpu/|hal_prelude|hal_type_table|type_table|trace)\b"
 # Only our own text mentions these names, whatever line the compiler gives.
-_INSIDES: Final = re.compile(r"\bhal_(?:kernel_of|shape|layout|thread\w*|detail|p\d+)\b")
-_ERROR: Final = re.compile(
-    r"(?P<place>.+?(?::\d+)+): (?:fatal |catastrophic )?error\b:? ?(?P<text>.*)"
-)
-_ASSERTION: Final = re.compile(r"kernel '(?P<name>\w+)': (?P<text>[^\"]*)")
+_INSIDES: Final = r"\bhal_(?:kernel_of|shape|layout|thread\w*|detail|p\d+)\b"
+_ERROR: Final = r"(?P<place>.+?(?::\d+)+): (?:fatal |catastrophic )?error\b:? ?(?P<text>.*)"
+_ASSERTION: Final = r"kernel '(?P<name>\w+)': (?P<text>[^\"]*)"
 # What `printf` and `HAL_TRACE` expand to.
-_PRINT: Final = re.compile(r"\bhal_(?:pf|take)\b")
-_TRACE: Final = re.compile(r"\bhal_(?:trace|log)\b")
-_NESTED: Final = re.compile(r"\bHAL_TRC_\d\b")
+_PRINT: Final = r"\bhal_(?:pf|take)\b"
+_TRACE: Final = r"\bhal_(?:trace|log)\b"
+_NESTED: Final = r"\bHAL_TRC_\d\b"
 _PRINTED: Final = "printf takes a format, and numbers, pointers and texts; no structures"
 _TRACED: Final = "HAL_TRACE takes a number, a pointer or a text; no structure"
-_INCLUDE: Final = re.compile(r"#\s*include\s*<([^>]*)>")
+_INCLUDE: Final = r"#\s*include\s*<([^>]*)>"
 # C++ headers have no dot in their names; these are the C headers.
-_STANDARD: Final = re.compile(
+_STANDARD: Final = (
     r"[a-z_]+|(?:assert|complex|ctype|errno|fenv|float|inttypes|limits|locale|math|setjmp|signal|"
     r"stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string|tgmath|threads|time|uchar|"
     r"wchar|wctype)\.h"
@@ -49,27 +47,27 @@ def explained(error: CompilationError, request: CompileRequest) -> CompilationEr
     if not lines:
         said = [(line, _in_words(line, request, error.log)) for line in found]
         lines = [words for line, words in said if words != line or not _is_ours(line)]
-    log = _NESTED.sub("HAL_TRACE", _PRINT.sub("printf", error.log))
+    log = re.sub(_NESTED, "HAL_TRACE", re.sub(_PRINT, "printf", error.log))
     return CompilationError.from_log(what, list(dict.fromkeys(lines or found)), log)
 
 
 def _is_ours(line: str) -> bool:
-    return bool(_OURS.match(line) or _INSIDES.search(line))
+    return bool(re.match(_OURS, line) or re.search(_INSIDES, line))
 
 
 def _in_words(line: str, request: CompileRequest, log: str) -> str:
     """Return an error in the words of the dialect; most stay as they are."""
-    match = _ERROR.match(line)
+    match = re.match(_ERROR, line)
     if match is None:
         return line
     place, text = match["place"], match["text"]
-    assertion = _ASSERTION.search(text)
+    assertion = re.search(_ASSERTION, text)
     for entry in request.entries if assertion and text.startswith("static") else ():
         if assertion and entry.name == assertion["name"]:
             return f"{request.filename}:{entry.line}: error: {assertion[0].rstrip()}"
-    if _OURS.match(line):
+    if re.match(_OURS, line):
         place = _expanded(line, request, log)
-    words = _TRACED if _TRACE.search(text) else _PRINTED if _PRINT.search(text) else ""
+    words = _TRACED if re.search(_TRACE, text) else _PRINTED if re.search(_PRINT, text) else ""
     return f"{place}: error: {words}" if place and words else line
 
 
@@ -84,11 +82,11 @@ def _expanded(line: str, request: CompileRequest, log: str) -> str:
 def _headers(request: CompileRequest, log: str) -> Iterator[str]:
     """Yield an error for each standard library header that the log blames."""
     for token in tokenize(request.source):
-        match = _INCLUDE.match(token.text) if token.kind == "directive" else None
+        match = re.match(_INCLUDE, token.text) if token.kind == "directive" else None
         if match is None:
             continue
         name = match[1].strip()
-        if _STANDARD.fullmatch(name) and re.search(rf"[\"'</ ]{re.escape(name)}\b", log):
+        if re.fullmatch(_STANDARD, name) and re.search(rf"[\"'</ ]{re.escape(name)}\b", log):
             line = request.source.count("\n", 0, token.start) + 1
             yield (
                 f"{request.filename}:{line}:1: error: <{name}> is a header of the standard "

@@ -7,7 +7,6 @@ and read again, also by `Device.load`.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -201,6 +200,8 @@ class Program:
 
     def to_bytes(self) -> bytes:
         """Return the program as bytes, for `from_bytes` and `Device.load`."""
+        import json  # noqa: PLC0415 - of programs that are kept
+
         contents = b"".join(each.image for each in self.images)
         head = json.dumps(
             {
@@ -221,6 +222,8 @@ class Program:
         `InvalidArgumentError` for bytes that are not a program, are damaged, or
         come from another version of hal.
         """
+        import json  # noqa: PLC0415 - as above
+
         if not isinstance(content, (bytes, bytearray, memoryview)):
             message = f"from_bytes takes bytes, not {type(content).__name__}"
             raise ArgumentTypeError(message)

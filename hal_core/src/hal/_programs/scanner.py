@@ -186,7 +186,7 @@ class _Scanner:
             return  # one too many: the compiler reports it
         scope = self._scopes.pop()
         if scope == "kernel" and self._kernel is not None:
-            entry = dataclasses.replace(self._kernel, body_end=token.end)
+            entry = self._kernel._replace(body_end=token.end)
             self._found[entry.parameters_start] = entry
         if scope == "inner":
             self._head.append(token)
@@ -282,7 +282,7 @@ class _Scanner:
             self._parameter(entry, number, part)
             for number, part in enumerate(split_at_commas(tokens), start=1)
         )
-        return dataclasses.replace(entry, parameters=parameters)
+        return entry._replace(parameters=parameters)
 
     def _check_kernel(self, entry: EntryPoint, before: list[str]) -> None:
         """Raise if the name is taken or the return type is not void."""
@@ -326,8 +326,7 @@ class _Scanner:
                 raise self._error(entry, f"{mark} {problem}", self._line(head[start - 1]))
             found[mark] = values
             self.marks.add((head[start - 1].start, head[end].end))
-        return dataclasses.replace(
-            entry,
+        return entry._replace(
             block=found.get("HAL_BLOCK", ()),
             shared_memory="".join(found.get("HAL_SHARED_MEMORY", ())),
             launch_bounds=bounds,

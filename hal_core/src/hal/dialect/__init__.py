@@ -8,9 +8,9 @@ texts here, which any backend may use: they need C++17, and functions of the dia
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 __all__ = ["FLOAT16", "GROUPS", "NAMES", "STANDARD", "included", "needs_files", "not_in", "texts"]
@@ -77,16 +77,17 @@ def _text_of(name: str) -> str:
     name = _SAME.get(name, name)
     if name not in _FILES:
         return ""
-    return (Path(__file__).parent / "headers" / name).read_text(encoding="utf-8")
+    with open(os.path.join(os.path.dirname(__file__), "headers", name), encoding="utf-8") as file:
+        return file.read()
 
 
 def not_in(folders: Iterable[str]) -> dict[str, str]:
     """Return the headers to give a compiler that finds others in these folders."""
-    paths = [Path(folder) for folder in folders]
+    paths = tuple(folders)
     return {
         name: text
         for name, text in texts().items()
-        if not any((path / name).is_file() for path in paths)
+        if not any(os.path.isfile(os.path.join(path, name)) for path in paths)
     }
 
 
