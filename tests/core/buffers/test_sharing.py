@@ -134,7 +134,7 @@ def test_a_ticket_of_a_process_that_has_ended_m1(device):
 
 
 PARENT = """
-import multiprocessing, pickle, hal
+import multiprocessing, pickle, sys, hal
 
 def double(buffer, turn, answers):
     turn.wait(1, 60)
@@ -142,8 +142,12 @@ def double(buffer, turn, answers):
     answers.put(str(buffer.device.backend))
     turn.signal(2)
 
+def divide(turn):
+    turn.wait(2, 60)
+    1 / 0
+
 if __name__ == "__main__":
-    multiprocessing.set_start_method("spawn")
+    multiprocessing.set_start_method(sys.argv[1])
     device = hal.create_device("cpu")
     buffer = device.allocate(40, dtype="i4", shareable=True)
     turn, answers = hal.create_semaphore(shareable=True), multiprocessing.Queue()
@@ -159,16 +163,33 @@ if __name__ == "__main__":
             continue
         raise AssertionError
     child.join()
+    child = multiprocessing.Process(target=divide, args=(turn,))
+    child.start()
+    try:
+        turn.wait(3, 60)
+    except hal.errors.ProcessLostError as error:
+        print(str(error).replace(str(child.pid), "N"))
+    child.join()
 """
 
 
-def test_arguments_of_multiprocessing_are_shared_m2(tmp_path):
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_arguments_of_multiprocessing_are_shared_m2(tmp_path, method):
+    """M2, S4: they travel as tickets, and a process whose function raises fails its semaphores."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, timeout=120, check=False, text=True
+        [sys.executable, str(script), method],
+        capture_output=True,
+        timeout=120,
+        check=False,
+        text=True,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "process N, which shared it, has ended with ZeroDivisionError('division by zero')\n"
+    )
+    assert done.stderr.count("Traceback") == 1, done.stderr  # of the second child
 
 
 def test_values_go_both_ways_s1(pair, device):

@@ -43,7 +43,7 @@ class Core:
         lifecycle = modules.get(package + "._devices.lifecycle")
         if lifecycle is not None:
             # A copy's devices are no devices of this process.
-            atexit.unregister(lifecycle._close_all)
+            atexit.unregister(lifecycle.close_all)
         self._snapshot = take_snapshot(modules, package)
 
     def reset(self):

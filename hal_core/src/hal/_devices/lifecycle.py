@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hal._devices.device import Device
     from hal._engine.steps import Step
 
-__all__ = ["add", "devices", "end", "install", "remove", "take_name"]
+__all__ = ["add", "close_all", "devices", "end", "install", "remove", "take_name"]
 
 devices: dict[Device, None] = {}
 """Every open device of this process; those that are not closed before are closed at exit."""
@@ -45,7 +45,7 @@ def install(public_classes: tuple[type, ...]) -> None:
     unlike a check in every call. If no device was opened, the child only drops what
     threads of the parent held or were.
     """
-    atexit.register(_close_all)
+    atexit.register(close_all)
     os.register_at_fork(
         after_in_child=lambda: _disable(public_classes) if _opened else progress.renew()
     )
@@ -124,7 +124,7 @@ def end(
     return abandoned, left
 
 
-def _close_all() -> None:
+def close_all() -> None:
     """Close every device, and report abandoned work on standard error."""
     try:
         for device in list(devices):  # devices must not wait for each other's cancelled work
@@ -147,7 +147,7 @@ def _close_by(deadline: float) -> None:
 
 def _disable(public_classes: tuple[type, ...]) -> None:
     process.note_fork()
-    atexit.unregister(_close_all)
+    atexit.unregister(close_all)
     reaper.process.is_ending = True  # finalisers have nothing to give back here
     # A thread that no longer exists may hold the lock: no thread may wait for it.
     timelines.replace_lock(_RefusingLock())

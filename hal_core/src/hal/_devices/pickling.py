@@ -6,6 +6,7 @@ another host, is refused as for every object of hal (`hal._base.process`).
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from hal._buffers.buffer import Buffer
@@ -26,11 +27,34 @@ _opened: Final[dict[tuple[str, int], Device]] = {}
 
 
 def register() -> None:
-    """Teach the pickler of `multiprocessing`; imports that."""
-    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415 - of programs that share
+    """Teach the pickler of `multiprocessing`, and hear how a process of it ends; imports that."""
+    from multiprocessing import util  # noqa: PLC0415 - of programs that share
+    from multiprocessing.reduction import ForkingPickler  # noqa: PLC0415
 
+    _hear_of_end(None)
+    util.register_after_fork(register, _hear_of_end)  # a child of a fork server forgets the first
     ForkingPickler.register(Buffer, _reduce_buffer)
     ForkingPickler.register(SharedSemaphore, _reduce_semaphore)
+
+
+def _hear_of_end(_: object) -> None:
+    from multiprocessing import util  # noqa: PLC0415
+
+    util.Finalize(None, _end, exitpriority=-10)  # after its queues have sent what they hold
+
+
+def _end() -> None:
+    """Do in a child of `multiprocessing` what Python does when a program ends.
+
+    `multiprocessing` prints what its function raised, and ends some children without `atexit`.
+    """
+    from multiprocessing import parent_process  # noqa: PLC0415
+
+    if parent_process() is not None:
+        error = sys.exception()
+        if error is not None and not isinstance(error, SystemExit):
+            sys.last_value = error
+        lifecycle.close_all()
 
 
 def _reduce_semaphore(semaphore: SharedSemaphore) -> tuple[Callable[..., Any], tuple[Any, ...]]:
