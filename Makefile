@@ -14,7 +14,9 @@ DEV := import tomllib; \
 WHEELS := python3.11 python3.12 python3.13 python3.14
 FIND_COMPILER := from hal_cpu._toolchain import find_compiler; find_compiler()
 
-unexport PYTHONPATH PYTHONHOME
+# The tests start hundreds of processes: without the compiled modules on the disk each compiles all
+# that it imports, which doubles what some of the tests take.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 SEEDS ?= 100
 SCHEDULES ?= 100000
