@@ -171,6 +171,9 @@ HASTE = (
     Patch("hal_conformance.bench", "_SECONDS: Final = 5.0", "_SECONDS: Final = 0.5"),
 )
 
+PROGRAMS = {"HAL_CONFORMANCE_PROGRAMS": "60"}
+"""Random programs that look for a mutant: on a busy machine as many as on any other."""
+
 
 @contextlib.contextmanager
 def patched(patches):
@@ -199,7 +202,7 @@ def run(patches, tests, mode="auto", seconds=SECONDS, *, is_first=True):
         try:
             done = subprocess.run(
                 command(arguments),
-                env=environment() | variables,
+                env=environment() | variables | PROGRAMS,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

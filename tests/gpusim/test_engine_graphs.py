@@ -109,20 +109,20 @@ def test_a_launch_with_a_copy_between_pinned_memories_blocks_and_one_without_doe
     run(
         graphs("""
         flag = cu.pinned(4); flag[:] = 0; a = cu.pinned(16); p = a.ctypes.data; device = cu.allocate(16)
-        def launched(build):
+        def launched(build, seconds=20):
             flag[:] = 0; g = cu.make("cuGraphCreate", 0); build(g); x = instance(g); returned = threading.Event()
             def launch():
                 cu.call("cuCtxSetCurrent", context)
                 cu.call("cuGraphLaunch", x, s); returned.set()
             cu.call("cuStreamWaitValue32_v2", s, flag.ctypes.data, 1, 0)
             thread = threading.Thread(target=launch); thread.start()
-            before = returned.wait(0.2); flag[0] = 1; assert returned.wait(20); thread.join()
+            before = returned.wait(seconds); flag[0] = 1; assert returned.wait(20); thread.join()
             cu.call("cuStreamSynchronize", s)
             return before
         assert launched(lambda g: fill(g, p, 1)) and launched(lambda g: copy(g, device, p))
         assert launched(lambda g: copy(g, p, device))
-        assert not launched(lambda g: copy(g, p + 8, p))
-        assert not launched(lambda g: fill(g, p, 1, fill(g, p, 2)) and copy(g, p + 8, p, fill(g, device, 3)))
+        assert not launched(lambda g: copy(g, p + 8, p), 0.2)
+        assert not launched(lambda g: fill(g, p, 1, fill(g, p, 2)) and copy(g, p + 8, p, fill(g, device, 3)), 0.2)
         """),
         mode=mode,
     )

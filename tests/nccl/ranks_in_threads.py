@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
 import threading
 from functools import partial
@@ -89,7 +90,7 @@ def results(size):
 
 def late():
     """A rank that does not come: the others abort, go on, and make a new group."""
-    with Ranks(3, timeout=2.0) as ranks:
+    with Ranks(3, timeout=4.0) as ranks:  # the first must end within it
         hal.wait_all([ranks.reduce(rank) for rank in range(3)], LIMIT)
         for error in [failure_of(each) for each in (ranks.reduce(0), ranks.reduce(2))]:
             assert isinstance(error, CollectiveTimeoutError)
@@ -134,7 +135,9 @@ def meeting(folder):
         assert came.wait(LIMIT)
         return table["id"]
 
-    for place in (f"file://{folder}/id", "tcp://127.0.0.1:29555", hand_on):
+    with socket.create_server(("127.0.0.1", 0)) as free:  # a port that no other run has
+        port = free.getsockname()[1]
+    for place in (f"file://{folder}/id", f"tcp://127.0.0.1:{port}", hand_on):
         with Ranks(2, place) as ranks:
             hal.wait_all([ranks.reduce(rank) for rank in range(2)], LIMIT)
     with pytest.raises(hal.errors.RendezvousError, match="give each run a path of its own"):

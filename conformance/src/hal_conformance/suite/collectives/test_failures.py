@@ -95,7 +95,7 @@ def test_ranks_that_differ_fail_g3(make_groups: MakeGroups, what: str) -> None:
 
 def test_a_rank_that_does_not_come_fails_the_others_g3(make_groups: MakeGroups) -> None:
     """G3: at the time-out, with the rank that is missing and what each did last."""
-    groups = make_groups(3, 1.0)
+    groups = make_groups(3, 2.0)
     hal.wait_all([reduce(group) for group in groups], LIMIT)
     for submission in [reduce(groups[0]), reduce(groups[2])]:
         error = failure_of(submission, CollectiveTimeoutError)
@@ -108,10 +108,10 @@ def test_the_time_of_a_wait_is_not_counted_g3(
     make_groups: MakeGroups, semaphore: hal.Semaphore
 ) -> None:
     """G3: the time-out begins at the issue, so that a group may stand in line for long."""
-    groups = make_groups(2, 0.5)
+    groups = make_groups(2, 1.5)
     submissions = [reduce(group, wait=semaphore.at(1)) for group in groups]
     with pytest.raises(hal.errors.DeadlineExceededError):
-        submissions[0].wait(0.8)
+        submissions[0].wait(1.6)
     semaphore.signal(1)
     hal.wait_all(submissions, LIMIT)
 
