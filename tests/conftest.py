@@ -56,6 +56,9 @@ CHECK = {
     f"{MEMORY}test_two_ctrl_c_lose_no_memory_o3": Multiplied(INTERRUPTS),
     "core/base/test_odd_input.py": Multiplied("odd arguments", 8),
     "core/engine/test_recovery.py": Multiplied(INTERRUPTS, 4),
+    "cpu/test_regions.py::test_random_kernels_do_the_same_in_both_ways": Multiplied(
+        "random programs", 4
+    ),
     "cpu/test_runtime_c.py": Multiplied("builds of the CPU's runtime", ("plain", "ucontext")),
     "gpusim/test_conformance.py": Multiplied(WHOLE, ("cuda, stream, seed 1",)),
     "gpusim/test_captures.py": Multiplied("modes of a capture", ("global",)),

@@ -98,8 +98,9 @@ def seeds(otherwise: int) -> int:
 def plan(backend: str, otherwise: int) -> list[Run]:
     """Return the runs for a backend: the suite in each mode, and `seeds` over the modes.
 
-    Both with and without the C extension. And without the driver's pool, and without its
-    events: the suite once, and every other pair and every third one of seeds.
+    The whole suite runs with the C extension in both modes, and without it in one, another for
+    HIP than for CUDA. And without the driver's pool, and without its events: the suite once, and
+    every other pair and every third one of seeds.
     """
     stepped = [
         Run(
@@ -112,7 +113,8 @@ def plan(backend: str, otherwise: int) -> list[Run]:
         )
         for seed in range(1, seeds(otherwise) + 1)
     ]
-    whole = [Run(backend, mode, plain=plain) for mode in MODES for plain in (False, True)]
+    whole = [Run(backend, mode) for mode in MODES]
+    whole += [Run(backend, MODES[backend == "hip"], plain=True)]
     whole += [Run(backend, MODES[0], own=True), Run(backend, MODES[1], memory=True)]
     return [*whole, Run(backend, MODES[0], memory=True, plain=True), *stepped]
 

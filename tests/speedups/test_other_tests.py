@@ -13,7 +13,9 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 CORE = [f"core/{path.name}" for path in sorted(TESTS.glob("core/*")) if any(path.glob("test_*"))]
-OTHERS = ["cuda", "demo", "flow", "hip", "unit/test_docs.py", "vendor"]
+CORE.remove("core/programs")  # they compile, and submit nothing
+OTHERS = ["cuda/test_captures.py", "demo", "flow", "unit/test_docs.py", "vendor"]
+"""The other tests of `cuda`, and those of `hip`, call the drivers without the engine."""
 GPUSIM = ["blocked_launches", "every_call", "mixed", "odd_input", "short_memory", "stream_memory"]
 LIMIT = 900
 """Seconds for one folder; the longest takes an eighth of that."""
