@@ -97,12 +97,11 @@ def _rates(part: Findings) -> Image.Image:
     top = MARGIN + 120
     bottom = top + _HEIGHT
     canvas = Canvas(bottom + 190, top, 1.0)
-    canvas.text((MARGIN, MARGIN - 4), f"Copies from device {pair}, GB/s", 30)
     subtitle = (
         "some in a row, from the first submission until the host knows the end of the last; "
         "medians, and the part of the raw call's"
     )
-    canvas.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
+    canvas.heading(f"Copies from device {pair}, GB/s", subtitle)
     canvas.pen.rectangle((LEFT, top, RIGHT, bottom), fill=BAND)
     values = [row[f"{side} GB/s"] for row in rows for side in SIDES if f"{side} GB/s" in row]
     step = round_step(max(values) / 6)

@@ -16,7 +16,7 @@ def test_every_pixel_is_in_one_tile(width, height, size):
     covered = np.zeros((height, width), np.int32)
     tiles = cut(width, height, size)
     for tile in tiles:
-        covered[tile.area] += 1
+        covered[tile.region()] += 1
         assert 0 < tile.width <= tiles[0].width <= size
         assert 0 < tile.height <= tiles[0].height <= size
     assert (covered == 1).all()

@@ -13,6 +13,7 @@ from PIL import Image
 from hal.demo.drawing import (
     BACKGROUND,
     BAND,
+    BAR,
     FAINT,
     GRID,
     LEFT,
@@ -51,8 +52,7 @@ def draw_loss(curves: dict[str, Floats], *, title: str, subtitle: str) -> Image.
     it, so that an equal one shows inside it.
     """
     canvas = Canvas(_TOP + _HEIGHT + 90, _TOP, 1.0)
-    canvas.text((MARGIN, MARGIN - 4), title, 30)
-    canvas.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
+    canvas.heading(title, subtitle)
     bottom = _TOP + _HEIGHT
     canvas.pen.rectangle((LEFT, _TOP, RIGHT, bottom), fill=BAND)
     logs = {name: np.log10(np.maximum(curve, 1e-9)) for name, curve in curves.items()}
@@ -100,8 +100,7 @@ def draw_steps(
     rows = {stage: operations for stage, operations in rows.items() if operations}
     bottom = _TOP + len(rows) * (_ROW + _GAP)
     canvas = Canvas(bottom + 130, _TOP, observation.seconds)
-    canvas.text((MARGIN, MARGIN - 4), title, 30)
-    canvas.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
+    canvas.heading(title, subtitle)
     seen = sorted({operation.tile for operation in observation.operations})
     for column, index in enumerate(seen):
         key = LEFT + 220 * column
@@ -117,12 +116,5 @@ def draw_steps(
             right = max(canvas.x(each.retired), left + _LEAST_BAR)
             box = (left, tops[stage] + 4, right, tops[stage] + _ROW - 4)
             canvas.pen.rectangle(box, fill=_COLORS[each.tile])
-    late, latest = 1e6 * observation.resolution, 1e6 * observation.worst_resolution
-    text = f"""\
-Bar: from the moment when nothing held the operation back (issued, what it waits for ended, its \
-predecessor in the queue retired) to its retirement.
-Times are when the host saw it, by asking the submissions: late by {late:.0f} microseconds in the \
-median, {latest:.0f} at worst."""
-    for index, line in enumerate(text.split("\n")):
-        canvas.text((MARGIN, bottom + 58 + 26 * index), line, 17, FAINT)
+    canvas.caption(bottom + 58, (BAR, observation.lateness))
     return canvas.image

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from PIL import Image, ImageDraw, ImageFont
@@ -10,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 __all__ = [
     "BACKGROUND",
     "BAND",
+    "BAR",
     "FAINT",
     "GRID",
     "LEFT",
@@ -40,6 +42,12 @@ BAND: Final = (247, 248, 251)
 GRID: Final = (222, 226, 234)
 TEXT: Final = (28, 33, 46)
 FAINT: Final = (108, 116, 134)
+
+BAR: Final = (
+    "Bar: from the moment when nothing held the operation back (issued, what it waits for ended, "
+    "its predecessor in the queue retired) to its retirement."
+)
+"""The caption of an operation's bar."""
 
 
 class Canvas:
@@ -76,6 +84,16 @@ class Canvas:
         """Write a line, as ASCII."""
         plain = text.encode("ascii", "replace").decode()
         self.pen.text(at, plain, fill=color, font=font(size), anchor=anchor)
+
+    def heading(self, title: str, subtitle: str) -> None:
+        """Write the title, and a line below it."""
+        self.text((MARGIN, MARGIN - 4), title, 30)
+        self.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
+
+    def caption(self, top: float, lines: Iterable[str]) -> None:
+        """Write lines of explanation, from `top` down."""
+        for index, line in enumerate(lines):
+            self.text((MARGIN, top + 26 * index), line, 17, FAINT)
 
     def band(self, top: int, height: int, label: str, note: str) -> None:
         """Draw the band of a row, with its label beside it."""

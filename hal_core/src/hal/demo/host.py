@@ -85,7 +85,7 @@ class HostTiles:
         """Return the edge magnitude of the whole picture, assembled."""
         whole = np.full(self._shape, np.nan, np.float32)
         for tile, edges in zip(self.tiles, self.edges, strict=True):
-            whole[tile.area] = edges
+            whole[tile.region()] = edges
         return whole
 
 

@@ -111,6 +111,15 @@ class Observation:
     worst_resolution: float
     stages: tuple[str, ...] = STAGES
 
+    @property
+    def lateness(self) -> str:
+        """How late the times are, in words for a picture's caption."""
+        late, latest = 1e6 * self.resolution, 1e6 * self.worst_resolution
+        return (
+            "Times are when the host saw it, by asking the submissions: late by "
+            f"{late:.0f} microseconds in the median, {latest:.0f} at worst."
+        )
+
     def overlap(self) -> Overlap:
         """Return how busy the queues were."""
         changes = sorted(
@@ -205,7 +214,7 @@ class Observer:
                     )
                 )
         operations.sort(key=lambda operation: (operation.number, order[operation.stage]))
-        gaps = _gaps(self._looks)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(self._looks)] or [0.0]
         return Observation(
             operations=tuple(operations),
             seconds=max((operation.retired for operation in operations), default=0.0),
@@ -245,7 +254,3 @@ def _rest() -> None:
     else:
         # Releases only the interpreter lock. Even time.sleep(0) takes a timer's 50 microseconds.
         select.select((), (), (), 0)
-
-
-def _gaps(looks: Sequence[float]) -> list[float]:
-    return [later - earlier for earlier, later in itertools.pairwise(looks)] or [0.0]

@@ -23,16 +23,8 @@ class Tile:
     width: int
     height: int
 
-    @property
-    def area(self) -> tuple[slice, slice]:
-        """The tile's rows and columns in the picture."""
-        return (
-            slice(self.top, self.top + self.height),
-            slice(self.left, self.left + self.width),
-        )
-
-    def region(self, halo: int) -> tuple[slice, slice]:
-        """Return the rows and columns of the tile with its halo in the extended picture."""
+    def region(self, halo: int = 0) -> tuple[slice, slice]:
+        """Return the rows and columns of the tile with a halo, in a picture extended by that."""
         return (
             slice(self.top, self.top + self.height + 2 * halo),
             slice(self.left, self.left + self.width + 2 * halo),

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from hal.demo.drawing import (
     BACKGROUND,
+    BAR,
     FAINT,
     LEFT,
     LINE_HEIGHT,
@@ -72,8 +73,7 @@ class _Drawing(Canvas):
 
     def draw(self, picture: npt.NDArray[np.uint8], title: str, subtitle: str) -> Image.Image:
         overlap = self._observation.overlap()
-        self.text((MARGIN, MARGIN - 4), title, 30)
-        self.text((MARGIN, MARGIN + 40), subtitle, 18, FAINT)
+        self.heading(title, subtitle)
         self.text(
             (MARGIN, MARGIN + 86),
             f"{100 * overlap.together:.0f} % of the time two or more queues were busy at once",
@@ -115,7 +115,18 @@ class _Drawing(Canvas):
             self._queue(by_stage[stage], tops[stage])
         for name, stage in zip(_PROGRESS, STAGES, strict=True):
             self._staircase(by_stage[stage], tops[name])
-        self._caption(top + 58)
+        self.caption(
+            top + 58,
+            (
+                f"{BAR} Tick above the bars: issued.",
+                f"Line between queues: one tile on its way. {self._observation.lateness}",
+                (
+                    "What the device did inside a bar the host cannot see: a bar holds start-up "
+                    "and waiting for a processor too. Of several runs this is the one with the "
+                    "shortest gap between two looks."
+                ),
+            ),
+        )
         return self.image
 
     def _map(self, picture: npt.NDArray[np.uint8]) -> None:
@@ -202,19 +213,6 @@ class _Drawing(Canvas):
                 written = next_x
             x, y = next_x, next_y
         self.pen.line((x, y, RIGHT, y), fill=TEXT, width=2)
-
-    def _caption(self, top: float) -> None:
-        late = 1e6 * self._observation.resolution
-        latest = 1e6 * self._observation.worst_resolution
-        text = f"""\
-Bar: from the moment when nothing held the operation back (issued, what it waits for ended, its \
-predecessor in the queue retired) to its retirement. Tick above the bars: issued.
-Line between queues: one tile on its way. Times are when the host saw it, by asking the \
-submissions: late by {late:.0f} microseconds in the median, {latest:.0f} at worst.
-What the device did inside a bar the host cannot see: a bar holds start-up and waiting for a \
-processor too. Of several runs this is the one with the shortest gap between two looks."""
-        for index, line in enumerate(text.split("\n")):
-            self.text((MARGIN, top + 26 * index), line, 17, FAINT)
 
 
 def _color(index: int, count: int) -> Color:
