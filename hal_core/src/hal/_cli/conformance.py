@@ -2,15 +2,16 @@
 
 # No deferred annotations in this module: typer reads them, with their options.
 import enum
+import functools
 import importlib
 import importlib.util
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import Progress, TaskID
 
 import hal
 from hal._cli.terminal import console, progress, write_error, write_json
@@ -91,9 +92,10 @@ def conformance(
         _check_writable(report)
     runner = importlib.import_module(f"{_SUITE}.runner")
     try:
-        with _Display() as display:
+        with progress() as bar:
+            shown = functools.partial(_show_event, bar, bar.add_task("", total=None))
             result: dict[str, Any] = runner.run(
-                name, mode=mode.value, note=note, report=report, on_event=display.note
+                name, mode=mode.value, note=note, report=report, on_event=shown
             )
     except (ValueError, OSError) as error:
         write_error(str(error))
@@ -122,34 +124,19 @@ def _check_writable(report: Path) -> None:
         raise typer.Exit(2) from None
 
 
-class _Display:
-    """The progress of a run on a terminal; shows nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-        self._progress = progress()
-        self._task = self._progress.add_task("", total=None)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def note(self, event: dict[str, Any]) -> None:
-        """Handle an event of the run."""
-        if not self._is_shown:
-            return
-        if "tests" in event:
-            self._progress.update(self._task, total=len(event["tests"]))
-        elif "started" in event:
-            area = event["started"].partition("::")[0]
-            self._progress.update(self._task, description=f"[dim]{escape(area)}[/]")
-        elif "ended" in event:
-            self._progress.advance(self._task)
-            if event["status"] == "failed":
-                self._progress.print(f"[red]failed[/] {escape(event['ended'])}", soft_wrap=True)
+def _show_event(bar: Progress, task: TaskID, event: dict[str, Any]) -> None:
+    """Show an event of the run, on a terminal."""
+    if bar.disable:
+        return
+    if "tests" in event:
+        bar.update(task, total=len(event["tests"]))
+    elif "started" in event:
+        area = event["started"].partition("::")[0]
+        bar.update(task, description=f"[dim]{escape(area)}[/]")
+    elif "ended" in event:
+        bar.advance(task)
+        if event["status"] == "failed":
+            bar.print(f"[red]failed[/] {escape(event['ended'])}", soft_wrap=True)
 
 
 def _show(out: Console, result: dict[str, Any], path: Path | None) -> None:
