@@ -59,7 +59,7 @@ def start(operation: Submission, waits: CheckedWaits) -> Submission:
     try:
         progress.act(_start, operation, waits)
     except ReentrantCallError:  # called by a signal handler or a finaliser (O3)
-        progress.put_off(_start_late, operation, waits)
+        progress.put_off(_start_late, (operation,), (waits,))
     except HalError:
         operation._let_go()  # refused: nothing has changed
         raise
@@ -85,7 +85,6 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
         elif (
             not queue._backlog
             and queue._issuing is None
-            and operation._state == PENDING  # else it was put off, and this is a repeat
             and not operation._is_host
             and not (queue._ordered and queue._hosts)
             and has_room(operation)
@@ -101,15 +100,6 @@ def _start(step: Step, operation: Submission, waits: CheckedWaits) -> None:
             queue._context.harvest_some(queue, step)
 
 
-def _start_late(step: Step, operation: Submission, waits: CheckedWaits) -> None:
-    """Submit an operation that was put off; its handle reports a refusal."""
-    try:
-        if operation._state == PENDING:
-            _start(step, operation, waits)
-    except HalError as error:
-        end_pending(operation, FAILED, error, step.work)
-
-
 def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]) -> None:
     """Submit operations, of any queues, in one step: each stands in line, or none was submitted.
 
@@ -122,7 +112,7 @@ def submit_together(operations: tuple[Submission, ...], waits: tuple[CheckedWait
     try:
         progress.act(_start_together, operations, waits)
     except ReentrantCallError:
-        progress.put_off(_start_together_late, operations, waits)
+        progress.put_off(_start_late, operations, waits)
     except HalError:
         for operation in operations:
             operation._let_go()
@@ -171,7 +161,7 @@ def _stand_together(
             stand_in_line(operation, each, step.work)
 
 
-def _start_together_late(
+def _start_late(
     step: Step, operations: tuple[Submission, ...], waits: tuple[CheckedWaits, ...]
 ) -> None:
     """Submit operations that were put off; their handles report a refusal."""
