@@ -203,18 +203,18 @@ class ContextDevice(NativeDevice):
 
     def write_value(self, stream: int, address: int, value: int) -> None:
         """Write a number behind the stream's work, and behind a barrier for the whole system."""
-        self._enqueue(cuda.cuStreamWriteValue64, stream, address, value)
+        self._enqueue(cuda.cuStreamWriteValue64, streams[stream], address, value, 0)
 
     def wait_value(self, stream: int, address: int, value: int) -> None:
-        self._enqueue(cuda.cuStreamWaitValue64, stream, address, value)
+        self._enqueue(cuda.cuStreamWaitValue64, streams[stream], address, value, 0)
 
-    def _enqueue(self, function: Callable[..., Any], stream: int, address: int, value: int) -> None:
+    def _enqueue(self, function: Callable[..., Any], *arguments: object) -> None:
         try:
-            error = function(streams[stream], address, value, 0)[0]
+            error = function(*arguments)[0]
         except ValueError as problem:
             raise _driver.unknown(problem, function) from problem
         if error:
-            self._again(error, function, stream, address, value, 0)
+            self._again(error, function, *arguments)
 
     def notify(self, stream: int, function: int, argument: int) -> None:
         _driver.launch_host_function(stream, function, argument)
@@ -256,13 +256,9 @@ class ContextDevice(NativeDevice):
         if contexts[0] == contexts[1]:
             self.copy(stream, target, source, size)
             return
-        arguments = (target, contexts[0], source, contexts[1], size, stream)
-        try:
-            error = cuda.cuMemcpyPeerAsync(*arguments)[0]
-        except ValueError as problem:
-            raise _driver.unknown(problem, cuda.cuMemcpyPeerAsync) from problem
-        if error:
-            self._again(error, cuda.cuMemcpyPeerAsync, *arguments)
+        self._enqueue(
+            cuda.cuMemcpyPeerAsync, target, contexts[0], source, contexts[1], size, stream
+        )
 
     # Points in time
 

@@ -39,13 +39,18 @@ _KERNEL_GRID: Final = 8
 
 def _launch(node: LaunchNode, _context: object) -> tuple[Any, ...]:
     parameters = cuda.CUDA_KERNEL_NODE_PARAMS()
-    function, grid, block, shared_memory, arguments = node
-    parameters.func = cuda.CUfunction(function)
+    parameters.func = cuda.CUfunction(node.function)
+    _fill_in(parameters, node)
+    return (parameters,)
+
+
+def _fill_in(parameters: Any, node: LaunchNode) -> None:  # noqa: ANN401 - a structure of the bindings
+    """Write a launch into the parameters of its function."""
+    _, grid, block, shared_memory, arguments = node
     parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid
     parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = block
     parameters.sharedMemBytes = shared_memory
     parameters.kernelParams = arguments
-    return (parameters,)
 
 
 def _fill(node: FillNode, context: object) -> tuple[Any, ...]:
@@ -181,7 +186,7 @@ class Instance:
                 if known is None:
                     known = node, *fill_in(node, graph.context)
                 else:
-                    _refill(known[1], node)
+                    _fill_in(known[1], node)
                     known = node, known[1]
                 self._parameters[index] = known
             parameters = (known[1],)
@@ -207,12 +212,3 @@ class Instance:
         self._parameters.pop(index, None)
         call(cuda.cuGraphNodeSetEnabled, self.executable, self._graph.nodes[index], int(on))
         (self._off.discard if on else self._off.add)(index)
-
-
-def _refill(parameters: Any, node: LaunchNode) -> None:  # noqa: ANN401 - a structure of the bindings
-    """Write another launch of the same function into its parameters."""
-    _, grid, block, shared_memory, arguments = node
-    parameters.gridDimX, parameters.gridDimY, parameters.gridDimZ = grid
-    parameters.blockDimX, parameters.blockDimY, parameters.blockDimZ = block
-    parameters.sharedMemBytes = shared_memory
-    parameters.kernelParams = arguments
