@@ -110,9 +110,8 @@ class Recorder:
         self._host_copies: list[tuple[int, tuple[int, ...]]] = []
         self._order = Order()
         self._here = device  # whose the next commands are
-        self._queues: list[StreamQueue | None] = [
-            None
-        ]  # the places; the first is the executing one
+        # The places; the first is the executing one
+        self._queues: list[StreamQueue | None] = [None]
         self._open = 0  # how many contexts of `on` are
         self._place = 0  # of the next commands
         self._places: list[int] = []  # of each command

@@ -164,18 +164,5 @@ def _disable(public_classes: tuple[type, ...]) -> None:
 class _RefusingLock:
     """A substitute for the timeline lock in a forked child, which refuses every call."""
 
-    def __enter__(self) -> None:
-        process.refuse()
-
-    def __exit__(self, *_: object) -> None:
-        """Never get here."""
-
-    def acquire(self) -> None:
-        process.refuse()
-
-    def release(self) -> None:
-        """Never get here."""
-
-    def _is_owned(self) -> bool:
-        """Refuse every call that would begin a step."""
-        process.refuse()
+    # The last one is asked before a step begins.
+    __enter__ = __exit__ = acquire = release = _is_owned = process.refuse
