@@ -35,3 +35,11 @@ def test_what_is_loaded_later_is_there():
 def test_the_version_is_that_of_the_installed_core():
     program = "import hal, importlib.metadata as m; assert hal.__version__ == m.version('hal-core')"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
+def test_a_device_of_the_cpu_loads_nothing_that_compiles_kernels():
+    program = (
+        "import sys, hal; hal.create_device('cpu'); "
+        "assert not {'hal_cpu._compile', 'hal_cpu._dialect', 'hal_cpu._regions'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -20,7 +20,6 @@ __all__ = [
     "NATIVE",
     "compile_image",
     "link_images",
-    "missing_features",
     "native_features",
     "write_headers",
 ]
@@ -234,11 +233,6 @@ def link_images(parts: Sequence[tuple[str, bytes]]) -> tuple[bytes, str]:
 
 def _is_for_linker(option: str) -> bool:
     return option in {"-shared", "-nostdlib"} or option.startswith(("-Wl,", "-l"))
-
-
-def missing_features(wanted: str) -> list[str]:
-    """Return the processor features of an image that this processor lacks."""
-    return sorted(set(wanted.split()) - _toolchain.processor_features())
 
 
 def _include_options(request: CompileRequest, directory: Path, folders: list[str]) -> list[str]:

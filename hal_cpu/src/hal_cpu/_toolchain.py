@@ -27,6 +27,7 @@ __all__ = [
     "CACHE",
     "Compiler",
     "find_compiler",
+    "missing_features",
     "processor_features",
     "run_compiler",
     "work_directory",
@@ -292,3 +293,8 @@ def processor_features() -> frozenset[str]:
             if name.strip() in {"flags", "Features"}:
                 return frozenset(value.split())
     return frozenset()
+
+
+def missing_features(wanted: str) -> list[str]:
+    """Return the processor features of an image that this processor lacks."""
+    return sorted(set(wanted.split()) - processor_features())

@@ -112,6 +112,6 @@ class CpuCompiler(NativeCompiler):
         wanted = image.properties.get("features", "")
         if image.properties.get("machine") != info.architecture:
             return 0
-        if _compile.missing_features(wanted):
+        if _toolchain.missing_features(wanted):
             return 0
         return 1 + len(wanted.split())
