@@ -11,9 +11,11 @@ __all__ = ["COLLECTIVES"]
 
 RESULTS = "collectives/test_results.py::"
 FAILURES = "collectives/test_failures.py::"
+RECORDINGS = "collectives/test_recordings.py::"
 GROUP = "hal.collectives.group"
 EMBEDDED = "hal.collectives.embedded"
 NUMERICS = "hal.collectives.numerics"
+EXECUTIONS = "hal._commands.executions"
 LAUNCHES = "hal._transfers.collectives"
 CHECKS = "hal._transfers.collective_checks"
 
@@ -72,8 +74,8 @@ COLLECTIVES = (
         ["collectives/test_failures.py::test_a_failed_wait_of_one_rank_fails_all_g3"],
         (
             LAUNCHES,
-            "        made, waits, signals = self.submission, self._waits, self._signals\n",
-            "        made, waits, signals = self.submission, (), self._signals\n",
+            "        made, waits, signals = self.seal(), self._waits, self._signals\n",
+            "        made, waits, signals = self.seal(), (), self._signals\n",
         ),
     ),
     (
@@ -214,6 +216,51 @@ COLLECTIVES = (
             GROUP,
             "            if batch.launch is not None:\n                reason",
             "            if batch.launch is not None:\n                self._start(batch.launch)\n                reason",
+        ),
+    ),
+    (
+        "recorded collectives do not wait for those on other queues",
+        [f"{RECORDINGS}test_executions_stand_in_the_order_of_the_group_g1"],
+        (
+            EXECUTIONS,
+            "                    before = tuple(dict.fromkeys((*before, *also)))\n",
+            "                    pass\n",
+        ),
+    ),
+    (
+        "a refused execution keeps its place in the group",
+        [f"{RECORDINGS}test_a_refused_execution_changes_nothing_g1"],
+        (
+            EXECUTIONS,
+            "                group.withdraw(launch, error)\n",
+            "                pass\n",
+        ),
+    ),
+    (
+        "slots of a collective may overlap",
+        [f"{RECORDINGS}test_slots_that_overlap_are_refused_g1"],
+        (
+            "hal._commands.collectives",
+            "            if source and target and source.memory != target.memory:\n",
+            "            if False:\n",
+        ),
+    ),
+    (
+        "a batch in a recording is cut",
+        [f"{RECORDINGS}test_a_recorded_batch_is_one_launch_g1"],
+        (
+            "hal._commands.parts",
+            "        goes_on = before is not None and launches[before] is launch\n",
+            "        goes_on = before is not None and launches[before] is launch is None\n",
+        ),
+    ),
+    (
+        "a batch in a recording may be anywhere",
+        [f"{RECORDINGS}test_bad_collectives_are_not_recorded_g1"],
+        (
+            "hal._commands.recorder",
+            "        if self._launches[-1] is not launch or self._places[-1] != self._place:\n",
+            "        if False:\n",
         ),
     ),
 )

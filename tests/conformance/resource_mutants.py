@@ -138,8 +138,8 @@ RESOURCES = (
         ],
         (
             "hal._commands.executions",
-            "        lists.append(tuple([parts[each] for each in after]) or (first,))\n",
-            "        lists.append((first,))\n",
+            "tuple([parts[each] for each in after]) or (first,)\n",
+            "(first,)\n",
         ),
     ),
     (
@@ -159,8 +159,8 @@ RESOURCES = (
         ],
         (
             "hal._commands.executions",
-            "        lists.append(tuple([parts[each] for each in after]) or (first,))\n",
-            "        lists.append(tuple([parts[each] for each in after]))\n",
+            "tuple([parts[each] for each in after]) or (first,)\n",
+            "tuple([parts[each] for each in after])\n",
         ),
     ),
     (
@@ -187,8 +187,8 @@ RESOURCES = (
         ],
         (
             "hal._commands.command_buffer",
-            "        for place, commands, after in cut(recorded.order, self._places):\n",
-            "        for place, commands, after in cut(recorded.order, self._places)[:1]:\n",
+            " in cut(recorded.order, self._places, self._launches):\n",
+            " in cut(recorded.order, self._places, self._launches)[:1]:\n",
         ),
     ),
     (

@@ -252,6 +252,46 @@ def order(rank: Rank) -> None:
     second.close()
 
 
+def recordings(rank: Rank) -> None:
+    """Execute a recording of collectives twice, on a slot and temporaries, between other work."""
+    number, size, count = rank.number, rank.size, 12
+    device, group = rank.queue.device, rank.group
+    after, before = (number + 1) % size, (number - 1) % size
+    every = rank.empty(count * size, "float32")
+    least = rank.empty(count // size, "float32")
+    with device.record(slots=[(np.float32, count * 4)], hazards="auto") as commands:
+        spare = commands.alloca(count * 4, dtype=np.float32)
+        commands.fill(spare, 3.0)
+        value = commands.alloca(count * 4, dtype=np.float32)
+        commands.copy(commands.slots[0], value)
+        commands.copy(spare, every, size=4)
+        commands.dealloca(spare)
+        commands.all_reduce(value, group=group, name="total")
+        commands.all_gather(value, every, group=group)
+        commands.reduce_scatter(commands.slots[0], least, group=group, op="min")
+        if size > 1:
+            with group.batch():
+                commands.send(value, group=group, peer=after)
+                commands.receive(commands.slots[0], group=group, peer=before)
+        commands.broadcast(value, group=group, root=size - 1)
+        commands.barrier()
+        commands.group_barrier(group=group)
+    assert commands.lowering == "parts"
+    for shift in range(2):
+        mine = rank.upload(numbers_of(number + shift, count), "float32")
+        other = rank.upload(np.ones(count), "float32")
+        done = rank.queue.execute(commands, bindings=[mine])
+        rank.queue.all_reduce(other, group=group).wait(LIMIT)
+        done.wait(LIMIT)
+        parts = np.stack([numbers_of(each + shift, count) for each in range(size)])
+        total = parts.sum(0)
+        rank.check(every, np.concatenate([total] * size))
+        rank.check(mine, total if size > 1 else numbers_of(shift, count))
+        rank.check(other, np.full(count, float(size)))
+        length = count // size
+        rank.check(least, parts.min(0)[number * length : (number + 1) * length])
+
+
 def nothing(rank: Rank) -> None:
     """Run operations on no elements: they order and signal."""
     done = hal.create_semaphore()
@@ -295,7 +335,9 @@ def parts(rank: Rank) -> None:
 
 PROGRAMS: Final[dict[str, Callable[[Rank], None]]] = {
     each.__name__: each
-    for each in (reductions, rounding, moves, messages, batches, order, nothing, large, parts)
+    for each in (
+        *(reductions, rounding, moves, messages, batches, order, recordings, nothing, large, parts),
+    )
 }
 
 

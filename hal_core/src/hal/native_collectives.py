@@ -247,8 +247,11 @@ class Participant(ABC):
         """
 
     @abstractmethod
-    def withdraw(self, launch: Launch) -> None:
-        """Undo `line_up`, of the last launch first: the submission was refused."""
+    def withdraw(self, launch: Launch, error: BaseException) -> None:
+        """Undo `line_up`, of the last launch first, after the error of the submission.
+
+        A `HalError` has refused it. Anything else has broken it off, and breaks the group.
+        """
 
     @abstractmethod
     def settle(self, launch: Launch) -> None:

@@ -43,6 +43,8 @@ from hal.tickets import BufferTicket, SemaphoreTicket
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
+    _Memory = hal.Buffer | hal.Slot
+
 __all__ = [
     "Buffer",
     "Callback",
@@ -202,7 +204,7 @@ class CommandBuffer(Protocol):
     def dealloca(self, temporary: hal.Slot) -> None: ...
     def fill(
         self,
-        buffer: hal.Buffer | hal.Slot,
+        buffer: _Memory,
         value: object,
         *,
         offset: int = 0,
@@ -210,17 +212,12 @@ class CommandBuffer(Protocol):
         name: str | None = None,
     ) -> None: ...
     def update(
-        self,
-        buffer: hal.Buffer | hal.Slot,
-        data: object,
-        *,
-        offset: int = 0,
-        name: str | None = None,
+        self, buffer: _Memory, data: object, *, offset: int = 0, name: str | None = None
     ) -> None: ...
     def copy(
         self,
-        source: hal.Buffer | hal.Slot,
-        target: hal.Buffer | hal.Slot,
+        source: _Memory,
+        target: _Memory,
         *,
         source_offset: int = 0,
         target_offset: int = 0,
@@ -231,7 +228,7 @@ class CommandBuffer(Protocol):
         self,
         kernel: hal.Kernel,
         *,
-        grid: int | Sequence[int] | hal.Buffer | hal.Slot,
+        grid: int | Sequence[int] | _Memory,
         block: int | Sequence[int] | None = None,
         args: Sequence[object] | Mapping[str, object] = (),
         shared_memory: int | None = None,
@@ -239,6 +236,56 @@ class CommandBuffer(Protocol):
         writes: Sequence[str] = (),
         name: str | None = None,
     ) -> None: ...
+    def all_reduce(
+        self,
+        buffer: _Memory,
+        target: _Memory | None = None,
+        *,
+        group: Participant,
+        op: str = "sum",
+        name: str | None = None,
+    ) -> None: ...
+    def reduce(
+        self,
+        buffer: _Memory,
+        target: _Memory | None = None,
+        *,
+        group: Participant,
+        root: SupportsIndex = 0,
+        op: str = "sum",
+        name: str | None = None,
+    ) -> None: ...
+    def broadcast(
+        self,
+        buffer: _Memory,
+        target: _Memory | None = None,
+        *,
+        group: Participant,
+        root: SupportsIndex = 0,
+        name: str | None = None,
+    ) -> None: ...
+    def all_gather(
+        self, buffer: _Memory, target: _Memory, *, group: Participant, name: str | None = None
+    ) -> None: ...
+    def reduce_scatter(
+        self,
+        buffer: _Memory,
+        target: _Memory,
+        *,
+        group: Participant,
+        op: str = "sum",
+        name: str | None = None,
+    ) -> None: ...
+    def all_to_all(
+        self, buffer: _Memory, target: _Memory, *, group: Participant, name: str | None = None
+    ) -> None: ...
+    def send(
+        self, buffer: _Memory, *, group: Participant, peer: SupportsIndex, name: str | None = None
+    ) -> None: ...
+    def receive(
+        self, buffer: _Memory, *, group: Participant, peer: SupportsIndex, name: str | None = None
+    ) -> None: ...
+    def group_barrier(self, *, group: Participant, name: str | None = None) -> None: ...
     def barrier(self) -> None: ...
     def create_event(self, *, name: str | None = None) -> hal.CommandEvent: ...
     def signal_event(self, event: hal.CommandEvent) -> None: ...
@@ -546,8 +593,7 @@ class CudaStream(Protocol):
 class ExternalEvent(Protocol):
     """An event of the vendor's driver that another library owns and has recorded.
 
-    There is no standard: as in `cuda.core.Event`, `handle` is the ``CUevent`` or
-    ``hipEvent_t``, valid while this object lives.
+    As in `cuda.core.Event`, `handle` is the ``CUevent`` or ``hipEvent_t``, valid while this lives.
     """
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hal.errors import BackendUnavailableError, CollectiveError, InvalidArgumentError
 
-__all__ = ["ID_BYTES", "OPS", "TYPES", "Library", "load"]
+__all__ = ["BYTE", "ID_BYTES", "OPS", "TYPES", "Library", "load"]
 
 ID_BYTES: Final = 128
 TYPES: Final = {
@@ -27,6 +27,7 @@ TYPES: Final = {
     "float64": 8,
     "bfloat16": 9,
 }
+BYTE: Final = TYPES["uint8"]
 OPS: Final = {"sum": 0, "product": 1, "max": 2, "min": 3, "average": 4}
 _ERRORS: Final = {
     1: "ncclUnhandledCudaError",

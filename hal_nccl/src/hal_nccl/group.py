@@ -134,11 +134,10 @@ class NcclGroup(NativeGroup):
 
     def _put(self, work: Collective, stream: int) -> None:
         """Put one operation on a stream."""
-        call, comm, step = self._library.call, self._comm, work.step
-        kind = step.kind
-        if kind == "barrier":
+        step = work.step
+        if step.kind == "barrier":
             place = self._scratch.address
-            call("ncclAllReduce", place, place, 1, 1, 0, comm, stream)
+            self._library.call("ncclAllReduce", place, place, 1, _nccl.BYTE, 0, self._comm, stream)
             return
         if not step.elements or work.dtype is None:
             return
@@ -146,31 +145,40 @@ class NcclGroup(NativeGroup):
         target = source
         if work.target is not work.source:
             target = None if work.target is None else work.target.address()
-        # What is only moved is moved as bytes, of any type.
-        count, dtype = step.elements * work.dtype.itemsize, 1
         if step.op:
-            count, dtype = step.elements, _nccl.TYPES[step.dtype]
-            op = _nccl.OPS[step.op]
-        if kind == "all_reduce":
+            self._reduce(step, source, target, stream)
+        else:
+            # What is only moved is moved as bytes, of any type.
+            self._move(step, step.elements * work.dtype.itemsize, source, target, stream)
+
+    def _reduce(self, step: Step, source: int | None, target: int | None, stream: int) -> None:
+        call, comm, count = self._library.call, self._comm, step.elements
+        dtype, op = _nccl.TYPES[step.dtype], _nccl.OPS[step.op]
+        if step.kind == "all_reduce":
             call("ncclAllReduce", source, target, count, dtype, op, comm, stream)
-        elif kind == "reduce":
+        elif step.kind == "reduce":
             call("ncclReduce", source, target, count, dtype, op, step.root, comm, stream)
-        elif kind == "reduce_scatter":
+        else:
             call("ncclReduceScatter", source, target, count, dtype, op, comm, stream)
-        elif kind == "broadcast":
+
+    def _move(
+        self, step: Step, count: int, source: int | None, target: int | None, stream: int
+    ) -> None:
+        call, comm, root = self._library.call, self._comm, step.root
+        if step.kind == "broadcast":
             given = target if source is None else source
-            call("ncclBroadcast", given, target, count, dtype, step.root, comm, stream)
-        elif kind == "all_gather":
-            call("ncclAllGather", source, target, count, dtype, comm, stream)
-        elif kind == "send":
-            call("ncclSend", source, count, dtype, step.root, comm, stream)
-        elif kind == "receive":
-            call("ncclRecv", target, count, dtype, step.root, comm, stream)
+            call("ncclBroadcast", given, target, count, _nccl.BYTE, root, comm, stream)
+        elif step.kind == "all_gather":
+            call("ncclAllGather", source, target, count, _nccl.BYTE, comm, stream)
+        elif step.kind == "send":
+            call("ncclSend", source, count, _nccl.BYTE, root, comm, stream)
+        elif step.kind == "receive":
+            call("ncclRecv", target, count, _nccl.BYTE, root, comm, stream)
         else:
             for peer in range(self._size):
                 place = peer * count
-                call("ncclSend", (source or 0) + place, count, dtype, peer, comm, stream)
-                call("ncclRecv", (target or 0) + place, count, dtype, peer, comm, stream)
+                call("ncclSend", (source or 0) + place, count, _nccl.BYTE, peer, comm, stream)
+                call("ncclRecv", (target or 0) + place, count, _nccl.BYTE, peer, comm, stream)
 
     # Failure
 

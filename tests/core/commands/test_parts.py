@@ -24,7 +24,7 @@ NUMBERS = np.arange(64, dtype=np.int32)
 
 
 def stages_of(recording):
-    return [(len(each.playback._functions), each.after) for each in recording._stages.stages]
+    return [(len(each.work._functions), each.after) for each in recording._stages.stages]
 
 
 @pytest.fixture

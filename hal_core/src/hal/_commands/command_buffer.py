@@ -10,12 +10,14 @@ import numpy as np
 
 from hal._commands import nodes
 from hal._commands.bindings import SlotRules
+from hal._commands.collectives import Gathering
 from hal._commands.events import CommandEvent
+from hal._commands.group_commands import GroupCommands
 from hal._commands.instances import SlotUses
 from hal._commands.lowering import lower
 from hal._commands.parts import Recorded, cut
 from hal._commands.playback import Playback, Stage, Stages
-from hal._commands.recorder import Group, On, Recorder
+from hal._commands.recorder import Group, On
 from hal._commands.slots import Slot, Slots
 from hal._engine.stream import StreamQueue
 from hal._memory.core import DeviceCore
@@ -40,7 +42,7 @@ _KINDS: Final = ("compute", "upload", "download")
 """The queues that every device has, by the names that `hal.Queues` gives them."""
 
 
-class CommandBuffer(Recorder):
+class CommandBuffer(GroupCommands):
     """A recording of operations that runs on a queue as often as wanted.
 
     Made by `Device.record`. Leaving the ``with`` block calls `end`. After that it
@@ -80,7 +82,8 @@ class CommandBuffer(Recorder):
     def lowering(self) -> str | None:
         """How it runs: ``"graph"``, ``"stream"`` or ``"host"``; None before `end` (C4).
 
-        ``"parts"`` if several queues run it (see `on`), each of which in one of these ways.
+        ``"parts"`` if several queues run it (see `on`), or groups of ranks, each part in one of
+        these ways.
         Whatever this says, the host runs an execution whose bindings turn a
         copy into one from pinned to pinned memory (Q1).
         """
@@ -305,11 +308,12 @@ class CommandBuffer(Recorder):
             self._host_copies,
             order,
         )
-        if any(self._places):
+        if any(self._places) or any(self._launches):
             stages = self._stages = self._make_stages(recorded, rules)
-            queue, playback, _ = stages.stages[0]
-            if len(stages.stages) == 1 and playback.device is self._device:
-                self._playback, self._only = playback, queue
+            queue, work, _ = stages.stages[0]
+            is_one = len(stages.stages) == 1
+            if is_one and isinstance(work, Playback) and work.device is self._device:
+                self._playback, self._only = work, queue
         else:
             self._playback = self._make_playback(self._device, recorded, rules)
         self._ended = True
@@ -319,15 +323,22 @@ class CommandBuffer(Recorder):
     def _make_stages(self, recorded: Recorded, rules: SlotRules) -> Stages:
         """Lower the parts of the recording."""
         stages = []
-        for place, commands, after in cut(recorded.order, self._places):
+        groups = {}
+        for place, commands, after in cut(recorded.order, self._places, self._launches):
             queue: Any = self._queues[place]
             device = self._device if queue is None else queue.device
             part = recorded.only(commands)
-            playback = self._make_playback(device, part, rules, commands)
-            stages.append(Stage(queue, playback, after))
+            work: Playback | Gathering
+            if self._launches[commands[0]] is None:
+                work = self._make_playback(device, part, rules, commands)
+            else:
+                work = Gathering(device, part)
+                groups[id(work.group)] = work.group
+            stages.append(Stage(queue, work, after))
         before = {each for stage in stages for each in stage.after}
         last = tuple([index for index in range(len(stages)) if index not in before])
-        return Stages(rules, tuple(stages), last)
+        # In one order in all recordings, since executions take all their locks
+        return Stages(rules, tuple(stages), last, tuple([groups[each] for each in sorted(groups)]))
 
     def _make_playback(
         self,

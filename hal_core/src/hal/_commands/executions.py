@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypeVar
 
 from hal._buffers.alloca import housing, run_housed, transient
+from hal._commands.collectives import Gathering
 from hal._commands.command_buffer import CommandBuffer
 from hal._engine import timelines
 from hal._engine.ending import recall
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from hal._engine.stream import StreamQueue
     from hal._engine.wait_lists import Signals
     from hal._memory.core import DeviceCore
+    from hal._transfers.collectives import GroupLaunch
+    from hal.native_collectives import Participant
 
 __all__ = ["check_execution", "execute_parts", "once"]
 
@@ -120,19 +124,40 @@ def execute_parts(
     table, storages = stages.rules.check(() if bindings is None else bindings, block)
     take, give = (NOTHING, NOTHING) if block is None else housing(block)
     first = Submission(queue, "execute", take, (), False)  # noqa: FBT003
-    parts: list[Submission] = []
-    lists: list[CheckedWaits] = [waits]
-    for where, playback, after in stages.stages:
-        payload, is_host = playback.of_part(table, storages)
-        payload = peers.guard(playback.device, payload, is_host=is_host)
-        parts.append(Submission(where or queue, "execute", payload, (), is_host))
-        lists.append(tuple([parts[each] for each in after]) or (first,))
     last = Execution(queue, "execute", give, signals, False)  # noqa: FBT003
     last._first = first
-    lists.append(tuple([parts[each] for each in stages.last]))
-    operations = (first, *parts, last)
-    if commands._runs is None:
-        submit_together(operations, tuple(lists))
-    else:
-        once(commands, lambda: submit_together(operations, tuple(lists)))
+    parts: list[Submission] = []
+    lists: list[CheckedWaits] = [waits]
+    lined_up: list[tuple[Participant, GroupLaunch]] = []
+    with ExitStack() as locks:
+        for group in stages.groups:
+            locks.enter_context(group.lock)
+        try:
+            for where, work, after in stages.stages:
+                before: tuple[Submission, ...] = tuple([parts[each] for each in after]) or (first,)
+                if isinstance(work, Gathering):
+                    launch = work.launch(where or queue, table, storages)
+                    work.group.make(launch)
+                    also = work.group.line_up(launch)
+                    lined_up.append((work.group, launch))
+                    parts.append(launch.seal())
+                    before = tuple(dict.fromkeys((*before, *also)))
+                else:
+                    payload, is_host = work.of_part(table, storages)
+                    payload = peers.guard(work.device, payload, is_host=is_host)
+                    parts.append(Submission(where or queue, "execute", payload, (), is_host))
+                lists.append(before)
+            lists.append(tuple([parts[each] for each in stages.last]))
+            operations = (first, *parts, last)
+            if commands._runs is None:
+                submit_together(operations, tuple(lists))
+            else:
+                once(commands, lambda: submit_together(operations, tuple(lists)))
+        except BaseException as error:
+            for group, launch in reversed(lined_up):
+                group.withdraw(launch, error)
+            raise
+        for group, launch in lined_up:
+            launch.drop()
+            group.settle(launch)
     return last

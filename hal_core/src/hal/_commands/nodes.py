@@ -58,6 +58,7 @@ __all__ = [
     "COPIES",
     "Command",
     "Operand",
+    "check_place",
     "copy",
     "dispatch",
     "fill",
@@ -134,7 +135,7 @@ def fill(
     device: DeviceCore, slots: Slots, target: object, value: object, offset: object, size: object
 ) -> list[Command]:
     """Check a fill; see `Queue.fill`. Like its siblings, returns nothing for no bytes."""
-    place, memory, base, kept = _check(device, slots, target, "fill", TRANSFER_TARGET)
+    place, memory, base, kept = check_place(device, slots, target, "fill", TRANSFER_TARGET)
     _check_sized(place, size, "fill")
     start, length, pattern, width = check_fill(base, place._size, place._dtype, value, offset, size)
     start += base
@@ -157,7 +158,7 @@ def update(
     device: DeviceCore, slots: Slots, target: object, data: object, offset: object
 ) -> list[Command]:
     """Check an update and capture its bytes; see `Queue.update`."""
-    place, memory, base, kept = _check(device, slots, target, "update", TRANSFER_TARGET)
+    place, memory, base, kept = check_place(device, slots, target, "update", TRANSFER_TARGET)
     host = _bytes_of(data, "update", place._dtype)
     start, length = check_range(place._size, offset, host.size, "update")
     if not length:
@@ -202,8 +203,8 @@ def copy(
         raise peer_copies.on_neither_side(
             *owners, f"this recording to {device._name}; record it for"
         )
-    read = _check(owners[0], slots, source, "copy: the source", TRANSFER_SOURCE)
-    written = _check(owners[1], slots, target, "copy: the target", TRANSFER_TARGET)
+    read = check_place(owners[0], slots, source, "copy: the source", TRANSFER_SOURCE)
+    written = check_place(owners[1], slots, target, "copy: the target", TRANSFER_TARGET)
     _check_sized(read.thing, size, "copy: the source")
     offsets = source_offset, target_offset
     first, into, length = check_copy(read.thing._size, written.thing._size, offsets, size)
@@ -255,7 +256,7 @@ def dispatch(
         )
         rights = DISPATCH | READ if reading else DISPATCH | WRITE
         what = f"{kernel.name}: argument {parameter!r}"
-        thing, memory, base, kept = _check(device, slots, argument, what, rights)
+        thing, memory, base, kept = check_place(device, slots, argument, what, rights)
         if parameter == PARAMETER and kernel.signature.output:
             rights |= OUTPUT
             if memory != DIRECT and base:
@@ -287,7 +288,7 @@ def dispatch(
             call = partial(_launch_some, call)
     else:
         what = f"dispatch of {kernel.name!r}: the grid"
-        thing, memory, base, kept = _check(device, slots, grid, what, INDIRECT)
+        thing, memory, base, kept = check_place(device, slots, grid, what, INDIRECT)
         check_counts(thing, kernel)
         operands.append(Operand(memory, base, COUNTS_SIZE, -2, COUNTS_ALIGNMENT, INDIRECT))
         resources.append(kept)
@@ -384,7 +385,7 @@ class _Place(NamedTuple):
     kept: Storage | None
 
 
-def _check(device: DeviceCore, slots: Slots, thing: object, what: str, rights: int) -> _Place:
+def check_place(device: DeviceCore, slots: Slots, thing: object, what: str, rights: int) -> _Place:
     """Return the place of a buffer or a slot; raise if it cannot be used here."""
     if isinstance(thing, Slot):
         slots._check_own(thing, what, "buffer")

@@ -4,7 +4,7 @@ Commands recorded under `CommandBuffer.on` have a *place*, the queue that is nam
 are the executing queue's, place 0. The commands of one place run in runs of neighbours, the
 parts. One ends behind a command that another place waits for, and one begins before a
 command that waits for another place. So a place waits no longer than its commands do, and as
-few operations are submitted as that allows.
+few operations are submitted as that allows. What a group of ranks launches is a part by itself.
 """
 
 from __future__ import annotations
@@ -74,20 +74,29 @@ class Recorded(NamedTuple):
         )
 
 
-def cut(order: Order, places: Sequence[int]) -> list[Part]:
-    """Return the parts of a recording whose commands have `places`, in an order to submit them."""
+def cut(order: Order, places: Sequence[int], launches: Sequence[object]) -> list[Part]:
+    """Return the parts of a recording whose commands have `places`, in an order to submit them.
+
+    Commands with the same one of `launches` are neighbours, and one part, whatever waits for
+    them. Those of others have None.
+    """
     awaited = _find_waits(order, places)
     ends = {each for waits in awaited.values() for each in waits}
     last: dict[int, int] = {}  # of each place, its last part
     found: list[tuple[list[int], list[int]]] = []
     whose: list[int] = []  # of each command, its part
     for command, place in enumerate(places):
-        part = last.get(place)
-        if part is None or command in awaited or found[part][0][-1] in ends:
+        part, launch = last.get(place), launches[command]
+        waits = [whose[each] for each in awaited.get(command, ())]
+        before = None if part is None else found[part][0][-1]
+        goes_on = before is not None and launches[before] is launch
+        if launch is None and (waits or before in ends):
+            goes_on = False
+        if part is None or not goes_on:
             after = [] if part is None else [part]
-            after += [whose[each] for each in awaited.get(command, ())]
             part = last[place] = len(found)
             found.append(([], after))
+        found[part][1].extend(waits)
         found[part][0].append(command)
         whose.append(part)
     return [Part(places[commands[0]], tuple(commands), tuple(after)) for commands, after in found]

@@ -20,6 +20,7 @@ from hal.native import EmptyNode, FillNode, LaunchNode, MemoryType, PeerCopyNode
 
 if TYPE_CHECKING:
     from hal._commands.bindings import Late, SlotRules, Table
+    from hal._commands.collectives import Gathering
     from hal._commands.instances import SlotUses
     from hal._commands.lowering import Lowering
     from hal._engine.stream import StreamQueue
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hal._memory.storage import Storage
     from hal._speedups import Rebinder
     from hal.native import Node
+    from hal.native_collectives import Participant
 
 __all__ = ["Playback", "Stage", "Stages"]
 
@@ -74,22 +76,26 @@ class _Execution(Replay):
 
 
 class Stage(NamedTuple):
-    """A part of a recording: the queue that runs it, None for the executing one, and what it is.
+    """A part of a recording: the queue that runs it, None for the executing one, and its work.
 
     `after` has the indices of the stages that it waits for.
     """
 
     queue: StreamQueue | None
-    playback: Playback
+    work: Playback | Gathering
     after: tuple[int, ...]
 
 
 class Stages(NamedTuple):
-    """An ended recording of several parts; `last` has the stages that no other one waits for."""
+    """An ended recording of several parts; `last` has the stages that no other one waits for.
+
+    `groups` are those whose collectives it has.
+    """
 
     rules: SlotRules
     stages: tuple[Stage, ...]
     last: tuple[int, ...]
+    groups: tuple[Participant, ...]
 
 
 class Playback:

@@ -58,6 +58,7 @@ class Recorder:
         "_hazards",
         "_here",
         "_host_copies",
+        "_launches",
         "_mode",
         "_names",
         "_nodes",
@@ -115,6 +116,7 @@ class Recorder:
         self._open = 0  # how many contexts of `on` are
         self._place = 0  # of the next commands
         self._places: list[int] = []  # of each command
+        self._launches: list[object] = []  # of each command, that of a group, or None
         self._groups: list[str] = []
         self._events = 0
         # Once it has ended: how any queue runs it, and how several do
@@ -155,6 +157,7 @@ class Recorder:
     def _append(self, command: Command, title: str) -> None:
         """Append a checked command."""
         number = len(self._nodes)
+        launch = self._launch_of(command, title)
         operands = command.operands
         arena = self._slots._arena
         for memory, start, size, place, alignment, rights, element in operands:
@@ -192,10 +195,27 @@ class Recorder:
             )
         self._order.add()
         self._places.append(self._place)
+        self._launches.append(launch)
         self._functions.append(command.function)
         self._nodes.append(command.node)
         self._resources.append(command.resources)
         self._names.append(title)
+
+    def _launch_of(self, command: Command, title: str) -> object:
+        """Return the launch of a group that a command is part of, or None.
+
+        Raises `InvalidArgumentError` for a batch of which others have been recorded elsewhere.
+        """
+        launch = getattr(command.node, "launch", None)
+        if launch is None or launch not in self._launches:
+            return launch
+        if self._launches[-1] is not launch or self._places[-1] != self._place:
+            message = (
+                f"{title}: a batch is one launch on one queue: record its operations next to each "
+                "other, and nothing else between them"
+            )
+            raise InvalidArgumentError(message)
+        return launch
 
     def _placed(self) -> tuple[list[Patch], list[_Copy], Order]:
         """Return what names bytes of temporaries, with their places in their block.

@@ -113,6 +113,7 @@ def disown(operation: Operation) -> None:
     with timelines.lock:
         if operation._state != PENDING:
             return
+        operation._error = CancelledError(f"{operation._describe()} was refused")
         operation._state = CANCELLED
     operation._resources = None  # first: a dealloca that was refused gives no memory back
     operation._let_go()

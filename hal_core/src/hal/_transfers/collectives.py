@@ -133,15 +133,20 @@ class GroupLaunch(Launch):
         self.work += added.work
 
     def start(self, also: Sequence[object]) -> None:
-        made, waits, signals = self.submission, self._waits, self._signals
+        made, waits, signals = self.seal(), self._waits, self._signals
         if also:
             waits, signals = check_lists([*waits, *also], signals)
-        made._resources = self._storages
         made._signals = (*signals, *made._signals)  # the latter: somebody waits for its handle
         start(made, waits)
         self.drop()
 
+    def seal(self) -> Submission:
+        """Have the submission keep the memory; return it."""
+        self.submission._resources = self._storages
+        return self.submission
+
     def drop(self) -> None:
+        """Keep no memory any longer; it was submitted."""
         self.work = []
         self._storages = self._waits = self._signals = ()
 

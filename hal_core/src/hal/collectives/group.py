@@ -205,8 +205,8 @@ class Group(Participant):
         also = self.line_up(launch)
         try:
             launch.start(also)
-        except BaseException:
-            self.withdraw(launch)
+        except BaseException as error:
+            self.withdraw(launch, error)
             raise
         self.settle(launch)
 
@@ -231,9 +231,11 @@ class Group(Participant):
         flights.append(launch)
         return also
 
-    def withdraw(self, launch: Launch) -> None:
-        """Undo `line_up`, unless the submission has ended, and is known to others."""
-        if launch.outcome() is not None:
+    def withdraw(self, launch: Launch, error: BaseException) -> None:
+        """Undo `line_up` if the submission was refused; else it fails, and so does the group."""
+        if not isinstance(error, HalError):
+            launch.fail(OperationError(f"the submission was interrupted by {error!r}"))
+            self.settle(launch)
             return
         self._flights.remove(launch)
         self._turns = launch.turn

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 import pytest
@@ -15,56 +14,14 @@ import hal.collectives
 from hal.errors import (
     CancelledError,
     ClosedError,
-    CollectiveError,
     CollectiveMismatchError,
     CollectiveTimeoutError,
     InvalidArgumentError,
     OperationError,
     RendezvousError,
 )
-from hal_conformance.bench import Bench
+from hal_conformance.suite.collectives.members import MakeGroups, buffer_of, failure_of, reduce
 from hal_conformance.suite.support import LIMIT, MakeSemaphore, in_threads
-
-Groups = list[hal.collectives.Group]
-
-
-class MakeGroups(Protocol):
-    """Makes the groups of some ranks in this process."""
-
-    def __call__(self, size: int, timeout: float = LIMIT) -> Groups: ...
-
-
-@pytest.fixture
-def make_groups(bench: Bench) -> Iterator[MakeGroups]:
-    """Groups on devices that the tests share."""
-    made: Groups = []
-
-    def make(size: int, timeout: float = LIMIT) -> Groups:
-        devices = [bench.device(number) for number in range(size)]
-        made.extend(hal.collectives.join_all(devices, name="suite", timeout=timeout))
-        return made[-size:]
-
-    yield make
-    for group in made:
-        group.close(LIMIT)
-
-
-def buffer_of(group: hal.collectives.Group, count: int = 8, dtype: str = "float32") -> hal.Buffer:
-    """Return a buffer of ones."""
-    return group.device.upload(np.ones(count, dtype))
-
-
-def reduce(group: hal.collectives.Group, **lists: Any) -> hal.Submission:  # noqa: ANN401
-    """Submit an all-reduce of eight ones."""
-    return group.device.queue.all_reduce(buffer_of(group), group=group, **lists)
-
-
-def failure_of(submission: hal.Submission, kind: type[Exception] = CollectiveError) -> Any:  # noqa: ANN401
-    """Return the error that a submission fails with."""
-    with pytest.raises(kind) as caught:
-        submission.wait(LIMIT)
-    return caught.value
-
 
 DIFFERENT: dict[str, Callable[[hal.collectives.Group], hal.Submission]] = {
     "size": lambda g: g.device.queue.all_reduce(buffer_of(g, 9), group=g),

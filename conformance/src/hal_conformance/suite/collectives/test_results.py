@@ -76,6 +76,11 @@ def test_collectives_are_ordered_with_other_work_g1(ranks: list[Rank]) -> None:
     run("order", ranks)
 
 
+def test_recordings_hold_collectives_g1(ranks: list[Rank]) -> None:
+    """G1, C1: of slots and temporaries, in batches, between other commands and operations."""
+    run("recordings", ranks)
+
+
 def test_no_elements_order_and_signal_g1(ranks: list[Rank]) -> None:
     """G1, C4: operations on no elements are none, and end in their order."""
     run("nothing", ranks)

@@ -1,0 +1,1 @@
+"""Collectives of several ranks (G1 to G4)."""

@@ -1,0 +1,156 @@
+"""Collectives in recordings: each launch of a group is a part of its own (rules C1, G1).
+
+No native graph holds one, even where the vendor could capture it: the group numbers its operations,
+and gives each its turn and its time, when they are submitted, and a launch that stands in a graph
+could neither be withdrawn nor aborted alone. So every provider runs the same recordings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from hal._commands.hazards import END
+from hal._commands.nodes import Command, Operand, check_place
+from hal._commands.slots import Slots
+from hal._transfers.collective_checks import agree, check, check_group, distance_of
+from hal._transfers.collectives import GroupLaunch, GroupRegion
+from hal.errors import InvalidArgumentError
+from hal.native_collectives import Collective, Participant, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from hal._commands.bindings import Late, Table
+    from hal._commands.parts import Recorded
+    from hal._engine.stream import StreamQueue
+    from hal._memory.core import DeviceCore
+    from hal._memory.storage import Storage
+
+__all__ = ["CollectiveNode", "Gathering", "collective"]
+
+_TARGET = -1
+_SOURCE = -2
+"""The places of a collective's operands."""
+
+
+class _Spot(NamedTuple):
+    """The bytes of an operand: from `start` of a storage, or of what a slot is bound to.
+
+    `place` is its operand, without what the recording alone knows.
+    """
+
+    memory: Storage | int
+    start: int
+    size: int
+    dtype: np.dtype[Any]
+    place: Operand
+
+
+class CollectiveNode(NamedTuple):
+    """An operation of a group. The `launch` is the same for the operations of one batch."""
+
+    group: Participant
+    launch: object
+    step: Step
+    dtype: np.dtype[Any] | None
+    source: _Spot | None
+    target: _Spot | None
+
+
+def collective(
+    device: DeviceCore,
+    slots: Slots,
+    group: object,
+    kind: str,
+    source: object,
+    target: object,
+    op: object,
+    root: object,
+) -> list[Command]:
+    """Check an operation of a group; see `Queue.all_reduce` and its siblings."""
+    member = check_group(device, group, kind, "this command")
+
+    def find(device: DeviceCore, thing: Any, what: str, rights: int) -> _Spot:  # noqa: ANN401
+        _, memory, base, kept = check_place(device, slots, thing, what, rights)
+        start, size = thing._offset, thing._size
+        if start + size >= END:
+            message = (
+                f"{what}: slot {memory} has no size of its own; give it one in "
+                "device.record(slots=[(dtype, bytes), ...]), or pass a subspan"
+            )
+            raise InvalidArgumentError(message)
+        alignment = thing._dtype.itemsize
+        place = Operand(memory, base, size, _SOURCE, alignment, rights)
+        return _Spot(memory if kept is None else kept, start, size, thing._dtype, place)
+
+    step, dtype, given, taken = check(device, member, kind, source, target, op, root, find)
+    batch = member.check(step)
+    operands = [] if given is None else [given.place]
+    if taken is not None and taken is not given:
+        operands.append(taken.place._replace(place=_TARGET))
+    kept = [spot.memory for spot in (given, taken) if spot and not isinstance(spot.memory, int)]
+    node = CollectiveNode(member, batch or object(), step, dtype, given, taken)
+    return [Command(_not_replayed, cast("Any", node), tuple(operands), tuple(kept))]
+
+
+def _not_replayed(*_: object) -> None:
+    raise AssertionError
+
+
+class Gathering:
+    """A part that is one launch of a group: an operation, or the batch of several.
+
+    Attributes
+    ----------
+    group
+        The group.
+    """
+
+    __slots__ = ("_device", "_nodes", "group")
+
+    def __init__(self, device: DeviceCore, part: Recorded) -> None:
+        nodes: list[CollectiveNode] = list(cast("Any", part.nodes))
+        for command, _, start, place in part.patches:  # temporaries have got their places
+            node = nodes[command]
+            field = "source" if place == _SOURCE else "target"
+            old: _Spot = getattr(node, field)
+            new = old._replace(start=start)
+            nodes[command] = node._replace(
+                source=new if node.source is old else node.source,
+                target=new if node.target is old else node.target,
+            )
+        self._device = device
+        self._nodes = tuple(nodes)
+        self.group = nodes[0].group
+
+    def launch(
+        self, queue: StreamQueue, table: Table | Late, storages: Sequence[Any]
+    ) -> GroupLaunch:
+        """Return a launch on a queue, with the memory that a checked binding table gives.
+
+        Raises `InvalidArgumentError` for a source and a target that overlap with these bindings.
+        """
+        work: list[Collective] = []
+        used: list[Storage] = []
+        for group, _, step, dtype, source, target in self._nodes:
+            given = None if source is None else self._region(source, table, storages)
+            taken = given
+            if target is not source:
+                taken = None if target is None else self._region(target, table, storages)
+            used += [each.memory for each in (given, taken) if each is not None]
+            if source and target and source.memory != target.memory:
+                distance = distance_of(given, taken)
+                rank = step.kind, step.op, step.root, group.rank, group.size
+                agree(*rank, source.dtype, source.size, target.dtype, target.size, distance)
+            work.append(Collective(step, dtype, given, taken))
+        return GroupLaunch(queue, work, tuple(used))
+
+    def _region(self, spot: _Spot, table: Table | Late, storages: Sequence[Any]) -> GroupRegion:
+        """Return the memory of an operand."""
+        memory, start = spot.memory, spot.start
+        if not isinstance(memory, int):
+            return GroupRegion(self._device, memory, start, spot.size)
+        storage = storages[memory]
+        base = table[memory][1] if isinstance(table, list) else table[memory] - storage.address
+        return GroupRegion(self._device, storage, base + start, spot.size)
