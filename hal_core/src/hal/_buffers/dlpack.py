@@ -176,23 +176,37 @@ class Tensor(NamedTuple):
 
     def array(self) -> NDArray[Any]:
         """Return a numpy view, which keeps the owner alive; the memory must be the host's."""
-        array = np.asarray(_HostTensor(self))
-        return array.view(self.dtype) if bfloat16.is_bfloat16(self.dtype) else array
+        has_bits = bfloat16.is_bfloat16(self.dtype)  # numpy's protocol has no name for the type
+        kind = "<u2" if has_bits else self.dtype.str
+        place = self.address, self.read_only
+        array = np.asarray(ArrayBase(self.owner, kind, self.shape, self.strides, place))
+        return array.view(self.dtype) if has_bits else array
 
 
-class _HostTensor:
-    """The base of a numpy view of a tensor."""
+class ArrayBase:
+    """The base of a numpy array over memory that `owner` keeps alive.
+
+    `place` is the address, and whether the array is read-only. The memory may be a device's: then
+    nobody reads the array.
+    """
 
     __slots__ = ("__array_interface__", "_owner")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self._owner = tensor.owner
+    def __init__(
+        self,
+        owner: object,
+        kind: str,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        place: tuple[int, bool],
+    ) -> None:
+        self._owner = owner
         self.__array_interface__ = {
             "version": 3,
-            "typestr": "<u2" if bfloat16.is_bfloat16(tensor.dtype) else tensor.dtype.str,
-            "shape": tensor.shape,
-            "strides": tensor.strides,
-            "data": (tensor.address, tensor.read_only),
+            "typestr": kind,
+            "shape": shape,
+            "strides": strides,
+            "data": place,
         }
 
 

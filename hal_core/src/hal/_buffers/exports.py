@@ -98,7 +98,7 @@ def export_buffer(
     if allocation is not None and buffer._live().address is None:
         allocation.wait()
     where = exchange_device(buffer)
-    _check_stream(stream, where)
+    number = _check_stream(stream, where)
     version = _pair(max_version, "max_version")
     wanted = _pair(dl_device, "dl_device") or where
     check_copy(copy)
@@ -119,7 +119,7 @@ def export_buffer(
         raise ExchangeError(message)
     by_stream = wanted == where and where[0] != CPU and not copy
     if by_stream:
-        _order_consumer(buffer.device, where, _number(stream))
+        _order_consumer(buffer.device, where, number)
     if moves:
         array = buffer.numpy()
     elif on_host:
@@ -130,25 +130,12 @@ def export_buffer(
     return dlpack.export_array(array, wanted, version, is_copy=moves or bool(copy))
 
 
-class _DeviceTensor:
-    """The base of a numpy array that stands for device memory, and is never read."""
-
-    __slots__ = ("__array_interface__", "_view")
-
-    def __init__(self, buffer: Buffer) -> None:
-        storage = buffer._live()
-        self._view = view_of(storage)
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": "|u1",
-            "shape": (buffer.size,),
-            "data": (buffer.address, buffer.access == "read"),
-        }
-
-
 def _address_view(buffer: Buffer) -> NDArray[Any]:
     """Return an array at a device address, used only for its shape and its lifetime."""
-    return np.asarray(_DeviceTensor(buffer)).view(buffer.dtype).reshape(buffer.shape)
+    owner = view_of(buffer._live())
+    place = buffer.address, buffer.access == "read"
+    array = np.asarray(dlpack.ArrayBase(owner, "|u1", (buffer.size,), None, place))
+    return array.view(buffer.dtype).reshape(buffer.shape)
 
 
 def _copy(buffer: Buffer) -> Buffer:
@@ -178,16 +165,11 @@ def _order_consumer(device: DeviceCore, where: tuple[int, int], stream: int | No
     let_stream_wait(device._context, stream)
 
 
-def _number(stream: object) -> int | None:
-    """Return a checked stream as an int, or None."""
-    return None if stream is None else as_int(stream, "__dlpack__: stream is None or an int")
-
-
-def _check_stream(stream: object, where: tuple[int, int]) -> None:
-    """Raise unless a consumer's stream is valid for that kind of device, in DLPack's numbers."""
+def _check_stream(stream: object, where: tuple[int, int]) -> int | None:
+    """Return a consumer's stream, in DLPack's numbers; raise unless it is one of such a device."""
     kind = where[0]
     if stream is None:
-        return
+        return None
     number = as_int(stream, "__dlpack__: stream is None or an int")
     if kind == CPU:
         message = f"__dlpack__: host memory has no streams; stream is None, not {shown(number)}"
@@ -198,7 +180,7 @@ def _check_stream(stream: object, where: tuple[int, int]) -> None:
     elif kind != ROCM and number == 0:
         message = "__dlpack__: stream 0 is ambiguous; 1 and 2 are the default streams"
     else:
-        return
+        return number
     raise InvalidArgumentError(message)
 
 

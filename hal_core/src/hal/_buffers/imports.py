@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["import_tensor"]
 
 _MANAGED: Final = 13
+_REFUSALS: Final = (BufferError, RuntimeError, TypeError, ValueError)
+"""Exceptions of a tensor that does not hand out its memory."""
 _ALIGNMENT: Final = 4
 """The least alignment of addresses: fills write up to four bytes at once."""
 
@@ -71,7 +73,9 @@ def import_tensor(device: DeviceCore, tensor: object, copy: bool | None) -> Buff
         taken = dlpack.take_capsule(_ask_for_host_copy(tensor, where, what), what)
     if not taken.size:
         return _empty(device, taken)
-    problem = _obstacle_on_host(device, taken)
+    problem = _obstacle(taken)
+    if not problem and device._native.dlpack_device(MemoryType.DEVICE) != HOST_DEVICE:
+        problem = f"{device._name} cannot use host memory as its own"
     if problem and copy is False:
         message = f"{what}: {problem}; or let it be copied, with copy=None or copy=True"
         raise ExchangeError(message)
@@ -105,21 +109,6 @@ def _share(
     return Buffer(device, storage, 0, tensor.size, tensor.dtype, tensor.shape, denied)
 
 
-def _obstacle_on_host(device: DeviceCore, tensor: dlpack.Tensor) -> str:
-    """Return why the device cannot use a host tensor's memory as it is; empty if it can."""
-    if not tensor.is_contiguous:
-        return (
-            f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "
-            "contiguous first, as tensor.contiguous() and numpy.ascontiguousarray(array) do"
-        )
-    if device._native.dlpack_device(MemoryType.DEVICE) != HOST_DEVICE:
-        return f"{device._name} cannot use host memory as its own"
-    alignment = max(tensor.dtype.alignment, _ALIGNMENT)
-    if tensor.address % alignment:
-        return f"it begins at {tensor.address:#x}, which is no multiple of {alignment}"
-    return ""
-
-
 def _ask(tensor: Any, asked: dict[str, object]) -> object:  # noqa: ANN401 - another library's
     """Call a tensor's ``__dlpack__``, with a version if it supports versions."""
     try:
@@ -139,7 +128,7 @@ def _ask_for_itself(tensor: object, what: str) -> object:
         return _ask(tensor, {})
     except HalError:
         raise
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except _REFUSALS as error:
         message = f"{what}: it does not hand itself out: {error}"
         raise ExchangeError(message) from error
 
@@ -147,7 +136,7 @@ def _ask_for_itself(tensor: object, what: str) -> object:
 def _ask_for_host_copy(tensor: object, where: tuple[int, int], what: str) -> object:
     try:
         return _ask(tensor, {"dl_device": HOST_DEVICE})
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except _REFUSALS as error:
         message = (
             f"{what}: it is in {describe_device(where)}, and does not copy itself to the host "
             f"({error}); do that first, as tensor.cpu() does"
@@ -273,11 +262,11 @@ def _take(
 
 
 def _obstacle(tensor: dlpack.Tensor) -> str:
-    """Return why a tensor in device memory cannot be a buffer as it is; empty if it can."""
+    """Return why a tensor's memory cannot be a buffer as it is; empty if it can."""
     if not tensor.is_contiguous:
         return (
             f"its strides of {tensor.strides} bytes leave gaps or turn axes round; make it "
-            "contiguous first, as tensor.contiguous() and cupy.ascontiguousarray(array) do"
+            "contiguous first, as tensor.contiguous() and ascontiguousarray(array) do"
         )
     alignment = max(tensor.dtype.alignment, _ALIGNMENT)
     if tensor.address % alignment:
