@@ -315,13 +315,13 @@ def device_count() -> int:
     return int(call(cuda.cuDeviceGetCount))
 
 
-def attribute(device: int, name: str, default: int = 0) -> int:
-    """Return ``CU_DEVICE_ATTRIBUTE_name`` of a device, `default` where the driver has none."""
+def attribute(device: int, name: str) -> int:
+    """Return ``CU_DEVICE_ATTRIBUTE_name`` of a device, 0 where the driver has none."""
     key = getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
     if key is None:
-        return default
+        return 0
     error, *value = cuda.cuDeviceGetAttribute(key, device)
-    return default if error else int(value[0])
+    return 0 if error else int(value[0])
 
 
 _SHOWN: Final = (

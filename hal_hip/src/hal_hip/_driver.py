@@ -330,12 +330,8 @@ def _unavailable(known: HalError) -> BackendUnavailableError:
 
 def has_stream_values(index: int) -> bool:
     """Return whether streams of a device can write and await numbers in memory."""
-    if not has("hipStreamWriteValue64", "hipStreamWaitValue64"):
-        return False
-    name = hip.hipDeviceAttribute_t.hipDeviceAttributeCanUseStreamWaitValue
-    with contextlib.suppress(HalError):
-        return bool(call(hip.hipDeviceGetAttribute, name, index))
-    return False
+    has_calls = has("hipStreamWriteValue64", "hipStreamWaitValue64")
+    return has_calls and bool(device_attribute(index, "CanUseStreamWaitValue"))
 
 
 def device_count() -> int:
@@ -358,15 +354,15 @@ def _version_text() -> str:
     return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
 
 
-def device_attribute(device: int, name: str, default: int = 0) -> int:
-    """Return ``hipDeviceAttribute<name>`` of a device, `default` where the runtime has none."""
+def device_attribute(device: int, name: str) -> int:
+    """Return ``hipDeviceAttribute<name>`` of a device, 0 where the runtime has none."""
     key = getattr(hip.hipDeviceAttribute_t, f"hipDeviceAttribute{name}", None)
     if key is None:
-        return default
+        return 0
     try:
         return int(call(hip.hipDeviceGetAttribute, key, device))
     except HalError:
-        return default
+        return 0
 
 
 _SHOWN: Final = (

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hal import errors
 from hal.collectives.numerics import narrow, wide_type, widen
 from hal.collectives.texts import RECORDS, mismatch
 from hal.errors import CollectiveError, HalError, OperationError, RendezvousError
@@ -271,8 +272,7 @@ class MpiGroup(NativeGroup):
             self._answers[sender] = message["records"]
         elif kind == "failed":
             records = {int(rank): steps for rank, steps in message["records"].items()}
-            classes = {each.__name__: each for each in _classes()}
-            made = classes.get(message["class"], CollectiveError)
+            made = getattr(errors, message["class"], CollectiveError)
             self._was_told = self._was_told or self._failure is None
             self._fail(made(message["text"], ranks=message["ranks"], records=records))
         elif kind == "closed" and self._is_waiting and self._begun > message["begun"]:
@@ -365,13 +365,6 @@ class MpiGroup(NativeGroup):
 
 _abandoned: list[object] = []
 """What MPI may still use at the end of the process."""
-
-
-def _classes() -> list[type[CollectiveError]]:
-    found = [CollectiveError]
-    for each in found:
-        found += each.__subclasses__()
-    return found
 
 
 def _essence(step: Step) -> bytes:
