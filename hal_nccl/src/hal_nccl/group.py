@@ -30,7 +30,7 @@ _ABORT_SECONDS: Final = 5.0
 
 def join(flavour: Flavour, request: Join) -> NativeGroup:
     """Make a communicator with the other ranks."""
-    # Else the first collective would connect, and its submission wait for the other ranks.
+    # Otherwise the first collective would connect: its submission would wait for the other ranks.
     os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
     library = _nccl.load(find_library(flavour) or flavour.files[0], flavour.name)
     place = request.place

@@ -1,8 +1,8 @@
 """The thread that looks at what other processes have done with what is shared with them.
 
-It sleeps at this process's *bell*, a word of shared memory. Who changes something shared rings
-the bells of the other members. The thread also looks some times a second by itself, for members
-that have died; no ring can tell that.
+It sleeps at this process's *bell*, a word of shared memory. A process that changes something
+shared rings the bells of the other members. The thread also looks some times a second by itself,
+for members that have died, since those ring no bell.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """End operations: as they should, with a failure, or before their issue (rules S5, Q6).
 
-`finish` is the only way in which an operation's handle and signals end. Who fails or cancels
-operations differs in what is left of them: nothing (`end`), a function that runs (its thread
-does the rest), or work on a stream, which is followed until it has retired. All of it happens
-under the timeline lock, in steps whose order lets an interrupted call be repeated.
+Only `finish` ends an operation's handle and signals. What happens besides depends on what is left
+of the operation: nothing (`end`), a function that runs (its thread does the rest), or work on a
+stream, which is followed until it has retired. All of it happens under the timeline lock, in an
+order that lets an interrupted call be repeated.
 """
 
 from __future__ import annotations

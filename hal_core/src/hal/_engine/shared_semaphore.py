@@ -157,7 +157,7 @@ class Link:
                     break
         finally:
             region.set_awake(0)
-        with self._lock:  # a barrier: who has seen the thread awake has published before
+        with self._lock:  # whoever saw the thread awake, and rang no bell, has published by then
             pass
         self.take()
 

@@ -33,7 +33,7 @@ __all__ = [
 HARVEST_MASK: Final = 63
 """Submissions harvest whenever their sequence has these bits clear.
 
-Else who submits and never waits would have memory come back only when the stream is full.
+Otherwise a program that submits and never waits would get memory back only when the stream is full.
 """
 
 

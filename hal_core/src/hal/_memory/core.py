@@ -21,7 +21,7 @@ __all__ = ["DeviceCore"]
 
 
 class DeviceCore:
-    """The native device with its context, memory and primitives; it makes no faces.
+    """The native device, with its context, memory and primitives.
 
     Buffers, kernels and recordings type against this class, so that their packages need not
     import the one that makes them. Their public ``device`` is always a `Device`.

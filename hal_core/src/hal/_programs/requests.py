@@ -176,7 +176,7 @@ def _check_printing(
             "what it prints; compile them as one text, or without trace and omitted_output"
         )
         raise InvalidArgumentError(message)
-    # Who switches traces on for a program need not know of its outputs.
+    # A user who switches traces on for a program need not know of its outputs.
     return Printing(condition, is_switched and bool(condition), discards)
 
 
