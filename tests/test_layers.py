@@ -15,6 +15,7 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"][
 BACK = {
     pair
     for contract in CONTRACTS["contracts"]
+    if contract["type"] == "layers"
     for pair in contract.get("ignore_imports", ())
 }  # fmt: skip
 """The imports that run back: a buffer's `device` is of the class that users know."""

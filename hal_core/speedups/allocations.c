@@ -272,7 +272,7 @@ enum answer alloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject *n
   enum answer answer = NOT_MINE;
   PyObject *submission = NULL;
   if (prepare(&self, device, args[1], dtype))
-    answer = submit_with(queue, names_of.alloca, &call, self.storage, options[WAIT], options[SIGNAL],
+    answer = submit_with(queue, names_of.alloca, &call, self.storage, &(struct order){options[WAIT], options[SIGNAL], NULL},
                          &self.effect, &submission);
   if (answer == NOT_MINE) PyErr_Clear();
   if (answer == TAKEN) *result = Py_NewRef(self.buffer);
@@ -400,7 +400,8 @@ enum answer dealloca_shortcut(PyObject *const *args, Py_ssize_t given, PyObject 
   Py_INCREF(self.storage);
   enum answer answer = NOT_MINE;
   if (is_ready)
-    answer = submit_with(queue, names_of.dealloca, &call, Py_None, options[WAIT], options[SIGNAL], &self.effect, result);
+    answer = submit_with(queue, names_of.dealloca, &call, Py_None, &(struct order){options[WAIT], options[SIGNAL], NULL},
+                         &self.effect, result);
   if (answer == NOT_MINE) PyErr_Clear();
   forget(&self.numbers);
   Py_XDECREF(self.key);

@@ -7,7 +7,8 @@
 /* X(name): the keywords that shortcuts know, and the names of methods. */
 #define NAMES(X)                                                                                   \
   X(alloca) X(args) X(bindings) X(block) X(dealloca) X(dispatch) X(dtype) X(execute) X(fill) X(grid)   \
-  X(locked) X(memory) X(offset) X(shared_memory) X(signal) X(size) X(timeout) X(wait)
+  X(locked) X(memory) X(offset) X(queue) X(reads) X(shared_memory) X(signal) X(size) X(timeout) X(wait)  \
+  X(writes)
 
 #define NAME_INDEX(name) NAME_##name,
 #define NAME_FIELD(name) PyObject *name;
@@ -48,6 +49,17 @@ bool read_grid(PyObject *given, unsigned *grid);
 
 /* Read the arguments of a launch: (function, grid, block, shared memory, parameters). */
 bool read_launch(PyObject *node, struct native_call *call);
+
+/* The methods of a queue, once their arguments are told apart; NULL stands for one that is not given. */
+struct launch_options {
+  PyObject *grid, *block, *args, *shared_memory;
+};
+enum answer fill(PyObject *queue, PyObject *buffer, PyObject *value, PyObject *start, PyObject *length,
+                 const struct order *order, PyObject **result);
+enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_options *options,
+                     const struct order *order, PyObject **result);
+enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const struct order *order,
+                    PyObject **result);
 
 /* Read the arguments of a fill: (address, pattern, width, count). */
 bool read_fill(PyObject *node, struct native_call *call);

@@ -67,9 +67,9 @@ struct packed {
   void *places[MOST_PARAMETERS];
 };
 
-/* Pack the arguments; their storages are added to `used`. */
+/* Pack the arguments; their storages are added to `used`, and tracked buffers to the uses. */
 static bool pack_all(const struct packer *packer, PyObject *device, PyObject *arguments,
-                     struct packed *packed, PyObject *used) {
+                     struct packed *packed, PyObject *used, struct uses *uses) {
   PyObject **items = PyTuple_CheckExact(arguments) ? ((PyTupleObject *)arguments)->ob_item
                                                    : ((PyListObject *)arguments)->ob_item;
   Py_ssize_t pointers = 0;
@@ -82,6 +82,7 @@ static bool pack_all(const struct packer *packer, PyObject *device, PyObject *ar
       if (!pack_number(parameter->code, item, (unsigned char *)&packed->values[i])) return false;
     } else if (item != Py_None) {
       PyObject *storage;
+      if (uses && !(item = raw_of(uses, item, parameter->denied == engine.denied_write))) return false;
       uintptr_t address = address_of(device, item, parameter->denied, &storage);
       if (!address || address & parameter->mask) return false;
       if (parameter->dtype && get(item, Extent__dtype) != parameter->dtype) return false;
@@ -144,29 +145,22 @@ bool read_launch(PyObject *node, struct native_call *call) {
   return PyLong_AsLong(PyTuple_GET_ITEM(node, 3)) == 0; /* else it may have to be asked for first */
 }
 
-/* dispatch(queue, kernel, *, grid, block, args, shared_memory, wait, signal) */
-enum answer dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names,
-                              PyObject **result) {
-  enum { GRID, BLOCK, ARGS, SHARED_MEMORY, WAIT, SIGNAL, OPTIONS };
-  static const int known[OPTIONS] = {NAME_grid, NAME_block, NAME_args, NAME_shared_memory,
-                                     NAME_wait, NAME_signal};
-  PyObject *options[OPTIONS] = {NULL};
-  if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
-  PyObject *queue = args[0], *kernel = args[1];
+enum answer dispatch(PyObject *queue, PyObject *kernel, const struct launch_options *options,
+                     const struct order *order, PyObject **result) {
   PyObject *device = device_of(queue);
   if (!device || Py_TYPE(kernel) != engine.Kernel) return NOT_MINE;
-  if (get(kernel, Kernel__device) != device || !options[GRID]) return NOT_MINE;
+  if (get(kernel, Kernel__device) != device || !options->grid) return NOT_MINE;
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
-  if (options[SHARED_MEMORY] && options[SHARED_MEMORY] != Py_None) return NOT_MINE;
+  if (options->shared_memory && options->shared_memory != Py_None) return NOT_MINE;
   PyObject *found = get(kernel, Kernel__packer);
   if (!found || Py_TYPE(found) != &packer_type) return NOT_MINE;
   const struct packer *packer = (struct packer *)found;
-  PyObject *arguments = options[ARGS] ? options[ARGS] : engine.empty;
+  PyObject *arguments = options->args ? options->args : engine.empty;
   bool is_tuple = PyTuple_CheckExact(arguments);
   if (!is_tuple && !PyList_CheckExact(arguments)) return NOT_MINE;
   struct native_call call = {.kind = CALL_LAUNCH};
-  if (!read_grid(options[GRID], call.launch.grid)) return NOT_MINE;
-  if (!read_block(kernel, options[BLOCK], call.launch.block)) return NOT_MINE;
+  if (!read_grid(options->grid, call.launch.grid)) return NOT_MINE;
+  if (!read_block(kernel, options->block, call.launch.block)) return NOT_MINE;
   PyObject *used = PyTuple_New(packer->pointers + 1);
   if (!used) {
     PyErr_Clear();
@@ -177,11 +171,24 @@ enum answer dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyObject 
   enum answer answer = NOT_MINE;
   /* Counted only now: the collector, which the tuple may have started, runs the user's code. */
   Py_ssize_t given = is_tuple ? PyTuple_GET_SIZE(arguments) : PyList_GET_SIZE(arguments);
-  if (given == packer->count && pack_all(packer, device, arguments, &packed, used)) {
+  if (given == packer->count && pack_all(packer, device, arguments, &packed, used, order->uses)) {
     call.launch.function = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(kernel, Kernel__function));
     call.launch.parameters = packed.places;
-    answer = submit(queue, names_of.dispatch, &call, used, options[WAIT], options[SIGNAL], result);
+    answer = submit(queue, names_of.dispatch, &call, used, order, result);
   }
   Py_DECREF(used);
   return answer;
+}
+
+/* dispatch(queue, kernel, *, grid, block, args, shared_memory, wait, signal) */
+enum answer dispatch_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names,
+                              PyObject **result) {
+  enum { GRID, BLOCK, ARGS, SHARED_MEMORY, WAIT, SIGNAL, OPTIONS };
+  static const int known[OPTIONS] = {NAME_grid, NAME_block, NAME_args, NAME_shared_memory,
+                                     NAME_wait, NAME_signal};
+  PyObject *options[OPTIONS] = {NULL};
+  if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  return dispatch(args[0], args[1],
+                  &(struct launch_options){options[GRID], options[BLOCK], options[ARGS], options[SHARED_MEMORY]},
+                  &(struct order){options[WAIT], options[SIGNAL], NULL}, result);
 }

@@ -99,7 +99,8 @@ static PyObject *lease_of(PyObject *instance) {
 
 /* What a user has given. */
 struct execution {
-  PyObject *queue, *device, *playback, *bindings, *wait, *signal; /* NULL: no bindings */
+  PyObject *queue, *device, *playback, *bindings; /* NULL: no bindings */
+  const struct order *order;
 };
 
 /* Make a tuple of resources: some that are set later, and a None for each of the bindings. */
@@ -118,7 +119,8 @@ static bool check(const struct execution *self, PyObject *rebinder, PyObject *re
                   struct binding *found) {
   if (!rebinder || Py_TYPE(rebinder) != &rebinder_type) return false;
   PyObject **used = ((PyTupleObject *)resources)->ob_item + first;
-  return read_bindings(rebinder, self->device, self->bindings, PyTuple_GET_SIZE(resources) - first, found, used);
+  return read_bindings(rebinder, self->device, self->bindings, PyTuple_GET_SIZE(resources) - first, found, used,
+                       self->order->uses);
 }
 
 /* Submit a launch with bindings, of an instance if there is one. */
@@ -128,7 +130,7 @@ static enum answer submit_rebound(const struct execution *self, PyObject *rebind
   call.rebound.rebinder = Py_NewRef(rebinder);
   call.rebound.instance = instance;
   call.rebound.bindings = found;
-  enum answer answer = submit(self->queue, names_of.execute, &call, resources, self->wait, self->signal, result);
+  enum answer answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
   Py_DECREF(rebinder);
   return answer;
 }
@@ -155,7 +157,7 @@ static enum answer launch(const struct execution *self, PyObject *pool, PyObject
     } else {
       struct native_call call = {.kind = CALL_GRAPH};
       call.graph = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(get(instance, Instance_graph), Handle_handle));
-      answer = submit(self->queue, names_of.execute, &call, resources, self->wait, self->signal, result);
+      answer = submit(self->queue, names_of.execute, &call, resources, self->order, result);
     }
   }
   if (answer == NOT_MINE) PyErr_Clear();
@@ -179,24 +181,19 @@ static enum answer launch_one(const struct execution *self, PyObject *rebinder, 
   return answer;
 }
 
-/* execute(queue, commands, *, bindings, wait, signal) */
-enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
-  enum { BINDINGS, WAIT, SIGNAL, OPTIONS };
-  static const int known[OPTIONS] = {NAME_bindings, NAME_wait, NAME_signal};
-  PyObject *options[OPTIONS] = {NULL};
-  if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
-  PyObject *queue = args[0], *commands = args[1];
+enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const struct order *order,
+                    PyObject **result) {
   PyObject *device = device_of(queue);
   if (!device || !PyObject_TypeCheck(commands, engine.CommandBuffer)) return NOT_MINE;
   if (get(commands, CommandBuffer__device) != device || is_true(device, DeviceCore__closed)) return NOT_MINE;
-  PyObject *bindings = options[BINDINGS] == Py_None ? NULL : options[BINDINGS];
+  PyObject *bindings = given == Py_None ? NULL : given;
   if (bindings && !PyTuple_CheckExact(bindings) && !PyList_CheckExact(bindings)) return NOT_MINE;
   if (!is_none(commands, CommandBuffer__runs) || is_true(commands, CommandBuffer__failed)) return NOT_MINE;
   if (PyObject_Length(get(device, DeviceCore__access))) return NOT_MINE;
   PyObject *playback = get(commands, CommandBuffer__playback), *only = get(commands, CommandBuffer__only);
   if (playback == Py_None || (only != Py_None && only != queue)) return NOT_MINE;
   PyObject *plain = get(playback, Playback__plain);
-  struct execution self = {queue, device, Py_NewRef(playback), bindings, options[WAIT], options[SIGNAL]};
+  struct execution self = {queue, device, Py_NewRef(playback), bindings, order};
   enum answer answer = NOT_MINE;
   struct native_call call = {.kind = CALL_LAUNCH};
   if (Py_TYPE(plain) == engine.InstancePool) {
@@ -207,8 +204,17 @@ enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *
     answer = NOT_MINE;
   } else if ((Py_TYPE(plain) == engine.LaunchNode && read_launch(plain, &call)) ||
              (Py_TYPE(plain) == engine.FillNode && read_fill(plain, &call))) {
-    answer = submit(queue, names_of.execute, &call, playback, options[WAIT], options[SIGNAL], result);
+    answer = submit(queue, names_of.execute, &call, playback, order, result);
   }
   Py_DECREF(playback);
   return answer;
+}
+
+/* execute(queue, commands, *, bindings, wait, signal) */
+enum answer execute_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  enum { BINDINGS, WAIT, SIGNAL, OPTIONS };
+  static const int known[OPTIONS] = {NAME_bindings, NAME_wait, NAME_signal};
+  PyObject *options[OPTIONS] = {NULL};
+  if (count != 2 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  return execute(args[0], args[1], options[BINDINGS], &(struct order){options[WAIT], options[SIGNAL], NULL}, result);
 }

@@ -52,25 +52,20 @@ bool read_fill(PyObject *node, struct native_call *call) {
   return call->fill.width <= 4;
 }
 
-/* fill(queue, buffer, value, *, offset, size, wait, signal) */
-enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
-  enum { OFFSET, SIZE, WAIT, SIGNAL, OPTIONS };
-  PyObject *options[OPTIONS] = {NULL};
-  static const int known[OPTIONS] = {NAME_offset, NAME_size, NAME_wait, NAME_signal};
-  if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
-  PyObject *queue = args[0], *buffer = args[1];
+enum answer fill(PyObject *queue, PyObject *buffer, PyObject *value, PyObject *start, PyObject *length,
+                 const struct order *order, PyObject **result) {
   PyObject *device = device_of(queue), *storage;
   if (!device) return NOT_MINE;
   uintptr_t address = address_of(device, buffer, engine.denied_target, &storage);
   if (!address) return NOT_MINE;
   long long whole = number(buffer, Extent__size), offset = 0;
-  if (options[OFFSET] && !small_int(options[OFFSET], &offset)) return NOT_MINE;
+  if (start && !small_int(start, &offset)) return NOT_MINE;
   if (offset < 0 || offset > whole) return NOT_MINE;
   long long size = whole - offset;
-  if (options[SIZE] && options[SIZE] != Py_None && !small_int(options[SIZE], &size)) return NOT_MINE;
+  if (length && length != Py_None && !small_int(length, &size)) return NOT_MINE;
   if (size <= 0 || size > whole - offset || size > engine.chunk) return NOT_MINE;
   struct native_call call = {.kind = CALL_FILL};
-  if (!pattern_of(args[2], get(buffer, Extent__dtype), &call.fill.pattern, &call.fill.width))
+  if (!pattern_of(value, get(buffer, Extent__dtype), &call.fill.pattern, &call.fill.width))
     return NOT_MINE;
   address += (uintptr_t)offset;
   unsigned mask = call.fill.width - 1;
@@ -78,8 +73,17 @@ enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *nam
   call.fill.address = address;
   call.fill.count = (size_t)size / call.fill.width;
   Py_INCREF(storage);
-  enum answer answer =
-      submit(queue, names_of.fill, &call, storage, options[WAIT], options[SIGNAL], result);
+  enum answer answer = submit(queue, names_of.fill, &call, storage, order, result);
   Py_DECREF(storage);
   return answer;
+}
+
+/* fill(queue, buffer, value, *, offset, size, wait, signal) */
+enum answer fill_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  enum { OFFSET, SIZE, WAIT, SIGNAL, OPTIONS };
+  PyObject *options[OPTIONS] = {NULL};
+  static const int known[OPTIONS] = {NAME_offset, NAME_size, NAME_wait, NAME_signal};
+  if (count != 3 || !read_options(args + count, names, known, options, OPTIONS)) return NOT_MINE;
+  return fill(args[0], args[1], args[2], options[OFFSET], options[SIZE],
+              &(struct order){options[WAIT], options[SIGNAL], NULL}, result);
 }

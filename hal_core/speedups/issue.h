@@ -8,7 +8,7 @@
 
 #include "speedups.h"
 
-enum { MOST_WAITS = 16, MOST_SIGNALS = 8 };
+enum { MOST_SIGNALS = 8 };
 
 /* What is made before the lock is taken, and what is found out under it. */
 struct issue {
@@ -32,7 +32,7 @@ struct effect {
 
 /* `submit` with another effect than to note the uses of its resources. */
 enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
-                        PyObject *resources, PyObject *wait, PyObject *signal, struct effect *effect,
+                        PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result);
 
 /* Make the points and the list of dependencies of an operation, which has its signals by now. */

@@ -18,6 +18,15 @@ static PyObject *install(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* install_flow(classes): take over hal.flow's classes. */
+static PyObject *install_tracking(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *classes;
+  if (!PyArg_ParseTuple(args, "O!", &PyDict_Type, &classes)) return NULL;
+  if (install_flow(classes) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
 /* use_lock(lock): use another timeline lock, that of a forked child. */
 static PyObject *replace_lock(PyObject *module, PyObject *lock) {
   (void)module;
@@ -27,6 +36,7 @@ static PyObject *replace_lock(PyObject *module, PyObject *lock) {
 
 static PyMethodDef functions[] = {
     {"install", install, METH_VARARGS, PyDoc_STR("Take over the engine's classes and constants.")},
+    {"install_flow", install_tracking, METH_VARARGS, PyDoc_STR("Take over hal.flow's classes.")},
     {"release", release_some, METH_VARARGS, PyDoc_STR("Issue what waits for a reached value.")},
     {"use_lock", replace_lock, METH_O, PyDoc_STR("Use another timeline lock.")},
     {NULL, NULL, 0, NULL},

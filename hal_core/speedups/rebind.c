@@ -225,7 +225,7 @@ static bool are_apart(const struct rebinder *self, const struct range *bound, Py
 }
 
 bool read_bindings(PyObject *rebinder, PyObject *device, PyObject *bindings, Py_ssize_t count,
-                   struct binding *found, PyObject **used) {
+                   struct binding *found, PyObject **used, struct uses *uses) {
   const struct rebinder *self = (struct rebinder *)rebinder;
   bool is_tuple = PyTuple_CheckExact(bindings);
   Py_ssize_t given = is_tuple ? PyTuple_GET_SIZE(bindings) : PyList_GET_SIZE(bindings);
@@ -234,10 +234,10 @@ bool read_bindings(PyObject *rebinder, PyObject *device, PyObject *bindings, Py_
   struct range bound[MOST_SLOTS];
   Py_ssize_t buffers = 0;
   for (Py_ssize_t i = 0; i < given; i++) {
-    PyObject *storage = NULL;
+    PyObject *item = uses && uses->of_slots ? bound_of(uses, i, items[i]) : items[i], *storage = NULL;
     uint64_t size = 0;
     found[i] = (struct binding){{0}};
-    if (!read_binding(&self->slots[i], device, items[i], &found[i], &size, &storage)) return false;
+    if (!item || !read_binding(&self->slots[i], device, item, &found[i], &size, &storage)) return false;
     if (!storage) continue;
     bound[buffers++] = (struct range){found[i].values[0], found[i].values[0] + size};
     Py_SETREF(used[i], Py_NewRef(storage)); /* that was None */

@@ -6,12 +6,6 @@
 Py_ssize_t slot_offsets[SLOT_COUNT];
 struct engine engine;
 
-static const char *const class_names[CLASS_COUNT] = {
-#define NAME(name) #name,
-    CLASSES(NAME)
-#undef NAME
-};
-
 /* Return the offset of a slot, by the descriptor that __slots__ made; -1 with an exception. */
 static Py_ssize_t find_slot(PyTypeObject *type, const char *name) {
   PyObject *found = PyObject_GetAttrString((PyObject *)type, name);
@@ -66,24 +60,30 @@ int use_lock(PyObject *lock) {
   return 0;
 }
 
+/* Return a class by its name, a new reference, which is kept for good; NULL with an exception. */
+static PyTypeObject *class_of(PyObject *classes, const char *name) {
+  PyObject *found = PyDict_GetItemString(classes, name);
+  if (found && PyType_Check(found)) return (PyTypeObject *)Py_NewRef(found);
+  PyErr_Format(PyExc_TypeError, "the class %s is missing", name);
+  return NULL;
+}
+
+#define SET(name)                                                                                  \
+  if (!(engine.name = class_of(classes, #name))) return -1;
+#define FIND(class, slot)                                                                          \
+  if ((slot_offsets[class##_##slot] = find_slot(engine.class, #slot)) < 0) return -1;
+
+/* Take over hal.flow's classes (by name). Called once, if that is imported. */
+int install_flow(PyObject *classes) {
+  FLOW_CLASSES(SET)
+  FLOW_SLOTS(FIND)
+  return 0;
+}
+
 /* Take over the engine's classes (by name) and other parts (by name). Called once. */
 int install_engine(PyObject *classes, PyObject *parts) {
-  PyTypeObject *types[CLASS_COUNT];
-  for (int i = 0; i < CLASS_COUNT; i++) {
-    PyObject *found = PyDict_GetItemString(classes, class_names[i]);
-    if (!found || !PyType_Check(found)) {
-      PyErr_Format(PyExc_TypeError, "the class %s is missing", class_names[i]);
-      return -1;
-    }
-    types[i] = (PyTypeObject *)Py_NewRef(found); /* for good */
-  }
-#define FIND(class, slot)                                                                          \
-  if ((slot_offsets[class##_##slot] = find_slot(types[CLASS_##class], #slot)) < 0) return -1;
-  SLOTS(FIND)
-#undef FIND
-#define SET(name) engine.name = types[CLASS_##name];
-  CLASSES(SET)
-#undef SET
+  CORE_CLASSES(SET)
+  CORE_SLOTS(FIND)
   PyObject *lock = part(parts, "lock");
   if (!lock || use_lock(lock) < 0) return -1;
   Py_DECREF(lock);

@@ -45,8 +45,10 @@ enum answer {
 
 /* ---- slots.c: the classes and their slots ---- */
 
-/* X(class, slot): every slot that is read or written here. */
-#define SLOTS(X)                                                                                   \
+/* X(class, slot): every slot that is read or written here. Those of hal.flow are found when that is
+ * imported. */
+#define SLOTS(X) CORE_SLOTS(X) FLOW_SLOTS(X)
+#define CORE_SLOTS(X)                                                                                   \
   X(StreamQueue, _backlog)                                                                         \
   X(StreamQueue, _calls)                                                                           \
   X(StreamQueue, _closed)                                                                          \
@@ -206,6 +208,30 @@ enum answer {
   X(Kernel, _function)                                                                             \
   X(Kernel, _module)                                                                               \
   X(Kernel, _packer)
+#define FLOW_SLOTS(X)                                                                              \
+  X(Flow, _first)                                                                                  \
+  X(Flow, _is_busy)                                                                                \
+  X(Flow, _lanes)                                                                                  \
+  X(Flow, trace)                                                                                   \
+  X(History, intervals)                                                                            \
+  X(History, is_doubtful)                                                                          \
+  X(History, lanes)                                                                                \
+  X(History, readers)                                                                              \
+  X(History, special)                                                                              \
+  X(History, writer)                                                                               \
+  X(Lanes, compute)                                                                                \
+  X(Lanes, device)                                                                                 \
+  X(Recording, commands)                                                                           \
+  X(Recording, direct)                                                                             \
+  X(Recording, uses)                                                                               \
+  X(Routine, _flow)                                                                                \
+  X(Routine, _lanes)                                                                               \
+  X(Routine, _plain)                                                                               \
+  X(TrackedBuffer, flow)                                                                           \
+  X(TrackedBuffer, history)                                                                        \
+  X(TrackedBuffer, raw)                                                                            \
+  X(TrackedBuffer, reading)                                                                        \
+  X(TrackedBuffer, writing)
 
 #define SLOT_NAME(class, slot) class##_##slot,
 enum slot { SLOTS(SLOT_NAME) SLOT_COUNT };
@@ -249,8 +275,10 @@ static inline long long number(PyObject *object, enum slot slot) {
   return PyLong_AsLongLong(get(object, slot));
 }
 
-/* X(name): the classes, as the module's `install` takes them. */
-#define CLASSES(X)                                                                                 \
+/* X(name): the classes, as the module's `install` and `install_flow` take them. */
+#define CLASSES(X) CORE_CLASSES(X) FLOW_CLASSES(X)
+#define FLOW_CLASSES(X) X(Flow) X(History) X(Lanes) X(Recording) X(Routine) X(TrackedBuffer)
+#define CORE_CLASSES(X)                                                                                 \
   X(CommandBuffer)                                                                                 \
   X(FillNode)                                                                                      \
   X(Handle)                                                                                        \
@@ -293,9 +321,6 @@ static inline long long number(PyObject *object, enum slot slot) {
 bool has_keywords(PyTypeObject *type, PyObject *keywords);
 
 #define CLASS_FIELD(name) PyTypeObject *name;
-#define CLASS_NAME(name) CLASS_##name,
-enum class_index { CLASSES(CLASS_NAME) CLASS_COUNT };
-#undef CLASS_NAME
 
 /* What `install` was given: the engine's classes, its lock and its constants. */
 extern struct engine {
@@ -331,6 +356,7 @@ static inline PyObject *device_of(PyObject *queue) {
 }
 
 int install_engine(PyObject *classes, PyObject *parts);
+int install_flow(PyObject *classes);
 int use_lock(PyObject *lock);
 
 /* ---- calls.c: native functions by address ---- */
@@ -439,14 +465,23 @@ struct native_call {
   };
 };
 
+/* What an operation comes after and signals: the user's arguments, or NULL, and the uses of tracked
+ * memory (tracking.c), or NULL. */
+struct order {
+  PyObject *wait, *signal;
+  struct uses *uses;
+};
+
 /* Submit an operation on a queue. `kind` is the name of the queue's method; `resources` is what it
- * keeps alive, whose reference is taken if TAKEN. `wait` and `signal` are the user's, or NULL. */
+ * keeps alive, whose reference is taken if TAKEN. */
 enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
-                   PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result);
+                   PyObject *resources, const struct order *order, PyObject **result);
 
 /* ---- rebind.c: executions with new bindings ---- */
 
 enum { MOST_SLOTS = 32, MOST_FORMS = 4 };
+
+struct uses;
 
 /* What stands for a slot: an address, the bytes of a scalar in each of its forms, or a grid. */
 struct binding {
@@ -454,9 +489,9 @@ struct binding {
 };
 
 /* Check a list or a tuple of bindings; false if they are not the plain case. `used` has `count` Nones
- * at first, in whose place a buffer's storage comes. */
+ * at first, in whose place a buffer's storage comes; `uses` are those of tracked ones, or NULL. */
 bool read_bindings(PyObject *rebinder, PyObject *device, PyObject *bindings, Py_ssize_t count,
-                   struct binding *found, PyObject **used);
+                   struct binding *found, PyObject **used, struct uses *uses);
 
 /* What an instance holds, compared with bindings, and when its rebinder launched it last. */
 struct held {
@@ -477,6 +512,38 @@ int launch_rebound(const struct calls *calls, PyObject *rebinder, const struct b
 int launch_updated(const struct calls *calls, PyObject *rebinder, PyObject *instance,
                    const struct binding *bindings, void *stream);
 
+/* ---- tracking.c: the memory that an operation of a flow uses ---- */
+
+enum { MOST_USES = 32, MOST_WAITS = 16 };
+
+struct uses {
+  PyObject *flow, *of_slots; /* borrowed: a list of what is done with each slot of a recording */
+  bool takes_raw;            /* other buffers, too: their uses are there already */
+  Py_ssize_t count, found;
+  PyObject *accesses[MOST_USES]; /* as hal.flow.tracking.Access */
+  PyObject *readers[MOST_USES];  /* a dict for each history that gets its first reader, or NULL */
+};
+void let_uses_go(struct uses *self);
+
+/* Add an access; false for too many. */
+bool add_use(struct uses *self, PyObject *access);
+
+/* Add the use of a tracked buffer of the flow; return the raw one, borrowed, or NULL for anything else. */
+PyObject *raw_of(struct uses *self, PyObject *buffer, bool is_written);
+
+/* The same for what a slot takes, which may be a number. */
+PyObject *bound_of(struct uses *self, Py_ssize_t slot, PyObject *given);
+
+/* Replace a tuple of the user's waits by one that also has what the uses come after; false if that is
+ * not the plain case. */
+bool add_waits(struct uses *self, PyObject **waits);
+
+/* Return whether these are still the waits, and no other thread is about to use the memory. */
+bool are_current(const struct uses *self, PyObject *waits);
+
+/* Remember the uses by an operation that is issued. Both under the timeline lock. */
+void remember(const struct uses *self, PyObject *operation, PyObject *queue, struct drops *drops);
+
 /* ---- retire.c ---- */
 
 /* Retire what has completed on a queue, in its order; under the lock. Returns false if something
@@ -494,6 +561,10 @@ enum answer dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObjec
 enum answer alloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer dealloca_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer flow_fill_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer flow_dispatch_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer flow_execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer routine_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);

@@ -48,9 +48,10 @@ static void fill_in(const struct issue *self, PyObject *kind, PyObject *resource
 }
 
 /* Make the objects; false if one of the lists has anything but timepoints and submissions. */
-static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, PyObject *wait, PyObject *signal) {
-  if (!(self->waits = read_list(wait, MOST_WAITS, engine.Timepoint, engine.Submission))) return false;
-  if (!(self->signals = read_list(signal, MOST_SIGNALS, engine.Timepoint, engine.Timepoint))) return false;
+static bool prepare(struct issue *self, PyObject *kind, PyObject *resources, const struct order *order) {
+  if (!(self->waits = read_list(order->wait, MOST_WAITS, engine.Timepoint, engine.Submission))) return false;
+  if (!(self->signals = read_list(order->signal, MOST_SIGNALS, engine.Timepoint, engine.Timepoint))) return false;
+  if (order->uses && !add_waits(order->uses, &self->waits)) return false;
   if (!(self->operation = engine.Submission->tp_alloc(engine.Submission, 0))) return false;
   fill_in(self, kind, resources);
   return make_room(self);
@@ -79,11 +80,11 @@ static enum answer harvest(PyObject *queue, PyObject *context) {
 }
 
 enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_call *call,
-                        PyObject *resources, PyObject *wait, PyObject *signal, struct effect *effect,
+                        PyObject *resources, const struct order *order, struct effect *effect,
                         PyObject **result) {
   struct issue self = {.queue = queue, .context = get(queue, StreamQueue__context), .is_empty = call->kind == CALL_NONE};
   PyObject *lock = effect->lock;
-  if (!prepare(&self, kind, resources, wait, signal) || !(self.calls = calls_of(queue)) ||
+  if (!prepare(&self, kind, resources, order) || !(self.calls = calls_of(queue)) ||
       (lock && !enter_lock(lock))) {
     PyErr_Clear();
     let_go(&self);
@@ -94,9 +95,11 @@ enum answer submit_with(PyObject *queue, PyObject *kind, const struct native_cal
   struct drops drops;
   drops.count = 0;
   if (enter()) {
-    if (has_room(&self, 0, &drops) && resolve(&self) && may_signal(&self) && (!lock || effect->may(effect, &self)))
+    if ((!order->uses || are_current(order->uses, self.waits)) && has_room(&self, 0, &drops) && resolve(&self) &&
+        may_signal(&self) && (!lock || effect->may(effect, &self)))
       answer = issue(&self, call, &is_complete);
     if (lock && answer == TAKEN) effect->apply(effect, self.operation, &drops);
+    if (order->uses && answer == TAKEN) remember(order->uses, self.operation, queue, &drops);
     leave();
   }
   if (lock) leave_lock(lock);
@@ -137,7 +140,7 @@ static void note(struct effect *effect, PyObject *operation, struct drops *drops
 }
 
 enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *call,
-                   PyObject *resources, PyObject *wait, PyObject *signal, PyObject **result) {
+                   PyObject *resources, const struct order *order, PyObject **result) {
   struct noting self = {.effect = {NULL, may_note, note}, .count = 1, .storages = &resources};
   if (PyTuple_CheckExact(resources)) {
     self.count = PyTuple_GET_SIZE(resources);
@@ -146,5 +149,5 @@ enum answer submit(PyObject *queue, PyObject *kind, const struct native_call *ca
   for (Py_ssize_t i = 0; i < self.count && !self.effect.lock; i++)
     if (Py_TYPE(self.storages[i]) == engine.Transient)
       self.effect.lock = get(get(get(self.storages[i], Storage__heap), Heap_books), Books_lock);
-  return submit_with(queue, kind, call, resources, wait, signal, &self.effect, result);
+  return submit_with(queue, kind, call, resources, order, &self.effect, result);
 }

@@ -37,12 +37,12 @@ FLOW = (
         ],
         (
             TRACKING,
-            "        if writes and readers is not None:\n            for reader",
+            "        if writes and readers:\n            for reader",
             "        if False:\n            for reader",
         ),
         (
             TRACKING,
-            "\n    if writes and readers is not None:\n        for reader",
+            "\n    if writes and readers:\n        for reader",
             "\n    if False:\n        for reader",
         ),
     ),

@@ -10,6 +10,8 @@ from pathlib import Path
 import hal.flow
 
 FILES = sorted(Path(hal.flow.__path__[0]).glob("*.py"))
+# Ways to the same results in C, which know the core's insides
+SHORTCUTS = {"shortcuts.py": {"hal._base", "hal._base.speedups"}}
 
 
 def foreign_privates(tree):
@@ -35,10 +37,11 @@ def test_nothing_private_of_the_core_is_used():
     # What a class of this layer gets from its base is its own.
     own = {"x._lock", "x._members"}
     for path in FILES:
+        allowed = own | SHORTCUTS.get(path.name, set())
         found = [
             each
             for each in foreign_privates(ast.parse(path.read_text("utf-8")))
-            if each.split(" ")[0] not in own
+            if each.split(" ")[0] not in allowed
         ]
         assert found == [], path.name
 

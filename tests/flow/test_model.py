@@ -10,8 +10,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.flow import Flow
-from hal.flow import flow as flow_module
+from hal.flow import Flow, scheduler
 
 SIZE = 96
 SOURCE = """
@@ -178,7 +177,7 @@ def test_each_conflict_is_ordered_and_each_wait_is_a_conflict(device, gate, seed
 
 def test_the_tracking_can_fail(device, gate, monkeypatch):
     """The oracle finds a wait that is left out."""
-    monkeypatch.setattr(flow_module, "collect", lambda *_: [])
+    monkeypatch.setattr(scheduler, "collect", lambda *_: [])
     flow = Flow(device)
     buffer = flow.from_host(np.zeros(4, np.uint8))
     buffer.used.wait(LIMIT)

@@ -17,6 +17,7 @@ from hal.flow.merging import MergeBuffer as MergeBuffer
 from hal.flow.modes import MemoryMode as MemoryMode
 from hal.flow.pipelines import Pipeline as Pipeline
 from hal.flow.recordings import Recording as Recording
+from hal.flow.shortcuts import install as _install_shortcuts
 from hal.flow.transfers import Download as Download
 from hal.flow.virtual import PhysicalDevice as PhysicalDevice
 from hal.flow.virtual import VirtualDevice as VirtualDevice
@@ -38,3 +39,5 @@ __all__ = [
     "VirtualDevice",
     "virtual_devices",
 ]
+
+_install_shortcuts()

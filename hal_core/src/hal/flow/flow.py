@@ -15,7 +15,7 @@ from hal.flow.modes import check_mode
 from hal.flow.pipelines import Pipeline
 from hal.flow.recordings import Bindings, Recording, bound_accesses, kernel_arguments
 from hal.flow.scheduler import AnyDevice, QueueName, Trace, doubt, index_of
-from hal.flow.tracking import NOTHING, Access, History, collect, note, part_of
+from hal.flow.tracking import NOTHING, Access, History, part_of
 from hal.protocols import Signals, Waits
 
 __all__ = ["Flow"]
@@ -133,32 +133,14 @@ class Flow(Merges):
             start = buffer.start + offset
             part = part_of(history, start, buffer.stop if size is None else start + size)
         lane = history.lanes.compute if queue is None else self.queue_of(queue, history.lanes)
-        with self._lock:
-            try:
-                if (
-                    part is None
-                    and wait is NOTHING
-                    and history.readers is None
-                    and history.intervals is None
-                    and not history.special
-                ):
-                    # As below, without the calls.
-                    waits = [] if history.writer is None else [history.writer]
-                    operation = lane.fill(raw, value, wait=waits, signal=signal)
-                    history.writer = operation
-                else:
-                    accesses = ((history, part, True),)
-                    waits = collect(accesses, lane, self, wait)
-                    operation = lane.fill(
-                        raw, value, offset=offset, size=size, wait=waits, signal=signal
-                    )
-                    note(accesses, operation, lane)
-            except BaseException as error:
-                doubt(((history, part, True),), error)
-                raise
-        if self.trace is not None:
-            self.trace(operation, waits)
-        return operation
+        return self.run(
+            ((history, part, True),),
+            lane,
+            lambda waits: lane.fill(
+                raw, value, offset=offset, size=size, wait=waits, signal=signal
+            ),
+            wait,
+        )
 
     def dispatch(
         self,
@@ -269,19 +251,12 @@ class Flow(Merges):
         table = bound_accesses(self, commands, bindings, reads, writes, accesses)
         lanes = self._lanes.get(recorded.device) or self.lanes_of(recorded.device)
         lane = lanes.compute if queue is None else self.queue_of(queue, lanes)
-        with self._lock:
-            try:
-                waits = collect(accesses, lane, self, wait)
-                operation = lane.execute(
-                    recorded, bindings=table or None, wait=waits, signal=signal
-                )
-                note(accesses, operation, lane)
-            except BaseException as error:
-                doubt(accesses, error)
-                raise
-        if self.trace is not None:
-            self.trace(operation, waits)
-        return operation
+        return self.run(
+            accesses,
+            lane,
+            lambda waits: lane.execute(recorded, bindings=table or None, wait=waits, signal=signal),
+            wait,
+        )
 
     def call(
         self,
@@ -364,25 +339,20 @@ class Flow(Merges):
         signal: Signals,
     ) -> hal.Submission:
         """Launch a kernel with these accesses; for the modules of this package."""
-        with self._lock:
-            try:
-                waits = collect(accesses, lane, self, wait)
-                operation = lane.dispatch(
-                    kernel,
-                    grid=where,
-                    block=block,
-                    args=args,
-                    shared_memory=shared_memory,
-                    wait=waits,
-                    signal=signal,
-                )
-                note(accesses, operation, lane)
-            except BaseException as error:
-                doubt(accesses, error)
-                raise
-        if self.trace is not None:
-            self.trace(operation, waits)
-        return operation
+        return self.run(
+            accesses,
+            lane,
+            lambda waits: lane.dispatch(
+                kernel,
+                grid=where,
+                block=block,
+                args=args,
+                shared_memory=shared_memory,
+                wait=waits,
+                signal=signal,
+            ),
+            wait,
+        )
 
     def _use(
         self,

@@ -40,7 +40,7 @@ NOTHING: Final = ()
 """The empty list, distinguished by identity from lists that have to be looked at."""
 
 Readers: TypeAlias = dict[hal.Queue, hal.Submission] | None
-"""The last reader on each queue; None for no readers."""
+"""The last reader on each queue; None or empty for no readers."""
 
 Wait: TypeAlias = hal.Submission | hal.Timepoint
 
@@ -312,7 +312,7 @@ def collect(
         writer, readers = history.writer, history.readers
         if readers is not None and len(readers) > _FEW and queue not in readers:
             history.readers = readers = _left(readers)
-        if writes and readers is not None:
+        if writes and readers:
             for reader in readers.values():
                 if reader not in found:
                     found.append(reader)
@@ -353,7 +353,7 @@ def _entries(wait: Any) -> tuple[Any, ...]:  # noqa: ANN401 - the queue checks i
 def _collect(
     writer: hal.Submission | None, readers: Readers, found: list[Wait], *, writes: bool
 ) -> None:
-    if writes and readers is not None:
+    if writes and readers:
         for reader in readers.values():
             if reader not in found:
                 found.append(reader)

@@ -45,8 +45,7 @@ class Context(Mapping[str, TrackedBuffer]):
         self.device: Final = flow.lanes_of(device).device
         self.name: Final = as_name(name, "a context")
         self.parent: Context | None = None
-        # With those of the ancestors
-        self._names: ChainMap[str, TrackedBuffer] = ChainMap({})
+        self._names: ChainMap[str, TrackedBuffer] = ChainMap({})  # with those of the ancestors
         self._locals: ChainMap[str, Local] = ChainMap({})
         self._memory: list[TrackedBuffer] = []  # to close
         self._routines: WeakSet[Routine] = WeakSet()  # its own, and those of its descendants

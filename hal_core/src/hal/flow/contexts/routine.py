@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -66,9 +68,8 @@ class Bound(NamedTuple):
     """A step whose names are known.
 
     `args` are its arguments with raw buffers, `accesses` those to their bytes. `late` are the
-    indices of other arguments, what each takes, and whether that is memory which is
-    written (True) or read (False), or none (None). `output` is the parameter
-    for what kernels print, if each call gives that.
+    indices of other arguments, what each takes, and whether that is memory which is written (True)
+    or read (False), or none (None). `output` is what kernels print to, if calls give that.
     """
 
     step: Step
@@ -92,8 +93,7 @@ def bind(code: object, steps: Sequence[Step], find: Find) -> list[Bound]:
             raise ArgumentTypeError(f"{what}; not {type(code).__name__} with {shown(step)}")
         bound.append(_bind(kernel, step, find, written))
     if not bound or (len(bound) > 1 and any(step.grid is None for step in steps)):
-        message = "link takes a step, or several that each have a grid"
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("link takes a step, or several that each have a grid")
     return bound
 
 
@@ -102,7 +102,7 @@ def _bind(kernel: hal.Kernel, step: Step, find: Find, written: set[Late]) -> Bou
     signature = kernel.signature
     buffers = as_mapping(step.buffers, "a step: buffers are a mapping of parameters")
     scalars = as_mapping(step.scalars, "a step: scalars are a mapping of parameters")
-    names = [each.name for each in signature.parameters]
+    names = [sys.intern(each.name) for each in signature.parameters]  # the C extension compares so
     pointers = {
         each.name
         for each in signature.parameters
@@ -161,6 +161,8 @@ class Routine:
     call's own `hal.Output`, and may be left out. Any thread may call it.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_flow", "_lanes", "_plain")
+
     def __init__(self, flow: Flow, device: hal.Device, name: str, steps: Sequence[Bound]) -> None:
         late = dict.fromkeys(what for step in steps for _, what, _ in step.late)
         self.name: Final = name
@@ -168,18 +170,21 @@ class Routine:
         self._flow = flow
         self._lanes = flow.lanes_of(device)
         self._steps = steps
-        self._given = frozenset(self.parameters)
         self._outputs = list({step.output: None for step in steps if step.output})
         self._locals = [each for each in late if isinstance(each, Local)]
         self._merges = [each for each in late if isinstance(each, Merge)]
         # What is late and memory, and whether some step writes it: that sorts last
         uses = [(use, what) for step in steps for _, what, use in step.late if use is not None]
-        self._memory = {what: use for use, what in sorted(uses, key=lambda each: each[0])}
-        self._scalars = list(self._given.difference(self._memory, self._outputs))
-        self._accesses = list({access: None for step in steps for access in step.accesses})
+        self._memory = {what: use for use, what in sorted(uses, key=itemgetter(0))}
+        self._scalars = [*{*self.parameters}.difference(self._memory, self._outputs)]
+        known = sorted((each for step in steps for each in step.accesses), key=itemgetter(2))
+        self._accesses = list({access[:2]: access for access in known}.values())
         self._ended = ""
-        # By the buffers that calls give; None after the first such call
-        self._kept: dict[object, hal.CommandBuffer | None] = {}
+        self._kept: dict[object, hal.CommandBuffer | None] = {}  # None: called once so far
+        self._plain: tuple[Any, ...] | None = None  # a call that the C extension makes
+        if len(steps) == 1:
+            step, kernel, args, open_ones, *_ = steps[0]
+            self._prepare((kernel, step.grid, step.block, step.shared_memory), args, open_ones)
 
     def __call__(self, /, **arguments: object) -> hal.Submission:
         """Run it as `run` does, with the open parameters by name."""
@@ -196,13 +201,12 @@ class Routine:
     ) -> hal.Submission:
         """Run it once, after the work that the bytes require; return the last step's submission.
 
-        `grid` is for a single kernel that was linked without. Locals are taken in the order of
-        the queue, and given back behind the last step. Steps are dispatched one by one, and
-        from the second call on recorded and run together. A step's
-        failure stays with the bytes that it writes. Raises `ArgumentTypeError` for missing and
-        surplus arguments, `InvalidArgumentError` for what a merge buffer does not hold,
-        `ClosedError` for a context or an ancestor that is closed, and the errors of
-        `Flow.dispatch`; steps before the one that raises go on.
+        `grid` is for a single kernel that was linked without. Locals are taken in the order of the
+        queue, and given back behind the last step. Steps are dispatched one by one, and from the
+        second call on recorded and run together. A step's failure stays with the bytes that it
+        writes. Raises `ArgumentTypeError` for missing and surplus arguments, `InvalidArgumentError`
+        for what a merge buffer does not hold, `ClosedError` for a context or an ancestor that is
+        closed, and the errors of `Flow.dispatch`; steps before the one that raises go on.
         """
         flow, steps, lanes = self._flow, self._steps, self._lanes
         given: Any = {} if arguments is None else arguments
@@ -211,7 +215,7 @@ class Routine:
         values: dict[Any, Any] = {**given}
         for output in self._outputs:
             values.setdefault(output, None)
-        if values.keys() != self._given:
+        if values.keys() != {*self.parameters}:
             message = f"{self.name} takes {list(self.parameters)}, and got {shown(list(values))}"
             raise ArgumentTypeError(message)
         if self._ended:
@@ -256,12 +260,18 @@ class Routine:
                 lane.dealloca(buffer.raw)
 
     def end(self, context: str) -> None:
-        """Refuse all further calls, because a context was closed. For contexts."""
+        """Refuse further calls, if a context was closed, and forget what they run. For contexts."""
         self._ended = self._ended or context
+        self._plain = None
         self._kept.clear()
 
     def __repr__(self) -> str:
         return f"<Routine {self.name}({', '.join(self.parameters)})>"
+
+    def _prepare(self, run: tuple[Any, ...], args: Sequence[Any], late: Sequence[Any]) -> None:
+        """Keep what a call runs that only takes numbers and buffers."""
+        if not (self._locals or self._merges or self._outputs):
+            self._plain = (*run, (*args,), (*late,), (*self._accesses,))
 
     def _recorded(
         self, steps: Sequence[Bound], values: Mapping[Any, Any]
@@ -300,6 +310,9 @@ class Routine:
                         shared_memory=step.shared_memory, reads=step.reads, writes=step.writes,
                     )  # fmt: skip
             self._kept[key] = known
+            if len(slots) == len(self._memory):
+                late = [(i, what, self._memory.get(what)) for i, what in enumerate(names)]
+                self._prepare((known, None, None, None), [None] * len(names), late)
             if len(self._kept) > _KEPT or self._ended:  # by another thread meanwhile
-                self._kept.clear()
+                self.end(self._ended)
         return known, [*table, *map(values.__getitem__, self._scalars)], accesses
