@@ -23,8 +23,8 @@ import numpy as np
 
 import hal
 import hal.collectives
-from hal.demo.network import CLASSES, HIDDEN, INPUTS, SIZE, SOURCE, initial
-from hal.demo.training import load_digits
+from digits.network import CLASSES, HIDDEN, INPUTS, SIZE, SOURCE, initial
+from digits.training import load_digits
 
 FIRST = (INPUTS + 1) * HIDDEN  # the parameters of the first layer
 BATCH, RATE, MOMENTUM = 128, 0.1, 0.9

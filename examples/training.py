@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 import hal
-from hal.demo import curves
+from digits import curves
+from digits.training import KINDS, Training, load_digits
 from hal.demo.picture import save_image
-from hal.demo.training import KINDS, Training, load_digits
 from hal.flow import virtual_devices
 
 ROUNDING = 1e-4

@@ -104,6 +104,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit status."""
     options = parse(arguments)
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))  # what it trains
     settings = Settings(
         options.backend, options.devices, options.quick, options.large, options.target
     )

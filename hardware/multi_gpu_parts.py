@@ -314,7 +314,7 @@ def _merged(
 def training(devices: Sequence[hal.Device], settings: Settings, found: Findings) -> None:
     """Train a network on one device, two, and all of them; the losses are the same."""
     # Here, because scikit-learn and Pillow may be missing.
-    from hal.demo.training import KINDS, Training, load_digits  # noqa: PLC0415
+    from digits.training import KINDS, Training, load_digits  # noqa: PLC0415
 
     digits, epochs = load_digits(), 8 if settings.quick else 30
     drawn: dict[str, np.ndarray] = {}

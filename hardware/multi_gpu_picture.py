@@ -10,7 +10,7 @@ from typing import Any
 from multi_gpu_findings import Findings
 from PIL import Image
 
-from hal.demo import curves
+from digits import curves
 from hal.demo.drawing import (
     BACKGROUND,
     BAND,

@@ -17,7 +17,7 @@ from typing import Final, Self, get_args
 import numpy as np
 
 import hal
-from hal.demo.network import Floats, Ints, Replica, initial
+from digits.network import Floats, Ints, Replica, initial
 from hal.demo.observe import Observation, Observer, Step
 from hal.errors import InvalidArgumentError
 from hal.flow import Flow, TrackedBuffer, VirtualDevice

@@ -15,9 +15,9 @@ pytest.importorskip("sklearn", reason="the demo extra is not installed")
 from PIL import Image
 
 import hal
-from hal.demo import curves
-from hal.demo.network import CLASSES, HIDDEN, INPUTS, Replica, initial
-from hal.demo.training import KINDS, Training, load_digits
+from digits import curves
+from digits.network import CLASSES, HIDDEN, INPUTS, Replica, initial
+from digits.training import KINDS, Training, load_digits
 from hal.errors import InvalidArgumentError
 from hal.flow import virtual_devices
 

@@ -15,7 +15,7 @@ pytest.importorskip("sklearn", reason="the demo extra is not installed")
 
 from PIL import Image
 
-from hal.demo.network import Replica
+from digits.network import Replica
 from hal.flow import Flow
 
 ROOT = Path(__file__).resolve().parents[2]

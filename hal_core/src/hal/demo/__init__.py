@@ -10,11 +10,4 @@ buffers (`hal.flow`). Needs the libraries of the ``demo`` extra.
 - `hal.demo.host`: the tiles on the host, pinned where the device can do that.
 - `hal.demo.tiles`, `hal.demo.observe`, `hal.demo.timeline`, `hal.demo.picture`.
 - `hal.demo.reference`: the oracle, in scipy.
-
-A second demonstration trains a network on handwritten digits, on several devices
-at once; the program is examples/training.py.
-
-- `hal.demo.training`: the part to learn from.
-- `hal.demo.network`: a replica, and its kernels.
-- `hal.demo.curves`: the pictures of the losses and of the queues.
 """
