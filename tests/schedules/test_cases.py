@@ -21,103 +21,37 @@ FAULT_SEEDS = 4000 if DEEP else 80
 """Seeds; about half of them make a program."""
 
 _WHOLE = {
-    "chain": (
-        "two",
-        "devices",
-        "unordered",
-    ),
-    "late": (
-        "two",
-        "unordered",
-    ),
-    "released": (
-        "two",
-        "devices",
-        "unordered",
-    ),
-    "by host": (
-        "one",
-        "two",
-        "unordered",
-    ),
-    "host polls": (
-        "one",
-        "unordered",
-    ),
-    "fail pending": (
-        "one",
-        "two",
-        "unordered",
-    ),
-    "fail or signal": (
-        "one",
-        "unordered",
-    ),
-    "fail or produce": (
-        "one",
-        "two",
-    ),
+    "chain": ("two", "devices", "unordered"),
+    "late": ("two", "unordered"),
+    "released": ("two", "devices", "unordered"),
+    "by host": ("one", "two", "unordered"),
+    "host polls": ("one", "unordered"),
+    "fail pending": ("one", "two", "unordered"),
+    "fail or signal": ("one", "unordered"),
+    "fail or produce": ("one", "two"),
     "two failures": ("one",),
-    "refused": (
-        "two",
-        "domains",
-        "unordered",
-    ),
-    "close": (
-        "one",
-        "two",
-        "unordered",
-        "domains",
-    ),
+    "refused": ("two", "domains", "unordered"),
+    "close": ("one", "two", "unordered", "domains"),
     "close producer": ("two",),
     "close twice": ("one",),
-    "poll": (
-        "one",
-        "unordered",
-    ),
-    "two waiters": (
-        "one",
-        "two",
-    ),
-    "same value": (
-        "one",
-        "two",
-        "domains",
-    ),
-    "two values": (
-        "one",
-        "two",
-        "domains",
-    ),
+    "poll": ("one", "unordered"),
+    "two waiters": ("one", "two"),
+    "same value": ("one", "two", "domains"),
+    "two values": ("one", "two", "domains"),
     "op or host": ("one",),
     "overshoot": ("two",),
     "callback fails": ("one",),
-    "any": (
-        "one",
-        "two",
-    ),
+    "any": ("one", "two"),
     "any fails": ("one",),
-    "all": (
-        "one",
-        "two",
-    ),
+    "all": ("one", "two"),
     "backlog": ("tight",),
-    "host call": (
-        "two",
-        "unordered",
-    ),
+    "host call": ("two", "unordered"),
     "behind host call": ("unordered",),
-    "handle": (
-        "one",
-        "unordered",
-    ),
+    "handle": ("one", "unordered"),
     "handle pending": ("two",),
     "two signals": ("two",),
     "diamond": ("unordered",),
-    "crossed": (
-        "two",
-        "devices",
-    ),
+    "crossed": ("two", "devices"),
     "flush": ("one",),
 }
 """Cases of two threads, three operations and two semaphores, by variant, that are to be covered

@@ -244,22 +244,6 @@ def test_a_part_that_fails_fails_the_submission_s5(pair, where):
     assert (y.numpy() == 1).all()
 
 
-def test_a_failed_wait_runs_no_part_s5(pair):
-    first, one, second, two = pair
-    x, y = first.allocate(64), second.allocate(64)
-    gate = hal.create_semaphore()
-    with first.record() as recording:
-        recording.fill(x, 1)
-        with recording.on(second):
-            recording.fill(y, 1)
-    pending = first.queue.execute(recording, wait=gate.at(1))
-    gate.fail(ValueError("no"))
-    for execution in (pending, first.queue.execute(recording, wait=gate.at(1))):
-        with pytest.raises(hal.errors.SemaphoreFailedError):
-            execution.wait(LIMIT)
-    assert one.calls["fill"] == two.calls["fill"] == 0
-
-
 def test_cancel_takes_all_of_it_back_q7(pair):
     first, one, second, two = pair
     x, y = first.allocate(64), second.allocate(64)

@@ -25,33 +25,6 @@ class Tracked(np.ndarray):
     pass
 
 
-def test_import_shares_the_arrays_memory_m1(open_probe):
-    """M1: no copy, both ways, with dtype and shape."""
-    device, probe = open_probe()
-    array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    buffer = device.import_array(array)
-    assert (buffer.dtype, buffer.shape, buffer.memory) == (np.float32, (2, 3), "host")
-    device.queue.fill(buffer, 2.5, offset=4, size=8).wait(LIMIT)
-    assert array.tolist() == [[0, 2.5, 2.5], [3, 4, 5]]
-    array[1, 1] = 7
-    assert buffer.numpy()[1, 1] == 7
-    assert buffer.map()[1, 1] == 7
-    assert buffer.map().ctypes.data == array.ctypes.data
-    assert probe.calls["import_host"] == 1
-    assert device.statistics().allocations == 0
-
-
-def test_an_array_can_be_imported_again_at_once_m1(device):
-    """M1: the driver pins it once only, and the end of the import before is another thread's."""
-    array = np.zeros(4096, np.uint8)
-    for value in range(200):
-        buffer = device.import_array(array)
-        device.queue.fill(buffer, value).wait(LIMIT)
-        buffer.close()
-        del buffer
-    assert (array == 199).all()
-
-
 @pytest.mark.parametrize("end", ["dropped", "closed", "device closed", "pending", "viewed", "part"])
 def test_an_import_ends_once_m1(open_probe, end):
     """M1: the array is kept till the last use, then released, then told, on another thread."""
@@ -111,21 +84,6 @@ def test_close_lets_go_of_what_the_dispatcher_was_to_let_go_of_m1(open_probe):
         assert reference() is None
     finally:
         gate.set()
-
-
-def test_a_read_only_array_gives_a_read_only_buffer_m1(device):
-    array = np.arange(16, dtype=np.uint8)
-    array.flags.writeable = False
-    buffer = device.import_array(array)
-    assert buffer.access == "read"
-    with pytest.raises(InvalidArgumentError, match="written"):
-        device.queue.fill(buffer, 1)
-    with pytest.raises(InvalidArgumentError, match="written"):
-        buffer.map()
-    view = buffer.map("read")
-    with pytest.raises(ValueError, match="WRITEABLE"):
-        view.flags.writeable = True
-    assert device.queue.copy(buffer, device.allocate(16)).wait(LIMIT) is None
 
 
 def test_fills_of_an_import_at_an_odd_address_m1(device):

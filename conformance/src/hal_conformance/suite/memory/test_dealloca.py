@@ -25,7 +25,8 @@ def test_after_dealloca_it_is_unusable_m3(
 ) -> None:
     """M3: from the submission of dealloca on buffer and parts raise; what was before goes on."""
     buffer, seen = queue.alloca(64), np.zeros(64, np.uint8)
-    part = buffer.subspan(16, 16)
+    part, other = buffer.subspan(16, 16), device.allocate(64)
+    inner = part.subspan(8, 8)
     queue.fill(buffer, 7, wait=gate.at(1))
     read = queue.read(buffer, seen)
     ended = queue.dealloca(buffer)
@@ -33,8 +34,11 @@ def test_after_dealloca_it_is_unusable_m3(
     uses: list[Any] = [
         lambda: queue.fill(buffer, 1),
         lambda: queue.fill(part, 1),
+        lambda: queue.copy(buffer, other),
         lambda: queue.dealloca(buffer),
         part.numpy,
+        buffer.map,
+        inner.numpy,
         lambda: buffer.address,
         lambda: buffer.subspan(0, 1),
     ]

@@ -125,8 +125,10 @@ def test_a_read_only_array_m1(device: hal.Device, queue: hal.Queue) -> None:
     array.flags.writeable = False
     buffer = device.import_array(array)
     assert buffer.access == "read"
-    with pytest.raises(InvalidArgumentError):
-        queue.fill(buffer, 1)
+    for write in (lambda: queue.fill(buffer, 1), buffer.map):
+        with pytest.raises(InvalidArgumentError):
+            write()
+    assert not buffer.map("read").flags.writeable
     assert np.array_equal(buffer.numpy(timeout=LIMIT), pattern(4096))
 
 
