@@ -9,7 +9,7 @@ import pytest
 from core_harness import LIMIT
 
 import hal
-from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
+from hal.errors import HalError, InvalidArgumentError
 
 SOURCE = """
 struct Pair { int a, b; };
@@ -134,39 +134,6 @@ def test_a_slot_of_no_command_takes_its_kind_c3(compiled, mode):
     ):
         with pytest.raises(HalError, match=words):
             device.queue.execute(commands, bindings=table)
-
-
-def test_malformed_slots_and_numbers_are_refused_c3(compiled, mode):
-    device, kernel = compiled
-    for slots in (["scaler"], [("scalar", 8)], ["Grid"], [None]):
-        with pytest.raises(ArgumentTypeError):
-            device.record(slots=slots)
-    commands = record(device, kernel, mode)
-    good = [device.allocate(32, dtype=np.float64), 1, 1, 1.0, True, pair(1, 1), 1]
-    for slot, value, kind, words in (
-        (1, 128, InvalidArgumentError, r"slot 1: kernel 'put': parameter 'small' \(i8\).*128"),
-        (1, 1.0, ArgumentTypeError, "slot 1: .*'small'.*float"),
-        (2, -1, InvalidArgumentError, "slot 2: .*'large'.*-1"),
-        (2, 2**64, InvalidArgumentError, "slot 2: .*'large'.*18446744073709551616"),
-        (3, "1", ArgumentTypeError, "slot 3: .*'real'.*str"),
-        (4, 1, ArgumentTypeError, "slot 4: .*'flag'.*int"),
-        (5, bytes(7), InvalidArgumentError, "slot 5: .*'pair'.*exactly 8 bytes, not 7"),
-        (5, good[0], ArgumentTypeError, "slot 5 stands for a scalar, of parameter .* pair"),
-        (6, (1, 2, 3, 4), InvalidArgumentError, "slot 6: dispatch of 'put': the grid"),
-        (6, 2**31, InvalidArgumentError, "slot 6: dispatch of 'put': the grid"),
-        (
-            6,
-            "1",
-            ArgumentTypeError,
-            "slot 6: dispatch of 'put': the grid is one to three ints, not",
-        ),
-        (0, 1, ArgumentTypeError, "slot 0 takes a buffer, not int"),
-    ):
-        table = [*good]
-        table[slot] = value
-        with pytest.raises(kind, match=words):
-            device.queue.execute(commands, bindings=table)
-    device.queue.execute(commands, bindings=good).wait(LIMIT)
 
 
 def test_slots_of_other_recordings_are_refused_c3(compiled):

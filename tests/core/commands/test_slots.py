@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 
 import numpy as np
 import pytest
@@ -13,9 +12,6 @@ import hal
 from hal._commands.instances import _copy_block
 from hal._programs.parameters import Parameter
 from hal.errors import (
-    ArgumentTypeError,
-    ClosedError,
-    HalError,
     InvalidArgumentError,
 )
 
@@ -71,29 +67,6 @@ def test_aligned_arguments_survive_every_copy_of_the_block_c3(compiled, mode):
         queue.close()
 
 
-def test_the_table_is_taken_during_the_call_c3(device, mode):
-    """C3: the list may change at once, and the buffers live until the execution has retired."""
-    gate = hal.create_semaphore()
-    one, two = upload(device, 5, 0)
-    with device.record(slots=2, command_buffer=mode) as commands:
-        commands.copy(commands.slots[0], commands.slots[1], size=16)
-    table = [one, two]
-    done = device.queue.execute(commands, bindings=table, wait=gate.at(1))
-    block = one._storage._ticket.block
-    table[:] = [two, one]
-    one.close()
-    del table, one, commands
-    gc.collect()
-    device.trim(1 << 40)  # takes in what was let go
-    assert block.ticket is not None
-    gate.signal(1)
-    assert two.numpy(wait=done).tolist() == [5] * 16
-    done.wait(LIMIT)
-    gc.collect()
-    device.trim(1 << 40)
-    assert block.ticket is None
-
-
 @pytest.mark.parametrize("alignment", [1, 8, 16, 64])
 def test_a_copied_block_is_one_of_its_own_c3(alignment):
     """The same values, aligned as they must be, with pointers to themselves."""
@@ -139,119 +112,6 @@ def test_overlaps_of_late_buffers_are_seen_at_issue_m3(device, mode):
     submissions[0].wait(LIMIT)
     with pytest.raises(InvalidArgumentError, match="overlap"):
         submissions[1].wait(LIMIT)
-
-
-# What is refused
-
-
-def test_tables_that_do_not_fit_c3(compiled, second_device):
-    """C3: each is refused at the submission, by name, and nothing has changed."""
-    device, program = compiled
-    with device.record(slots=[np.uint8, (np.int32, 32)]) as commands:
-        commands.fill(commands.slots[0], 1, offset=2, size=6)
-        commands.dispatch(program["add"], grid=1, block=1, args=(*commands.slots, 1))
-    small, fine, large = (device.allocate(size) for size in (7, 8, 32))
-    closed = device.allocate(64)
-    closed.close()
-    before = fine.numpy().tolist()
-    for bindings, error, words in (
-        (None, InvalidArgumentError, "2 slots, and 0"),
-        ([], InvalidArgumentError, "2 slots, and 0"),
-        ([fine], InvalidArgumentError, "2 slots, and 1"),
-        ([fine, large, large], InvalidArgumentError, "2 slots, and 3"),
-        ({0: fine}, InvalidArgumentError, r"nothing for slots \[1\]"),
-        ({0: fine, 1: large, 2: large}, InvalidArgumentError, r"\[2\], which are no slots"),
-        ({0: fine, "x": large}, InvalidArgumentError, r"\[1\] and something for \['x'\]"),
-        ([small, large], InvalidArgumentError, "slot 0 needs 8 bytes.*has 7"),
-        ([fine, small], InvalidArgumentError, "slot 1 needs 32 bytes.*has 7"),
-        ([fine, closed], ClosedError, "closed"),
-        ([fine, second_device.allocate(32)], InvalidArgumentError, "slot 1: .*belongs to"),
-        ([fine, np.zeros(32, np.uint8)], ArgumentTypeError, "slot 1 takes a buffer, not ndarray"),
-        ([fine, commands.slots[1]], ArgumentTypeError, "takes a buffer, not Slot"),
-        (7, ArgumentTypeError, "bindings.*not int"),
-        ("xy", ArgumentTypeError, "bindings.*not str"),
-    ):
-        with pytest.raises(error, match=words):
-            device.queue.execute(commands, bindings=bindings)
-    assert fine.numpy().tolist() == before
-    with device.record() as plain:
-        plain.fill(fine, 1)
-    with pytest.raises(InvalidArgumentError, match="0 slots, and 1"):
-        device.queue.execute(plain, bindings=[fine])
-    device.queue.execute(plain, bindings=[]).wait(LIMIT)
-
-
-def test_alignment_is_checked_where_it_is_known_c3(device, mode):
-    """C3: offsets are checked while recording, bound buffers at the submission."""
-    with device.record(slots=1, command_buffer=mode) as commands:
-        slot = commands.slots[0]
-        with pytest.raises(InvalidArgumentError, match="multiples of 4"):
-            commands.fill(slot, np.uint32(1), offset=2, size=4)
-        commands.fill(slot.subspan(4, 8), np.uint32(0x01020304))
-    whole = upload(device, 0)[0]
-    with pytest.raises(InvalidArgumentError, match=r"slot 0 needs .*multiple of 4.*byte 2 "):
-        device.queue.execute(commands, bindings=[whole.subspan(2, 12)])
-    done = device.queue.execute(commands, bindings=[whole.subspan(4, 12)])
-    assert whole.numpy(wait=done).tolist() == [0] * 8 + [4, 3, 2, 1] * 2
-
-
-def test_copies_between_overlapping_bindings_c3(device, mode):
-    """C3: overlaps within a slot are refused while recording, others when they are bound."""
-    buffer = upload(device, 1)[0]
-    with device.record(slots=2, command_buffer=mode) as commands:
-        one, two = commands.slots
-        with pytest.raises(InvalidArgumentError, match="overlap"):
-            commands.copy(one, one, source_offset=0, target_offset=3, size=4)
-        commands.copy(one, one, source_offset=0, target_offset=4, size=4)
-        commands.copy(one, two, size=4, name="move")
-        commands.copy(buffer, two, source_offset=4, size=4)
-    whole = upload(device, 0)[0]
-    device.queue.execute(commands, bindings=[whole, whole.subspan(8, 8)]).wait(LIMIT)
-    with pytest.raises(InvalidArgumentError, match=r"command 1, copy 'move'.*overlaps"):
-        device.queue.execute(commands, bindings=[whole, whole.subspan(3, 8)])
-    with pytest.raises(InvalidArgumentError, match=r"command 2, copy,.*overlaps"):
-        device.queue.execute(commands, bindings=[whole, buffer.subspan(1, 8)])
-
-
-def test_slots_are_a_sequence_c3(device):
-    commands = device.record(slots=[np.float32, (np.int16, 8), "u1"])
-    slots = commands.slots
-    assert [slot.index for slot in slots] == [0, 1, 2]
-    assert [slot.dtype for slot in slots] == [np.float32, np.int16, np.uint8]
-    assert [slot.size for slot in slots] == [None, 8, None]
-    assert slots[-1].index == 2
-    for index in (3, -4):
-        with pytest.raises(IndexError, match="3"):
-            slots[index]
-    with pytest.raises(HalError, match="int"):
-        slots["x"]
-    part = slots[1].subspan(2, 4)
-    assert (part.index, part.offset, part.size) == (1, 2, 4)
-    assert part.subspan(1).size == 3
-    assert slots[0].subspan(8).size is None
-    assert slots[0].subspan(8, 4, dtype=np.uint8).dtype == np.uint8
-    with pytest.raises(InvalidArgumentError, match="slot 1 has 8"):
-        slots[1].subspan(4, 5)
-    assert "Slot 1 from 2, int16, 4 bytes" in repr(part)
-    assert "any size" in repr(slots[0])
-    commands.end()
-
-
-@pytest.mark.parametrize(
-    ("specs", "error"),
-    [
-        (-1, InvalidArgumentError),
-        (True, ArgumentTypeError),
-        (1.5, ArgumentTypeError),
-        ("f4", ArgumentTypeError),
-        (["nothing"], ArgumentTypeError),
-        ([(np.uint8, -1)], InvalidArgumentError),
-        ([(np.uint8, "4")], ArgumentTypeError),
-    ],
-)
-def test_slots_that_cannot_be_c3(device, specs, error):
-    with pytest.raises(error):
-        device.record(slots=specs)
 
 
 # Derived order: slots are memories of their own

@@ -11,7 +11,6 @@ from core_harness import LIMIT, collect_in_threads
 from hal._memory import views
 from hal._memory.storage import lend
 from hal.errors import (
-    ArgumentTypeError,
     ClosedError,
     InvalidArgumentError,
     OutOfMemoryError,
@@ -20,61 +19,12 @@ from hal.errors import (
 from hal.native import MemoryType
 
 
-@pytest.mark.parametrize("memory", ["device", "host", "managed", MemoryType.HOST])
-def test_allocate_each_kind_m1(device, memory):
-    buffer = device.allocate(100, memory=memory)
-    assert buffer.size == 100
-    assert buffer.memory == (memory if isinstance(memory, str) else memory.value)
-    assert buffer.device is device
-    assert (buffer.dtype, buffer.shape) == (np.uint8, (100,))
-    assert buffer.address % 256 == 0
-    assert not buffer.closed
-    assert buffer.numpy(wait=device.queue.fill(buffer, 7)).tolist() == [7] * 100
-
-
-@pytest.mark.parametrize(
-    ("size", "dtype", "shape"),
-    [
-        (0, "u1", (0,)),
-        (16, "f4", (4,)),
-        (16, np.float64, (2,)),
-        (24, "i4,f8", (2,)),
-        (0, "f8", (0,)),
-    ],
-)
-def test_allocate_with_a_dtype(device, size, dtype, shape):
-    buffer = device.allocate(size, dtype=dtype)
-    assert (buffer.size, buffer.shape, buffer.dtype) == (size, shape, np.dtype(dtype))
-    assert buffer.numpy().shape == shape
-    assert buffer.numpy().dtype == np.dtype(dtype)
-
-
 def test_numpy_with_a_dtype_is_flat(device):
     buffer = device.upload(np.arange(4, dtype=np.uint32).reshape(2, 2))
     assert buffer.numpy(np.uint8).shape == (16,)
     assert buffer.numpy("u8").tolist() == [1 << 32, 2 + (3 << 32)]
     with pytest.raises(InvalidArgumentError, match="16 bytes"):
         buffer.numpy("V3")
-
-
-def test_subspans_m2(device):
-    """M2: a part shares the memory, has its own bounds, and starts where it says."""
-    buffer = device.upload(np.arange(64, dtype=np.uint32))
-    part = buffer.subspan(16, 32)
-    assert (part.size, part.shape, part.dtype) == (32, (8,), np.uint32)
-    assert part.address == buffer.address + 16
-    assert part.memory == buffer.memory
-    assert part.numpy().tolist() == list(range(4, 12))
-    device.queue.fill(part, np.uint32(7), offset=4, size=8).wait(LIMIT)
-    assert buffer.numpy()[3:9].tolist() == [3, 4, 7, 7, 7, 8]
-    inner = part.subspan(8, 4, dtype=np.uint8)
-    assert (inner.address, inner.shape) == (buffer.address + 24, (4,))
-    assert buffer.subspan(256, 0).size == 0
-    assert buffer.subspan(0, 256).numpy().tolist() == buffer.numpy().tolist()
-    with pytest.raises(InvalidArgumentError, match="32"):
-        device.queue.fill(part, 1, offset=20, size=16)
-    device.queue.copy(part, buffer, size=4, target_offset=0).wait(LIMIT)
-    assert buffer.numpy()[0] == 4
 
 
 def test_copies_that_overlap_are_refused_also_between_parts(device):
@@ -253,26 +203,6 @@ def test_threads_allocate_and_drop(open_probe):
     assert device.statistics().allocations == 0
     device.trim()
     assert "allocation" not in probe.live()
-
-
-def test_bad_allocations(device):
-    for size, dtype, memory, error, match in (
-        (-1, "u1", "device", InvalidArgumentError, "-1"),
-        (1.5, "u1", "device", ArgumentTypeError, "float"),
-        (True, "u1", "device", ArgumentTypeError, "bool"),
-        ("4", "u1", "device", ArgumentTypeError, "str"),
-        (None, "u1", "device", ArgumentTypeError, "NoneType"),
-        (5, "f4", "device", InvalidArgumentError, "5 bytes"),
-        (8, "O", "device", ArgumentTypeError, "objects"),
-        (8, "nonsense", "device", ArgumentTypeError, "nonsense"),
-        (8, "u1", "vram", InvalidArgumentError, "'vram'"),
-        (8, "u1", None, InvalidArgumentError, "'managed'"),
-        (8, "u1", [], InvalidArgumentError, "memory"),
-    ):
-        with pytest.raises(error, match=match):
-            device.allocate(size, dtype=dtype, memory=memory)
-    assert device.statistics().allocations == 0
-    assert device.allocate(np.int64(8)).size == 8
 
 
 def test_bytes_are_uploaded_as_bytes(device):

@@ -37,7 +37,7 @@ def test_a_recording_says_what_it_is_c1(device: hal.Device) -> None:
     assert (recording.device, len(recording.slots)) == (device, 2)
     assert recording.one_shot
     assert len(recording) == 0
-    assert "ended" in repr(recording)
+    assert "0 commands, 2 slots, ended" in repr(recording)
     assert not device.record().one_shot
 
 
@@ -340,6 +340,8 @@ BAD_SETTINGS: dict[str, tuple[type[HalError], dict[str, Any]]] = {
     "a number of slots below zero": (InvalidArgumentError, {"slots": -1}),
     "a slot of no type": (ArgumentTypeError, {"slots": ["nonsense"]}),
     "a slot of a size below zero": (InvalidArgumentError, {"slots": [("u1", -4)]}),
+    "a slot of a size as text": (ArgumentTypeError, {"slots": [("u1", "4")]}),
+    "a number with a size": (ArgumentTypeError, {"slots": [("scalar", 8)]}),
 }
 
 
@@ -401,17 +403,25 @@ def test_groups_order_nothing_and_nest_c1(device: hal.Device, recorder: Recorder
 
 
 def test_groups_are_balanced_c1(device: hal.Device) -> None:
-    """C1: `end` in an open group raises, and so does a group that is open already."""
+    """C1: an open group keeps a recording from ending; groups end in the reverse of their order."""
     recording = device.record()
-    group = recording.group("open")
-    with group:
-        with pytest.raises(InvalidArgumentError, match="open"):
+    with recording.group("outer"):
+        inner = recording.group("inner")
+        inner.__enter__()
+        with pytest.raises(InvalidArgumentError, match="'outer/inner' is still open"):
             recording.end()
-        with pytest.raises(InvalidArgumentError):
-            group.__enter__()
-    recording.end()
+        with pytest.raises(InvalidArgumentError, match="'inner' is open already"):
+            inner.__enter__()
+        inner.__exit__(None, None, None)
+        with pytest.raises(InvalidArgumentError, match="'inner' ends while 'outer' is open"):
+            inner.__exit__(None, None, None)
     with pytest.raises(ArgumentTypeError):
-        device.record().group(7)  # type: ignore[arg-type]
+        recording.group(7)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError), recording.group("left by an error"):
+        raise ZeroDivisionError
+    recording.end()
+    with pytest.raises(InvalidArgumentError, match="ended"):
+        recording.group("late")
 
 
 def test_two_recordings_at_once_c1(device: hal.Device, queue: hal.Queue) -> None:

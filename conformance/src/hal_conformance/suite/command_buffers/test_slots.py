@@ -24,6 +24,8 @@ def test_slots_say_what_they_take_c3(device: hal.Device) -> None:
         part = second.subspan(16, 32, dtype="u1").subspan(8, 8)
         assert (part.index, part.offset, part.size, part.dtype.str) == (1, 24, 8, "|u1")
         assert recording.slots[-1].index == 1
+        assert "Slot 1 from 24" in repr(part)
+        assert "any size" in repr(first)
     assert len(recording.slots) == 2
     assert len(device.record().slots) == 0
 
@@ -219,19 +221,35 @@ def test_threads_bind_their_own_c3(
     in_threads([lambda n=n: work(n, queues[n]) for n in range(4)])  # type: ignore[misc]
 
 
-BAD_TABLES: dict[str, tuple[type[HalError], Any]] = {
-    "no table": (InvalidArgumentError, lambda a, b: None),
-    "one buffer of two": (InvalidArgumentError, lambda a, b: [a]),
-    "three buffers for two": (InvalidArgumentError, lambda a, b: [a, b, b]),
-    "a slot left out": (InvalidArgumentError, lambda a, b: {1: b}),
-    "a slot that is none": (InvalidArgumentError, lambda a, b: {0: a, 1: b, 2: b}),
-    "too few bytes": (InvalidArgumentError, lambda a, b: [a, b.subspan(0, 60)]),
-    "a wrong alignment": (InvalidArgumentError, lambda a, b: [a, b.subspan(2, 64)]),
-    "a copy that overlaps": (InvalidArgumentError, lambda a, b: [b, b.subspan(4, 64)]),
-    "no buffer": (ArgumentTypeError, lambda a, b: [a, None]),
-    "an array": (ArgumentTypeError, lambda a, b: [a, np.zeros(64, np.uint8)]),
-    "one buffer, no table": (ArgumentTypeError, lambda a, b: a),
-    "text": (ArgumentTypeError, lambda a, b: "ab"),
+BAD_TABLES: dict[str, tuple[type[HalError], str, Any]] = {
+    "no table": (InvalidArgumentError, "2 slots, and 0", lambda a, b: None),
+    "one buffer of two": (InvalidArgumentError, "2 slots, and 1", lambda a, b: [a]),
+    "three buffers for two": (InvalidArgumentError, "2 slots, and 3", lambda a, b: [a, b, b]),
+    "a slot left out": (InvalidArgumentError, r"nothing for slots \[0\]", lambda a, b: {1: b}),
+    "a slot that is none": (
+        InvalidArgumentError,
+        r"\[2\], which are no slots",
+        lambda a, b: {0: a, 1: b, 2: b},
+    ),
+    "too few bytes": (
+        InvalidArgumentError,
+        "slot 1 needs 64 bytes.*has 60",
+        lambda a, b: [a, b.subspan(0, 60)],
+    ),
+    "a wrong alignment": (
+        InvalidArgumentError,
+        "slot 1 needs .*multiple of 4",
+        lambda a, b: [a, b.subspan(2, 64)],
+    ),
+    "a copy that overlaps": (InvalidArgumentError, "overlap", lambda a, b: [b, b.subspan(4, 64)]),
+    "no buffer": (ArgumentTypeError, "slot 1 takes a buffer, not NoneType", lambda a, b: [a, None]),
+    "an array": (
+        ArgumentTypeError,
+        "slot 1 takes a buffer, not ndarray",
+        lambda a, b: [a, np.zeros(64, np.uint8)],
+    ),
+    "one buffer, no table": (ArgumentTypeError, "bindings.*not Buffer", lambda a, b: a),
+    "text": (ArgumentTypeError, "bindings.*not str", lambda a, b: "ab"),
 }
 
 
@@ -240,14 +258,14 @@ def test_bad_tables_are_refused_c3(
     device: hal.Device, queue: hal.Queue, lowering: str, what: str
 ) -> None:
     """C3: a table that does not fit raises, and neither runs nor submits anything."""
-    kind, make = BAD_TABLES[what]
+    kind, words, make = BAD_TABLES[what]
     source, target = device.upload(pattern(68)), device.upload(np.zeros(68, np.uint8))
     with device.record(slots=["u1", "<u4"], command_buffer=lowering) as recording:
         first, second = recording.slots
         recording.copy(first, second, size=64)
         recording.barrier()
         recording.fill(second, 1, offset=60, size=4)
-    with pytest.raises(kind):
+    with pytest.raises(kind, match=words):
         queue.execute(recording, bindings=make(source, target))
     queue.wait_idle(LIMIT)
     assert not target.numpy(timeout=LIMIT).any()

@@ -132,6 +132,7 @@ BAD_ALLOCATIONS: dict[str, tuple[type[Exception], tuple[Any, ...], dict[str, Any
     "an unknown type": (ArgumentTypeError, (4,), {"dtype": "nonsense"}),
     "a type of Python objects": (ArgumentTypeError, (8,), {"dtype": object}),
     "an unknown memory": (InvalidArgumentError, (4,), {"memory": "flash"}),
+    "no memory": (InvalidArgumentError, (4,), {"memory": None}),
 }
 
 
@@ -376,5 +377,8 @@ def test_buffers_say_what_they_are_m2(device: hal.Device) -> None:
     buffer = device.upload(np.zeros((2, 3), np.float32))
     assert "float32" in repr(buffer)
     assert "24" in repr(buffer)
+    assert "BufferUsage" not in repr(buffer)
+    assert "DISPATCH" in repr(device.allocate(1, usage=hal.BufferUsage.DISPATCH))
+    assert "read" in repr(device.allocate(1, access="read"))
     buffer.close()
     assert "closed" in repr(buffer)

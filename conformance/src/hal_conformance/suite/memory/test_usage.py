@@ -91,7 +91,11 @@ def test_usage_is_kept_by_dispatches_m1(
 
 
 def test_maps_keep_usage_and_access_m1(device: hal.Device) -> None:
-    """M1: what was allocated without mapping is not mapped, nor against its access."""
+    """M1: what was allocated without mapping, or without that access, is not mapped."""
+    hidden: Any
+    for hidden in ({"usage": BufferUsage.ALL & ~BufferUsage.TRANSFER_SOURCE}, {"access": "write"}):
+        with pytest.raises(InvalidArgumentError):
+            device.allocate(64, **hidden).numpy()
     without = device.allocate(64, memory="host", usage=BufferUsage.ALL & ~BufferUsage.MAPPING)
     with pytest.raises(InvalidArgumentError, match="MAPPING"):
         without.map()
@@ -126,6 +130,8 @@ def test_maps_are_for_what_was_said_m2(device: hal.Device, memory: str) -> None:
 BAD: dict[str, tuple[type[HalError], dict[str, Any]]] = {
     "a usage of nothing": (InvalidArgumentError, {"usage": BufferUsage(0)}),
     "a usage that is none": (InvalidArgumentError, {"usage": 1 << 20}),
+    "a negative usage": (InvalidArgumentError, {"usage": -1}),
+    "a usage as a bool": (ArgumentTypeError, {"usage": True}),
     "a usage as text": (ArgumentTypeError, {"usage": "all"}),
     "an access that is none": (InvalidArgumentError, {"access": "append"}),
     "no access": (InvalidArgumentError, {"access": None}),
