@@ -14,18 +14,6 @@ from hal.errors import ArgumentTypeError, ClosedError, InvalidArgumentError
 from hal.flow import Flow, TrackedBuffer
 
 
-def test_an_adopted_buffer_comes_after_what_is_declared(flow, device, gate):
-    raw = device.upload(np.array([1], np.int32))
-    written = device.queues.upload.fill(raw, 2, wait=gate.at(1))
-    tracked = flow.adopt(raw, after=written)
-    late = flow.to_host(tracked)
-    assert late.submission.state == "pending"
-    gate.signal(1)
-    assert late.result(LIMIT).tolist() == [2]
-    assert tracked.numpy(timeout=LIMIT).tolist() == [2]
-    assert tracked.history.origin == ()  # looked at no more
-
-
 def test_a_released_buffer_says_what_to_wait_for(flow, device, gate):
     tracked = flow.from_host(np.array([1], np.int32))
     tracked.used.wait(LIMIT)

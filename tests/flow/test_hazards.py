@@ -33,65 +33,6 @@ def kernels(device):
     return device.compile(SOURCE)
 
 
-def test_a_read_comes_after_the_write(flow, gate):
-    """RAW, from queue to queue."""
-    buffer = settled(ints(flow, 1))
-    flow.write(buffer, np.array([2], np.int32), wait=gate.at(1))
-    read = flow.to_host(buffer)
-    assert read.submission.state == "pending"
-    gate.signal(1)
-    assert read.result(LIMIT).tolist() == [2]
-
-
-def test_a_write_comes_after_the_reads(flow, gate):
-    """WAR: of two readers on two queues, both."""
-    buffer, other = settled(ints(flow, 1)), settled(ints(flow, 0))
-    array = np.zeros(1, np.int32)
-    reads = [
-        flow.read(buffer, array, wait=gate.at(1)),
-        flow.copy(buffer, other, wait=gate.at(2)),
-    ]
-    write = flow.write(buffer, np.array([2], np.int32))
-    gate.signal(1)
-    reads[0].wait(LIMIT)
-    assert write.state == "pending"
-    gate.signal(2)
-    write.wait(LIMIT)
-    assert array.tolist() == [1]
-    assert other.numpy(timeout=LIMIT).tolist() == [1]
-    assert buffer.numpy(timeout=LIMIT).tolist() == [2]
-
-
-def test_what_shares_no_byte_is_not_waited_for(flow, gate):
-    buffer = settled(ints(flow, 1, 2, 3, 4))
-    first, rest = buffer.subspan(0, 4), buffer.subspan(4, 12)
-    held = flow.fill(first, 0, wait=gate.at(1))
-    flow.write(rest, np.array([7, 8, 9], np.int32)).wait(LIMIT)
-    assert rest.numpy(timeout=LIMIT).tolist() == [7, 8, 9]
-    assert held.state == "pending"
-    gate.signal(1)
-    assert buffer.numpy(timeout=LIMIT).tolist() == [0, 7, 8, 9]
-
-
-def test_two_reads_do_not_wait_for_each_other(flow, gate):
-    buffer, other = settled(ints(flow, 1)), settled(ints(flow, 0))
-    held = flow.copy(buffer, other, wait=gate.at(1))
-    assert flow.to_host(buffer).result(LIMIT).tolist() == [1]
-    assert held.state == "pending"
-
-
-def test_a_kernel_reads_const_pointers_and_writes_the_others(flow, kernels, gate):
-    x, y = settled(ints(flow, 1)), settled(ints(flow, 10))
-    held = flow.dispatch(kernels["add"], grid=1, args=(x, y), wait=gate.at(1))
-    assert flow.to_host(x).result(LIMIT).tolist() == [1]
-    late = flow.to_host(y)
-    overwrite = flow.write(x, np.array([5], np.int32))
-    assert [late.submission.state, overwrite.state, held.state] == ["pending"] * 3
-    gate.signal(1)
-    assert late.result(LIMIT).tolist() == [11]
-    assert x.numpy(timeout=LIMIT).tolist() == [5]
-
-
 @pytest.mark.parametrize("form", ["sequence", "mapping"])
 def test_reads_and_writes_narrow_what_a_kernel_does(flow, kernels, gate, form):
     x, y = settled(ints(flow, 1)), settled(ints(flow, 10))
@@ -221,24 +162,6 @@ def test_between_drivers(open_probe, gate):
     assert late.submission.state == "pending"
     gate.signal(1)
     assert np.array_equal(late.result(LIMIT), data)
-
-
-def test_a_failure_stays_with_the_bytes_until_recovered(flow, gate):
-    buffer, other = settled(ints(flow, 1)), settled(ints(flow, 1))
-    broken = hal.create_semaphore()
-    failed = flow.fill(buffer, 2, wait=broken.at(1))
-    dependent = flow.copy(buffer, other)
-    broken.fail(RuntimeError("no power"))
-    for work in (failed, dependent, flow.fill(buffer, 3), flow.to_host(other).submission):
-        with pytest.raises(HalError):
-            work.wait(LIMIT)
-    with pytest.raises(HalError):
-        buffer.written.wait(LIMIT)
-    buffer.recover()
-    other.recover()
-    flow.fill(buffer, 4).wait(LIMIT)
-    flow.copy(buffer, other)
-    assert other.numpy(timeout=LIMIT).tolist() == [4]
 
 
 def test_recovery_comes_after_what_the_failed_work_never_waited_for(flow, gate):

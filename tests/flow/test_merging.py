@@ -86,22 +86,6 @@ def test_what_is_merged_is_written_before(pair, kernels, device, second_device, 
     assert ours.numpy(timeout=LIMIT).tolist() == [21]
 
 
-def test_the_memory_is_not_written_before_the_work_that_reads_it_has_ended(
-    pair, kernels, device, second_device, gate
-):
-    ours, other = ints(pair, 1), ints(pair, 2)
-    first, second = (ints(pair, value, device=second_device) for value in (10, 20))
-    merge = pair.merge_buffer(device)
-    merge.load(first)
-    add(pair, kernels, merge, first, ours, wait=gate.at(1))
-    loaded = merge.load(second)
-    assert loaded.state == "pending"
-    late = add(pair, kernels, merge, second, other)
-    gate.signal(1)
-    late.wait(LIMIT)
-    assert (ours.numpy()[0], other.numpy()[0]) == (11, 22)
-
-
 @pytest.mark.parametrize("placed", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_error_tells_two_buffers_apart(device, gate, placed, whole):
@@ -124,28 +108,6 @@ def test_the_error_tells_two_buffers_apart(device, gate, placed, whole):
         assert has.startswith("<TrackedBuffer")
         assert wanted != has
         gate.signal(1)
-
-
-@pytest.mark.parametrize("mode", ["copy", "streaming"])
-def test_another_buffer_than_the_expected_one_is_refused(
-    pair, kernels, device, second_device, mode
-):
-    ours = ints(pair, 1)
-    first, second = (ints(pair, value, device=second_device) for value in (10, 20))
-    merge = pair.merge_buffer(device)
-    with pytest.raises(InvalidArgumentError, match="holds nothing"):
-        merge.expect(first)
-    merge.load(first, mode)
-    held = merge.expect(first)
-    merge.load(second, mode)
-    with pytest.raises(InvalidArgumentError, match=r"expected to hold .* load what"):
-        add(pair, kernels, merge, first, ours)
-    if merge.mode == "copy":
-        with pytest.raises(ClosedError):
-            pair.dispatch(kernels["add"], grid=1, args=(held, ours, 1))
-    assert ours.numpy(timeout=LIMIT).tolist() == [1]
-    add(pair, kernels, merge, second, ours)
-    assert ours.numpy(timeout=LIMIT).tolist() == [21]
 
 
 def test_parts_are_told_apart(flow):

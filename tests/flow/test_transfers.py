@@ -13,17 +13,6 @@ from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError
 from hal.flow import Flow
 
 
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 256, 257])
-@pytest.mark.parametrize("chunk", [1, 64, 4096])
-def test_any_size_between_devices(device, second_device, size, chunk):
-    """None, one, and many more pieces than there is pinned memory for."""
-    flow = Flow(device, second_device, chunk=chunk, peers=False)
-    data = np.random.default_rng(1).integers(0, 256, size, np.uint8)
-    there = flow.device_to_device(flow.from_host(data), second_device)
-    assert there.device is second_device
-    assert np.array_equal(there.numpy(timeout=LIMIT), data)
-
-
 def test_shapes_and_types_travel(pair):
     data = np.arange(24, dtype=np.float64).reshape(2, 3, 4)
     there = pair.device_to_device(pair.from_host(data), pair.devices[1])

@@ -49,20 +49,6 @@ def test_a_program_for_several_devices_runs(three):
     assert [device.name for device in three] == [f"cpu:0/virtual {number}" for number in range(3)]
 
 
-def test_work_of_one_holds_up_no_other(three, gate):
-    first, second, _ = three
-    held = first.device.queue.barrier(wait=gate.at(1))
-    second.device.queue.barrier().wait(LIMIT)
-    second.wait_idle(LIMIT)
-    assert (first.is_idle, second.is_idle) == (False, True)
-    with pytest.raises(DeadlineExceededError):
-        first.wait_idle(0.01)
-    gate.signal(1)
-    held.wait(LIMIT)
-    first.wait_idle(LIMIT)
-    assert first.is_idle
-
-
 def test_one_runs_its_work_first_in_first_out(three, gate):
     order = []
     queue = three[0].device.queue
@@ -106,33 +92,12 @@ def test_they_are_opened_one_by_one(gate):
         each.close(LIMIT)
 
 
-def test_memory_is_counted_and_limited_for_each():
-    small, large = virtual_devices("cpu", 2, memory_limit=["1M", "8M"])
-    kept = large.device.allocate(4 << 20)
-    assert (small.statistics().bytes_now, large.statistics().bytes_now) == (0, kept.size)
-    with pytest.raises(OutOfMemoryError):
-        small.device.allocate(2 << 20)
-    assert small.device.allocate(1 << 19).size == 1 << 19
-    small.close()
-    large.close()
-
-
 def test_a_failure_is_the_failure_of_one(three):
     broken = hal.create_semaphore()
     broken.fail(RuntimeError("no power"))
     assert three[0].device.queue.barrier(wait=broken.at(1)).state == "failed"
     three[1].device.queue.barrier().wait(LIMIT)
     three[0].device.queue.barrier().wait(LIMIT)
-
-
-def test_closing_one_leaves_the_others(three, gate):
-    held = three[0].device.queue.barrier(wait=gate.at(1))
-    assert three[0].close(LIMIT) == ()
-    assert held.state == "cancelled"
-    assert [device.closed for device in three] == [True, False, False]
-    with pytest.raises(ClosedError, match="cpu:0/virtual 0 is closed"):
-        three[0].wait_idle(LIMIT)
-    three[1].device.queue.barrier().wait(LIMIT)
 
 
 @pytest.fixture

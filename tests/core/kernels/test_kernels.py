@@ -79,24 +79,6 @@ def test_null_pointers_c5(compiled):
         assert target.numpy().tolist() == [expected]
 
 
-@pytest.mark.parametrize("grid", [0, (0, 1, 1), (1, 0, 1), (1, 1, 0), (0, 0, 0), (5, 0)])
-def test_empty_grids_are_no_ops_that_order_c4(open_probe, grid):
-    """C4: no native call, no error; waits, signals and arguments count as ever."""
-    device, probe = open_probe()
-    kernel = device.compile(SOURCE)["saxpy"]
-    x = device.upload(np.ones(4, np.float32))
-    gate, done = hal.create_semaphore(), hal.create_semaphore()
-    submission = device.queue.dispatch(
-        kernel, grid=grid, block=4, args=(1.0, x, x, 4), wait=gate.at(1), signal=done.at(1)
-    )
-    assert submission.state == "pending"
-    gate.signal(1)
-    done.wait(1, LIMIT)
-    assert probe.calls["launch"] == 0
-    with pytest.raises(ArgumentTypeError):
-        device.queue.dispatch(kernel, grid=grid, block=4, args=(1.0, x))
-
-
 WRONG_ARGUMENTS = {
     "too few": (lambda x, y: (1.0, x, y), ArgumentTypeError, "missing: n"),
     "too many": (lambda x, y: (1.0, x, y, 4, 5), ArgumentTypeError, "argument 5"),

@@ -41,6 +41,8 @@ def test_another_buffer_is_refused_where_work_is_scheduled_q4(relay: Flow, mode:
     far = relay.devices[1]
     first, second = (relay.from_host(pattern(64, seed), far) for seed in (1, 2))
     merge = relay.merge_buffer()
+    with pytest.raises(InvalidArgumentError, match="holds nothing"):
+        merge.expect(first)
     merge.load(first, mode)
     found = merge.expect(first)
     merge.load(second, mode)

@@ -49,6 +49,7 @@ def test_closing_one_leaves_the_other_q6(virtual: Pair, make_semaphore: MakeSema
     assert (lost.state, kept.state) == ("cancelled", "pending")
     gate.signal(1)
     assert (buffer.numpy(timeout=LIMIT, wait=kept) == 3).all()
+    assert (first.closed, second.closed) == (True, False)
     with pytest.raises(ClosedError):
         first.wait_idle(0)
 
