@@ -64,6 +64,10 @@ enum answer execute(PyObject *queue, PyObject *commands, PyObject *given, const 
 /* Read the arguments of a fill: (address, pattern, width, count). */
 bool read_fill(PyObject *node, struct native_call *call);
 
+/* Read the native call of an operation, whose function is one of the device's; false for others. */
+bool read_call(PyObject *queue, PyObject *function, PyObject *arguments, PyObject *resources,
+               struct native_call *call);
+
 /* See fills.c. */
 uintptr_t address_of(PyObject *device, PyObject *buffer, long denied, PyObject **storage);
 

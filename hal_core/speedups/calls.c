@@ -1,13 +1,15 @@
 /* Native functions by address (hal.native.CallTable). */
 #include "speedups.h"
 
+#include <structmember.h>
+
 /* Calls(*table): the fields of a CallTable in their order, which the core has checked. */
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-  unsigned long long at[19];
+  unsigned long long at[21];
   if (has_keywords(type, keywords)) return NULL;
-  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
+  if (!PyArg_ParseTuple(args, "KKKKKKKKKKKKKKKKKKKKK", &at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6],
                         &at[7], &at[8], &at[9], &at[10], &at[11], &at[12], &at[13], &at[14], &at[15],
-                        &at[16], &at[17], &at[18]))
+                        &at[16], &at[17], &at[18], &at[19], &at[20]))
     return NULL;
   struct calls *self = (struct calls *)type->tp_alloc(type, 0);
   if (!self) return NULL;
@@ -27,19 +29,28 @@ static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *keyword
   *(void **)&self->update_launch = (void *)(uintptr_t)at[16];
   *(void **)&self->write_value = (void *)(uintptr_t)at[17];
   *(void **)&self->wait_value = (void *)(uintptr_t)at[18];
+  *(void **)&self->copy = (void *)(uintptr_t)at[19];
+  *(void **)&self->synchronize_stream = (void *)(uintptr_t)at[20];
   return (PyObject *)self;
 }
+
+static PyMemberDef members[] = {
+    {"users", T_INT, offsetof(struct calls, users), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
 
 PyTypeObject calls_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "hal._speedups.Calls",
     .tp_basicsize = sizeof(struct calls),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = PyDoc_STR("The native functions of a device, to be called by address."),
+    .tp_members = members,
     .tp_new = calls_new,
 };
 
-struct calls *calls_of(PyObject *queue) {
-  PyObject *found = get(queue, StreamQueue__calls);
+struct calls *calls_of(PyObject *queue) { return usable_calls(get(queue, StreamQueue__calls)); }
+
+struct calls *usable_calls(PyObject *found) {
   if (!found || Py_TYPE(found) != &calls_type) return NULL;
   struct calls *calls = (struct calls *)found;
   if (calls->current) {

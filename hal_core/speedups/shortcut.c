@@ -28,9 +28,13 @@ static const struct {
     {"flow_execute", flow_execute_shortcut},
     {"flow_fill", flow_fill_shortcut},
     {"routine", routine_shortcut},
+    {"read", read_shortcut},
     {"signal", signal_shortcut},
     {"submission_wait", submission_wait_shortcut},
+    {"submit", submit_shortcut},
     {"wait", wait_shortcut},
+    {"wait_before", wait_before_shortcut},
+    {"write", write_shortcut},
 };
 
 static PyObject *call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *names) {

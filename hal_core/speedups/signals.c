@@ -2,15 +2,10 @@
 #include "arguments.h"
 #include "issue.h"
 
-/* Read the native call of a pending operation: its function is one of the device's. */
-static bool read_call(PyObject *operation, struct native_call *call) {
-  PyObject *queue = get(operation, Operation__queue);
-  PyObject *device = device_of(queue), *function = get(operation, Operation__function);
-  if (!device) return false;
-  PyObject *arguments = get(operation, Operation__arguments);
-  if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
-  if (function != get(device, DeviceCore__fill)) return false;
-  return read_fill(arguments, call);
+/* Read the native call of a pending operation. */
+static bool read_pending(PyObject *operation, struct native_call *call) {
+  return read_call(get(operation, Operation__queue), get(operation, Operation__function),
+                   get(operation, Operation__arguments), get(operation, Operation__resources), call);
 }
 
 /* The operation that waits longest for the lowest value, as a register has it. */
@@ -111,7 +106,7 @@ static enum answer release_one(PyObject *waiters, long long last, bool *is_over)
   if (is_small && make_room(&self) && (self.calls = calls_of(self.queue)) && enter()) {
     /* Looked at again: making room may have run code of the user's. */
     if (look(waiters, last, &again, &is_usual) && again.operation == self.operation &&
-        is_next(&self, again.index, &drops) && read_call(self.operation, &call) && resolve(&self) &&
+        is_next(&self, again.index, &drops) && read_pending(self.operation, &call) && resolve(&self) &&
         may_signal(&self))
       answer = issue(&self, &call, &is_complete);
     if (answer == TAKEN) {

@@ -92,6 +92,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.pump = part(parts, "pump"))) return -1;
   if (!(engine.signal_again = part(parts, "signal_again"))) return -1;
   if (!(engine.signal_later = part(parts, "signal_later"))) return -1;
+  if (!(engine.sleep = part(parts, "sleep"))) return -1;
   if (!(engine.put_off = part(parts, "put_off"))) return -1;
   if (!(engine.heappop = part(parts, "heappop"))) return -1;
   if (!(engine.issued = part(parts, "issued"))) return -1;
@@ -99,6 +100,8 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (!(engine.done = part(parts, "done"))) return -1;
   if (!(engine.async_way = part(parts, "async_way"))) return -1;
   if (!(engine.device_memory = part(parts, "device_memory"))) return -1;
+  if (!(engine.host_memory = part(parts, "host_memory"))) return -1;
+  if (!(engine.held = part(parts, "held"))) return -1;
   if (!(engine.no_bucket = part(parts, "no_bucket"))) return -1;
   if (!(engine.gone = part(parts, "gone"))) return -1;
   if (!(engine.many_uses = part(parts, "many_uses"))) return -1;
@@ -119,6 +122,7 @@ int install_engine(PyObject *classes, PyObject *parts) {
   if (long_part(parts, "recent", &engine.recent) < 0) return -1;
   if (long_part(parts, "budget", &engine.budget) < 0) return -1;
   if (long_part(parts, "chunk", &engine.chunk) < 0) return -1;
+  if (long_part(parts, "part", &engine.part) < 0) return -1;
   if (long_part(parts, "most_blocks", &engine.most_blocks) < 0) return -1;
   if (long_part(parts, "most_blocks_yz", &engine.most_blocks_yz) < 0) return -1;
   return long_part(parts, "harvest_mask", &engine.harvest_mask);

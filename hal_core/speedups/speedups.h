@@ -121,7 +121,11 @@ enum answer {
   X(Replica, table)                                                                                \
   X(Handle, handle)                                                                                \
   X(Lease, instance)                                                                               \
+  X(Lane, owner)                                                                                   \
+  X(Lane, stream)                                                                                  \
+  X(Lane, used)                                                                                    \
   X(DeviceContext, _rotation)                                                                      \
+  X(DeviceContext, direct)                                                                         \
   X(DeviceContext, epoch)                                                                          \
   X(DeviceContext, events)                                                                         \
   X(DeviceContext, lost)                                                                           \
@@ -129,7 +133,13 @@ enum answer {
   X(DeviceContext, queues)                                                                         \
   X(DeviceContext, starved)                                                                        \
   X(DeviceCore, _access)                                                                           \
+  X(DeviceCore, _context)                                                                          \
+  X(DeviceCore, _copy)                                                                             \
+  X(DeviceCore, _copy_from_host)                                                                   \
+  X(DeviceCore, _copy_to_host)                                                                     \
   X(DeviceCore, _fill)                                                                             \
+  X(DeviceCore, _lanes)                                                                            \
+  X(DeviceCore, _pageable)                                                                         \
   X(DeviceCore, _launch)                                                                           \
   X(DeviceCore, _closed)                                                                           \
   X(DeviceCore, _heap)                                                                             \
@@ -181,6 +191,7 @@ enum answer {
   X(Books, _is_broken)                                                                             \
   X(Books, blocks)                                                                                 \
   X(Books, held)                                                                                   \
+  X(Books, imports)                                                                                \
   X(Books, limit)                                                                                  \
   X(Books, lock)                                                                                   \
   X(Books, now)                                                                                    \
@@ -284,6 +295,7 @@ static inline long long number(PyObject *object, enum slot slot) {
   X(Handle)                                                                                        \
   X(Instance)                                                                                      \
   X(InstancePool)                                                                                  \
+  X(Lane)                                                                                          \
   X(LaunchNode)                                                                                    \
   X(Lease)                                                                                         \
   X(Playback)                                                                                      \
@@ -330,6 +342,7 @@ extern struct engine {
   PyObject *harvest_some;                                 /* Python: retires what C cannot */
   PyObject *pump;                                         /* Python: issues what is ready */
   PyObject *signal_again, *signal_later; /* Python: release those that wait, here or later */
+  PyObject *sleep; /* Python: waits for a semaphore that was watched in vain */
   PyObject *heappop;
   PyObject *issued, *issuing, *done;                      /* states, small numbers */
   PyObject *zero, *one;
@@ -341,11 +354,14 @@ extern struct engine {
   long denied_write, denied_read; /* bits of a buffer's rights that a dispatch needs */
   long denied_target;             /* and a fill */
   PyObject *async_way, *device_memory, *no_bucket, *gone, *many_uses, *bytes; /* parts of what an alloca makes */
+  PyObject *host_memory;
+  PyObject *held; /* a step that never ends: the owner of a lane in these hands */
   long deallocated;               /* the bit of a buffer that was given back */
   long alignment, recent;         /* of memory, in bytes; of the size in a key of recent pieces, in bits */
   long harvest_mask;
   long budget;                    /* operations that one signal issues itself */
   long chunk;                     /* the most bytes of one native fill */
+  long part;                      /* and of a copy that blocks, which no Ctrl-C ends */
   long most_blocks, most_blocks_yz; /* of a grid: in x, and in each of the others */
 } engine;
 #undef CLASS_FIELD
@@ -385,11 +401,15 @@ struct calls {
   /* Both, or neither: events are numbers in memory. */
   int (*write_value)(void *stream, uintptr_t address, uint64_t value, unsigned flags);
   int (*wait_value)(void *stream, uintptr_t address, uint64_t value, unsigned flags, uint64_t mask);
+  int (*copy)(uintptr_t target, uintptr_t source, size_t size, void *stream);
+  int (*synchronize_stream)(void *stream);
+  int users; /* threads that are in one of them without the interpreter lock */
 };
 extern PyTypeObject calls_type;
 
-/* The table of a queue, if the calling thread may use it now; else NULL. */
+/* The table of a queue, if the calling thread may use it now; else NULL. The same of what may be one. */
 struct calls *calls_of(PyObject *queue);
+struct calls *usable_calls(PyObject *found);
 
 /* Make calls that a capture of another library's forbids, which they would end (O1): with the mode
  * that `begin_relaxed` returns, -1 for an error, given to `end_relaxed`. */
@@ -440,13 +460,19 @@ bool is_unwatched(PyObject *timeline);
 
 /* A native call that an operation consists of. */
 struct native_call {
-  enum { CALL_FILL, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_ALLOCATE, CALL_FREE, CALL_NONE } kind;
+  enum {
+    CALL_FILL, CALL_COPY, CALL_LAUNCH, CALL_GRAPH, CALL_REBOUND, CALL_ALLOCATE, CALL_FREE, CALL_NONE,
+  } kind;
   union {
     struct {
       uintptr_t address;
       unsigned pattern, width;
       size_t count;
     } fill;
+    struct {
+      uintptr_t target, source;
+      size_t size;
+    } copy;
     struct {
       void *function;
       unsigned grid[3], block[3], shared;
@@ -567,6 +593,10 @@ enum answer flow_execute_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyO
 enum answer routine_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer at_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer signal_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer submit_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer read_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer write_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
+enum answer wait_before_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 enum answer submission_wait_shortcut(PyObject *const *, Py_ssize_t, PyObject *, PyObject **);
 

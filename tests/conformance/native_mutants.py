@@ -41,6 +41,7 @@ NATIVE = (
     (
         "a table does nothing",
         [
+            f"{OF_TABLES}a_table_copies_as_the_primitive_q4",
             f"{OF_TABLES}a_table_fills_as_the_primitive_q4",
             f"{OF_TABLES}a_table_launches_as_the_primitive_c5",
             f"{OF_TABLES}a_table_launches_graphs_c4",
@@ -48,7 +49,8 @@ NATIVE = (
         ],
         tabled(
             **dict.fromkeys(
-                ("fill_8", "fill_16", "fill_32", "launch", "launch_graph", "update_launch"), NOTHING
+                ("copy", "fill_8", "fill_16", "fill_32", "launch", "launch_graph", "update_launch"),
+                NOTHING,
             )
         ),
     ),

@@ -289,8 +289,8 @@ QUEUES = (
         ["queues/test_transfers.py::test_update_takes_its_bytes_during_the_call_q4", MODEL],
         (
             "hal._transfers.transfers",
-            "    return _from_host(device, storage, start, np.array(host, copy=True))\n\n\ndef _put",
-            "    return _from_host(device, storage, start, host)\n\n\ndef _put",
+            "    return _from_host(device, storage, start, np.array(host, copy=True))\n\n\ndef _pinned",
+            "    return _from_host(device, storage, start, host)\n\n\ndef _pinned",
         ),
     ),
     (

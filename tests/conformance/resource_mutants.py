@@ -328,8 +328,8 @@ RESOURCES = (
         ["command_buffers/test_transfers.py::test_update_takes_its_bytes_while_recording_c1"],
         (
             "hal._transfers.transfers",
-            "        copied = np.array(host, copy=True)\n        return copied.ctypes.data, copied\n",
-            "        return host.ctypes.data, host\n",
+            "        copied = np.array(host, copy=True)\n        return array_address(copied), copied\n",
+            "        return array_address(host), host\n",
         ),
     ),
     (

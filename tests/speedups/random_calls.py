@@ -57,7 +57,10 @@ class Program:
         self.semaphores = [hal.create_semaphore(name=f"s{i}") for i in range(4)]
         # A buffer for each queue: two queues would write in any order.
         self.buffers = [device.upload(np.zeros(64, np.uint8)) for _ in self.queues]
-        self.index = 0  # of the queue and the buffer of the next call
+        self.pinned = [device.allocate(64, memory="host") for _ in self.queues]
+        for each in self.pinned:
+            each.map()[:] = 0
+        self.index = 0  # of the queue and the buffers of the next call
         self.kernel = device.compile(SOURCE)["set"]
         self.foreign = hal.create_device("cpu").allocate(64)
         self.recordings = []
@@ -128,6 +131,19 @@ class Program:
         if pick.random() < 0.3:
             options["size"] = pick.choice([0, 1, 2, 3, 4, 8, 64, 65, -1, None, True])
         return self.submit("fill", self.buffer(), pick.choice(NUMBERS), **options)
+
+    def copy(self):
+        """Copy between a queue's two buffers, in either direction, or into one from the host."""
+        pick, options = self.pick, self.lists()
+        if pick.random() < 0.3:
+            data = np.arange(pick.choice([0, 1, 8, 64, 65]), dtype=np.uint8)
+            return self.submit(pick.choice(["update", "write"]), self.buffer(), data, **options)
+        for name in ("source_offset", "target_offset", "size"):
+            if pick.random() < 0.3:
+                options[name] = pick.choice([0, 1, 8, 24, 63, 64, 65, -1, None, np.int64(4), True])
+        pair = [self.buffer(), self.buffer() if pick.random() < 0.2 else self.pinned[self.index]]
+        pick.shuffle(pair)
+        return self.submit("copy", *pair, **options)
 
     def dispatch(self):
         pick = self.pick
@@ -244,7 +260,7 @@ class Program:
     def run(self):
         for number in range(CALLS):
             kinds = [self.fill] * 8 + [self.dispatch] * 6 + [self.execute] * 3
-            kinds += [self.alloca] * 6 + [self.signal] * 4 + [self.wait, self.at]
+            kinds += [self.copy] * 5 + [self.alloca] * 6 + [self.signal] * 4 + [self.wait, self.at]
             kinds += [self.odd] * (not number % 40)
             call = self.pick.choice(kinds)
             self.index = self.pick.randrange(len(self.queues))
@@ -267,7 +283,7 @@ class Program:
             print(untimed(semaphore))  # noqa: T201
         for submission in self.last:
             print(submission.state, untimed(submission.error))  # noqa: T201
-        for buffer in self.buffers:
+        for buffer in (*self.buffers, *self.pinned):
             print(buffer.numpy().tobytes().hex())  # noqa: T201
         gc.collect()  # errors are in cycles with frames, which hold temporaries
         now = self.device.statistics()

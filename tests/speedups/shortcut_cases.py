@@ -18,6 +18,7 @@ import numpy as np
 from shortcut_harness import SOURCE, Calls, Interrupt, main, warm
 
 import hal
+from hal._base import sync
 from hal._engine import timelines
 from hal._engine.submitting import harvest_some
 from hal._engine.timelines import Timepoint
@@ -68,6 +69,69 @@ def case_waits_for_what_has_ended_take_no_python_s6(device):
         done.wait(5)
         done.wait(3, 0.5)
     assert not calls.names
+
+
+def case_two_threads_answer_each_other_s2(device):
+    """They watch, or sleep where the machine has no processor for both."""
+    there, back = hal.create_semaphore(), hal.create_semaphore()
+    rounds = 300
+
+    def answer():
+        for value in range(1, rounds + 1):
+            there.wait(value)
+            back.signal(value)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for value in range(1, rounds + 1):
+        there.signal(value)
+        back.wait(value, 30)
+    thread.join(30)
+    assert (there.query(), back.query()) == (rounds, rounds)
+
+
+def case_a_wait_ends_with_a_failure_and_with_its_time_s6(device):
+    for timeout in (0, 20e-6, 1e-3):
+        try:
+            hal.create_semaphore(name="never").wait(1, timeout)
+        except hal.errors.DeadlineExceededError as error:
+            assert "never" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(timeout)
+    for _ in range(50):  # some while it watches, some while it sleeps
+        semaphore, begun = hal.create_semaphore(), threading.Event()
+        failing = threading.Thread(
+            target=lambda semaphore=semaphore, begun=begun: (
+                begun.wait(30),
+                semaphore.fail(ValueError("on purpose")),
+            )
+        )
+        failing.start()
+        begun.set()
+        try:
+            semaphore.wait(1, 30)
+        except hal.errors.SemaphoreFailedError as error:
+            assert "on purpose" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(semaphore)
+        failing.join(30)
+
+
+def case_who_has_watched_sleeps_at_once_s6(device):
+    """A wait for one semaphore does not spin in Python after it has watched; one for two does."""
+    never = [hal.create_semaphore() for _ in range(2)]
+    with mock.patch.object(sync.Gate, "spin", return_value=False) as spin:
+        for expected, wait in (
+            (0 if len(os.sched_getaffinity(0)) > 1 else 1, lambda: never[0].wait(1, 1e-3)),
+            (1, lambda: hal.wait_all([each.at(1) for each in never], 1e-3)),
+        ):
+            spin.reset_mock()
+            try:
+                wait()
+            except hal.errors.DeadlineExceededError:
+                assert spin.call_count == expected
+            else:
+                raise AssertionError(wait)
 
 
 def case_a_signal_issues_what_waits_for_it_s2(device):

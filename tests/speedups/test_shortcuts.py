@@ -43,7 +43,13 @@ def run(spec, file, environment, cases=None):
     assert done.stdout.split() == cases
 
 
-ANYWHERE = ["shortcut_cases.py", "binding_cases.py", "flow_cases.py", "piece_cases.py"]
+ANYWHERE = [
+    "shortcut_cases.py",
+    "binding_cases.py",
+    "flow_cases.py",
+    "piece_cases.py",
+    "transfer_cases.py",
+]
 
 
 @pytest.mark.parametrize("file", ANYWHERE)

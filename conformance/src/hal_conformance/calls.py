@@ -20,6 +20,7 @@ _SHAPES: Final[dict[str, tuple[Any, ...]]] = {
     "fill_8": (_SIZE, ctypes.c_ubyte, _SIZE, _P),
     "fill_16": (_SIZE, ctypes.c_ushort, _SIZE, _P),
     "fill_32": (_SIZE, _UNSIGNED, _SIZE, _P),
+    "copy": (_SIZE, _SIZE, _SIZE, _P),
     "launch": (_P, *[_UNSIGNED] * 7, _P, _P, _P),
     "launch_graph": (_P, _P),
     "current": (_P,),
@@ -43,6 +44,7 @@ class Calls:
     fill_8: Callable[..., int]
     fill_16: Callable[..., int]
     fill_32: Callable[..., int]
+    copy: Callable[..., int] | None
     launch: Callable[..., int]
     launch_graph: Callable[..., int]
     update_launch: Callable[..., int]

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 class Calls:
+    users: int
     def __init__(self, *table: int) -> None: ...
 
 class Packer:

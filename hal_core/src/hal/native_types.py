@@ -464,6 +464,14 @@ class CallTable(NamedTuple):
         does what `NativeDevice.wait_value` does; the flags are 0, and the mask has all bits. A
         function that takes no mask will do: C's calling conventions let it ignore the last one.
         0 without ``stream_values``.
+    copy
+        ``int (uintptr_t target, uintptr_t source, size_t size, void *stream)``: does what
+        `NativeDevice.copy`, `NativeDevice.copy_from_host` and `NativeDevice.copy_to_host` do. With
+        the interpreter lock it is called for memory of the device and pinned memory only, and
+        without it, in the relaxed capture mode, for any. 0: the methods are called.
+    synchronize_stream
+        ``int (void *stream)``: does what `NativeDevice.synchronize_stream` does, without the
+        interpreter lock and in the relaxed capture mode. 0: the method is called.
     """
 
     record_event: int
@@ -485,3 +493,5 @@ class CallTable(NamedTuple):
     update_launch: int = 0
     write_value: int = 0
     wait_value: int = 0
+    copy: int = 0
+    synchronize_stream: int = 0

@@ -358,7 +358,7 @@ def _words(address: int, count: int) -> memoryview:
 
 def _call_table(library: Library) -> CallTable:
     """Return the functions of enqueue.h, which any thread may call."""
-    functions = (*CallTable._fields[: CallTable._fields.index("current")], "update_launch")
+    functions = (*CallTable._fields[: CallTable._fields.index("current")], "update_launch", "copy")
     addresses = {field: find_symbol(library, f"hal_cpu_{field}") for field in functions}
     return CallTable(**addresses, current=0, context=0, not_ready=errno.EAGAIN)
 

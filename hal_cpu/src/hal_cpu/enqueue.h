@@ -103,6 +103,10 @@ EXPORT int hal_cpu_fill_32(uintptr_t address, unsigned value, size_t count, void
   return enqueue_order((uintptr_t)stream, &(struct order){.kind = KIND_FILL, .words = {address, value, 4, count}});
 }
 
+EXPORT int hal_cpu_copy(uintptr_t target, uintptr_t source, size_t size, void *stream) {
+  return enqueue_order((uintptr_t)stream, &(struct order){.kind = KIND_COPY, .words = {target, source, size}});
+}
+
 EXPORT int hal_cpu_launch(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared_memory, void *stream, void **parameters, void **extra) {
   if (extra) return EINVAL;

@@ -239,6 +239,8 @@ _TABLE: Final = {
     "update_launch": ("cuGraphExecKernelNodeSetParams", 12000),
     "write_value": ("cuStreamWriteValue64", 11070),
     "wait_value": ("cuStreamWaitValue64", 11070),
+    "copy": ("cuMemcpyAsync", 4000),
+    "synchronize_stream": ("cuStreamSynchronize", 2000),
 }
 """The functions of a call table, each with the version of CUDA that gave it its form."""
 

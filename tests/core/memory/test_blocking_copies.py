@@ -27,7 +27,7 @@ COPIES = ("copy_to_host", "copy_from_host")
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     """Let a few hundred KiB be many native copies."""
-    monkeypatch.setattr(blocking, "_PART", SLOT)
+    monkeypatch.setattr(blocking, "PART", SLOT)
 
 
 def read_in_thread(buffer):

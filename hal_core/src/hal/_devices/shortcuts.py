@@ -7,28 +7,33 @@ extension is missing, and where a call is not one of the commonest.
 from __future__ import annotations
 
 import heapq
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
 from hal._base import speedups
+from hal._buffers import buffer
 from hal._buffers.alloca import Deallocation, Give
 from hal._buffers.buffer import Buffer
 from hal._commands.command_buffer import CommandBuffer
 from hal._commands.instances import Instance, InstancePool, Lease, Replica
 from hal._commands.playback import Playback
+from hal._devices import queue
 from hal._devices.queue import Queue
 from hal._engine import progress, timelines
 from hal._engine.context import DeviceContext
 from hal._engine.events import Event, EventPool
 from hal._engine.operation import DONE, ISSUED, ISSUING, Operation
-from hal._engine.semaphore import Semaphore, signal_again, signal_later
+from hal._engine.semaphore import Semaphore, signal_again, signal_later, sleep
 from hal._engine.stream import StreamQueue
 from hal._engine.submission import Submission
 from hal._engine.submitting import HARVEST_MASK, complete, harvest_some, pump_ready
 from hal._engine.timelines import Timeline, Timepoint, Waiters
 from hal._kernels.executable import Kernel
 from hal._kernels.indirect import MAX_GRID
+from hal._memory import blocking
+from hal._memory.blocking import Lane
 from hal._memory.blocks import ALIGNMENT, ASYNC, GONE, NO_BUCKET, Block, Ticket
 from hal._memory.books import Books
 from hal._memory.core import DeviceCore
@@ -54,6 +59,7 @@ _CLASSES: Final[tuple[type, ...]] = (
         Heap,
         Instance,
         InstancePool,
+        Lane,
         FillNode,
         LaunchNode,
         Lease,
@@ -63,7 +69,7 @@ _CLASSES: Final[tuple[type, ...]] = (
     *(Storage, StreamQueue, Submission, Timeline, Timepoint, Transient, Waiters),
 )
 
-_METHODS: Final[tuple[tuple[type, str, str], ...]] = (
+_METHODS: Final[tuple[tuple[type | ModuleType, str, str], ...]] = (
     (Queue, "alloca", "alloca"),
     (Queue, "dealloca", "dealloca"),
     (Queue, "dispatch", "dispatch"),
@@ -73,8 +79,12 @@ _METHODS: Final[tuple[tuple[type, str, str], ...]] = (
     (Semaphore, "signal", "signal"),
     (Semaphore, "wait", "wait"),
     (Submission, "wait", "submission_wait"),
+    (blocking, "read", "read"),
+    (blocking, "write", "write"),
+    (buffer, "wait_before", "wait_before"),
+    (queue, "submit", "submit"),
 )
-"""A class, its method, and the name of the shortcut."""
+"""A class, its method, and the name of the shortcut; or a module, and a function that it calls."""
 
 _DTYPES: Final = "BbHhIiefd"
 """Types whose name in numpy is their code in `struct`; those of 8 bytes are added."""
@@ -103,12 +113,14 @@ def install() -> None:
         "harvest_mask": HARVEST_MASK,
         "budget": progress.BUDGET,
         "chunk": CHUNK,
+        "part": blocking.PART,
         "most_blocks": MAX_GRID[0],
         "most_blocks_yz": min(MAX_GRID[1:]),
         "pump": pump_ready,
         "put_off": progress.put_off_calls,
         "signal_again": signal_again,
         "signal_later": signal_later,
+        "sleep": sleep,
         "heappop": heapq.heappop,
         "issued": ISSUED,
         "issuing": ISSUING,
@@ -118,6 +130,8 @@ def install() -> None:
         "denied_target": TRANSFER_TARGET,
         "async_way": ASYNC,
         "device_memory": MemoryType.DEVICE,
+        "host_memory": MemoryType.HOST,
+        "held": blocking.held_step(),
         "no_bucket": NO_BUCKET,
         "gone": GONE,
         "many_uses": MANY_USES,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hal._base import sync
 from hal._base.failures import fresh, is_users, keep
 from hal._engine import progress, retiring, steps, timelines
-from hal._engine.calls import table_of
+from hal._engine.calls import direct_calls, table_of
 from hal._engine.ending import call_off_all, lose
 from hal._engine.events import EventPool
 from hal._engine.memory_events import MemoryEvents
@@ -59,6 +59,7 @@ class DeviceContext:
     __slots__ = (
         "_rotation",
         "calls",
+        "direct",
         "epoch",
         "events",
         "guests",
@@ -82,6 +83,7 @@ class DeviceContext:
     ) -> None:
         self.native = native
         self.calls = table_of(native, name)
+        self.direct = direct_calls(self.calls, in_memory=memory is not None)
         self.name = name
         self.max_in_flight = max_in_flight
         self.events = EventPool(native, memory)
@@ -209,7 +211,7 @@ class DeviceContext:
 
     def wait_for_calls(self, deadline: float) -> bool:
         """Wait until no other thread is in a native call; return whether that is so."""
-        while steps.users(self):
+        while steps.users(self) or (self.direct is not None and self.direct.users):
             if sync.monotonic() >= deadline:
                 return False
             sync.nap(_NAP_SECONDS)

@@ -19,7 +19,7 @@ from hal.errors import ArgumentTypeError, HalError, InvalidArgumentError, Reentr
 if TYPE_CHECKING:
     from hal.tickets import SemaphoreTicket
 
-__all__ = ["Callback", "Semaphore", "signal_again", "signal_later"]
+__all__ = ["Callback", "Semaphore", "signal_again", "signal_later", "sleep"]
 
 
 class Semaphore(Timeline):
@@ -227,6 +227,11 @@ def _signal(step: Step, semaphore: Semaphore, value: int) -> None:
         semaphore._reserved = value
         step.work.append((timelines.CHANGE, (Timeline._advance, semaphore, value)))
         semaphore._advance(value, step.work)
+
+
+def sleep(semaphore: Semaphore, value: int, timeout: SupportsFloat | None) -> None:
+    """Wait as `Semaphore.wait` does, for C, which has watched the semaphore as long as it pays."""
+    waiting.wait_all((Timepoint(semaphore, value),), timeout, spin=False)
 
 
 def signal_again(semaphore: Semaphore, value: int) -> None:

@@ -11,7 +11,6 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from hal._engine.calls import direct_calls
 from hal._engine.notifier import Notifier
 from hal._engine.operation import STARVED, Operation
 
@@ -79,8 +78,7 @@ class StreamQueue:
         self._context = context
         self._contexts = (context,)  # as `Step.contexts` takes it
         self._native = context.native
-        in_memory = context.events.own is not context.native
-        self._calls = direct_calls(context.calls, in_memory=in_memory)
+        self._calls = context.direct
         self._domain = context.native.domain
         events = context.events
         self._record = events.own.record_event if borrowed is None else events.record_foreign

@@ -140,18 +140,24 @@ def _ask_until(
     return waiter is not None and waiter.looks_changed()
 
 
-def wait_all(entries: Entries, timeout: SupportsFloat | None) -> None:
+def wait_all(entries: Entries, timeout: SupportsFloat | None, *, spin: bool = True) -> None:
     """Block until all entries are reached; see `hal.wait_all`."""
     if not entries and timeout is None:
         return
-    wait_groups((entries,), timeout)
+    wait_groups((entries,), timeout, spin=spin)
 
 
-def wait_groups(groups: Sequence[Entries], timeout: SupportsFloat | None) -> int | None:
-    """Block until all entries of one group are reached and return its index."""
+def wait_groups(
+    groups: Sequence[Entries], timeout: SupportsFloat | None, *, spin: bool = True
+) -> int | None:
+    """Block until all entries of one group are reached and return its index.
+
+    ``spin=False`` if the caller has watched them: it sleeps at once.
+    """
     if not groups:
         return None
-    return HostWaiter(groups).wait(None if timeout is None else as_seconds(timeout))
+    waiter = HostWaiter(groups, spin=spin)
+    return waiter.wait(None if timeout is None else as_seconds(timeout))
 
 
 def poll_all(entries: Entries) -> bool:
@@ -201,11 +207,13 @@ class HostWaiter:
         "_missing",
         "_points",
         "_registered",
+        "_spins",
         "_unmet",
     )
 
-    def __init__(self, groups: Sequence[Entries]) -> None:
+    def __init__(self, groups: Sequence[Entries], *, spin: bool) -> None:
         self._groups = groups
+        self._spins = spin
         self._unmet = [list(entries) for entries in groups]
         self._deadline = math.inf
         # The result of a turn: a failure, else the group that is reached, else what to poll,
@@ -391,7 +399,7 @@ class HostWaiter:
     def _sleep(self, gate: sync.Gate, step: Step, spin: bool) -> bool:  # noqa: FBT001 - internal
         """Sleep until woken; return False if the time is up first."""
         step.calm = True
-        is_open = spin and not self._is_led and gate.spin()
+        is_open = spin and self._spins and not self._is_led and gate.spin()
         if not is_open:
             remaining = self._remaining()
             is_open = gate.wait(max(remaining, 0.0) if remaining < _LONGEST_SECONDS else -1)

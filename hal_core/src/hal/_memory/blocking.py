@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from hal._base.failures import as_failure, fresh
 from hal._engine import progress, timelines
+from hal._engine.steps import Step
 from hal._memory.extent import no_address
 from hal._memory.storage import Storage, Transient
-from hal._memory.views import view_of
+from hal._memory.views import array_address, view_of
 from hal.errors import DeviceLostError, OperationError
 from hal.native import MemoryType
 
@@ -26,15 +27,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hal._engine.context import DeviceContext
-    from hal._engine.steps import Step
     from hal._memory.core import DeviceCore
 
-__all__ = ["Lane", "close", "read", "write"]
+__all__ = ["PART", "Lane", "close", "held_step", "read", "write"]
 
-_PART: Final = 32 << 20
+PART: Final = 32 << 20
 """The most bytes of one native copy: some milliseconds."""
-
-_char: Final[Any] = ctypes.c_char
 
 _Request: TypeAlias = "tuple[Storage, int, NDArray[Any], Callable[..., object]]"
 """A storage, the first byte in it, the array, and the primitive that copies."""
@@ -66,6 +64,13 @@ def read(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -
 def write(device: DeviceCore, storage: Storage, start: int, host: NDArray[Any]) -> None:
     """Copy such an array to the bytes from `start` on; otherwise like `read`."""
     progress.act(_move, device, (storage, start, host, device._copy_from_host))
+
+
+def held_step() -> Step:
+    """Return a step that never ends: the owner of a lane on which C copies."""
+    step = Step()
+    step.mark.acquire()
+    return step
 
 
 def close(device: DeviceCore) -> None:
@@ -100,10 +105,7 @@ def _move(step: Step, device: DeviceCore, request: _Request) -> None:
     if storage.__class__ is Transient:
         view = view_of(storage)  # a dealloca waits for it with giving the memory back
     step.calm = True  # no engine state in its hands: a signal handler may call anything
-    try:
-        array = ctypes.addressof(_char.from_buffer(host))
-    except (TypeError, ValueError):  # read-only, or elements that buffers do not know
-        array = host.ctypes.data  # four times as slow
+    array = array_address(host)
     place = (place if seen is None else seen) + start
     target, source = (array, place) if copy is device._copy_to_host else (place, array)
     size = host.nbytes
@@ -113,8 +115,8 @@ def _move(step: Step, device: DeviceCore, request: _Request) -> None:
         imported = heap.find_import(array, size) if heap.books.imports else None
         _copy(context, lane, copy, target, source, size, (host, storage, view, imported))
         return
-    for done in range(0, size, _PART):
-        ctypes.memmove(target + done, source + done, min(_PART, size - done))
+    for done in range(0, size, PART):
+        ctypes.memmove(target + done, source + done, min(PART, size - done))
 
 
 def _take(device: DeviceCore, step: Step) -> Lane:
@@ -149,9 +151,9 @@ def _copy(
             lane.stream = native.create_stream()
         lane.used = used
         done = 0
-        while size - done > _PART:
-            native.copy_and_wait(copy, lane.stream, target + done, source + done, _PART)
-            done += _PART
+        while size - done > PART:
+            native.copy_and_wait(copy, lane.stream, target + done, source + done, PART)
+            done += PART
         native.copy_and_wait(copy, lane.stream, target + done, source + done, size - done)
     except DeviceLostError as error:
         context.lose(error)

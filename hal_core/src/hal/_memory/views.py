@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import weakref
+from typing import TYPE_CHECKING, Any, Final
 
 from hal._memory.storage import GIVEN_BACK, Storage, Transient
 from hal.errors import ClosedError
 
-__all__ = ["Adopted", "HostView", "view_of"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Adopted", "HostView", "array_address", "put", "view_of"]
+
+_char: Final[Any] = ctypes.c_char
 
 
 class HostView:
@@ -51,3 +58,24 @@ def view_of(storage: Storage) -> HostView:
             if block is not None:
                 block.view = weakref.ref(view)
     return view
+
+
+def array_address(array: NDArray[Any]) -> int:
+    """Return the address of a contiguous array of at least one byte."""
+    try:
+        return ctypes.addressof(_char.from_buffer(array))
+    except (TypeError, ValueError):  # read-only, or elements that buffers do not know
+        return array.ctypes.data  # four times as slow
+
+
+def put(storage: Storage, array: NDArray[Any]) -> int:
+    """Copy an array to pinned memory, which it fits in, and return the address on the host.
+
+    Raises `ClosedError` if the device was closed meanwhile.
+    """
+    address, heap = storage.host_address, storage._heap
+    assert address is not None  # noqa: S101 - pinned memory is the host's
+    with heap.books.lock:  # a close frees nothing before it has had it
+        heap.driver.check_open()
+        ctypes.memmove(address, array_address(array), array.nbytes)
+    return address

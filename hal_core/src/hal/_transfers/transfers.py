@@ -22,7 +22,7 @@ from hal._memory.extent import Extent
 from hal._memory.replay import Replay
 from hal._memory.storage import Storage
 from hal._memory.usage import TRANSFER_SOURCE, TRANSFER_TARGET
-from hal._memory.views import HostView, view_of
+from hal._memory.views import HostView, array_address, put
 from hal._programs.elements import same_elements
 from hal._transfers.host_copies import Place, is_between_hosts, move
 from hal._transfers.patterns import NATIVE, pattern_of
@@ -131,10 +131,10 @@ def read(device: DeviceCore, buffer: Buffer, array: object, offset: object) -> t
         return NOTHING, False
     start += buffer._offset
     if device._pageable:
-        target = (host.ctypes.data, None)
+        target = (array_address(host), None)
         return _copy(device._copy_to_host, target, (start, storage), length, host), False
     if storage.memory is MemoryType.HOST:
-        return move((host.ctypes.data, None), (start, storage), length, host), True
+        return move((array_address(host), None), (start, storage), length, host), True
     pinned = _pinned(device, storage, start, host)
     if pinned is not None:
         payload = _copy(device._copy, pinned, (start, storage), length, host)
@@ -183,9 +183,9 @@ def capture(device: DeviceCore, host: NDArray[np.uint8]) -> tuple[int, object]:
     """
     if device._pageable:
         copied = np.array(host, copy=True)
-        return copied.ctypes.data, copied
+        return array_address(copied), copied
     keeper = device._heap.allocate(host.size or 1, _HOST)
-    return _put(keeper, host), keeper
+    return put(keeper, host), keeper
 
 
 _HOST: Final = 1
@@ -225,10 +225,10 @@ def _from_host(
 ) -> tuple[Payload, bool]:
     """Return the payload of a copy from memory that does not change until then."""
     if device._pageable:
-        source = (host.ctypes.data, None)
+        source = (array_address(host), None)
         return _copy(device._copy_from_host, (start, storage), source, host.size, host), False
     if storage.memory is MemoryType.HOST:
-        return move((start, storage), (host.ctypes.data, None), host.size, host), True
+        return move((start, storage), (array_address(host), None), host.size, host), True
     pinned = _pinned(device, storage, start, host)
     if pinned is not None:
         payload = _copy(device._copy, (start, storage), pinned, host.size, host)
@@ -244,19 +244,11 @@ def _capture_and_write(
         keeper = device._heap.reserve(host.size, _HOST)
         if keeper._ticket is not None:
             keeper.publish()
-            source = (_put(keeper, host), None)
+            source = (put(keeper, host), None)
             place = (start, storage)
             return _copy(device._copy_from_host, place, source, host.size, keeper), False
         device._staging.prefetch(host.size)  # for the next write
     return _from_host(device, storage, start, np.array(host, copy=True))
-
-
-def _put(keeper: Storage, host: NDArray[np.uint8]) -> int:
-    """Copy bytes into host-visible memory and return its address on the host."""
-    address = keeper.host_address
-    assert address is not None  # noqa: S101 - pinned memory is the host's
-    np.copyto(np.asarray(view_of(keeper))[: host.size], host)
-    return address
 
 
 def _pinned(
@@ -269,7 +261,7 @@ def _pinned(
     base: object = host
     while isinstance(base, np.ndarray):
         base = base.base
-    address = host.ctypes.data
+    address = array_address(host)
     keeper: Storage | None = None
     if type(base) is HostView and _sees(device, base._storage):
         keeper = base._storage

@@ -91,6 +91,13 @@ class Streams:
         function: Callable[..., int] = getattr(self.calls, f"fill_{8 * width}")
         assert function(address, value, count, stream) == 0
 
+    def copy(self, stream: int, target: int, source: int, size: int) -> None:
+        """Copy through the table, if it has a function for it."""
+        if self.calls is None or self.calls.copy is None:
+            self.native.copy(stream, target, source, size)
+            return
+        assert self.calls.copy(target, source, size, stream) == 0
+
 
 @pytest.fixture
 def streams(device: hal.Device) -> Iterator[Streams]:
@@ -116,6 +123,25 @@ def test_a_table_fills_as_the_primitive_q4(
     assert one.numpy().tobytes() == two.numpy().tobytes() != start.tobytes()
     one.close()
     two.close()
+
+
+def test_a_table_copies_as_the_primitive_q4(device: hal.Device, streams: Streams) -> None:
+    """Copies within the device, and from and to pinned memory, have the same bytes (Q4)."""
+    start = np.arange(256, dtype=np.uint8)
+    pinned = device.allocate(256, memory="host")
+    pinned.map("discard")[:] = start
+    one, two = device.upload(start[::-1]), device.upload(start[::-1])
+    stream, native = streams.stream(), streams.native
+    for copy, buffer in ((native.copy, one), (streams.copy, two)):
+        pinned.map("write")[200:] = 0
+        copy(stream, buffer.address + 3, pinned.address, 100)
+        copy(stream, buffer.address + 128, buffer.address, 128)
+        copy(stream, pinned.address + 200, buffer.address + 130, 7)
+        native.synchronize_stream(stream)
+        assert pinned.map("read")[200:207].tolist() == [253, 0, 1, 2, 3, 4, 5]
+    assert one.numpy().tobytes() == two.numpy().tobytes() != start[::-1].tobytes()
+    for buffer in (one, two, pinned):
+        buffer.close()
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["primitive waits", "table waits"])

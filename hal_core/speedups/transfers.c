@@ -1,0 +1,187 @@
+/* Copies: those that a queue submits, and those that the calling thread makes and waits for (rules Q4, M1). */
+#include "arguments.h" /* Python.h comes before the system's headers */
+
+/* Whether copies from and to a storage never block while the interpreter lock is kept: it is memory of
+ * hal's own, pinned or the device's. None stands for memory that was pinned for the copy. */
+static bool is_own(PyObject *storage) {
+  if (storage == Py_None) return true;
+  if (Py_TYPE(storage) != engine.Storage && Py_TYPE(storage) != engine.Transient) return false;
+  PyObject *memory = get(storage, Storage_memory);
+  return memory == engine.device_memory || memory == engine.host_memory;
+}
+
+/* Read the arguments of a copy: (target, source, size); its resources begin with the two storages. */
+static bool read_copy(PyObject *device, PyObject *node, PyObject *resources, struct native_call *call) {
+  if (!PyTuple_CheckExact(resources) || PyTuple_GET_SIZE(resources) != 3) return false;
+  for (int i = 0; i < 2 && !is_true(device, DeviceCore__pageable); i++)
+    if (!is_own(PyTuple_GET_ITEM(resources, i))) return false;
+  call->kind = CALL_COPY;
+  call->copy.target = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 0));
+  call->copy.source = (uintptr_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 1));
+  call->copy.size = (size_t)PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(node, 2));
+  return true;
+}
+
+static bool is_copy(PyObject *device, PyObject *function) {
+  return function == get(device, DeviceCore__copy) || function == get(device, DeviceCore__copy_from_host) ||
+         function == get(device, DeviceCore__copy_to_host);
+}
+
+bool read_call(PyObject *queue, PyObject *function, PyObject *arguments, PyObject *resources,
+               struct native_call *call) {
+  PyObject *device = device_of(queue);
+  if (!device) return false;
+  if (function == get(device, DeviceCore__launch)) return read_launch(arguments, call);
+  if (function == get(device, DeviceCore__fill)) return read_fill(arguments, call);
+  return is_copy(device, function) && read_copy(device, arguments, resources, call);
+}
+
+/* submit(queue, kind, (function, arguments, resources), wait, signal, is_host): for copies, which Python
+ * has checked. Fills and launches that come here have been declined. */
+enum answer submit_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  if (count < 5 || count > 6 || names || (count == 6 && args[5] != Py_False)) return NOT_MINE;
+  PyObject *queue = args[0], *payload = args[2];
+  if (!PyTuple_CheckExact(payload) || PyTuple_GET_SIZE(payload) != 3) return NOT_MINE;
+  PyObject *resources = PyTuple_GET_ITEM(payload, 2), *device = device_of(queue);
+  struct native_call call;
+  if (!device || !is_copy(device, PyTuple_GET_ITEM(payload, 0)) ||
+      !read_copy(device, PyTuple_GET_ITEM(payload, 1), resources, &call))
+    return NOT_MINE;
+  return submit(queue, args[1], &call, resources, &(struct order){args[3], args[4], NULL}, result);
+}
+
+/* Return whether nothing is left to do on a queue; under the lock. */
+static bool is_idle(PyObject *queue, struct drops *drops) {
+  PyObject *ring = get(queue, StreamQueue__ring);
+  if (!is_none(queue, StreamQueue__issuing) || PyDict_GET_SIZE(get(queue, StreamQueue__hosts))) return false;
+  if (PyObject_Length(get(queue, StreamQueue__backlog)) || PyDict_GET_SIZE(get(queue, StreamQueue__pending)))
+    return false;
+  if (PyObject_Length(ring)) retire(queue, drops);
+  return !PyObject_Length(ring);
+}
+
+/* wait_before(context, timeout, what): if there is nothing to wait for */
+enum answer wait_before_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  if (count != 3 || names || args[1] != Py_None || Py_TYPE(args[0]) != engine.DeviceContext) return NOT_MINE;
+  if (!enter()) return NOT_MINE;
+  struct drops drops;
+  drops.count = 0;
+  PyObject *queues = Py_NewRef(get(args[0], DeviceContext_queues));
+  bool is_over = true;
+  for (Py_ssize_t i = 0; is_over && i < PyList_GET_SIZE(queues); i++)
+    is_over = is_idle(PyList_GET_ITEM(queues, i), &drops);
+  leave();
+  drop_all(&drops);
+  Py_DECREF(queues);
+  if (!is_over) return NOT_MINE;
+  *result = Py_NewRef(Py_None);
+  return TAKEN;
+}
+
+/* A copy between the device and an array of the host's. */
+struct move {
+  PyObject *device, *storage;
+  uintptr_t start; /* in the storage */
+  char *host;
+  size_t size;
+  bool to_host;
+};
+
+/* What the processor copies in microseconds, with the interpreter lock. */
+enum { AT_ONCE = 64 << 10 };
+
+/* Whether the device is open; under the lock. */
+static bool is_usable(const struct move *self) {
+  return !is_true(self->device, DeviceCore__closed) &&
+         is_none(get(self->device, DeviceCore__context), DeviceContext_lost);
+}
+
+/* Copy from or to memory that the host sees. */
+static enum answer copy_here(const struct move *self, uintptr_t base) {
+  if (self->size > AT_ONCE || !enter()) return NOT_MINE;
+  bool may_copy = is_usable(self);
+  char *there = (char *)(base + self->start);
+  if (may_copy) memcpy(self->to_host ? self->host : there, self->to_host ? there : self->host, self->size);
+  leave();
+  return may_copy ? TAKEN : NOT_MINE;
+}
+
+/* Return a lane that nobody has and that needs no repair, borrowed; NULL if there is none. */
+static PyObject *free_lane(PyObject *device) {
+  PyObject *lanes = get(device, DeviceCore__lanes);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lanes); i++) {
+    PyObject *lane = PyList_GET_ITEM(lanes, i);
+    if (is_none(lane, Lane_owner) && is_none(lane, Lane_used) && number(lane, Lane_stream)) return lane;
+  }
+  return NULL;
+}
+
+/* Have the driver copy, and wait without the interpreter lock. Nobody else takes the lane meanwhile, and
+ * whoever closes the device waits (`Calls.users`). After an error the Python engine copies again. */
+static enum answer copy_natively(const struct move *self, uintptr_t base) {
+  PyObject *direct = get(get(self->device, DeviceCore__context), DeviceContext_direct);
+  struct calls *calls = usable_calls(direct);
+  if (!calls || !calls->copy || !calls->synchronize_stream) return NOT_MINE;
+  /* An imported array must stay pinned: Python sees to that. */
+  PyObject *imports = get(get(get(self->device, DeviceCore__heap), Heap_books), Books_imports);
+  if (PyDict_GET_SIZE(imports) || !enter()) return NOT_MINE;
+  PyObject *lane = is_usable(self) ? free_lane(self->device) : NULL;
+  if (lane) {
+    put(lane, Lane_owner, Py_NewRef(engine.held));
+    calls->users++;
+  }
+  leave();
+  if (!lane) return NOT_MINE;
+  void *stream = (void *)(uintptr_t)PyLong_AsUnsignedLongLong(get(lane, Lane_stream));
+  uintptr_t there = base + self->start, here = (uintptr_t)self->host;
+  int status = -1;
+  Py_INCREF(lane);
+  Py_INCREF(calls);
+  Py_BEGIN_ALLOW_THREADS
+  int mode = begin_relaxed(calls);
+  if (mode >= 0) {
+    status = calls->copy(self->to_host ? here : there, self->to_host ? there : here, self->size, stream);
+    if (!status) status = calls->synchronize_stream(stream);
+    end_relaxed(calls, mode);
+  }
+  Py_END_ALLOW_THREADS
+  calls->users--;
+  put(lane, Lane_owner, Py_NewRef(Py_None));
+  Py_DECREF(calls);
+  Py_DECREF(lane);
+  return status ? NOT_MINE : TAKEN;
+}
+
+/* read and write(device, storage, start, array) */
+static enum answer move(PyObject *const *args, Py_ssize_t count, PyObject *names, bool to_host, PyObject **result) {
+  if (count != 4 || names || !PyObject_TypeCheck(args[0], engine.DeviceCore)) return NOT_MINE;
+  PyObject *device = args[0], *storage = args[1];
+  long long start;
+  if (Py_TYPE(storage) != engine.Storage || !small_int(args[2], &start)) return NOT_MINE;
+  PyObject *address = get(storage, Storage_address), *seen = get(storage, Storage_host_address);
+  if (address == Py_None) return NOT_MINE;
+  Py_buffer host;
+  if (PyObject_GetBuffer(args[3], &host, to_host ? PyBUF_WRITABLE : PyBUF_SIMPLE)) {
+    PyErr_Clear();
+    return NOT_MINE;
+  }
+  struct move self = {device, storage, (uintptr_t)start, host.buf, (size_t)host.len, to_host};
+  bool is_seen = is_true(device, DeviceCore__pageable) || get(storage, Storage_memory) == engine.host_memory;
+  enum answer answer = NOT_MINE;
+  if (seen != Py_None && is_seen) {
+    answer = copy_here(&self, (uintptr_t)PyLong_AsUnsignedLongLong(seen));
+  } else if (host.len <= engine.part) {
+    answer = copy_natively(&self, (uintptr_t)PyLong_AsUnsignedLongLong(address));
+  }
+  PyBuffer_Release(&host);
+  if (answer == TAKEN) *result = Py_NewRef(Py_None);
+  return answer;
+}
+
+enum answer read_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  return move(args, count, names, true, result);
+}
+
+enum answer write_shortcut(PyObject *const *args, Py_ssize_t count, PyObject *names, PyObject **result) {
+  return move(args, count, names, false, result);
+}

@@ -1,0 +1,206 @@
+"""Cases of copies: those that queues submit, and those that the calling thread makes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+
+import numpy as np
+from shortcut_harness import Calls, fails, main, warm
+
+import hal
+from hal.errors import ClosedError, DeadlineExceededError, InvalidArgumentError, OperationError
+
+ARGUMENTS = Counter({"Buffer.numpy": 1, "check_buffer": 1, "storage_of": 1})
+"""What is left in Python of a blocking read: its arguments."""
+
+
+def case_a_blocking_read_takes_no_engine_m1(device):
+    data = np.arange(4096, dtype=np.uint8)
+    small, pinned = device.upload(data), device.allocate(4096, memory="host")
+    pinned.map()[:] = data
+    for buffer in (small, pinned):
+        buffer.numpy()  # makes the stream
+        device.queue.fill(small, 7, offset=4095).wait()
+        with Calls() as calls:
+            found = buffer.numpy()
+        assert calls.names == ARGUMENTS, calls.names
+        assert found[:4095].tolist() == data[:4095].tolist()
+    assert small.numpy()[4095] == 7
+
+
+def case_a_blocking_write_takes_no_engine_m1(device):
+    data = np.arange(64, dtype=np.float32)
+    device.upload(data)
+    with Calls() as calls:
+        buffer = device.upload(data)
+    assert not {"act", "_move", "_copy"} & set(calls.names), calls.names
+    assert buffer.numpy().tolist() == data.tolist()
+
+
+def case_arrays_of_all_kinds_come_back_m1(device):
+    for array in (
+        np.arange(12, dtype=">i4").reshape(3, 4),
+        np.array(["2020-01-01", "2021-05-06"], "M8[D]"),
+        np.zeros(3, [("a", "i1"), ("b", "f8")]),
+        np.frombuffer(b"read-only", np.uint8),
+        np.arange(1 << 20, dtype=np.int64),
+        np.array(5.0),
+        np.empty((0, 3), np.int8),
+    ):
+        found = device.upload(array).numpy()
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert found.tobytes() == array.tobytes()
+
+
+def case_a_read_waits_for_what_was_submitted_m2(device):
+    buffer, go = warm(device), hal.create_semaphore()
+    for number, queue in enumerate((device.queue, device.queues.upload), 1):
+        pending = queue.fill(buffer, number, wait=(go.at(number),))
+        try:
+            buffer.numpy(timeout=0)
+        except DeadlineExceededError:
+            assert pending.state == "pending"
+        else:
+            raise AssertionError(queue)
+        go.signal(number)
+        assert buffer.numpy().tolist() == [number] * 256
+
+
+def case_a_closed_device_and_buffer_refuse_s5(device):
+    with hal.create_device("cpu") as other:
+        buffer = other.upload(np.ones(8, np.uint8))
+    for refused in (buffer, device.upload(np.ones(8, np.uint8))):
+        refused.close()
+        try:
+            refused.numpy()
+        except ClosedError:
+            continue
+        raise AssertionError(refused)
+
+
+def case_copies_take_no_engine_q4(device):
+    """In both directions, behind a wait, and issued by a signal."""
+    buffer, pinned = warm(device), device.allocate(256, memory="host")
+    go, done = hal.create_semaphore(), hal.create_semaphore()
+    pinned.map()[:] = np.arange(256)
+    device.queue.copy(pinned, buffer).wait()
+    with Calls() as calls:
+        first = device.queue.copy(pinned, buffer, target_offset=8, size=248, signal=(done.at(1),))
+        second = device.queues.download.copy(buffer, pinned, size=16, wait=first)
+    assert "act" not in calls.names, calls.names
+    second.wait()
+    assert done.query() == 1
+    assert pinned.map()[:16].tolist() == [*range(8), *range(8)]
+    pending = device.queue.copy(pinned, buffer, wait=(go.at(1),), signal=(done.at(2),))
+    with Calls() as calls:
+        go.signal(1)
+    assert not calls.names, calls.names
+    pending.wait()
+    assert buffer.numpy().tolist() == pinned.numpy().tolist()
+
+
+def case_updates_take_the_bytes_of_the_call_q4(device):
+    buffer, go = warm(device), hal.create_semaphore()
+    data = np.arange(256, dtype=np.uint8)
+    for number in range(3):
+        last = device.queue.update(buffer, data, wait=(go.at(number // 2),))
+        data += 1
+    go.signal(1)
+    last.wait()
+    assert buffer.numpy().tolist() == [(number + 2) % 256 for number in range(256)]
+
+
+def case_a_copy_in_memory_of_an_alloca_is_ordered_m3(device):
+    source = device.upload(np.arange(64, dtype=np.uint8))
+    target = device.upload(np.zeros(64, np.uint8))
+    for _ in range(3):
+        temporary = device.queue.alloca(64)
+        device.queue.copy(source, temporary)
+        device.queue.copy(temporary, target)
+        last = device.queue.dealloca(temporary)
+    last.wait()
+    assert target.numpy().tolist() == list(range(64))
+    try:
+        device.queue.copy(source, temporary)
+    except (ClosedError, InvalidArgumentError):
+        return
+    raise AssertionError(temporary)
+
+
+def case_threads_read_at_once_m1(device):
+    buffers = [device.upload(np.full(1 << 18, number, np.uint8)) for number in range(4)]
+    right = []
+
+    def read(buffer, number):
+        right.append(all((buffer.numpy() == number).all() for _ in range(30)))
+
+    threads = [
+        threading.Thread(target=read, args=(buffer, number))
+        for number, buffer in enumerate(buffers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert right == [True] * 4
+    assert not device._context.direct.users
+
+
+def case_a_close_waits_for_a_thread_in_a_copy_q6(device):
+    """The thread lets the interpreter lock go while the driver copies."""
+    other = hal.create_device(device.name)
+    if other._pageable:
+        return other.close()  # the host copies
+    buffer, ends = other.upload(np.ones(16 << 20, np.uint8)), []
+    buffer.numpy()
+
+    def read():
+        try:
+            while True:
+                assert (buffer.numpy() == 1).all()
+        except ClosedError:
+            ends.append("closed")
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    while not other._context.direct.users:
+        thread.join(0.0001)
+    assert other.close(60) == ()
+    assert not other._context.direct.users
+    thread.join(60)
+    assert ends == ["closed"]
+    return None
+
+
+def case_a_copy_that_fails_is_repeated_by_python_m1(device):
+    """Once, it is not seen; twice, the error is the primitive's, and the stream is used again."""
+    if device.backend != "cuda":
+        return
+    buffer, pinned = (
+        device.upload(np.arange(256, dtype=np.uint8)),
+        device.allocate(256, memory="host"),
+    )
+    expected = buffer.numpy().tolist()
+    for function in ("cuMemcpyAsync", "cuStreamSynchronize"):
+        fails(function, 1, device)
+        assert buffer.numpy().tolist() == expected
+        fails(function, 2, device)
+        try:
+            buffer.numpy()
+        except OperationError as error:
+            assert "CUDA_ERROR_UNKNOWN" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError(function)
+        assert buffer.numpy().tolist() == expected
+    warm(device)
+    sim = fails("cuMemcpyAsync", 1, device)
+    device.queue.copy(buffer, pinned).wait()
+    assert not sim.fail_none()
+    assert pinned.map().tolist() == expected
+    assert len(device._lanes) == 1
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:], cases=globals())
